@@ -1,0 +1,173 @@
+"""What a decoder is, and the ones that make no pictures."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.decode.context import SampleContext
+from shardstream.decode.usercall import UserCall
+from shardstream.errors import DecodeError, UsageError
+
+
+class Slot(NamedTuple):
+    """The shape and dtype that every value of an output has: a batch of it is one slab, written in place.
+
+    Attributes:
+        shape: Of one value; images are (H, W, 3).
+        dtype: Native byte order.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoder(ABC):
+    """Turns the stored value of a field into an output. Immutable; pickles.
+
+    Args:
+        source: The stored field, or several in order of preference: ``"jpg;png"`` takes whichever a sample has.
+            ``None``: the output's own name.
+        optional: Samples without the field are fine; the output is then missing (``None``) or the decoder's default.
+    """
+
+    source: str | None = None
+    optional: bool = False
+
+    accepts: ClassVar[frozenset[str]] = frozenset()
+    is_image: ClassVar[bool] = False
+    has_default: ClassVar[bool] = False
+
+    @property
+    def base(self) -> str | None:
+        """The output whose geometry is replayed, or ``None``."""
+        return None
+
+    def slot(self, base: Slot | None) -> Slot | None:  # noqa: ARG002 - for those with a base
+        """The common shape of all values, given that of the base output; ``None`` where they vary."""
+        return None
+
+    def steps(self, name: str) -> tuple[Decoder | UserCall, ...]:  # noqa: ARG002 - for those that name their callables
+        """The steps this decoder consists of, for the output ``name``."""
+        return (self,)
+
+    @abstractmethod
+    def apply(
+        self, value: Any, context: SampleContext, *, name: str, stream: int, out: NDArray[Any] | None = None
+    ) -> Any:
+        """Decode one value.
+
+        Args:
+            value: Encoded bytes, or the value a step before this one made.
+            context: The sample.
+            name: The output's name, under which geometries are kept.
+            stream: The output's random stream.
+            out: Where `slot` is not ``None``: an array of that shape and dtype, written and returned.
+        """
+
+    def default(self, out: NDArray[Any] | None = None) -> Any:  # noqa: ARG002 - as for apply
+        """The value of a sample that lacks the field; only where `has_default`."""
+        return None
+
+
+@dataclass(frozen=True)
+class Text(Decoder):
+    """Text, as a string or as token ids.
+
+    Args:
+        tokenize: Called with the string; returns token ids as a sequence, array or tensor of one dimension (or
+            1 × n), or a mapping with ``"input_ids"``. ``None``: the output is the string itself.
+        pad_to: Length of every output: shorter ones are filled up at the end, **longer ones are cut at the end** (let
+            the tokenizer truncate if its end marker must survive). ``None``: as long as they are.
+        pad_value: What fills up.
+        source: The stored field; default the output's own name.
+        optional: A sample without text becomes a row of padding with ``pad_to``, else it is missing.
+
+    Returns:
+        ``str``, or int64 (n,) or (pad_to,).
+
+        >>> fields = {"txt": Text(tokenizer.encode, pad_to=77, optional=True)}
+    """
+
+    tokenize: Callable[[str], Any] | None = None
+    pad_to: int | None = None
+    pad_value: int = 0
+
+    accepts: ClassVar[frozenset[str]] = frozenset({"str", "bytes"})
+
+    def __post_init__(self) -> None:
+        if self.tokenize is not None and not callable(self.tokenize):
+            raise UsageError(f"tokenize={self.tokenize!r} is not callable", hint="give a function of a string")
+        if self.pad_to is not None and (self.tokenize is None or self.pad_to < 1):
+            raise UsageError(f"pad_to={self.pad_to!r} without tokens to pad", hint="give tokenize= and pad_to >= 1")
+
+    @property
+    def has_default(self) -> bool:  # type: ignore[override]
+        """Whether a missing text has a row of padding in its place."""
+        return self.pad_to is not None
+
+    def slot(self, base: Slot | None) -> Slot | None:  # noqa: ARG002
+        return None if self.pad_to is None else Slot((self.pad_to,), np.dtype(np.int64))
+
+    def steps(self, name: str) -> tuple[Decoder | UserCall, ...]:
+        if self.tokenize is None:
+            return (self,)
+        return UserCall(self.tokenize, what=f"tokenize of fields[{name!r}]"), self
+
+    def apply(
+        self,
+        value: Any,
+        context: SampleContext,  # noqa: ARG002
+        *,
+        name: str,
+        stream: int,  # noqa: ARG002
+        out: NDArray[Any] | None = None,
+    ) -> Any:
+        if self.tokenize is None:
+            return _text(value)
+        ids = _token_ids(value, name)
+        if self.pad_to is None:
+            return ids
+        if out is None:
+            out = np.empty(self.pad_to, np.int64)
+        kept = min(len(ids), self.pad_to)
+        out[:kept] = ids[:kept]
+        out[kept:] = self.pad_value
+        return out
+
+    def default(self, out: NDArray[Any] | None = None) -> Any:
+        if self.pad_to is None:
+            return None
+        if out is None:
+            out = np.empty(self.pad_to, np.int64)
+        out[:] = self.pad_value
+        return out
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return str(value, "utf-8")
+    except (TypeError, UnicodeDecodeError) as error:
+        raise DecodeError(f"no text: {error}", hint="store text as UTF-8") from error
+
+
+def _token_ids(value: Any, name: str) -> NDArray[np.int64]:
+    if isinstance(value, Mapping) or hasattr(value, "input_ids"):
+        value = value["input_ids"]
+    ids = np.asarray(value)
+    if ids.ndim == 2 and len(ids) == 1:
+        ids = ids[0]
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise UsageError(
+            f"tokenize of fields[{name!r}] returned {type(value).__name__} of shape {list(ids.shape)}, dtype {ids.dtype}",
+            hint="return one row of integer token ids",
+        )
+    return ids.astype(np.int64)

@@ -1,0 +1,171 @@
+"""The error tree.
+
+Grouped by what the caller would do about it::
+
+    ShardStreamError
+    ├── UsageError            fix the call (also a ValueError)
+    │   ├── FieldError        a field name or field type that does not fit the data
+    │   ├── DestinationError  the output folder already holds something else
+    │   └── BatchError        samples that cannot become one batch
+    ├── MissingExtraError     install an optional package (also an ImportError)
+    ├── StorageError          look at the store: path, rights, disk, network
+    │   └── NotFoundError     no object of that name
+    ├── SourceError           fix the input list or folder that is being packed
+    │   └── DuplicateKeyError two samples with one key
+    ├── DataError             stored bytes are damaged or foreign: permanent, may be skipped
+    │   ├── FormatError       not our format, truncated, or inconsistent
+    │   │   └── VersionError  written by a newer version: upgrade
+    │   ├── ChecksumError     bytes differ from what was written
+    │   └── DecodeError       bytes are as written, but do not decode
+    ├── TransformError        a user's callable raised
+    └── TooManySkipsError     on_error="skip" reached its limit
+
+Every error says what happened, where, and what to do. The place is also kept in ``error.place`` as a dict
+with any of ``url``, ``shard``, ``sample``, ``key``, ``field``, ``offset`` and ``line``. Errors survive pickling, and
+re-raising from a single message string, which is how a DataLoader brings them from a worker to the parent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, TypeAlias
+
+Place: TypeAlias = dict[str, str | int]
+
+_ORDER = ("url", "shard", "sample", "key", "field", "offset", "line")
+
+
+class ShardStreamError(Exception):
+    """Base of every error of this package.
+
+    Args:
+        what: One sentence, without the place.
+        hint: What to do about it.
+        place: Where: any of url, shard, sample, key, field, offset, line. ``None`` values are left out.
+    """
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, what: str, *, hint: str | None = None, **place: str | int | None) -> None:
+        self.what = what
+        self.hint = hint
+        self.place: Place = {name: place[name] for name in _ORDER if place.get(name) is not None}  # type: ignore[misc]
+        unknown = set(place) - set(_ORDER)
+        if unknown:
+            raise TypeError(f"unknown parts of a place: {sorted(unknown)}")
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        text = self.what
+        if self.place:
+            text += " [" + ", ".join(f"{name} {value}" for name, value in self.place.items()) + "]"
+        if self.hint:
+            text += f"\n  hint: {self.hint}"
+        return text
+
+    def at(self, **place: str | int | None) -> ShardStreamError:
+        """The same error with the parts of the place that it lacks filled in: ``raise error.at(url=url)``."""
+        merged: dict[str, Any] = {**place, **self.place}
+        return type(self)(self.what, hint=self.hint, **merged).with_traceback(self.__traceback__)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.what, self.hint, self.place)
+
+
+def _rebuild(kind: type[ShardStreamError], what: str, hint: str | None, place: Place) -> ShardStreamError:
+    return kind(what, hint=hint, **place)
+
+
+class UsageError(ShardStreamError, ValueError):
+    """An argument or a combination of arguments that cannot work."""
+
+    code = "usage"
+
+
+class FieldError(UsageError):
+    """A field that does not exist, or whose type does not fit."""
+
+    code = "field"
+
+
+class DestinationError(UsageError):
+    """The destination already holds another data set."""
+
+    code = "destination"
+
+
+class BatchError(UsageError):
+    """Samples that cannot be put into one batch."""
+
+    code = "batch"
+
+
+class MissingExtraError(ShardStreamError, ImportError):
+    """An optional package is not installed; the message has the line that installs it."""
+
+    code = "missing-extra"
+
+
+class StorageError(ShardStreamError, OSError):
+    """A store could not be read or written."""
+
+    code = "storage"
+
+
+class NotFoundError(StorageError):
+    """No object of that name."""
+
+    code = "not-found"
+
+
+class SourceError(ShardStreamError):
+    """The input of a pack run is unusable."""
+
+    code = "source"
+
+
+class DuplicateKeyError(SourceError):
+    """Two samples of one pack run have the same key."""
+
+    code = "duplicate-key"
+
+
+class DataError(ShardStreamError):
+    """Stored data is damaged or foreign. Permanent: reading it again gives the same."""
+
+    code = "data"
+
+
+class FormatError(DataError):
+    """Bytes that are not a shard, an index or a manifest, or contradict themselves."""
+
+    code = "format"
+
+
+class VersionError(FormatError):
+    """Written by a newer version of the format."""
+
+    code = "version"
+
+
+class ChecksumError(DataError):
+    """Bytes differ from those that were written."""
+
+    code = "checksum"
+
+
+class DecodeError(DataError):
+    """A payload that does not decode as its type."""
+
+    code = "decode"
+
+
+class TransformError(ShardStreamError):
+    """A user's transform raised; the cause is chained and quoted."""
+
+    code = "transform"
+
+
+class TooManySkipsError(ShardStreamError):
+    """More samples had to be skipped than ``max_skips`` allows."""
+
+    code = "too-many-skips"

@@ -1,0 +1,11 @@
+"""What an image is: its header, the geometry of a crop, resizing and the decoders. Knows nothing of shards or ranks.
+
+==============  =============================================================================
+``header``      ``probe``: size, depth and orientation from the first bytes, in pure Python
+``geometry``    ``Geometry``: crop, resize, window and flip as a value; torchvision's arithmetic and draws
+``resize``      ``render``: pixels through a geometry into a slot of the batch; nearest for label maps
+``backends``    ``decode``: image bytes to uint8 RGB with simplejpeg or Pillow; ``decode_labels`` for masks
+``pillow``      the half of ``backends`` that needs Pillow
+``encode``      pixels to JPEG, PNG or WebP bytes, for writers
+==============  =============================================================================
+"""

@@ -1,0 +1,173 @@
+"""The geometry of one image on its way into a batch, as a value: crop, resize, window, flip.
+
+A `Geometry` is drawn or computed from the header alone, before a pixel exists, and can be replayed on another picture
+of the same scene (``like=``). The arithmetic is torchvision's (``transforms/transforms.py`` and
+``transforms/_functional_tensor.py`` of 0.2x): the same rounding, the same ten attempts, the same fallback. The random
+numbers are keyed words of ours instead of torch's generator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+Size: TypeAlias = tuple[int, int]
+
+_ATTEMPTS = 10
+# Word 0: flip; 1, 2: place of the crop; then area and ratio of each attempt.
+CROP_WORDS = 3 + 2 * _ATTEMPTS
+FLIP_WORDS = 1
+_UNIT = 2.0**-53
+_SCALES = (8, 4, 2)
+
+
+class Box(NamedTuple):
+    """A rectangle in pixels. ``top`` and ``left`` are negative only in a window that reaches outside (padding)."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+    @property
+    def size(self) -> Size:
+        """(height, width)."""
+        return self.height, self.width
+
+    def slices(self) -> tuple[slice, slice]:
+        """The rectangle as an index into an (H, W, ...) array."""
+        return slice(self.top, self.top + self.height), slice(self.left, self.left + self.width)
+
+
+class Geometry(NamedTuple):
+    """Which pixels of a source become which pixels of an output.
+
+    Attributes:
+        source: (height, width) of the whole image.
+        box: What is cut from it.
+        size: (height, width) that the box is resized to.
+        window: What is cut from the resized box, as zeros where it reaches outside; ``None`` for all of it.
+        flip: Whether left and right are exchanged at last.
+    """
+
+    source: Size
+    box: Box
+    size: Size
+    window: Box | None = None
+    flip: bool = False
+
+    @property
+    def output(self) -> Size:
+        """(height, width) of the result."""
+        return self.size if self.window is None else self.window.size
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the result is the source itself."""
+        return not self.flip and self.window is None and self.size == self.source and self.box.size == self.source
+
+
+def unit(word: int) -> float:
+    """A word as a float in [0, 1), as `shardstream.rng.unit`."""
+    return (word >> 11) * _UNIT
+
+
+def below(word: int, n: int) -> int:
+    """A word as an integer in [0, n), as `shardstream.rng.below`."""
+    return (word >> 32) * n >> 32
+
+
+def whole(source: Size) -> Box:
+    """The box that is all of an image."""
+    return Box(0, 0, source[0], source[1])
+
+
+def random_resized_box(
+    source: Size, words: Sequence[int], *, scale: tuple[float, float], ratio: tuple[float, float]
+) -> Box:
+    """The rectangle of a random resized crop: ``torchvision.transforms.RandomResizedCrop.get_params``.
+
+    Area uniform in ``scale``, ratio (width / height) log-uniform in ``ratio``; ten attempts to fit, then the largest
+    central crop whose ratio lies within bounds.
+
+    Args:
+        source: (height, width) of the image.
+        words: At least `CROP_WORDS` random words of 64 bits; word 0 is left to the flip.
+        scale: Bounds of the crop's share of the area.
+        ratio: Bounds of width / height.
+    """
+    height, width = source
+    area = height * width
+    log_low, log_high = math.log(ratio[0]), math.log(ratio[1])
+    for attempt in range(3, CROP_WORDS, 2):
+        target = area * (scale[0] + (scale[1] - scale[0]) * unit(words[attempt]))
+        aspect = math.exp(log_low + (log_high - log_low) * unit(words[attempt + 1]))
+        w = round(math.sqrt(target * aspect))
+        h = round(math.sqrt(target / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return Box(below(words[1], height - h + 1), below(words[2], width - w + 1), h, w)
+    return _fallback_box(source, ratio)
+
+
+def _fallback_box(source: Size, ratio: tuple[float, float]) -> Box:
+    height, width = source
+    own = width / height
+    h, w = height, width
+    # torchvision's rounding can give 0 for images a few pixels wide and extreme ratios; one pixel is the least.
+    if own < min(ratio):
+        h = max(1, round(w / min(ratio)))
+    elif own > max(ratio):
+        w = max(1, round(h * max(ratio)))
+    return Box((height - h) // 2, (width - w) // 2, h, w)
+
+
+def resized_size(source: Size, size: int | Size) -> Size:
+    """The size that torchvision's ``Resize`` gives: both sides, or the short side with the ratio kept.
+
+    The long side is rounded down (``int(size * long / short)``), and is at least one pixel.
+    """
+    if isinstance(size, tuple):
+        return size
+    height, width = source
+    if width <= height:
+        return max(1, int(size * height / width)), size
+    return size, max(1, int(size * width / height))
+
+
+def center_window(source: Size, size: Size) -> Box:
+    """The window of torchvision's ``CenterCrop``: half to even where it is smaller, zero padding where it is larger."""
+    top, left = (_center(have, want) for have, want in zip(source, size, strict=True))
+    return Box(top, left, size[0], size[1])
+
+
+def _center(have: int, want: int) -> int:
+    return round((have - want) / 2) if have >= want else -((want - have) // 2)
+
+
+def covering_scale(have: Size, want: Size) -> int:
+    """The largest of 1, 2, 4, 8 by which ``have`` may be divided and still be at least ``want`` in both directions."""
+    for scale in _SCALES:
+        if have[0] >= scale * want[0] and have[1] >= scale * want[1]:
+            return scale
+    return 1
+
+
+def scaled_size(source: Size, scale: int) -> Size:
+    """The size libjpeg decodes to at DCT scale 1/``scale``: rounded up."""
+    return -(-source[0] // scale), -(-source[1] // scale)
+
+
+def scaled_box(box: Box, scale: int) -> Box:
+    """The box on an image decoded at 1/``scale``: each edge at the nearest pixel, halves up.
+
+    An edge moves by at most half a pixel of the decoded image. Where the scaled box still covers the output
+    (`covering_scale`), that is at most half a pixel of the output.
+    """
+    if scale == 1:
+        return box
+    half, double = scale, 2 * scale
+    top, left = (2 * box.top + half) // double, (2 * box.left + half) // double
+    bottom = (2 * (box.top + box.height) + half) // double
+    right = (2 * (box.left + box.width) + half) // double
+    return Box(top, left, max(1, bottom - top), max(1, right - left))

@@ -1,0 +1,123 @@
+"""Decoding with Pillow or Pillow-SIMD: every kind that simplejpeg does not read, and the files it refuses."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream import extras
+from shardstream.errors import DecodeError, MissingExtraError
+from shardstream.images.geometry import scaled_size
+from shardstream.images.header import Encoded, ImageInfo
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from PIL.Image import Image
+
+DAMAGED = "the file is damaged: replace it, leave it out, or skip such samples; tolerant=True accepts truncated files"
+_FORMATS = {"jpg": "JPEG", "png": "PNG", "webp": "WEBP"}
+# What Pillow's readers raise on damaged files, besides the DecompressionBombError added below.
+_FAILURES = (
+    *(OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, OverflowError),
+    *(struct.error, zlib.error),
+)
+
+
+@cache
+def _pil() -> ModuleType | None:
+    try:
+        return module()
+    except MissingExtraError:
+        return None
+
+
+def module() -> ModuleType:
+    """``PIL.Image``.
+
+    Raises:
+        MissingExtraError: Neither Pillow nor Pillow-SIMD is installed.
+    """
+    return extras.require("PIL.Image", extra="pillow", purpose="for PNG, WebP and unusual JPEG files")
+
+
+def available() -> bool:
+    """Whether Pillow or Pillow-SIMD can be imported."""
+    return _pil() is not None
+
+
+def decode_rgb(data: Encoded, info: ImageInfo, *, scale: int = 1, tolerant: bool = False) -> NDArray[np.uint8]:
+    """Decode to uint8 (H, W, 3), a JPEG at 1/``scale``; the rules are those of `shardstream.images.backends`."""
+    height, width = scaled_size((info.height, info.width), scale)
+    return _checked(_load(data, info, scale, _rgb, tolerant=tolerant), (height, width, 3), info)
+
+
+def decode_raw(data: Encoded, info: ImageInfo, *, tolerant: bool = False) -> NDArray[Any]:
+    """Decode to (H, W) of stored numbers (palette indices, grey) or to uint8 (H, W, 3) where there is colour."""
+    pixels = _load(data, info, 1, _numbers, tolerant=tolerant)
+    return _checked(pixels, (info.height, info.width, *pixels.shape[2:]), info)
+
+
+def _checked(pixels: NDArray[Any], shape: tuple[int, ...], info: ImageInfo) -> NDArray[Any]:
+    if pixels.shape != shape:
+        raise DecodeError(f"a {info.kind} file that decodes to {pixels.shape} where {shape} was announced", hint=DAMAGED)
+    return pixels
+
+
+def _load(data: Encoded, info: ImageInfo, scale: int, convert: Any, *, tolerant: bool) -> NDArray[Any]:
+    pil = module()
+    try:
+        with pil.open(io.BytesIO(data), formats=(_FORMATS[info.kind],)) as image:
+            if scale > 1:
+                # Exactly this scale: draft() takes the largest that the requested size allows.
+                image.draft(None, (max(1, info.width // scale), max(1, info.height // scale)))
+            if tolerant:
+                _load_truncated(image)
+            pixels: NDArray[Any] = convert(image)
+            return pixels
+    except (*_FAILURES, pil.DecompressionBombError) as error:
+        raise DecodeError(f"a {info.kind} file that does not decode: {error}", hint=DAMAGED) from error
+
+
+def _load_truncated(image: Image) -> None:
+    """Load what there is. Pillow has a global switch for this only, so the reader's own buffer is used instead."""
+    try:
+        image.load()
+    except OSError:
+        if getattr(image, "im", None) is None or not image.size:
+            raise
+        # The part decoded so far stays in the image; forget the tile that is not finished.
+        image.tile = []  # type: ignore[attr-defined]
+
+
+def _rgb(image: Image) -> NDArray[np.uint8]:
+    image.load()
+    if image.mode.startswith("I"):
+        return np.repeat(_high_byte(image)[..., None], 3, axis=2)
+    if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):
+        image = image.convert("RGBA")  # dropping it in one step works too, but warns
+    return np.array(image.convert("RGB"))
+
+
+def _high_byte(image: Image) -> NDArray[np.uint8]:
+    values = np.asarray(image)
+    return (values.clip(0, 0xFFFF) >> 8).astype(np.uint8)
+
+
+def _numbers(image: Image) -> NDArray[Any]:
+    image.load()
+    if image.mode.startswith("I"):
+        return np.asarray(image).clip(0, 0xFFFF).astype(np.uint16)
+    if image.mode == "1":
+        return np.asarray(image).astype(np.uint8)
+    if image.mode in ("L", "P"):
+        return np.array(image)
+    if image.mode == "LA":
+        return np.ascontiguousarray(np.asarray(image)[..., 0])
+    return np.array(image.convert("RGB"))

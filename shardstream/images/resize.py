@@ -1,0 +1,124 @@
+"""Pixels through a `Geometry` into their slot of the batch.
+
+Images are resized by torch's antialiased bilinear operator for uint8 (the fixed-point algorithm of Pillow's ``resize``,
+within one grey level of it): straight from a view of the crop into the slot, both channels-last, with nothing copied
+and nothing allocated. The result equals ``torch.nn.functional.interpolate(..., mode="bilinear", antialias=True)`` on
+the same crop exactly.
+
+Label maps are resized by the nearest pixel *centre*: output pixel i takes source pixel ⌊(i + ½)·in/out⌋, in exact
+integer arithmetic. That is Pillow's ``NEAREST`` and torch's ``nearest-exact``, and the only rule that keeps labels
+aligned with the bilinear images, whose pixel centres lie at (i + ½)·in/out too; torch's plain ``nearest``,
+⌊i·in/out⌋, shifts labels by up to half a source pixel.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.images.geometry import Box, Geometry, scaled_box
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import torch
+
+
+@cache
+def _torch() -> ModuleType:
+    # At first use: the headers and the geometry must not cost torch's import.
+    import torch
+
+    return torch
+
+
+def render(
+    pixels: NDArray[np.uint8], geometry: Geometry, out: NDArray[np.uint8] | None = None, *, scale: int = 1
+) -> NDArray[np.uint8]:
+    """Crop, resize and flip an image.
+
+    Args:
+        pixels: uint8 (H, W, 3) or (H, W); a view of any strides. Never written to.
+        geometry: What to do; its ``source`` is the size of the image at full scale.
+        out: uint8, C-contiguous, of shape ``geometry.output`` (+ ``(3,)``): written and returned. A new array else.
+        scale: ``pixels`` were decoded at 1/``scale`` of the source (DCT scaling).
+
+        >>> render(pixels, Geometry((375, 500), Box(10, 20, 270, 300), (224, 224)), batch[5])
+    """
+    if out is None:
+        out = np.empty(geometry.output + pixels.shape[2:], np.uint8)
+    region = pixels[scaled_box(geometry.box, scale).slices()]
+    if geometry.window is None:
+        _resample(region, out)
+    else:
+        if region.shape[:2] != geometry.size:
+            resized = np.empty(geometry.size + pixels.shape[2:], np.uint8)
+            _resample(region, resized)
+            region = resized
+        _cut(region, geometry.window, out)
+    if geometry.flip:
+        # Reading a numpy view backwards costs as much as the resize; torch flips channels-last bytes with shuffles.
+        slot = _planes(out)
+        slot.copy_(_torch().flip(slot, (3,)))
+    return out
+
+
+def _planes(image: NDArray[np.uint8]) -> torch.Tensor:
+    """(H, W, 3) as (1, 3, H, W) in channels-last strides, (H, W) as (1, 1, H, W): a view."""
+    tensor: torch.Tensor = _torch().from_numpy(image)
+    return tensor.permute(2, 0, 1).unsqueeze(0) if image.ndim == 3 else tensor[None, None]
+
+
+def _resample(region: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
+    if region.shape == out.shape:
+        np.copyto(out, region)
+        return
+    if not region.flags.writeable or min(region.strides) < 0:
+        region = region.copy()  # torch takes neither read-only arrays (without a warning) nor reversed ones
+    height, width = out.shape[:2]
+    _torch().ops.aten._upsample_bilinear2d_aa.out(
+        _planes(region), [height, width], False, None, None, out=_planes(out)
+    )
+
+
+def _cut(source: NDArray[Any], window: Box, out: NDArray[Any]) -> None:
+    """Copy a window of ``source`` to ``out``, zeros where it reaches outside."""
+    top, left = max(0, window.top), max(0, window.left)
+    bottom = min(source.shape[0], window.top + window.height)
+    right = min(source.shape[1], window.left + window.width)
+    if (bottom - top, right - left) != window.size:
+        out[:] = 0
+    out[top - window.top : bottom - window.top, left - window.left : right - window.left] = source[top:bottom, left:right]
+
+
+def render_labels(labels: NDArray[Any], geometry: Geometry, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """Crop, resize and flip a label map by nearest pixel centres: no value appears that was not there.
+
+    Args:
+        labels: (H, W) of any dtype, at full scale.
+        geometry: What to do, usually an image's. Padding is 0.
+        out: (height, width) of ``geometry.output``, any dtype that holds the values. A new array else.
+    """
+    box, window = geometry.box, geometry.window or Box(0, 0, *geometry.size)
+    rows = _nearest(box.top, box.height, geometry.size[0], window.top, window.height)
+    columns = _nearest(box.left, box.width, geometry.size[1], window.left, window.width)
+    if geometry.flip:
+        columns = columns[::-1]
+    if out is None:
+        out = np.empty(geometry.output, labels.dtype)
+    if labels.size and rows.min() >= 0 and columns.min() >= 0:
+        np.copyto(out, labels.take(rows, axis=0).take(columns, axis=1), casting="unsafe")
+        return out
+    inside = (rows >= 0)[:, None] & (columns >= 0)[None, :]
+    np.copyto(out, np.where(inside, labels[rows.clip(0)[:, None], columns.clip(0)[None, :]], 0), casting="unsafe")
+    return out
+
+
+def _nearest(start: int, length: int, resized: int, first: int, count: int) -> NDArray[np.int64]:
+    """Source indices of ``count`` output pixels from ``first`` on, -1 outside."""
+    i = np.arange(first, first + count)
+    index = start + (2 * i + 1) * length // (2 * resized)
+    return np.where((i >= 0) & (i < resized), index, -1)

@@ -1,0 +1,67 @@
+"""Keyed random words: raw Philox output, the only source of chance in the package.
+
+numpy promises that the raw output of a bit generator never changes, but makes no such promise for the methods of
+``Generator``; so everything here is built from raw 64-bit words (Salmon et al., "Parallel random numbers: as easy as
+1, 2, 3", SC 2011). The key says what the words are for, so no two purposes ever share a stream::
+
+    key = (seed, domain << 32 | epoch)      counter = (0, a, b, 0)
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MASK64 = (1 << 64) - 1
+
+
+class Domain(IntEnum):
+    """What random words are for. Values are part of order version 1 and never change."""
+
+    SHARDS = 1  # the permutation of the shards of an epoch
+    PIECES = 2  # the permutation of pieces inside an affinity group
+    WINDOW = 3  # the permutation inside one window: a = lane, b = window
+    WINDOW_START = 4  # the window a lane begins with: a = lane
+    MIXTURE = 5  # the labels of one block of a mixture: a = lane, b = block
+    AUGMENT = 6  # a sample's augmentation: a = position, b = the output's stream
+    PACK = 7  # the write-time shuffle
+    TRANSFORM = 8  # seeds for users' callables: a = position
+
+
+def words(count: int, *, seed: int, domain: Domain, epoch: int = 0, a: int = 0, b: int = 0) -> NDArray[np.uint64]:
+    """``count`` raw 64-bit words, the same for the same arguments on every machine and numpy version.
+
+    ``seed`` is taken modulo 2**64; ``epoch`` must be in [0, 2**32).
+
+        >>> int(words(1, seed=0, domain=Domain.SHARDS)[0]) == int(words(2, seed=0, domain=Domain.SHARDS)[0])
+        True
+    """
+    if not 0 <= epoch < 1 << 32:
+        raise ValueError(f"epoch must be in [0, 2**32), got {epoch}")
+    key = ((int(domain) << 32 | epoch) << 64) | (seed & _MASK64)
+    counter = (b & _MASK64) << 128 | (a & _MASK64) << 64
+    return np.random.Philox(key=key, counter=counter).random_raw(count)
+
+
+def permutation(raw: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """The permutation of ``len(raw)`` integers that these words encode: their ranks, ties broken by position.
+
+    ``sort((raw & ~mask) | i) & mask`` with the mask of the smallest power of two that holds n: one sort, no argsort.
+    """
+    n = len(raw)
+    mask = np.uint64((1 << max(n - 1, 0).bit_length()) - 1)
+    tagged = (raw & ~mask) | np.arange(n, dtype=np.uint64)
+    tagged.sort()
+    return (tagged & mask).astype(np.int64)
+
+
+def unit(raw: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Words as floats in [0, 1): the top 53 bits."""
+    return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def below(raw: NDArray[np.uint64], n: int) -> NDArray[np.int64]:
+    """Words as integers in [0, n) for n < 2**32, by multiplying the top 32 bits (bias below 2**-32 * n)."""
+    return ((raw >> np.uint64(32)) * np.uint64(n) >> np.uint64(32)).astype(np.int64)

@@ -1,0 +1,134 @@
+"""``ShardIndex``: where every value of one shard lies, as columns of numpy arrays over the bytes of the index itself.
+
+Nothing is copied on opening: over a memory-mapped shard an index costs a worker no private memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.errors import FieldError
+from shardstream.shards.fields import FieldType
+
+Codec: TypeAlias = Literal["none", "zstd"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One field of one shard. Arrays are of length n = samples, read-only, or ``None`` where the kind has none.
+
+    Attributes:
+        name: Field name.
+        type: Field type.
+        codec: How payload bytes are compressed one by one: ``"none"`` or ``"zstd"``.
+        valid: Bitmap, uint8 of length ceil(n / 8), least significant bit first; ``None`` if every sample has a value.
+        values: Scalars: the values themselves, in the type's dtype.
+        offsets: Payloads, and fixed arrays that do not lie densely: byte offset in the object.
+        lengths: Payloads: stored bytes.
+        raw_lengths: Compressed payloads: bytes after decompression.
+        checksums: XXH3-64 of each value's stored bytes; ``None`` if written without.
+        base: Dense fixed arrays: byte offset of sample 0; sample i lies at ``base + i * type.width``.
+    """
+
+    name: str
+    type: FieldType
+    codec: Codec = "none"
+    valid: NDArray[np.uint8] | None = None
+    values: NDArray[Any] | None = None
+    offsets: NDArray[np.unsignedinteger[Any]] | None = None
+    lengths: NDArray[np.unsignedinteger[Any]] | None = None
+    raw_lengths: NDArray[np.unsignedinteger[Any]] | None = None
+    checksums: NDArray[np.uint64] | None = None
+    base: int | None = None
+
+    def valid_rows(self, rows: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        """Whether each row has a value: bool (len(rows),), or ``None`` if all rows of the shard have."""
+        if self.valid is None:
+            return None
+        bits: NDArray[np.uint8] = self.valid[rows >> 3] >> (rows & 7).astype(np.uint8) & 1
+        return bits.astype(np.bool_)
+
+    def fixed_offsets(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Byte offsets of fixed arrays: int64 (len(rows),)."""
+        if self.base is not None:
+            return self.base + rows * self.type.width
+        assert self.offsets is not None
+        return self.offsets[rows].astype(np.int64)
+
+
+class Keys(Sequence[str]):
+    """The keys of a shard, decoded one at a time from a blob of UTF-8.
+
+    Args:
+        ends: End of each key in the blob, unsigned (n,).
+        blob: The keys one after another.
+    """
+
+    def __init__(self, ends: NDArray[np.unsignedinteger[Any]], blob: memoryview) -> None:
+        self._ends = ends
+        self._blob = blob
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if index < 0:
+            index += len(self)
+        start = int(self._ends[index - 1]) if index > 0 else 0
+        return str(self._blob[start : int(self._ends[index])], "utf-8")
+
+    def __iter__(self) -> Iterator[str]:
+        start = 0
+        for end in self._ends.tolist():
+            yield str(self._blob[start:end], "utf-8")
+            start = end
+
+
+@dataclass(frozen=True, slots=True)
+class ShardIndex:
+    """Where every value of one shard lies.
+
+    Attributes:
+        path: The object, relative to its store.
+        framing: Name of the framing that reads it.
+        samples: n, the number of samples.
+        keys: The samples' keys, in stored order.
+        columns: Fields by name. A field of the data set may be missing: then no sample of this shard has it.
+        end: Bytes of the object before its index; no payload reaches beyond.
+        meta: What else the framing has to remember.
+    """
+
+    path: str
+    framing: str
+    samples: int
+    keys: Sequence[str]
+    columns: Mapping[str, Column]
+    end: int
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def column(self, name: str) -> Column:
+        """The column of a field.
+
+        Raises:
+            FieldError: This shard has no such field.
+        """
+        try:
+            return self.columns[name]
+        except KeyError:
+            raise FieldError(
+                f"the shard has no field {name!r}",
+                shard=self.path,
+                field=name,
+                hint=f"it has {', '.join(self.columns)}",
+            ) from None

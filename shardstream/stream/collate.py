@@ -1,0 +1,145 @@
+"""Values of many samples as one value of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from shardstream.errors import BatchError, UsageError
+from shardstream.stream.ragged import Ragged, ragged_of_arrays
+from shardstream.stream.slabs import empty_slab, slab_of, torch_dtype
+
+
+def channels_first(slab: torch.Tensor) -> torch.Tensor:
+    """Images (B, H, W, 3) as (B, 3, H, W) with channels-last strides: the same memory."""
+    return slab.permute(0, 3, 1, 2)
+
+
+def collate_values(name: str, values: Sequence[Any], *, image: bool = False, dtype: np.dtype[Any] | None = None) -> Any:
+    """One output's values as they stand in a batch.
+
+    Arrays and tensors of one shape become one slab, numbers a tensor, bytes a `Ragged`; all else stays a list, and so
+    does an output that some sample has no value of.
+
+    Args:
+        name: The output, for messages.
+        values: One a sample.
+        image: Arrays (H, W, 3) are images: the slab is (B, 3, H, W), channels last.
+        dtype: Stored dtype of the numbers; used while they still are of that kind.
+
+    Raises:
+        BatchError: Arrays whose shapes differ.
+    """
+    first = values[0]
+    if any(value is None for value in values):
+        return list(values)
+    if isinstance(first, torch.Tensor):
+        _check_shapes(name, values)
+        slab = empty_slab((len(values), *first.shape), first.dtype) if first.device.type == "cpu" else None
+        return torch.stack(list(values), out=slab)
+    if isinstance(first, np.ndarray):
+        return _stack(name, values, image=image)
+    if isinstance(first, bytes | bytearray | memoryview):
+        return bytes_rows(values)
+    if isinstance(first, bool | int | float | np.generic) and not isinstance(first, np.flexible | np.object_):
+        return _numbers(values, dtype)
+    return list(values)
+
+
+def _stack(name: str, values: Sequence[np.ndarray[Any, Any]], *, image: bool) -> torch.Tensor:
+    _check_shapes(name, values)
+    first = values[0]
+    slab = empty_slab((len(values), *first.shape), torch_dtype(first.dtype))
+    np.stack(values, out=slab.numpy())
+    return channels_first(slab) if image and first.ndim == 3 and first.shape[2] == 3 else slab
+
+
+def _check_shapes(name: str, values: Sequence[Any]) -> None:
+    shapes = sorted({(tuple(value.shape), str(value.dtype)) for value in values})
+    if len(shapes) > 1:
+        few = ", ".join(f"{list(shape)} {dtype}" for shape, dtype in shapes[:3])
+        raise BatchError(
+            f"values of {len(shapes)} different shapes or dtypes cannot become one batch ({few}, ...)",
+            field=name,
+            hint=f'images: fields={{"{name}": ss.decode.RandomResizedCrop(224)}} or CenterCrop(224, resize=256) make them '
+            "equal; other arrays: store them as they are and they come as ss.Ragged, or pass collate_fn to ss.Loader",
+        )
+
+
+def _numbers(values: Sequence[Any], dtype: np.dtype[Any] | None) -> torch.Tensor:
+    array = np.asarray(values)
+    if dtype is not None and (array.dtype.kind == dtype.kind or (array.dtype.kind == "i" and dtype.kind in "uf")):
+        array = np.asarray(values, dtype)
+    return slab_of(array)
+
+
+def bytes_rows(values: Sequence[bytes | bytearray | memoryview]) -> Ragged:
+    """Byte strings as rows of uint8."""
+    rows = [np.frombuffer(value, np.uint8) for value in values]
+    return ragged_of_arrays(rows, empty_slab((sum(map(len, rows)),), torch.uint8), 1)
+
+
+def array_rows(name: str, values: Sequence[np.ndarray[Any, Any]]) -> Ragged:
+    """Arrays of varying shape as rows; all must have one dtype and one number of dimensions.
+
+    Raises:
+        BatchError: They do not.
+    """
+    kinds = sorted({(value.dtype.name, value.ndim) for value in values})
+    if len(kinds) > 1:
+        few = ", ".join(f"{dtype} with {ndim} dimensions" for dtype, ndim in kinds[:3])
+        raise BatchError(f"arrays of different kinds in one batch: {few}", field=name, hint="convert them in `fields`")
+    slab = empty_slab((sum(value.size for value in values),), torch_dtype(values[0].dtype))
+    return ragged_of_arrays(values, slab, kinds[0][1])
+
+
+def collate_samples(
+    samples: Sequence[Any], *, images: frozenset[str] = frozenset(), dtypes: dict[str, np.dtype[Any]] | None = None
+) -> Any:
+    """Samples as one batch: dicts by name, tuples by place, anything else by itself.
+
+    Raises:
+        BatchError: Samples of different keys or shapes.
+    """
+    first = samples[0]
+    if isinstance(first, dict):
+        if any(sample.keys() != first.keys() for sample in samples):
+            differ = sorted({str(name) for sample in samples for name in sample.keys() ^ first.keys()})
+            raise BatchError(f"some samples of a batch have {', '.join(differ)} and some not", hint="return equal keys")
+        return {
+            name: collate_values(
+                name, [sample[name] for sample in samples], image=name in images, dtype=(dtypes or {}).get(name)
+            )
+            for name in first
+        }
+    if isinstance(first, tuple):
+        if any(len(sample) != len(first) for sample in samples):
+            raise BatchError("samples of a batch are tuples of different lengths", hint="return equally long ones")
+        return tuple(collate_values(str(i), list(column)) for i, column in enumerate(zip(*samples, strict=True)))
+    return collate_values("sample", samples)
+
+
+def refuse_devices(value: Any) -> None:
+    """Refuse tensors that are not in CPU memory: they cannot leave a worker.
+
+    Raises:
+        UsageError: There is one; says what to do instead.
+    """
+    if isinstance(value, torch.Tensor):
+        if value.device.type != "cpu":
+            raise UsageError(
+                f"a worker produced a tensor on {value.device}, which cannot be handed to the training process",
+                hint="keep transforms on the CPU and move whole batches in the training loop (batch.to(device), after "
+                "ss.Loader(..., pin_memory=True)); work for the device belongs after the loader",
+            )
+    elif isinstance(value, Ragged):
+        refuse_devices(value.values)
+    elif isinstance(value, dict):
+        for part in value.values():
+            refuse_devices(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            refuse_devices(part)

@@ -1,0 +1,70 @@
+"""What travels from a worker to ``ss.Loader``: data, and what happened while making it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from shardstream.stream.ragged import Ragged
+
+
+@dataclass(slots=True)
+class Parcel:
+    """One step's data with its counters; `ss.Loader` takes it apart.
+
+    Attributes:
+        data: A batch, or a list of samples.
+        positions: Positions of the epoch this step stands for, padding included.
+        samples: How many of them hold a sample of their own: not padded, not skipped.
+        skipped: Where each skipped sample lies, and why.
+        seconds: Time the worker spent on it.
+    """
+
+    data: Any
+    positions: int
+    samples: int
+    skipped: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def pin_memory(self) -> Parcel:
+        """The same with its data in page-locked memory; called by torch's pinning thread."""
+        self.data = pin(self.data)
+        return self
+
+
+def pin(value: Any) -> Any:
+    """``value`` with all tensors in it, however nested, in page-locked memory."""
+    if isinstance(value, torch.Tensor | Ragged):
+        return value.pin_memory()
+    if isinstance(value, dict):
+        return {name: pin(part) for name, part in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(pin, value))
+    if isinstance(value, list | tuple):
+        return type(value)(map(pin, value))
+    return value
+
+
+class CollateParcel:
+    """A user's ``collate_fn`` applied to what is inside a parcel. Picklable if the function is.
+
+    Args:
+        function: Gets a list of samples, or one sample where ``each``.
+        each: Apply it to every sample by itself, as a DataLoader without batching does.
+    """
+
+    def __init__(self, function: Callable[[Any], Any], *, each: bool) -> None:
+        self.function = function
+        self.each = each
+
+    def __call__(self, parcel: Parcel) -> Parcel:
+        parcel.data = [self.function(one) for one in parcel.data] if self.each else self.function(parcel.data)
+        return parcel
+
+
+def keep(value: Any) -> Any:
+    """A ``collate_fn`` that changes nothing."""
+    return value

@@ -1,0 +1,76 @@
+"""Values of different lengths as one batch: one slab of values, and where each row ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+
+class Ragged(Sequence[torch.Tensor]):
+    """A batch of arrays of different sizes: one slab, indexed into views.
+
+    Args:
+        values: All elements, row after row: (total,), any dtype.
+        offsets: int64 (B + 1,): row i is ``values[offsets[i]:offsets[i + 1]]``.
+        shapes: int64 (B, dimensions) for rows of more than one dimension; ``None`` for flat rows.
+
+    Example:
+        >>> rows = Ragged(torch.arange(5), torch.tensor([0, 2, 5]))
+        >>> rows[1]
+        tensor([2, 3, 4])
+    """
+
+    def __init__(self, values: torch.Tensor, offsets: torch.Tensor, shapes: torch.Tensor | None = None) -> None:
+        self.values = values
+        self.offsets = offsets
+        self.shapes = shapes
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> torch.Tensor:  # type: ignore[override]  # rows are not sliced
+        i = range(len(self))[index]
+        row = self.values[int(self.offsets[i]) : int(self.offsets[i + 1])]
+        return row if self.shapes is None else row.reshape(self.shapes[i].tolist())
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def lengths(self) -> torch.Tensor:
+        """Elements of each row: int64 (B,)."""
+        return self.offsets.diff()
+
+    def to(self, *args: Any, **kwargs: Any) -> Ragged:
+        """The same on another device; arguments as of ``torch.Tensor.to``. Offsets and shapes keep their dtype."""
+        values = self.values.to(*args, **kwargs)
+        shapes = None if self.shapes is None else self.shapes.to(values.device)
+        return Ragged(values, self.offsets.to(values.device), shapes)
+
+    def pin_memory(self) -> Ragged:
+        """The same in page-locked memory."""
+        shapes = None if self.shapes is None else self.shapes.pin_memory()
+        return Ragged(self.values.pin_memory(), self.offsets.pin_memory(), shapes)
+
+    def tobytes(self, index: int) -> bytes:
+        """Row ``index`` as bytes."""
+        return self[index].contiguous().view(torch.uint8).numpy().tobytes()
+
+    def __repr__(self) -> str:
+        kind = str(self.values.dtype).removeprefix("torch.")
+        return f"Ragged({len(self)} rows, {len(self.values)} x {kind}, {self.values.device})"
+
+
+def ragged_of_arrays(rows: Sequence[np.ndarray[Any, Any]], values: torch.Tensor, dimensions: int) -> Ragged:
+    """Rows copied into ``values``, a flat tensor of as many elements as they have together."""
+    ends = np.cumsum([0, *(row.size for row in rows)], dtype=np.int64)
+    flat = values.numpy()
+    for row, start, end in zip(rows, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        flat[start:end] = row.reshape(-1)
+    shapes = None
+    if dimensions != 1:
+        shapes = torch.tensor([row.shape for row in rows], dtype=torch.int64).reshape(len(rows), dimensions)
+    return Ragged(values, torch.from_numpy(ends), shapes)

@@ -1,0 +1,83 @@
+"""``Reader``: random access to a data set, for notebooks and viewers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from shardstream.decode.plan import compile_fields
+from shardstream.shards.manifest import Manifest
+from shardstream.stream.rows import RowReader
+from shardstream.stream.samples import SampleMaker, Step
+from shardstream.stream.settings import Fields
+from shardstream.stream.skips import SkipPolicy
+
+
+class Reader(Sequence[dict[str, Any]]):
+    """The samples of a data set by number, in stored order, or by key.
+
+    Args:
+        url: The folder of the data set.
+        fields: What to deliver, as of `ShardDataset`. Default: every field by its type.
+        seed: Of random decoders; sample i is decoded as at position i of epoch 0.
+        verify: Compare checksums.
+
+    Raises:
+        NotFoundError: There is no data set.
+        FieldError: ``fields`` asks for what does not exist.
+
+    Example:
+        >>> ss.Reader("out/")[0]["cls"]   # doctest: +SKIP
+        17
+    """
+
+    def __init__(
+        self, url: str | os.PathLike[str], *, fields: Fields = None, seed: int = 0, verify: bool = True
+    ) -> None:
+        self.manifest = Manifest.load(url)
+        self._ends = np.cumsum(self.manifest.table.samples, dtype=np.int64)
+        plan = compile_fields(fields, self.manifest.fields)
+        self._rows = RowReader(self.manifest, plan.sources, verify=verify)
+        policy = SkipPolicy("raise", None)
+        self._maker = SampleMaker(self._rows, plan, self.manifest.fields, seed=seed, transform=None, policy=policy)
+
+    def __len__(self) -> int:
+        return self.manifest.samples
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self._sample(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[i] for i in range(len(self)))
+
+    def _sample(self, position: int) -> dict[str, Any]:
+        shard = int(np.searchsorted(self._ends, position, side="right"))
+        row = position - (int(self._ends[shard - 1]) if shard else 0)
+        step = Step(0, np.array([position]), np.array([shard]), np.array([row]), None)
+        samples, _ = self._maker.samples(step)
+        sample: dict[str, Any] = samples[0]
+        return sample
+
+    def get(self, key: str) -> dict[str, Any]:
+        """The first sample of this key. Looks through the indexes of the shards, one after another.
+
+        Raises:
+            KeyError: There is none.
+        """
+        start = 0
+        for shard in range(self.manifest.shards):
+            keys = self._rows.index(shard).keys
+            row = next((i for i, other in enumerate(keys) if other == key), None)
+            if row is not None:
+                return self[start + row]
+            start += len(keys)
+        raise KeyError(key)

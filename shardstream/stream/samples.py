@@ -1,0 +1,178 @@
+"""From stored rows to samples: read, decode, transform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.decode.context import SampleContext
+from shardstream.decode.plan import DecodePlan, Output
+from shardstream.decode.usercall import UserCall
+from shardstream.errors import BatchError, DataError
+from shardstream.shards.fields import FieldType
+from shardstream.stream.rows import RowReader, Rows
+from shardstream.stream.skips import SkipPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step consists of. Arrays are of length b.
+
+    Attributes:
+        epoch: The epoch.
+        positions: int64, positions in the epoch.
+        shards: int64, shard numbers.
+        rows: int64, sample numbers inside their shards.
+        valid: False where a position repeats an earlier one as padding; ``None`` if none does.
+    """
+
+    epoch: int
+    positions: NDArray[np.int64]
+    shards: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    valid: NDArray[np.bool_] | None
+
+
+class SampleMaker:
+    """Makes samples of a data set.
+
+    Args:
+        reader: Where stored values come from.
+        plan: How they become outputs.
+        fields: Stored types by field.
+        seed: Of everything random.
+        transform: A user's callable for each sample, or ``None``.
+        policy: What is done about broken samples.
+    """
+
+    def __init__(
+        self,
+        reader: RowReader,
+        plan: DecodePlan,
+        fields: Mapping[str, FieldType],
+        *,
+        seed: int,
+        transform: Callable[..., Any] | None,
+        policy: SkipPolicy,
+    ) -> None:
+        self.plan = plan
+        self.fields = fields
+        self.seed = seed
+        self.policy = policy
+        self._reader = reader
+        self._transform = None if transform is None else UserCall(transform, what="transform")
+
+    @property
+    def transforms(self) -> bool:
+        """Whether a user's callable sees every sample."""
+        return self._transform is not None
+
+    def read(self, step: Step) -> tuple[Rows, dict[int, str]]:
+        """The stored rows of a step, and the slots whose data is broken with the reason.
+
+        A broken slot's row is that of the first good one.
+
+        Raises:
+            DataError: Data is broken, and the policy is to raise.
+            BatchError: Nothing in the step is good.
+        """
+        try:
+            return self._reader.read(step.shards, step.rows), {}
+        except DataError:
+            if not self.policy.skips:
+                raise
+        broken: dict[int, str] = {}
+        for i in range(len(step.rows)):
+            try:
+                self._reader.read(step.shards[i : i + 1], step.rows[i : i + 1])
+            except DataError as error:
+                broken[i] = self.policy.admit(error)
+        good = first_good(broken, len(step.rows))
+        shards, rows = step.shards.copy(), step.rows.copy()
+        shards[list(broken)], rows[list(broken)] = shards[good], rows[good]
+        return self._reader.read(shards, rows), broken
+
+    def decode(
+        self, rows: Rows, i: int, step: Step, outputs: Sequence[Output], slots: Mapping[str, NDArray[Any]]
+    ) -> dict[str, Any]:
+        """Sample i of the rows.
+
+        Args:
+            rows: The rows of the step.
+            i: Which of them.
+            step: The step.
+            outputs: What to decode.
+            slots: By output, where the sample's value is to be written.
+
+        Raises:
+            DecodeError: A payload is no valid value of its type.
+        """
+        context = self._context(rows, i, step)
+        sample: dict[str, Any] = {"__key__": context.key}
+        for output in outputs:
+            sample[output.name] = self._value(output, rows, i, context, slots.get(output.name))
+        return sample
+
+    def _value(self, output: Output, rows: Rows, i: int, context: SampleContext, out: NDArray[Any] | None) -> Any:
+        for source in output.sources:
+            raw = rows.value(source, i)
+            if raw is not None:
+                value = output.value(self.fields[source], raw, context, out)
+                return value.item() if isinstance(value, np.generic) else value
+        return output.missing(context, out)
+
+    def transform(self, sample: dict[str, Any], rows: Rows, i: int, step: Step) -> Any:
+        """The sample through the user's transform; ``None`` if that drops it."""
+        if self._transform is None:
+            return sample
+        context = self._context(rows, i, step)
+        return self._transform(
+            sample,
+            seed=self.seed,
+            epoch=step.epoch,
+            position=context.position,
+            key=context.key,
+            shard=context.shard,
+        )
+
+    def _context(self, rows: Rows, i: int, step: Step) -> SampleContext:
+        return SampleContext(rows.keys[i], rows.shards[i], rows.rows[i], int(step.positions[i]), self.seed, step.epoch)
+
+    def samples(self, step: Step) -> tuple[list[Any], dict[int, str]]:
+        """The step's samples, slot by slot, ``None`` where there is none: broken, or dropped by the transform.
+
+        Returns:
+            The samples, and the reasons of those that were broken.
+        """
+        rows, broken = self.read(step)
+        out: list[Any] = []
+        for i in range(len(step.rows)):
+            sample = None
+            if i not in broken:
+                try:
+                    decoded = self.decode(rows, i, step, self.plan.outputs, {})
+                    sample = self.transform(decoded, rows, i, step)
+                except DataError as error:
+                    broken[i] = self.policy.admit(error)
+            out.append(sample)
+        return out, broken
+
+
+def first_good(broken: Mapping[int, object], count: int) -> int:
+    """The first of ``count`` slots that is not broken.
+
+    Raises:
+        BatchError: There is none.
+    """
+    for i in range(count):
+        if i not in broken:
+            return i
+    reasons = [str(reason) for reason in broken.values() if reason]
+    raise BatchError(
+        f"none of the {count} samples of a batch can be used" + (f"; the first: {reasons[0]}" if reasons else ""),
+        hint="run `shardstream verify`, or use a larger batch_size if the transform drops many samples",
+    )

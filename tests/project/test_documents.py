@@ -1,0 +1,116 @@
+"""Every code block of the README and of docs/ runs, in order, in a folder of its own.
+
+The folder holds ``photos/`` (class folders of JPEG files), ``list.tsv`` (``path<TAB>label``) and, when the document
+mentions it, ``shards/``, a packed data set of them. Blocks of one document share their names. What runs: blocks marked
+``python``, and blocks marked ``bash`` or ``console`` whose lines are commands of `shardstream`. Any other block of
+these kinds must carry a reason right above its fence: ``<!-- not run: it needs a GPU -->``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("README.md"), *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL)
+NOT_RUN = re.compile(r"<!-- not run: \S[^\n]*-->\s*\Z")
+SHELL = ("bash", "sh", "shell", "console")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block that is code."""
+
+    kind: str
+    body: str
+    line: int
+    excused: bool
+
+
+def blocks(text: str) -> list[Block]:
+    found = []
+    for match in FENCE.finditer(text):
+        if match["kind"] in ("python", *SHELL):
+            indent = re.compile(f"^{match['indent']}", re.MULTILINE)
+            line = text.count("\n", 0, match.start("body"))
+            excused = bool(NOT_RUN.search(text[: match.start()]))
+            found.append(Block(match["kind"], indent.sub("", match["body"]), line, excused))
+    return found
+
+
+def commands(body: str) -> list[list[str]]:
+    """The commands of a shell block, without prompts, comments and (in a console) output."""
+    lines = body.replace("\\\n", " ").splitlines()
+    if any(line.startswith("$ ") for line in lines):
+        lines = [line[2:] for line in lines if line.startswith("$ ")]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    lines = []
+    for label, name in enumerate(("cat", "dog")):
+        folder = tmp_path / "photos" / name
+        folder.mkdir(parents=True)
+        for i in range(128):
+            pixels = rng.integers(0, 255, (int(rng.integers(6, 12)), 8, 3), dtype=np.uint8)
+            image.fromarray(pixels).resize((256, 32 * len(pixels))).save(folder / f"{i}.jpg")
+            lines.append(f"photos/{name}/{i}.jpg\t{label}\n")
+    (tmp_path / "list.tsv").write_text("".join(lines))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_code_blocks_run(document: Path, workplace: Path) -> None:
+    text = document.read_text()
+    if "shards/" in text and blocks(text):
+        import shardstream
+
+        shardstream.pack("photos", "shards/")
+    names: dict[str, Any] = {"__name__": "document"}
+    for block in blocks(text):
+        if block.excused:
+            continue
+        if block.kind == "python":
+            # Blank lines in front, so that a traceback shows the document's own line.
+            exec(compile("\n" * block.line + block.body, document, "exec"), names)
+            continue
+        for words in commands(block.body):
+            place = f"{document.name}:{block.line + 1}"
+            assert words[0] == "shardstream", f"{place}: {words[0]} is not run here; say why above: <!-- not run: … -->"
+            program = [sys.executable, "-c", "from shardstream.cli import main; main()", *words[1:]]
+            done = subprocess.run(program, cwd=workplace, capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0, f"{place}: {shlex.join(words)}\n{done.stdout}{done.stderr}"
+
+
+def test_blocks_are_found_with_line_kind_and_excuse() -> None:
+    text = "one\n```python\nx = 1\n```\n\n<!-- not run: needs a GPU -->\n```bash\ntools/demo\n```\n```json\n{}\n```\n"
+    assert blocks(text) == [
+        Block("python", "x = 1\n", 2, excused=False),
+        Block("bash", "tools/demo\n", 7, excused=True),
+    ]
+
+
+def test_an_excuse_needs_a_reason_and_stands_right_above() -> None:
+    for above in ("<!-- not run: -->\n", "<!-- not run: because -->\ntext\n"):
+        (block,) = blocks(f"{above}```python\n1 / 0\n```\n")
+        assert not block.excused
+
+
+def test_commands_drop_prompts_comments_and_output() -> None:
+    assert commands("shardstream pack a b \\\n  --seed 1  # why\n\n") == [
+        ["shardstream", "pack", "a", "b", "--seed", "1"]
+    ]
+    assert commands("$ shardstream info out/\nsamples 3\n") == [["shardstream", "info", "out/"]]

@@ -1,0 +1,80 @@
+"""The extras that messages name are declared, and bring what they are said to bring."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
+GROUPS = PROJECT["dependency-groups"]
+# Declared so that their names are settled, unused until the stores exist (see pyproject.toml).
+REMOTE = {"s3", "azure", "gcs"}
+
+
+def name_of(requirement: str) -> str:
+    match = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert match, requirement
+    return re.sub(r"[-_.]+", "-", match.group()).lower()
+
+
+def required() -> Iterator[tuple[str, str, str]]:
+    """(place, module, extra) of every call of ``extras.require``."""
+    for path in sorted((ROOT / "shardstream").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("require", "extras.require"):
+                place = f"{path.relative_to(ROOT)}:{node.lineno}"
+                extra = next(keyword.value for keyword in node.keywords if keyword.arg == "extra")
+                assert isinstance(extra, ast.Constant), (
+                    f"{place}: the extra has to be a literal, so that this test sees it"
+                )
+                assert isinstance(node.args[0], ast.Constant), f"{place}: so has the module"
+                yield place, node.args[0].value, extra.value
+
+
+def test_extras_named_by_the_code_are_declared_and_bring_the_module() -> None:
+    distributions = packages_distributions()
+    for place, module, extra in required():
+        assert extra in EXTRAS, f"{place}: no extra is called {extra!r}"
+        brings = {name_of(requirement) for requirement in EXTRAS[extra]}
+        homes = {name_of(home) for home in distributions[module.split(".")[0]]}
+        assert homes & brings, f"{place}: the extra {extra!r} does not bring {module}"
+
+
+def test_extras_named_in_text_are_declared() -> None:
+    folders = ("shardstream", "examples", "tools", "docs")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md", ".sh")]
+    for path in [*paths, *ROOT.glob("*.md")]:
+        for names in re.findall(r"shardstream\[([a-z0-9, ]+)\]", path.read_text()):
+            unknown = {name.strip() for name in names.split(",")} - set(EXTRAS)
+            assert not unknown, f"{path.relative_to(ROOT)} names {unknown}"
+
+
+def test_all_brings_every_extra_that_does_something() -> None:
+    (requirement,) = EXTRAS["all"]
+    match = re.fullmatch(r"shardstream\[([a-z0-9,]+)\]", requirement)
+    assert match
+    assert set(match.group(1).split(",")) == set(EXTRAS) - REMOTE - {"all", "simd"}
+
+
+def test_pillow_and_pillow_simd_never_come_together() -> None:
+    bringing = {extra for extra, needs in EXTRAS.items() if "pillow" in map(name_of, needs)}
+    assert bringing == {"pillow"}
+    assert [name_of(requirement) for requirement in EXTRAS["simd"]] == ["pillow-simd"]
+
+
+def test_every_tool_has_an_exact_version() -> None:
+    pinned = {
+        name_of(line)
+        for line in (ROOT / "tools/constraints.txt").read_text().splitlines()
+        if re.fullmatch(r"[A-Za-z0-9._-]+==[0-9.]+", line)
+    }
+    wanted = {name_of(entry) for group in GROUPS.values() for entry in group if isinstance(entry, str)}
+    wanted |= {name_of(entry) for extra in ("images", "pillow", "pack", "zstd") for entry in EXTRAS[extra]}
+    wanted |= {name_of(entry) for entry in PROJECT["project"]["dependencies"]} - {"torch"}
+    assert wanted <= pinned

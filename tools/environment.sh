@@ -1,0 +1,84 @@
+# Sourced by tools/test and tools/demo: makes the environment .venv and puts it first on PATH.
+#
+#   environment NAME EXTRAS GROUP...   the package (editable) with EXTRAS, and these dependency groups of pyproject.toml
+#
+# Variables that choose:
+#   PYTHON                   the interpreter to build on (default python3); 3.11 or newer
+#   SHARDSTREAM_TORCH_INDEX  the package index to take torch's wheels from, where python3 brings no torch of its own
+#
+# A second run finds the stamp of the first and does nothing.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+VENV=$ROOT/.venv
+
+say() { if [ -t 1 ]; then printf '\033[1m%s\033[0m\n' "$*"; else printf '%s\n' "$*"; fi; }
+die() { printf 'error: %s\n' "$*" >&2; exit 2; }
+
+_has_module() { "$1" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)' "$2"; }
+
+_need_venv_module() {
+  _has_module "$PYTHON" ensurepip && return
+  local version
+  version=$("$PYTHON" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing the system package $version"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$version" >/dev/null ||
+      { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$version" >/dev/null; } ||
+      die "could not install $version; install it and try again"
+  else
+    die "$PYTHON cannot make environments: install the system package $version (apt-get install $version) and try again"
+  fi
+}
+
+_make_venv() {
+  local options=() inside=
+  [ -x "$VENV/bin/python" ] && "$VENV/bin/python" -c '' 2>/dev/null && return
+  _need_venv_module
+  if _has_module "$PYTHON" torch; then
+    # A torch that is already there, perhaps built for this machine's GPU, is better than any we could install.
+    options=(--system-site-packages)
+    inside=$("$PYTHON" -c 'import sys, sysconfig; sys.prefix != sys.base_prefix and print(sysconfig.get_path("purelib"))')
+  fi
+  say "making the environment .venv"
+  "$PYTHON" -m venv --clear "${options[@]}" "$VENV"
+  # When $PYTHON is an environment itself, the option above looks past it, to the Python that it was made from.
+  [ -z "$inside" ] || printf '%s\n' "$inside" >"$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
+}
+
+_pip_install() { "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
+
+_install_torch() {
+  local index=()
+  _has_module "$VENV/bin/python" torch && return
+  [ -z "${SHARDSTREAM_TORCH_INDEX:-}" ] || index=(--index-url "$SHARDSTREAM_TORCH_INDEX")
+  say "installing $(grep '^torch' "$ROOT/tools/constraints-torch.txt")"
+  _pip_install "${index[@]}" -r "$ROOT/tools/constraints-torch.txt"
+}
+
+environment() {
+  local name=$1 extras=$2 groups=("${@:3}") stamp fingerprint
+  PYTHON=${PYTHON:-python3}
+  command -v "$PYTHON" >/dev/null || die "$PYTHON was not found; install Python 3.11 or newer, or set PYTHON"
+  "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    die "$("$PYTHON" --version) is too old; install Python 3.11 or newer, or set PYTHON to one"
+  stamp=$VENV/.shardstream-$name
+  fingerprint=$(cat "$ROOT"/pyproject.toml "$ROOT"/tools/constraints*.txt "$ROOT/tools/environment.sh" | sha256sum)
+  fingerprint="$fingerprint $ROOT $extras ${groups[*]}"
+  # One at a time, should tools/demo and tools/test start together. The lock is on the folder: no file to leave behind.
+  exec 9<"$ROOT/tools"
+  flock 9
+  if [ "$(cat "$stamp" 2>/dev/null)" != "$fingerprint" ] || ! "$VENV/bin/python" -c '' 2>/dev/null; then
+    _make_venv
+    _install_torch
+    say "installing what '$name' needs"
+    # Whichever torch is there stays.
+    "$VENV/bin/python" -c 'from importlib.metadata import version; print("torch==" + version("torch"))' >"$VENV/torch.txt"
+    "$VENV/bin/python" "$ROOT/tools/requirements.py" "${groups[@]}" >"$VENV/requirements-$name.txt"
+    _pip_install -c "$VENV/torch.txt" -c "$ROOT/tools/constraints.txt" \
+      -r "$VENV/requirements-$name.txt" -e "$ROOT[$extras]"
+    printf '%s' "$fingerprint" >"$stamp"
+  fi
+  flock -u 9
+  exec 9<&-
+  export PATH="$VENV/bin:$PATH" VIRTUAL_ENV="$VENV"
+}
