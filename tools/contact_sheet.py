@@ -78,7 +78,7 @@ def main() -> None:
         seed=args.seed,
         batch_size=min(COLUMNS * ROWS, manifest.samples),
     )
-    batch = next(iter(dataset))
+    batch = dataset.peek()
     captions = [key.rpartition("/")[2] for key in batch["__key__"]]
     if labels and manifest.classes:
         captions = [manifest.classes[label].replace("-", " ").replace("_", " ") for label in batch["cls"].tolist()]

@@ -4,9 +4,8 @@ The geometry is drawn from the header first; then the file is decoded at the sma
 1/8) at which the crop still covers the output, and the crop is resized, antialiased, into the output. Arrays stored as
 fields (``array``, ``array:uint8:H,W,3``) take the same road without the decoding.
 
-All of them take ``source=``, ``optional=`` (see `Decoder`) and ``tolerant=`` (accept truncated files). Random numbers
-are keyed by (seed, epoch, position) and the output's name, so two outputs draw independently, and none depends on the
-others. EXIF orientation is ignored, as torchvision's ``ImageFolder`` does.
+Random numbers are keyed by (seed, epoch, position) and the output's name, so two outputs draw independently, and none
+depends on the others. EXIF orientation is ignored, as torchvision's ``ImageFolder`` does.
 """
 
 from __future__ import annotations
@@ -16,148 +15,309 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from shardstream.decode.context import SampleContext
 from shardstream.decode.specs import Decoder, Slot
 from shardstream.errors import DecodeError, UsageError
-from shardstream.images import backends, geometry, resize
-from shardstream.images.geometry import Geometry, Size
+from shardstream.images import backends, resize
+from shardstream.images.geometry import (
+    CROP_WORDS,
+    FLIP_WORDS,
+    Geometry,
+    Size,
+    center_window,
+    random_resized_box,
+    resized_size,
+    unit,
+    whole,
+)
 from shardstream.images.header import probe
 
-_SOURCES = frozenset({"jpg", "png", "webp", "bytes", "array", "fixed"})
 _UINT8 = np.dtype(np.uint8)
+_SCALE = (0.08, 1.0)
+_RATIO = (3 / 4, 4 / 3)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture(Decoder):
-    """What the image decoders share: decode by content, then one `Geometry`."""
+    """What the image decoders share: decode by content, then one `Geometry`.
 
+    Args:
+        flip: Exchange left and right: ``True`` for half of the samples, or a probability.
+        tolerant: Accept truncated files, and fill up what is missing.
+        source: See `Decoder`.
+        optional: See `Decoder`.
+    """
+
+    flip: bool | float = False
     tolerant: bool = False
 
-    accepts: ClassVar[frozenset[str]] = _SOURCES
+    accepts: ClassVar[frozenset[str]] = frozenset({"jpg", "png", "webp", "bytes", "array", "fixed"})
     is_image: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.flip <= 1:
+            raise UsageError(f"flip={self.flip!r} is no probability", hint="give True, False or 0...1")
+
     @abstractmethod
-    def geometry(self, source: Size, context: SampleContext, stream: int) -> Geometry:
+    def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
         """What is to be done to an image of this size."""
 
     def apply(
         self, value: Any, context: SampleContext, *, name: str, stream: int, out: NDArray[Any] | None = None
     ) -> Any:
         if isinstance(value, np.ndarray):
-            pixels = _colour(value, name)
-            plan = self.geometry(pixels.shape[:2], context, stream)
-            context.geometry[name] = plan
+            pixels = _colour(value)
+            context.geometry[name] = plan = self.place(pixels.shape[:2], context, stream)
             return resize.render(pixels, plan, out)
         info = probe(value)
-        plan = self.geometry((info.height, info.width), context, stream)
-        context.geometry[name] = plan
-        if plan.is_identity and out is None:
+        context.geometry[name] = plan = self.place((info.height, info.width), context, stream)
+        if out is None and plan.is_identity:
             return backends.decode_scaled(value, info, tolerant=self.tolerant)
         scale = backends.jpeg_scale(info, plan.box.size, plan.size)
         pixels = backends.decode_scaled(value, info, scale=scale, tolerant=self.tolerant, reuse=True)
         return resize.render(pixels, plan, out, scale=scale)
 
+    def flipped(self, context: SampleContext, stream: int) -> bool:
+        """The draw of the flip alone."""
+        return self.flip > 0 and unit(context.words(stream, FLIP_WORDS)[0]) < self.chance
 
-@dataclass(frozen=True)
-class _Own(Picture):
-    """Pictures with a geometry of their own and an optional flip."""
-
-    flip: bool | float = False
-
-    def __post_init__(self) -> None:
-        _check_probability(self.flip)
-
-    def geometry(self, source: Size, context: SampleContext, stream: int) -> Geometry:
-        plan = self.place(source)
-        if self.flip is False or geometry.unit(context.words(stream, geometry.FLIP_WORDS)[0]) >= _chance(self.flip):
-            return plan
-        return plan._replace(flip=True)
-
-    @abstractmethod
-    def place(self, source: Size) -> Geometry:
-        """The geometry before any flip."""
+    @property
+    def chance(self) -> float:
+        """The probability of a flip."""
+        return 0.5 if self.flip is True else float(self.flip)
 
 
 @dataclass(frozen=True)
-class _Alike(Picture):
-    """Pictures that may replay the crop and flip of another output."""
+class Image(Picture):
+    """The whole image, as large as it is stored: uint8 (H, W, 3) RGB.
+
+    Args:
+        like: An output whose random geometry is replayed on this one: same crop, size and flip, antialiased (for
+            label maps use `Mask`). Both images must be of the same size. Not together with ``flip``.
+        flip: See `Picture`, as are ``tolerant``, ``source`` and ``optional``.
+
+        >>> fields = {"jpg": RandomResizedCrop(256), "depth": Image(source="depth.png", like="jpg")}
+    """
 
     like: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.like is not None and self.flip:
+            raise UsageError("Image(like=, flip=): the flip is that of the other output", hint="leave flip out")
 
     @property
     def base(self) -> str | None:
         return self.like
 
-    def replayed(self, source: Size, context: SampleContext) -> Geometry:
-        """The geometry of the base output."""
-        assert self.like is not None
-        plan = context.geometry.get(self.like)
-        if plan is None:
-            raise DecodeError(
-                f"like={self.like!r}, but this sample has no {self.like!r}", hint="make this output optional too"
-            )
-        if plan.source != source:
-            height, width = source
-            raise DecodeError(
-                f"an image of {width} x {height} pixels cannot be cropped like {self.like!r} of "
-                f"{plan.source[1]} x {plan.source[0]}",
-                hint="store both in the same size",
-            )
-        return plan
-
-
-@dataclass(frozen=True)
-class Image(_Own, _Alike):
-    """The whole image, as large as it is stored: uint8 (H, W, 3) RGB.
-
-    Args:
-        flip: Left-right: ``True`` for half of the samples, or a probability.
-        like: An output whose random geometry is replayed on this one: same crop, same size, same flip, antialiased
-            (for label maps use `Mask`). Its image must be of the same size.
-        source: The stored field, or several: ``"jpg;png"``. Default: the output's own name.
-        optional: Samples without it are fine.
-        tolerant: Accept truncated files.
-
-        >>> fields = {"jpg": RandomResizedCrop(256), "edges": Image(source="edges.png", like="jpg")}
-    """
-
     def slot(self, base: Slot | None) -> Slot | None:
         return base if self.like is not None else None
 
-    def place(self, source: Size) -> Geometry:
-        return Geometry(source, geometry.whole(source), source)
-
-    def geometry(self, source: Size, context: SampleContext, stream: int) -> Geometry:
-        return super().geometry(source, context, stream) if self.like is None else self.replayed(source, context)
+    def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
+        if self.like is not None:
+            return _replayed(self.like, source, context)
+        return Geometry(source, whole(source), source, flip=self.flipped(context, stream))
 
 
 @dataclass(frozen=True)
-class Resize(_Own, _Alike):
-    """Resized, antialiased bilinear: torchvision's ``Resize``.
+class Resize(Picture):
+    """The whole image resized, antialiased bilinear: torchvision's ``Resize``.
 
     Args:
-        size: (height, width), or the length of the short side with the ratio kept (the long side rounds down).
-        flip: Left-right: ``True`` for half of the samples, or a probability.
-        like: An output whose crop and flip are replayed, in this size: pairs of resolutions. Its image must be of the
-            same size.
-        source: As for `Image`.
-        optional: As for `Image`.
-        tolerant: As for `Image`.
+        size: (height, width), or the length of the short side: the ratio is kept, the long side rounds down.
+        flip: See `Picture`, as are ``tolerant``, ``source`` and ``optional``.
 
-        >>> fields = {"large": RandomResizedCrop(256), "small": Resize((64, 64), source="large", like="large")}
+        >>> fields = {"jpg": Resize((256, 256)), "thumbnail": Resize(32, source="jpg")}
     """
 
-    size: int | Size = -1
+    size: int | Size
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.size, int) or self.size < 1:
-            _pair("size", self.size)
+        _checked_size("size", self.size)
 
-    def slot(self, base: Slot | None) -> Slot | None:  # noqa: ARG002
+    def slot(self, base: Slot | None) -> Slot | None:
         return None if isinstance(self.size, int) else Slot((*self.size, 3), _UINT8)
 
-    def place(self, source: Size) -> Geometry:
-        return Geometry(source, geometry.whole(source), geometry.resized_size(source, self.size))
+    def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
+        return Geometry(source, whole(source), resized_size(source, self.size), flip=self.flipped(context, stream))
+
+
+@dataclass(frozen=True)
+class CenterCrop(Picture):
+    """The middle of the image, for evaluation: torchvision's ``Resize`` and ``CenterCrop``.
+
+    Args:
+        size: (height, width) or one number for both. Where the image is smaller it is padded with zeros.
+        resize: Resize first, as `Resize` does: ``CenterCrop(224, resize=256)`` is the usual evaluation pair.
+        flip: See `Picture`, as are ``tolerant``, ``source`` and ``optional``.
+
+        >>> fields = {"jpg": CenterCrop(224, resize=256)}
+    """
+
+    size: int | Size
+    resize: int | Size | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _checked_size("size", self.size)
+        if self.resize is not None:
+            _checked_size("resize", self.resize)
+
+    def slot(self, base: Slot | None) -> Slot | None:
+        return Slot((*_pair(self.size), 3), _UINT8)
+
+    def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
+        size = source if self.resize is None else resized_size(source, self.resize)
+        window = center_window(size, _pair(self.size))
+        return Geometry(source, whole(source), size, window, self.flipped(context, stream))
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop(Picture):
+    """A random rectangle, resized: torchvision's ``RandomResizedCrop`` with ``antialias=True``.
+
+    Area and ratio are drawn as torchvision's ``get_params`` does, from keyed words instead of torch's generator.
+
+    Args:
+        size: (height, width) of the output, or one number for both.
+        scale: Bounds of the rectangle's share of the image's area, uniform.
+        ratio: Bounds of width / height, log-uniform.
+        flip: See `Picture`, as are ``tolerant``, ``source`` and ``optional``.
+        like: Another ``RandomResizedCrop`` output: its rectangle and flip, in this ``size``, as for pairs of
+            resolutions. Not together with ``scale``, ``ratio`` or ``flip``.
+
+        >>> fields = {"jpg": RandomResizedCrop(224, flip=True), "view2": RandomResizedCrop(224, source="jpg")}
+    """
+
+    size: int | Size
+    scale: tuple[float, float] = _SCALE
+    ratio: tuple[float, float] = _RATIO
+    like: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _checked_size("size", self.size)
+        for what, (low, high) in (("scale", self.scale), ("ratio", self.ratio)):
+            if not 0 < low <= high or (what == "scale" and high > 1):
+                raise UsageError(f"{what}={(low, high)} is no pair of bounds", hint="0 < low <= high, and scale <= 1")
+        if self.like is not None and (self.flip, self.scale, self.ratio) != (False, _SCALE, _RATIO):
+            raise UsageError("RandomResizedCrop(like=) draws nothing itself", hint="leave scale, ratio and flip out")
+
+    @property
+    def base(self) -> str | None:
+        return self.like
+
+    def can_replay(self, base: Decoder) -> bool:
+        return isinstance(base, RandomResizedCrop)
+
+    def slot(self, base: Slot | None) -> Slot | None:
+        return Slot((*_pair(self.size), 3), _UINT8)
+
+    def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
+        if self.like is not None:
+            return _replayed(self.like, source, context)._replace(size=_pair(self.size))
+        words = context.words(stream, CROP_WORDS)
+        box = random_resized_box(source, words, scale=self.scale, ratio=self.ratio)
+        return Geometry(source, box, _pair(self.size), None, unit(words[0]) < self.chance)
+
+
+@dataclass(frozen=True)
+class Mask(Decoder):
+    """A label map (H, W): the stored numbers, never interpolated.
+
+    A PNG gives its palette indices or grey values; an array field of two dimensions gives itself. Resized by the
+    nearest pixel centre, which keeps it aligned with the image (see `shardstream.images.resize`).
+
+    Args:
+        like: The image output whose random geometry is replayed. Both must be of the same size. ``None``: as stored.
+        fill: What a missing mask of a batch holds, and what lies outside the image (``CenterCrop`` of small ones).
+        dtype: Of the output. ``"int64"`` saves the conversion before a cross entropy, at eight times the bytes.
+        tolerant: Accept truncated files.
+        source: See `Decoder`.
+        optional: See `Decoder`.
+
+        >>> fields = {"jpg": RandomResizedCrop(512, flip=True), "mask": Mask(source="png", like="jpg")}
+    """
+
+    like: str | None = None
+    dtype: DTypeLike = "uint8"
+    fill: int = 0
+    tolerant: bool = False
+
+    accepts: ClassVar[frozenset[str]] = Picture.accepts
+
+    def __post_init__(self) -> None:
+        if np.dtype(self.dtype).kind not in "iu":
+            raise UsageError(f"dtype={self.dtype!r} holds no labels", hint="use an integer type")
+        bounds = np.iinfo(np.dtype(self.dtype))
+        if not bounds.min <= self.fill <= bounds.max:
+            raise UsageError(f"fill={self.fill} does not fit {bounds.dtype}", hint="use a wider dtype")
+
+    @property
+    def base(self) -> str | None:
+        return self.like
+
+    def slot(self, base: Slot | None) -> Slot | None:
+        return None if base is None else Slot(base.shape[:2], np.dtype(self.dtype))
+
+    def apply(
+        self, value: Any, context: SampleContext, *, name: str, stream: int, out: NDArray[Any] | None = None
+    ) -> Any:
+        labels = value if isinstance(value, np.ndarray) else backends.decode_labels(value, tolerant=self.tolerant)
+        if labels.ndim != 2 or labels.dtype.kind not in "iub":
+            raise DecodeError(f"{_described(labels)} is no label map", hint="store integers (H, W)")
+        self._check_range(labels)
+        source: Size = labels.shape
+        plan = Geometry(source, whole(source), source) if self.like is None else _replayed(self.like, source, context)
+        context.geometry[name] = plan
+        return resize.render_labels(labels, plan, np.empty(plan.output, self.dtype) if out is None else out, self.fill)
+
+    def missing(self, out: NDArray[Any] | None = None) -> Any:
+        if out is not None:
+            out.fill(self.fill)
+        return out
+
+    def _check_range(self, labels: NDArray[Any]) -> None:
+        have, want = np.dtype(labels.dtype), np.dtype(self.dtype)
+        if np.can_cast(have, want, "safe") or not labels.size:
+            return
+        bounds = np.iinfo(want)
+        if int(labels.min()) < bounds.min or int(labels.max()) > bounds.max:
+            raise DecodeError(f"a label {labels.max()} does not fit {want.name}", hint='give Mask(dtype="int32")')
+
+
+def _replayed(like: str, source: Size, context: SampleContext) -> Geometry:
+    plan = context.geometry.get(like)
+    if plan is None:
+        raise DecodeError(f"like={like!r}, but this sample has no {like!r}", hint="leave out such samples")
+    if plan.source != source:
+        own, other = (f"{width} x {height}" for height, width in (source, plan.source))
+        raise DecodeError(f"{own} pixels cannot be cropped like {like!r} of {other}", hint="store both in one size")
+    return plan
+
+
+def _colour(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """A stored array as (H, W, 3)."""
+    if array.dtype == np.uint8 and array.size:
+        if array.ndim == 3 and array.shape[2] == 3:
+            return array
+        if array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 1):
+            return np.repeat(array.reshape(*array.shape[:2], 1), 3, axis=2)
+    raise DecodeError(f"{_described(array)} is no image", hint="images are uint8 (H, W, 3) or (H, W), channels last")
+
+
+def _described(array: NDArray[Any]) -> str:
+    return f"an array of {array.dtype.name} {list(array.shape)}"
+
+
+def _pair(size: int | Size) -> Size:
+    return (size, size) if isinstance(size, int) else size
+
+
+def _checked_size(name: str, size: object) -> None:
+    numbers = size if isinstance(size, tuple) else (size, size)
+    if len(numbers) != 2 or not all(type(n) is int and n > 0 for n in numbers):
+        raise UsageError(f"{name}={size!r} is no size", hint="give a positive int or a tuple (height, width)")

@@ -34,7 +34,7 @@ class Decoder(ABC):
     Args:
         source: The stored field, or several in order of preference: ``"jpg;png"`` takes whichever a sample has.
             ``None``: the output's own name.
-        optional: Samples without the field are fine; the output is then missing (``None``) or the decoder's default.
+        optional: Samples without the field are fine: the output is ``None``, and zeros in a batch of slots.
     """
 
     source: str | None = None
@@ -42,18 +42,21 @@ class Decoder(ABC):
 
     accepts: ClassVar[frozenset[str]] = frozenset()
     is_image: ClassVar[bool] = False
-    has_default: ClassVar[bool] = False
 
     @property
     def base(self) -> str | None:
         """The output whose geometry is replayed, or ``None``."""
         return None
 
-    def slot(self, base: Slot | None) -> Slot | None:  # noqa: ARG002 - for those with a base
+    def can_replay(self, base: Decoder) -> bool:
+        """Whether the geometry of ``base`` fits this decoder: that of any image does, unless it says otherwise."""
+        return base.is_image
+
+    def slot(self, base: Slot | None) -> Slot | None:
         """The common shape of all values, given that of the base output; ``None`` where they vary."""
         return None
 
-    def steps(self, name: str) -> tuple[Decoder | UserCall, ...]:  # noqa: ARG002 - for those that name their callables
+    def steps(self, name: str) -> tuple[Decoder | UserCall, ...]:
         """The steps this decoder consists of, for the output ``name``."""
         return (self,)
 
@@ -71,9 +74,11 @@ class Decoder(ABC):
             out: Where `slot` is not ``None``: an array of that shape and dtype, written and returned.
         """
 
-    def default(self, out: NDArray[Any] | None = None) -> Any:  # noqa: ARG002 - as for apply
-        """The value of a sample that lacks the field; only where `has_default`."""
-        return None
+    def missing(self, out: NDArray[Any] | None = None) -> Any:
+        """The value of a sample that lacks the field: ``None``, or ``out`` filled with zeros."""
+        if out is not None:
+            out.fill(0)
+        return out
 
 
 @dataclass(frozen=True)
@@ -107,26 +112,21 @@ class Text(Decoder):
         if self.pad_to is not None and (self.tokenize is None or self.pad_to < 1):
             raise UsageError(f"pad_to={self.pad_to!r} without tokens to pad", hint="give tokenize= and pad_to >= 1")
 
-    @property
-    def has_default(self) -> bool:  # type: ignore[override]
-        """Whether a missing text has a row of padding in its place."""
-        return self.pad_to is not None
-
-    def slot(self, base: Slot | None) -> Slot | None:  # noqa: ARG002
+    def slot(self, base: Slot | None) -> Slot | None:
         return None if self.pad_to is None else Slot((self.pad_to,), np.dtype(np.int64))
 
     def steps(self, name: str) -> tuple[Decoder | UserCall, ...]:
         if self.tokenize is None:
             return (self,)
-        return UserCall(self.tokenize, what=f"tokenize of fields[{name!r}]"), self
+        return Text(), UserCall(self.tokenize, what=f"tokenize of fields[{name!r}]"), self
 
     def apply(
         self,
         value: Any,
-        context: SampleContext,  # noqa: ARG002
+        context: SampleContext,
         *,
         name: str,
-        stream: int,  # noqa: ARG002
+        stream: int,
         out: NDArray[Any] | None = None,
     ) -> Any:
         if self.tokenize is None:
@@ -141,12 +141,12 @@ class Text(Decoder):
         out[kept:] = self.pad_value
         return out
 
-    def default(self, out: NDArray[Any] | None = None) -> Any:
+    def missing(self, out: NDArray[Any] | None = None) -> Any:
         if self.pad_to is None:
             return None
         if out is None:
             out = np.empty(self.pad_to, np.int64)
-        out[:] = self.pad_value
+        out.fill(self.pad_value)
         return out
 
 
@@ -166,8 +166,9 @@ def _token_ids(value: Any, name: str) -> NDArray[np.int64]:
     if ids.ndim == 2 and len(ids) == 1:
         ids = ids[0]
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        given = f"{type(value).__name__} of shape {list(ids.shape)}, dtype {ids.dtype}"
         raise UsageError(
-            f"tokenize of fields[{name!r}] returned {type(value).__name__} of shape {list(ids.shape)}, dtype {ids.dtype}",
+            f"tokenize of fields[{name!r}] returned a {given}",
             hint="return one row of integer token ids",
         )
     return ids.astype(np.int64)

@@ -27,6 +27,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
+from numpy.random.mtrand import get_bit_generator, set_bit_generator
 
 from shardstream import rng
 from shardstream.errors import ShardStreamError, TransformError, UsageError
@@ -163,24 +164,25 @@ def global_states_kept() -> Iterator[None]:
 
     Nested uses cost nothing; a worker wraps the making of a whole batch in one.
     """
-    global _depth  # noqa: PLW0603 - the states are global too
+    global _depth
     if _depth:
         yield
         return
     python = random.getstate()
     # numpy copies the state of its Mersenne twister number by number (50 µs), so ours is put in its place instead. That
     # loses the second half of a pair of normals, if one is waiting: then the state is set as a whole.
-    numpy_bits, numpy_state = np.random.get_bit_generator(), np.random.get_state(legacy=False)
+    numpy_bits = get_bit_generator()
+    numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002 - the global state is what is kept
     torch_state = torch.default_generator.get_state()
     _depth += 1
     try:
-        np.random.set_bit_generator(_own_twister())
+        set_bit_generator(_own_twister())
         yield
     finally:
         _depth -= 1
-        np.random.set_bit_generator(numpy_bits)
+        set_bit_generator(numpy_bits)
         if numpy_state["has_gauss"]:
-            np.random.set_state(numpy_state)
+            np.random.set_state(numpy_state)  # noqa: NPY002 - as above
         random.setstate(python)
         torch.default_generator.set_state(torch_state)
 
@@ -192,7 +194,7 @@ def _own_twister() -> np.random.MT19937:
 
 def _seed_globals(words: list[int]) -> None:
     random.seed(words[0])
-    np.random.seed(words[1] >> 32)
+    np.random.seed(words[1] >> 32)  # noqa: NPY002 - users' code draws from it
     torch.default_generator.manual_seed(words[2] & _TORCH_SEED)
 
 

@@ -27,7 +27,7 @@ def encode(
     subsampling: Subsampling = "4:2:0",
     lossless: bool = False,
 ) -> bytes:
-    """Encode an image.
+    r"""Encode an image.
 
     Args:
         image: uint8 (H, W, 3), (H, W, 4) (PNG, WebP) or (H, W); uint16 (H, W) for PNG; or a PIL image of any mode
@@ -44,7 +44,7 @@ def encode(
         MissingExtraError: PNG and WebP need Pillow, JPEG simplejpeg or Pillow.
 
         >>> encode(np.zeros((4, 4, 3), np.uint8), "png")[:4]
-        b'\\x89PNG'
+        b'\x89PNG'
     """
     if kind not in ("jpg", "png", "webp"):
         raise UsageError(f"no image kind {kind!r}", hint="use 'jpg', 'png' or 'webp'")
@@ -52,7 +52,7 @@ def encode(
         raise UsageError(f"quality={quality} is not in 1...100", hint="95 is the default")
     if kind == "jpg":
         return _jpeg(_for_jpeg(image), quality, subsampling)
-    picture = image if _is_pil(image) else _to_pil(_checked(image, kind))
+    picture: Any = image if _is_pil(image) else _to_pil(_checked(image, kind))
     buffer = io.BytesIO()
     if kind == "png":
         picture.save(buffer, "PNG")

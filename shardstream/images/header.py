@@ -183,7 +183,8 @@ def _webp(data: Encoded) -> ImageInfo:
         return ImageInfo("webp", width, height, 4 if head[20] & 0x10 else 3, 8, False, 1)
     if chunk == b"VP8L" and len(head) >= 25 and head[20] == 0x2F:
         bits = int.from_bytes(head[21:25], "little")
-        return ImageInfo("webp", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1, 4 if bits >> 28 & 1 else 3, 8, False, 1)
+        channels = 4 if bits >> 28 & 1 else 3
+        return ImageInfo("webp", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1, channels, 8, False, 1)
     if chunk == b"VP8 " and len(head) == 30 and head[23:26] == b"\x9d\x01\x2a" and not head[20] & 1:
         width, height = (size & 0x3FFF for size in struct.unpack_from("<HH", head, 26))
         if width and height:

@@ -66,7 +66,7 @@ def decode_raw(data: Encoded, info: ImageInfo, *, tolerant: bool = False) -> NDA
 
 def _checked(pixels: NDArray[Any], shape: tuple[int, ...], info: ImageInfo) -> NDArray[Any]:
     if pixels.shape != shape:
-        raise DecodeError(f"a {info.kind} file that decodes to {pixels.shape} where {shape} was announced", hint=DAMAGED)
+        raise DecodeError(f"a {info.kind} file that decodes to {pixels.shape} instead of {shape}", hint=DAMAGED)
     return pixels
 
 

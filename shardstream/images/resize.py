@@ -8,7 +8,7 @@ the same crop exactly.
 Label maps are resized by the nearest pixel *centre*: output pixel i takes source pixel ⌊(i + ½)·in/out⌋, in exact
 integer arithmetic. That is Pillow's ``NEAREST`` and torch's ``nearest-exact``, and the only rule that keeps labels
 aligned with the bilinear images, whose pixel centres lie at (i + ½)·in/out too; torch's plain ``nearest``,
-⌊i·in/out⌋, shifts labels by up to half a source pixel.
+⌊i·in/out⌋, shifts labels by half an output pixel.
 """
 
 from __future__ import annotations
@@ -79,9 +79,7 @@ def _resample(region: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
     if not region.flags.writeable or min(region.strides) < 0:
         region = region.copy()  # torch takes neither read-only arrays (without a warning) nor reversed ones
     height, width = out.shape[:2]
-    _torch().ops.aten._upsample_bilinear2d_aa.out(
-        _planes(region), [height, width], False, None, None, out=_planes(out)
-    )
+    _torch().ops.aten._upsample_bilinear2d_aa.out(_planes(region), [height, width], False, None, None, out=_planes(out))
 
 
 def _cut(source: NDArray[Any], window: Box, out: NDArray[Any]) -> None:
@@ -89,18 +87,23 @@ def _cut(source: NDArray[Any], window: Box, out: NDArray[Any]) -> None:
     top, left = max(0, window.top), max(0, window.left)
     bottom = min(source.shape[0], window.top + window.height)
     right = min(source.shape[1], window.left + window.width)
-    if (bottom - top, right - left) != window.size:
+    inside = Box(top, left, bottom - top, right - left)
+    if inside.size != window.size:
         out[:] = 0
-    out[top - window.top : bottom - window.top, left - window.left : right - window.left] = source[top:bottom, left:right]
+    target = inside._replace(top=top - window.top, left=left - window.left)
+    out[target.slices()] = source[inside.slices()]
 
 
-def render_labels(labels: NDArray[Any], geometry: Geometry, out: NDArray[Any] | None = None) -> NDArray[Any]:
+def render_labels(
+    labels: NDArray[Any], geometry: Geometry, out: NDArray[Any] | None = None, fill: int = 0
+) -> NDArray[Any]:
     """Crop, resize and flip a label map by nearest pixel centres: no value appears that was not there.
 
     Args:
         labels: (H, W) of any dtype, at full scale.
-        geometry: What to do, usually an image's. Padding is 0.
+        geometry: What to do, usually an image's.
         out: (height, width) of ``geometry.output``, any dtype that holds the values. A new array else.
+        fill: What lies outside the image.
     """
     box, window = geometry.box, geometry.window or Box(0, 0, *geometry.size)
     rows = _nearest(box.top, box.height, geometry.size[0], window.top, window.height)
@@ -113,7 +116,8 @@ def render_labels(labels: NDArray[Any], geometry: Geometry, out: NDArray[Any] | 
         np.copyto(out, labels.take(rows, axis=0).take(columns, axis=1), casting="unsafe")
         return out
     inside = (rows >= 0)[:, None] & (columns >= 0)[None, :]
-    np.copyto(out, np.where(inside, labels[rows.clip(0)[:, None], columns.clip(0)[None, :]], 0), casting="unsafe")
+    picked = labels[rows.clip(0)[:, None], columns.clip(0)[None, :]].astype(out.dtype)
+    np.copyto(out, np.where(inside, picked, np.asarray(fill, out.dtype)))
     return out
 
 

@@ -60,7 +60,8 @@ class Loader(DataLoader[Any]):
     ) -> None:
         if not isinstance(dataset, ShardDataset):
             raise UsageError(
-                f"ss.Loader needs a ShardDataset, not {type(dataset).__name__}", hint="use torch's DataLoader for others"
+                f"ss.Loader needs a ShardDataset, not {type(dataset).__name__}",
+                hint="use torch's DataLoader for others",
             )
         for name in arguments:
             if name in _ELSEWHERE:
@@ -70,11 +71,12 @@ class Loader(DataLoader[Any]):
         self.stats = LoaderStats()
         self._single = single
         self._current: object = None
+        collate: Callable[[Any], Any] = CollateParcel(collate_fn, each=single) if collate_fn else keep
         super().__init__(
             dataset.replace(batch_size=size, deliver="lists" if collate_fn else "parcels"),
             batch_size=None,
             num_workers=num_workers,
-            collate_fn=CollateParcel(collate_fn, each=single) if collate_fn else keep,
+            collate_fn=collate,
             persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
             **arguments,
         )

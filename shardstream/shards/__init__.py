@@ -1,18 +1,25 @@
 """What a shard is: fields, index, framings and the manifest. Knows nothing of ranks, training or images.
 
-=================  =============================================================================
-``fields``         field types: value <-> bytes, both ways
-``codecs``         the encodings behind them (JSON, msgpack, NPY, safetensors)
-``checksum``       XXH3-64 and why
-``index``          ``ShardIndex``: columnar numpy, read without copying
-``builder``        ``IndexBuilder``: the same columns while a shard is being written
-``layout``         index <-> bytes, with the trailer that finds it from the end of an object
-``framing``        the framing contract: ``scan``, ``plan``, ``extract``; what the two own ones share
-``tar``            plain tar in WebDataset naming, the index as its last member
-``record``         payloads back to back, the index as footer
-``framings``         the framings by name
-``writing``          what writers of both framings share
-``keys``             keys as tar member names
-``manifest``       ``dataset.json`` and the table of shards
-=================  =============================================================================
+===============  =============================================================================
+``fields``       field types: value <-> bytes, both ways
+``codecs``       the encodings behind them (text, JSON, msgpack)
+``npy``          arrays as NPY files
+``tensors``      torch tensors as safetensors files
+``compression``  zstd, value by value
+``checksum``     XXH3-64 and why
+``index``        ``ShardIndex``: columnar numpy, read without copying
+``builder``      ``IndexBuilder``: the same columns while a shard is being written
+``layout``       index <-> bytes, with the trailer that finds it from the end of an object
+``framing``      the framing contract: ``scan``, ``plan``, ``extract``
+``indexed``      what the framings that end with our index share
+``tar``          plain tar in WebDataset naming, the index as its last member
+``record``       payloads back to back, the index as footer
+``framings``     the framings by name
+``writing``      what writers of both framings share
+``keys``         keys as tar member names
+``manifest``     ``dataset.json``: what a data set is
+``table``        the table of its shards, and their names
+===============  =============================================================================
+
+``docs/format.md`` specifies the bytes.
 """

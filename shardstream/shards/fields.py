@@ -13,7 +13,7 @@ name                   kind       stored as
 ``json``               payload    compact UTF-8 JSON
 ``msgpack``            payload    one msgpack object without extension types
 ``array``              payload    an NPY file (version 1.0, no Python objects)
-``tensor``             payload    a safetensors file with one tensor named ``value``
+``tensor``             payload    a safetensors file with one tensor
 =====================  =========  ==================================================================
 
 ``int`` and ``float`` are accepted for ``int64`` and ``float64``, ``jpeg`` for ``jpg``. Nothing is ever unpickled.
@@ -21,7 +21,9 @@ name                   kind       stored as
 
 from __future__ import annotations
 
+import math
 import re
+import struct
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
@@ -31,6 +33,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FieldError
 from shardstream.shards import codecs
+from shardstream.shards.tensors import is_tensor, tensor_to_numpy
 
 Kind: TypeAlias = Literal["scalar", "fixed", "payload"]
 
@@ -43,10 +46,20 @@ SCALAR_TYPES = (
 _ALIASES = {"int": "int64", "float": "float64", "jpeg": "jpg"}
 # What a field of stored bytes is by its name, as files are by their extension.
 _EXTENSIONS = {
-    "jpg": "jpg", "jpeg": "jpg", "png": "png", "webp": "webp",
-    "txt": "str", "text": "str", "json": "json", "msgpack": "msgpack", "mp": "msgpack", "npy": "array",
+    "jpg": "jpg",
+    "jpeg": "jpg",
+    "png": "png",
+    "webp": "webp",
+    "txt": "str",
+    "text": "str",
+    "json": "json",
+    "msgpack": "msgpack",
+    "mp": "msgpack",
+    "npy": "array",
     "safetensors": "tensor",
 }
+_MAX_DIMENSIONS = 32  # of numpy 1
+_MAX_FIXED_BYTES = (1 << 31) - 1  # of an element of a numpy array, as which a fixed array is gathered
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
@@ -88,7 +101,7 @@ class FieldType:
         """Bytes of one scalar or fixed value."""
         if self.dtype is None or self.shape is None:
             raise TypeError(f"values of {self.name!r} have no common size")
-        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+        return self.dtype.itemsize * math.prod(self.shape)
 
     def __str__(self) -> str:
         return self.name
@@ -101,16 +114,22 @@ def _parse(text: str) -> FieldType:
         return FieldType(name, "payload")
     if name in SCALAR_TYPES:
         return FieldType(name, "scalar", np.dtype(name).newbyteorder("<"), ())
-    match = re.fullmatch(r"array:([a-z0-9]+):(\d+(?:,\d+)*)", name)
+    match = re.fullmatch(r"array:([a-z0-9]+):([0-9]{1,10}(?:,[0-9]{1,10})*)", name)
     if match and match[1] in SCALAR_TYPES:
-        shape = tuple(int(part) for part in match[2].split(","))
-        return FieldType(name, "fixed", np.dtype(match[1]).newbyteorder("<"), shape)
+        return _fixed(np.dtype(match[1]).newbyteorder("<"), tuple(int(part) for part in match[2].split(",")))
     raise FieldError(
         f"no field type is called {text!r}",
         hint="types are "
         + ", ".join((*PAYLOAD_TYPES, *SCALAR_TYPES))
         + " and array:DTYPE:SHAPE (array:float32:3,224,224)",
     )
+
+
+def _fixed(dtype: np.dtype[Any], shape: tuple[int, ...]) -> FieldType:
+    name = f"array:{dtype.name}:{','.join(map(str, shape))}"
+    if len(shape) > _MAX_DIMENSIONS or dtype.itemsize * math.prod(shape) > _MAX_FIXED_BYTES:
+        raise FieldError(f"values of {name!r} are too large for a fixed array", hint="use 'array', or several fields")
+    return FieldType(name, "fixed", dtype, shape)
 
 
 def check_field_name(name: str) -> None:
@@ -157,7 +176,7 @@ def infer_type(name: str, value: object) -> FieldType:
         return FieldType.parse("array")
     if isinstance(value, dict | list | tuple):
         return FieldType.parse("json")
-    if codecs.is_tensor(value):
+    if is_tensor(value):
         return FieldType.parse("tensor")
     raise FieldError(
         f"a {type(value).__name__} has no field type",
@@ -182,7 +201,9 @@ def to_scalar(kind: FieldType, value: object) -> int | float | bool:
     """
     dtype = kind.dtype
     assert dtype is not None
-    plain = value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
+    plain: Any = value
+    if (isinstance(value, np.generic | np.ndarray) or is_tensor(value)) and plain.ndim == 0:
+        plain = plain.item()
     if dtype.kind == "b" and isinstance(plain, bool):
         return plain
     if dtype.kind in "iu" and isinstance(plain, int) and not isinstance(plain, bool):
@@ -191,10 +212,23 @@ def to_scalar(kind: FieldType, value: object) -> int | float | bool:
             return plain
         raise FieldError(f"{plain} does not fit {kind.name} [{info.min}, {info.max}]", hint="declare a wider type")
     if dtype.kind == "f" and isinstance(plain, int | float) and not isinstance(plain, bool):
-        return float(plain)
+        return _to_float(kind, plain)
     raise FieldError(
         f"{value!r} ({type(value).__name__}) is no {kind.name}", hint="declare another type, or convert it"
     )
+
+
+def _to_float(kind: FieldType, value: float) -> float:
+    """Rounded as floats are, but neither an integer loses digits in silence nor a number becomes infinite."""
+    assert kind.dtype is not None
+    try:
+        exact = float(value)
+        struct.pack(kind.dtype.char, exact)
+    except OverflowError as error:
+        raise FieldError(f"{value} does not fit {kind.name}", hint="declare a wider type") from error
+    if exact != value and not math.isnan(exact):
+        raise FieldError(f"the integer {value} has no exact {kind.name}", hint="declare int64 or uint64")
+    return exact
 
 
 def to_fixed(kind: FieldType, value: object) -> NDArray[Any]:
@@ -203,7 +237,7 @@ def to_fixed(kind: FieldType, value: object) -> NDArray[Any]:
     Raises:
         FieldError: Another dtype or shape; nothing is cast or broadcast in silence.
     """
-    array = codecs.tensor_to_numpy(value) if codecs.is_tensor(value) else np.asarray(value)
+    array = tensor_to_numpy(value) if is_tensor(value) else np.asarray(value)
     assert kind.dtype is not None
     if array.dtype.newbyteorder("<") != kind.dtype or array.shape != kind.shape:
         raise FieldError(
@@ -221,7 +255,7 @@ def to_bytes(kind: FieldType, value: object) -> bytes | memoryview:
     """
     try:
         return codecs.encode(kind.name, value)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise FieldError(
             f"a {type(value).__name__} is no valid {kind.name}: {error}", hint="declare the field's type"
         ) from error

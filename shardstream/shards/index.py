@@ -12,13 +12,13 @@ from typing import Any, Literal, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import FieldError
+from shardstream.errors import FieldError, FormatError
 from shardstream.shards.fields import FieldType
 
 Codec: TypeAlias = Literal["none", "zstd"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Column:
     """One field of one shard. Arrays are of length n = samples, read-only, or ``None`` where the kind has none.
 
@@ -47,7 +47,7 @@ class Column:
     base: int | None = None
 
     def valid_rows(self, rows: NDArray[np.int64]) -> NDArray[np.bool_] | None:
-        """Whether each row has a value: bool (len(rows),), or ``None`` if all rows of the shard have."""
+        """Whether each row has a value: bool (len(rows),), or ``None`` if every sample of the shard has."""
         if self.valid is None:
             return None
         bits: NDArray[np.uint8] = self.valid[rows >> 3] >> (rows & 7).astype(np.uint8) & 1
@@ -67,11 +67,16 @@ class Keys(Sequence[str]):
     Args:
         ends: End of each key in the blob, unsigned (n,).
         blob: The keys one after another.
+        shard: The shard, for messages.
+
+    Raises:
+        FormatError: On access to a key that is no UTF-8.
     """
 
-    def __init__(self, ends: NDArray[np.unsignedinteger[Any]], blob: memoryview) -> None:
+    def __init__(self, ends: NDArray[np.unsignedinteger[Any]], blob: memoryview, *, shard: str | None = None) -> None:
         self._ends = ends
         self._blob = blob
+        self._shard = shard
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -83,19 +88,25 @@ class Keys(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        if index < 0:
-            index += len(self)
-        start = int(self._ends[index - 1]) if index > 0 else 0
-        return str(self._blob[start : int(self._ends[index])], "utf-8")
+        row = range(len(self))[index]
+        return self._decode(row, int(self._ends[row - 1]) if row else 0, int(self._ends[row]))
 
     def __iter__(self) -> Iterator[str]:
         start = 0
-        for end in self._ends.tolist():
-            yield str(self._blob[start:end], "utf-8")
+        for row, end in enumerate(self._ends.tolist()):
+            yield self._decode(row, start, end)
             start = end
 
+    def _decode(self, row: int, start: int, end: int) -> str:
+        try:
+            return str(self._blob[start:end], "utf-8")
+        except UnicodeDecodeError as error:
+            raise FormatError(
+                f"a key is no UTF-8: {error}", shard=self._shard, sample=row, hint="write the shard again"
+            ) from error
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ShardIndex:
     """Where every value of one shard lies.
 
@@ -107,6 +118,7 @@ class ShardIndex:
         columns: Fields by name. A field of the data set may be missing: then no sample of this shard has it.
         end: Bytes of the object before its index; no payload reaches beyond.
         meta: What else the framing has to remember.
+        url: The store's root, for messages; empty if not known.
     """
 
     path: str
@@ -116,6 +128,7 @@ class ShardIndex:
     columns: Mapping[str, Column]
     end: int
     meta: Mapping[str, Any] = field(default_factory=dict)
+    url: str = ""
 
     def column(self, name: str) -> Column:
         """The column of a field.
@@ -128,6 +141,7 @@ class ShardIndex:
         except KeyError:
             raise FieldError(
                 f"the shard has no field {name!r}",
+                url=self.url or None,
                 shard=self.path,
                 field=name,
                 hint=f"it has {', '.join(self.columns)}",

@@ -3,12 +3,13 @@ r"""An index as bytes. ``docs/format.md`` specifies them; both framings carry th
 ::
 
     head       magic "SSINDEX\n", uint32 version, uint32 length of the map
-    map        msgpack: framing, samples, fields, arrays (name, role, dtype, offset, count)
-    arrays     each at a multiple of 64 bytes from the start
+    map        msgpack: framing, samples, end, fields, arrays (name, role, dtype, offset, count)
+    arrays     each at a multiple of 64 bytes from the end of the map, rounded up
     padding    zeros, up to a multiple of 512 less 32
     trailer    magic "SSTRAIL\n", uint32 version, uint32 zero, uint64 length of all this, uint64 XXH3-64 of the rest
 
-The last 32 bytes say where the index begins, so that one read from the end of an object finds it.
+The last 32 bytes say where the index begins, so that one read from the end of an object finds it. Bytes are taken for
+hostile: nothing is allocated for what they announce, and every bound is checked whatever the checksum says.
 """
 
 from __future__ import annotations
@@ -32,10 +33,21 @@ BLOCK = 512
 TRAILER_BYTES = 32
 _HEAD = struct.Struct("<8sII")
 _TRAILER = struct.Struct("<8sIIQQ")
+_CHECKSUM_BYTES = 8
 _HEAD_MAGIC = b"SSINDEX\n"
 _TRAILER_MAGIC = b"SSTRAIL\n"
-# Roles of the arrays of a column, with the attribute of Column that holds each.
-_ROLES = ("valid", "values", "offsets", "lengths", "raw_lengths", "checksums")
+_MAX_MAP = 16 << 20  # some hundred bytes a field
+# Roles of the arrays of a column, each an attribute of `Column`, with the dtypes that a reader accepts.
+_UNSIGNED = ("<u4", "<u8")
+_ROLES: dict[str, tuple[str, ...] | None] = {
+    "valid": ("|u1",),
+    "values": None,  # the field type's own
+    "offsets": _UNSIGNED,
+    "lengths": _UNSIGNED,
+    "raw_lengths": _UNSIGNED,
+    "checksums": ("<u8",),
+}
+_NARROWED = ("offsets", "lengths", "raw_lengths")
 
 
 def padding(position: int, multiple: int) -> int:
@@ -44,9 +56,22 @@ def padding(position: int, multiple: int) -> int:
 
 
 def pack_index(
-    framing: str, keys: tuple[NDArray[np.uint64], bytes], columns: Iterable[Column], *, version: int = FORMAT_VERSION
+    framing: str,
+    keys: tuple[NDArray[np.uint64], bytes],
+    columns: Iterable[Column],
+    *,
+    end: int,
+    version: int = FORMAT_VERSION,
 ) -> bytes:
-    """The bytes of an index: a multiple of 512, the trailer last. The same columns give the same bytes."""
+    """The bytes of an index: a multiple of 512, the trailer last. The same columns give the same bytes.
+
+    Args:
+        framing: Name of the framing.
+        keys: Ends of the keys (n,), and their blob.
+        columns: The fields.
+        end: Bytes of the object before these.
+        version: Of the format.
+    """
     ends, blob = keys
     arrays: list[tuple[str, str, NDArray[Any]]] = [
         ("", "key_ends", _narrow(ends)),
@@ -58,9 +83,11 @@ def pack_index(
         for role in _ROLES:
             values = getattr(column, role)
             if values is not None:
-                arrays.append((column.name, role, _narrow(values) if role.endswith(("offsets", "lengths")) else values))
+                arrays.append((column.name, role, _narrow(values) if role in _NARROWED else values))
     table, body_bytes = _place(arrays)
-    head = msgpack.packb({"framing": framing, "samples": len(ends), "fields": fields, "arrays": table})
+    head = msgpack.packb({"framing": framing, "samples": len(ends), "end": end, "fields": fields, "arrays": table})
+    if len(head) > _MAX_MAP:
+        raise FieldError(f"{len(fields)} fields are too many for one shard", hint="put them into one json or msgpack")
     start = _HEAD.size + len(head)
     start += padding(start, ALIGNMENT)
     out = bytearray(start + body_bytes)
@@ -69,7 +96,8 @@ def pack_index(
     for (_, _, values), (_, _, _, offset, _) in zip(arrays, table, strict=True):
         out[start + offset : start + offset + values.nbytes] = values.tobytes()
     out += bytes(padding(len(out) + TRAILER_BYTES, BLOCK))
-    out += _TRAILER.pack(_TRAILER_MAGIC, version, 0, len(out) + TRAILER_BYTES, checksum(out))
+    out += _TRAILER.pack(_TRAILER_MAGIC, version, 0, len(out) + TRAILER_BYTES, 0)[:-_CHECKSUM_BYTES]
+    out += checksum(out).to_bytes(_CHECKSUM_BYTES, "little")
     return bytes(out)
 
 
@@ -90,21 +118,24 @@ def _place(arrays: list[tuple[str, str, NDArray[Any]]]) -> tuple[list[tuple[str,
 def index_length(tail: memoryview, *, shard: str, size: int) -> int:
     """Bytes of the index whose trailer ends ``tail``.
 
+    Args:
+        tail: The last bytes of the object, or of what precedes `IndexedFraming.end_bytes`.
+        shard: The shard, for messages.
+        size: Bytes of the object up to there.
+
     Raises:
         FormatError: No trailer there, or one that contradicts the object's size.
         VersionError: Written by a newer version.
     """
-    if len(tail) < TRAILER_BYTES:
-        raise FormatError(f"{size} bytes are no shard", shard=shard, hint="it is truncated, or no shard at all")
-    offset = size - TRAILER_BYTES
-    magic, version, _, length, _ = _TRAILER.unpack_from(tail, len(tail) - TRAILER_BYTES)
-    if magic != _TRAILER_MAGIC:
+    offset = max(0, size - TRAILER_BYTES)
+    if len(tail) < TRAILER_BYTES or bytes(tail[-TRAILER_BYTES:][: len(_TRAILER_MAGIC)]) != _TRAILER_MAGIC:
         raise FormatError(
             "the shard does not end with an index",
             shard=shard,
             offset=offset,
             hint="it is truncated, or another program wrote it",
         )
+    _, version, _, length, _ = _TRAILER.unpack_from(tail, len(tail) - TRAILER_BYTES)
     check_version(version, shard=shard, offset=offset)
     if not TRAILER_BYTES + _HEAD.size <= length <= size:
         raise FormatError(
@@ -113,18 +144,26 @@ def index_length(tail: memoryview, *, shard: str, size: int) -> int:
     return int(length)
 
 
-def check_version(version: int, *, shard: str, offset: int | None = None) -> None:
-    """Refuse what a newer version wrote; VersionError says which."""
+def check_version(version: object, **place: str | int | None) -> None:
+    """Refuse what a newer version wrote, and what is no version at all.
+
+    Raises:
+        VersionError: Newer than `FORMAT_VERSION`; says which.
+        FormatError: No positive integer.
+    """
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise FormatError(f"{version!r} is no version of the format", hint="the data is damaged", **place)
     if version > FORMAT_VERSION:
         raise VersionError(
             f"format version {version} is newer than {FORMAT_VERSION}, the newest that this shardstream reads",
-            shard=shard,
-            offset=offset,
             hint="upgrade shardstream",
+            **place,
         )
 
 
-def parse_index(data: memoryview, *, path: str, framing: str, end: int, verify: bool = True) -> ShardIndex:
+def parse_index(
+    data: memoryview, *, path: str, framing: str, end: int, url: str = "", verify: bool = True
+) -> ShardIndex:
     """The index in ``data`` (head to trailer), as views of it.
 
     Args:
@@ -132,81 +171,121 @@ def parse_index(data: memoryview, *, path: str, framing: str, end: int, verify: 
         path: The shard, for messages.
         framing: What the map must say.
         end: Bytes of the object that precede the index; every value must lie in them.
+        url: The store's root, for messages.
         verify: Compare the checksum. Bounds are checked in any case.
 
     Raises:
         ChecksumError: The bytes differ from those written.
         FormatError: The bytes are no index, or values lie outside of the object.
     """
-    if verify and checksum(data[:-TRAILER_BYTES]) != _TRAILER.unpack(data[-TRAILER_BYTES:])[4]:
+    stored = int.from_bytes(data[-_CHECKSUM_BYTES:], "little")
+    if verify and checksum(data[:-_CHECKSUM_BYTES]) != stored:
         raise ChecksumError("the index is damaged", shard=path, offset=end, hint="fetch or write the shard again")
     try:
-        return _parse(data, path, framing, end)
-    except (struct.error, ValueError, TypeError, KeyError, msgpack.UnpackException, FieldError) as error:
+        return _parse(data, path, framing, end, url)
+    except FormatError:
+        raise
+    except (struct.error, ValueError, TypeError, KeyError, msgpack.UnpackException, RecursionError) as error:
         raise FormatError(
             f"the index is malformed: {error}", shard=path, offset=end, hint="write the shard again"
         ) from error
 
 
-def _parse(data: memoryview, path: str, framing: str, end: int) -> ShardIndex:
+def _parse(data: memoryview, path: str, framing: str, end: int, url: str) -> ShardIndex:
     magic, version, length = _HEAD.unpack_from(data)
-    if magic != _HEAD_MAGIC or _HEAD.size + length > len(data):
-        raise ValueError("no index begins where the trailer says")
+    if magic != _HEAD_MAGIC:
+        raise ValueError("none begins where the trailer says")
     check_version(version, shard=path, offset=end)
+    if length > min(_MAX_MAP, len(data) - TRAILER_BYTES - _HEAD.size):
+        raise ValueError(f"a map of {length} bytes")
     head = msgpack.unpackb(data[_HEAD.size : _HEAD.size + length], raw=False)
     if head["framing"] != framing:
         raise ValueError(f"its framing is {head['framing']!r}, not {framing!r}")
+    if head["end"] != end:
+        raise ValueError(f"it belongs at byte {head['end']}, not {end}: the shard is truncated or was spliced")
     start = _HEAD.size + length
     body = data[start + padding(start, ALIGNMENT) : len(data) - TRAILER_BYTES]
-    samples = int(head["samples"])
-    arrays = {(name, role): _array(body, dtype, offset, count) for name, role, dtype, offset, count in head["arrays"]}
-    ends, blob = arrays["", "key_ends"], arrays["", "key_blob"]
-    if len(ends) != samples or (samples and int(ends[-1]) != len(blob)) or np.any(ends[1:] < ends[:-1]):
-        raise ValueError("keys do not match the number of samples")
+    samples = head["samples"]
+    tables: dict[str, dict[str, tuple[str, int, int]]] = {}
+    for name, role, dtype, offset, count in head["arrays"]:
+        tables.setdefault(name, {})[role] = (dtype, offset, count)
+    keys = _keys(body, tables[""], samples, path)
     columns = {}
     for entry in head["fields"]:
-        kind = FieldType.parse(entry["type"])
-        parts = {role: arrays[entry["name"], role] for role in _ROLES if (entry["name"], role) in arrays}
-        column = Column(entry["name"], kind, codec=entry["codec"], base=entry["base"], **parts)
-        _check_column(column, samples, end)
-        columns[column.name] = column
-    return ShardIndex(path, framing, samples, Keys(ends, memoryview(blob)), columns, end)
+        name = entry["name"]
+        if not isinstance(name, str) or name in columns:
+            raise ValueError(f"a field is called {name!r}, or there are two of that name")
+        columns[name] = _column(body, entry, tables.get(name, {}), samples, end)
+    return ShardIndex(path, framing, samples, keys, columns, end, url=url)
 
 
-def _array(body: memoryview, dtype: str, offset: int, count: int) -> NDArray[Any]:
+def _keys(body: memoryview, table: dict[str, tuple[str, int, int]], samples: object, path: str) -> Keys:
+    ends = _array(body, *table["key_ends"], _UNSIGNED)
+    blob = _array(body, *table["key_blob"], ("|u1",))
+    # Equal to the length of an array that lies in these bytes: so this bounds the number of samples.
+    if type(samples) is not int or len(ends) != samples:
+        raise ValueError(f"{len(ends)} keys for {samples!r} samples")
+    if (int(ends[-1]) if samples else 0) != len(blob) or np.any(ends[1:] < ends[:-1]):
+        raise ValueError("its keys do not follow one another")
+    return Keys(ends, blob.data, shard=path)
+
+
+def _column(
+    body: memoryview, entry: dict[str, Any], table: dict[str, tuple[str, int, int]], samples: int, end: int
+) -> Column:
+    kind = FieldType.parse(entry["type"])
+    parts = {}
+    for role, allowed in _ROLES.items():
+        if role in table:
+            parts[role] = _array(body, *table[role], allowed or (kind.dtype.str if kind.dtype is not None else "",))
+    column = Column(entry["name"], kind, codec=entry["codec"], base=entry["base"], **parts)
+    _check_column(column, samples, end)
+    return column
+
+
+def _array(body: memoryview, dtype: str, offset: int, count: int, allowed: tuple[str, ...]) -> NDArray[Any]:
+    if dtype not in allowed:
+        raise ValueError(f"an array of {dtype!r}, not {' or '.join(allowed)}")
     kind = np.dtype(dtype)
-    if kind.hasobject or offset < 0 or count < 0 or offset + count * kind.itemsize > len(body):
-        raise ValueError("an array reaches past the index")
+    if offset < 0 or count < 0 or offset + count * kind.itemsize > len(body):
+        raise ValueError("an array reaches past it")
     return np.frombuffer(body, kind, count, offset)
 
 
 def _check_column(column: Column, samples: int, end: int) -> None:
-    for role in _ROLES[1:]:
+    name, kind = column.name, column.type.kind
+    for role in _ROLES:
         values = getattr(column, role)
-        if values is not None and len(values) != samples:
-            raise ValueError(f"{role} of {column.name!r} are {len(values)}, not {samples}")
-    if column.valid is not None and len(column.valid) != -(-samples // 8):
-        raise ValueError(f"the validity of {column.name!r} has {len(column.valid)} bytes")
+        wanted = -(-samples // 8) if role == "valid" else samples
+        if values is not None and len(values) != wanted:
+            raise ValueError(f"{role} of {name!r} are {len(values)}, not {wanted}")
     if column.codec not in ("none", "zstd") or (column.codec == "zstd") != (column.raw_lengths is not None):
-        raise ValueError(f"codec {column.codec!r} of {column.name!r}")
-    if column.type.kind == "scalar":
-        if column.values is None or column.values.dtype != column.type.dtype:
-            raise ValueError(f"values of {column.name!r} are missing or of another type")
+        raise ValueError(f"codec {column.codec!r} of {name!r}")
+    if column.codec != "none" and kind != "payload":
+        raise ValueError(f"{name!r} is compressed, but no payload")
+    if kind == "scalar":
+        if column.values is None:
+            raise ValueError(f"{name!r} has no values")
+        if column.type.name == "bool" and np.any(column.values.view(np.uint8) > 1):
+            raise ValueError(f"{name!r} holds bytes that are neither true nor false")
     elif not _inside(column, samples, end):
-        raise ValueError(f"values of {column.name!r} lie outside of the object")
+        raise ValueError(f"values of {name!r} lie outside of the object")
 
 
 def _inside(column: Column, samples: int, end: int) -> bool:
-    if column.type.kind == "fixed" and column.base is not None:
-        return bool(0 <= column.base <= end - samples * column.type.width)
-    if column.offsets is None or (column.type.kind == "payload" and column.lengths is None):
+    width = column.type.width if column.type.kind == "fixed" else None
+    if width is not None and column.base is not None:
+        return type(column.base) is int and 0 <= column.base <= end - samples * width
+    if column.offsets is None or (width is None and column.lengths is None):
         return False
-    if not samples:
+    offsets, lengths = column.offsets, column.lengths
+    if column.valid is not None:
+        valid = np.unpackbits(column.valid, count=samples, bitorder="little").astype(np.bool_)
+        offsets, lengths = offsets[valid], None if lengths is None else lengths[valid]
+    if not len(offsets):
         return True
+    sizes = np.array([width], np.uint64) if lengths is None else lengths.astype(np.uint64)
     # Each is compared by itself first, so that no sum wraps.
-    lengths = column.lengths if column.lengths is not None else np.uint64(column.type.width)
-    if int(np.max(column.offsets)) > end or int(np.max(lengths)) > end:
+    if int(offsets.max()) > end or int(sizes.max()) > end:
         return False
-    valid = None if column.valid is None else np.unpackbits(column.valid, count=samples, bitorder="little").astype(bool)
-    ends = column.offsets.astype(np.uint64) + np.asarray(lengths, np.uint64)
-    return bool(np.all(ends <= end) if valid is None else np.all(ends[valid] <= end))
+    return bool(np.all(offsets.astype(np.uint64) + sizes <= end))

@@ -9,95 +9,30 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import struct
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
-from shardstream.errors import ChecksumError, FieldError, FormatError, NotFoundError, ShardStreamError
-from shardstream.shards.checksum import checksum
+from shardstream.errors import DataError, FieldError, FormatError, NotFoundError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import Framing
 from shardstream.shards.framings import framing_of
 from shardstream.shards.index import Codec
 from shardstream.shards.layout import FORMAT_VERSION, check_version
+from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage import Store, open_store
 
 MANIFEST_NAME = "dataset.json"
-_TABLE = struct.Struct("<8sIIQQ32x")
-_TABLE_MAGIC = b"SSTABLE\n"
-_ROW_BYTES = 20
+_TABLE_NAME = re.compile(r"shards-[0-9a-f]{16}\.table")
+_RESTORE = "restore the data set's files from their source"
 
 
-@dataclass(frozen=True, slots=True)
-class NamedShards:
-    """A run of shards that are named alike: ``pattern.format(i)`` for i below ``count``."""
-
-    pattern: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShardTable:
-    """A row a shard. All arrays are of length n = shards and read-only.
-
-    Attributes:
-        samples: uint32.
-        sizes: uint64, bytes of the object.
-        checksums: uint64, XXH3-64 of the object.
-    """
-
-    samples: NDArray[np.uint32]
-    sizes: NDArray[np.uint64]
-    checksums: NDArray[np.uint64]
-
-    @classmethod
-    def of(cls, summaries: Sequence[ShardSummary]) -> Self:
-        """The table of finished shards."""
-        return cls(
-            np.array([one.samples for one in summaries], "<u4"),
-            np.array([one.bytes for one in summaries], "<u8"),
-            np.array([one.checksum for one in summaries], "<u8"),
-        )
-
-    def pack(self) -> bytes:
-        """The table as bytes; the header holds the checksum of the rows."""
-        rows = (
-            self.sizes.astype("<u8").tobytes()
-            + self.checksums.astype("<u8").tobytes()
-            + self.samples.astype("<u4").tobytes()
-        )
-        return _TABLE.pack(_TABLE_MAGIC, FORMAT_VERSION, 0, len(self.samples), checksum(rows)) + rows
-
-    @classmethod
-    def parse(cls, data: memoryview, *, url: str) -> Self:
-        """The table in ``data``, as views of it; DataError where it is none."""
-        if len(data) < _TABLE.size or bytes(data[:8]) != _TABLE_MAGIC:
-            raise FormatError(
-                "this is no table of shards", url=url, hint="restore the data set's files from their source"
-            )
-        _, version, _, count, expected = _TABLE.unpack_from(data)
-        check_version(version, shard=url)
-        rows = data[_TABLE.size :]
-        if len(rows) != count * _ROW_BYTES or checksum(rows) != expected:
-            raise ChecksumError(
-                "the table of shards is damaged or truncated",
-                url=url,
-                hint="restore the data set's files from their source",
-            )
-        return cls(
-            np.frombuffer(rows, "<u4", count, 16 * count),
-            np.frombuffer(rows, "<u8", count),
-            np.frombuffer(rows, "<u8", count, 8 * count),
-        )
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Manifest:
     """What a data set is: totals, fields, class names and the table of its shards.
 
@@ -156,7 +91,7 @@ class Manifest:
             "framing": self.framing,
             "fields": {name: kind.name for name, kind in self.fields.items()},
             "naming": [[run.pattern, run.count] for run in self.naming],
-            "table": f"{checksum(self.table.pack()):016x}",
+            "table": f"{self.table.checksum:016x}",
         }
         return xxhash.xxh3_128_hexdigest(json.dumps(identity, sort_keys=True).encode())
 
@@ -289,11 +224,12 @@ class Manifest:
     @property
     def table_name(self) -> str:
         """Object name of the table: it holds the table's checksum."""
-        return f"shards-{checksum(self.table.pack()):016x}.table"
+        return f"shards-{self.table.checksum:016x}.table"
 
 
-def unknown_field(name: str, fields: Mapping[str, FieldType], *, url: str | None = None) -> FieldError:
+def unknown_field(name: str, fields: Iterable[str], *, url: str | None = None) -> FieldError:
     """The error for a field that does not exist, with the nearest that does."""
+    fields = list(fields)
     near = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return FieldError(f"there is no field {name!r}", url=url, field=name, hint=f"{hint}fields are {', '.join(fields)}")

@@ -7,10 +7,11 @@ import tempfile
 from typing import IO, Any
 
 from shardstream.shards.checksum import checksum
+from shardstream.shards.compression import compress
 from shardstream.shards.fields import FieldType
-from shardstream.shards.framing import IndexedFraming
+from shardstream.shards.indexed import IndexedFraming
 from shardstream.shards.layout import ALIGNMENT, FORMAT_VERSION
-from shardstream.shards.writing import OneShard, ShardSummary, compressor
+from shardstream.shards.writing import OneShard, ShardSummary
 from shardstream.storage import ObjectWriter
 
 MAGIC = b"SSRECORD"
@@ -33,7 +34,6 @@ class RecordShard(OneShard):
 
     def __init__(self, out: ObjectWriter, *, zstd: frozenset[str] = frozenset(), checksums: bool = True) -> None:
         super().__init__(out, zstd=zstd, checksums=checksums)
-        self._zstd = zstd
         self._spools: dict[str, IO[bytes]] = {}
         self._write(_HEADER.pack(MAGIC, FORMAT_VERSION, 0))
 
@@ -50,7 +50,7 @@ class RecordShard(OneShard):
             self._spool(name, kind).write(data)
         else:
             raw_length = len(value)
-            data = compressor().compress(value) if name in self._zstd else value
+            data = compress(value) if name in self._zstd else value
             place = {"offset": self._out.tell(), "length": len(data), "checksum": checksum(data)}
             self._index.set_bytes(name, kind, raw_length=raw_length, **place)
             self._write(data)
@@ -59,8 +59,7 @@ class RecordShard(OneShard):
         spool = self._spools.get(name)
         if spool is None:
             spool = self._spools[name] = tempfile.SpooledTemporaryFile(max_size=_SPOOL)  # noqa: SIM115 - closed in finish
-        missing = (self.samples - 1) * kind.width - spool.tell()
-        spool.write(bytes(missing))
+        _write_zeros(spool, (self.samples - 1) * kind.width - spool.tell())
         return spool
 
     def finish(self) -> ShardSummary:
@@ -70,14 +69,24 @@ class RecordShard(OneShard):
             bases[name] = self._out.tell()
             self._copy(name)
         self._pad(ALIGNMENT)
-        data = self._index_bytes(bases)
+        data = self._index_bytes(end=self._out.tell(), bases=bases)
         self._write(data)
         return self._summary(len(data))
 
     def _copy(self, name: str) -> None:
-        width = self._fields[name].width
         with self._spools.pop(name) as spool:
-            spool.write(bytes(self.samples * width - spool.tell()))
+            _write_zeros(spool, self.samples * self._fields[name].width - spool.tell())
             spool.seek(0)
             while part := spool.read(_COPY):
                 self._write(part)
+
+    def close(self) -> None:
+        for spool in self._spools.values():
+            spool.close()
+        self._spools.clear()
+
+
+def _write_zeros(spool: IO[bytes], count: int) -> None:
+    """Step by step: a wide field that first appears late in a shard leaves gigabytes of them."""
+    for start in range(0, count, _COPY):
+        spool.write(bytes(min(_COPY, count - start)))

@@ -10,27 +10,29 @@ import io
 import tarfile
 from typing import Any
 
+from shardstream.errors import FormatError, UsageError
 from shardstream.shards.checksum import checksum
-from shardstream.shards.codecs import npy_header
 from shardstream.shards.fields import FieldType
-from shardstream.shards.framing import IndexedFraming
+from shardstream.shards.indexed import IndexedFraming
 from shardstream.shards.keys import escape_key
-from shardstream.shards.layout import BLOCK
+from shardstream.shards.layout import BLOCK, padding
+from shardstream.shards.npy import npy_header
 from shardstream.shards.writing import OneShard, ShardSummary
+from shardstream.storage import ObjectWriter
 
 INDEX_MEMBER = "__shardstream__/index"
 _END = bytes(2 * BLOCK)
-# A ustar header of a file with mode 0644, no owner, no time; name, size and checksum are filled in.
+_PAX_MEMBER = b"././@PaxHeader"
+# A ustar header of a file with mode 0644, no owner, no time; name, size, type and checksum are filled in.
 _USTAR = bytearray(BLOCK)
 _USTAR[100:124] = b"0000644\x000000000\x000000000\x00"
 _USTAR[136:148] = b"00000000000\x00"
 _USTAR[148:156] = b" " * 8
-_USTAR[156:157] = b"0"
 _USTAR[257:265] = b"ustar\x0000"
 _USTAR[329:345] = b"0000000\x000000000\x00"
 _USTAR_SUM = sum(_USTAR)
 _NAME_BYTES = 100
-_SIZE_LIMIT = 8**11
+_SIZE_LIMIT = 8**11  # what 11 octal digits hold: 8 GiB
 
 
 class TarFraming(IndexedFraming):
@@ -45,6 +47,14 @@ class TarShard(OneShard):
     """Writes one tar shard."""
 
     framing = "tar"
+
+    def __init__(self, out: ObjectWriter, *, zstd: frozenset[str] = frozenset(), checksums: bool = True) -> None:
+        if zstd:
+            raise UsageError(
+                f"members of a tar are stored as they are, but {', '.join(sorted(zstd))} should be compressed",
+                hint="use format='record', or no compression",
+            )
+        super().__init__(out, checksums=checksums)
 
     def _write_value(self, key: str, name: str, kind: FieldType, value: Any) -> None:
         prefix = b""
@@ -66,7 +76,7 @@ class TarShard(OneShard):
         self._pad(BLOCK)
 
     def finish(self) -> ShardSummary:
-        data = self._index_bytes({})
+        data = self._index_bytes(end=self._out.tell() + BLOCK, bases={})  # it begins after its member's header
         self._write(member_header(INDEX_MEMBER, len(data)))
         self._write(data)
         self._write(_END)
@@ -79,26 +89,81 @@ def _scalar_text(value: float) -> bytes:
 
 
 def member_header(name: str, size: int) -> bytes:
-    """The header of a member: plain ustar where that can say it, PAX records in front where not."""
+    """The header of a member: one ustar block where that can say it, a PAX header in front where not.
+
+    https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html
+    """
     encoded = name.encode()
-    if len(encoded) > _NAME_BYTES or size >= _SIZE_LIMIT or not name.isascii():
-        return _pax_header(name, size)
+    records = b""
+    if len(encoded) > _NAME_BYTES or not name.isascii():
+        records += _pax_record(b"path", encoded)
+    if size >= _SIZE_LIMIT:
+        records += _pax_record(b"size", b"%d" % size)
+    if not records:
+        return _ustar(encoded, size, b"0")
+    pax = _ustar(_PAX_MEMBER, len(records), b"x") + records + bytes(padding(len(records), BLOCK))
+    # For programs that know no PAX: the name as far as it goes.
+    return pax + _ustar(name.encode("ascii", "replace")[:_NAME_BYTES], size if size < _SIZE_LIMIT else 0, b"0")
+
+
+def _ustar(name: bytes, size: int, kind: bytes) -> bytes:
     header = bytearray(_USTAR)
-    header[: len(encoded)] = encoded
+    header[: len(name)] = name
     header[124:136] = b"%011o\x00" % size
-    total = _USTAR_SUM + sum(encoded) + sum(header[124:136])
+    header[156:157] = kind
+    total = _USTAR_SUM + sum(name) + sum(header[124:136]) + kind[0]
     header[148:156] = b"%06o\x00 " % total
     return bytes(header)
 
 
-def _pax_header(name: str, size: int) -> bytes:
-    info = tarfile.TarInfo(name)
-    info.size = size
-    info.mode = 0o644
-    return info.tobuf(tarfile.PAX_FORMAT)
+def _pax_record(keyword: bytes, value: bytes) -> bytes:
+    """A record: its own length in decimal digits, which count too, space, keyword, ``=``, value, newline."""
+    rest = len(keyword) + len(value) + 3
+    length = rest + len(str(rest))
+    length = rest + len(str(length))  # the digits may have become one more
+    return b"%d %s=%s\n" % (length, keyword, value)
+
+
+class _View(io.RawIOBase):
+    """A file over bytes that are at hand, without copying all of them."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._data)}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._data[self._at : self._at + len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
 
 
 def list_members(data: memoryview) -> list[tuple[str, int, int]]:
-    """(name, offset, size) of all members, read from the headers alone: what a tar says without our index."""
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
-        return [(info.name, info.offset_data, info.size) for info in archive]
+    """(name, offset, size) of all members, read from the headers alone: what a tar says without our index.
+
+    Raises:
+        FormatError: It is no tar.
+    """
+    try:
+        found: list[tuple[str, int, int]] = []
+        with tarfile.open(fileobj=_View(data), mode="r:") as archive:
+            for info in archive:
+                if info.size < 0 or (found and info.offset_data <= found[-1][1]):
+                    raise ValueError("its members do not follow one another")  # tarfile itself may go round for ever
+                found.append((info.name, info.offset_data, info.size))
+            return found
+    except (tarfile.TarError, ValueError, OverflowError, MemoryError, RecursionError) as error:
+        raise FormatError(f"this is no tar: {error}", hint="fetch or write the shard again") from error

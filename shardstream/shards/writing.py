@@ -5,17 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
 from shardstream.errors import FieldError
-from shardstream.extras import require
 from shardstream.shards import layout
 from shardstream.shards.builder import IndexBuilder
 from shardstream.shards.checksum import Hasher
-from shardstream.shards.fields import FieldType, to_bytes, to_fixed, to_scalar
+from shardstream.shards.fields import FieldType, check_field_name, to_bytes, to_fixed, to_scalar
 from shardstream.shards.index import Codec
 from shardstream.shards.keys import check_key
 from shardstream.storage import ObjectWriter
@@ -60,9 +58,12 @@ class OneShard(ABC):
     """Writes one shard into an object that is being written. Bytes depend on the samples alone.
 
     Args:
-        out: The object. The caller commits it after `finish`, or discards it.
-        zstd: Payload fields to compress one by one.
+        out: The object. The caller commits it after `finish`, or discards it and calls `close`.
+        zstd: Payload fields to compress one by one. Their bytes depend on the version of the zstd library too.
         checksums: Whether the index holds a checksum of each value.
+
+    Raises:
+        UsageError: This framing does not compress.
     """
 
     framing: str
@@ -72,6 +73,7 @@ class OneShard(ABC):
         self._hasher = Hasher()
         codecs: dict[str, Codec] = dict.fromkeys(zstd, "zstd")
         self._index = IndexBuilder(codecs=codecs, checksums=checksums)
+        self._zstd = zstd
         self._fields: dict[str, FieldType] = {}
 
     @property
@@ -85,17 +87,50 @@ class OneShard(ABC):
         return self._out.tell()
 
     def write(self, key: str, sample: EncodedSample) -> None:
-        """Append a sample.
+        """Append a sample: its fields in order of name. One that is refused leaves the shard as it was.
+
+        Args:
+            key: Its key.
+            sample: Type and encoded value (`encode_value`) of each field that it has.
 
         Raises:
             UsageError: A key that cannot be one.
-            FieldError: A field that has another type in this shard.
+            FieldError: A field that has another type in this shard, or a name or codec that cannot be.
         """
-        self._index.begin(check_key(key))
-        for name in sorted(sample):
+        check_key(key)
+        names = sorted(sample)
+        for name in names:
+            known = self._fields.get(name)
+            if known is None:
+                self._check_new(name, sample[name][0])
+            elif known != sample[name][0]:
+                raise FieldError(
+                    f"the field is {known}, not {sample[name][0]}",
+                    key=key,
+                    field=name,
+                    hint="declare one type for all samples",
+                )
+        self._index.begin(key)
+        for name in names:
             kind, value = sample[name]
             self._fields.setdefault(name, kind)
             self._write_value(key, name, kind, value)
+
+    def _check_new(self, name: str, kind: FieldType) -> None:
+        check_field_name(name)
+        if name in self._zstd and kind.kind != "payload":
+            raise FieldError(
+                f"a field of type {kind} cannot be compressed",
+                field=name,
+                hint="compress bytes, str, json, msgpack, array or tensor",
+            )
+        for other in self._fields:
+            if other.lower() == name.lower():
+                raise FieldError(
+                    f"the fields {other!r} and {name!r} differ by case only",
+                    field=name,
+                    hint="rename one: extensions of files are no case apart",
+                )
 
     @abstractmethod
     def _write_value(self, key: str, name: str, kind: FieldType, value: Any) -> None: ...
@@ -104,6 +139,9 @@ class OneShard(ABC):
     def finish(self) -> ShardSummary:
         """Append the index; what is written is a whole shard now."""
 
+    def close(self) -> None:  # noqa: B027 - most framings hold nothing
+        """Free what an unfinished shard holds besides its object. Does nothing after `finish`."""
+
     def _write(self, data: bytes | bytearray | memoryview) -> None:
         self._out.write(data)
         self._hasher.update(data)
@@ -111,17 +149,10 @@ class OneShard(ABC):
     def _pad(self, multiple: int) -> None:
         self._write(bytes(layout.padding(self._out.tell(), multiple)))
 
-    def _index_bytes(self, bases: dict[str, int]) -> bytes:
-        return layout.pack_index(self.framing, self._index.keys(), self._index.columns(bases))
+    def _index_bytes(self, *, end: int, bases: dict[str, int]) -> bytes:
+        return layout.pack_index(self.framing, self._index.keys(), self._index.columns(bases), end=end)
 
     def _summary(self, index_bytes: int) -> ShardSummary:
         return ShardSummary(
             self.samples, self.size, self._hasher.intdigest(), index_bytes, dict(sorted(self._fields.items()))
         )
-
-
-@lru_cache(maxsize=1)
-def compressor() -> Any:
-    """The zstd compressor: level 3, the library's own default, with the content size in the frame."""
-    zstandard = require("zstandard", extra="zstd", purpose="to compress fields")
-    return zstandard.ZstdCompressor(level=3, write_content_size=True)

@@ -3,7 +3,8 @@
 =============  ==================================================================================
 ``base``       the contract: ``Store``, ``ObjectWriter``, ``ObjectMeta``, ``Request``
 ``buffers``    ``Buffers``: what was read, addressed by object and byte range; vectorised gather
-``local``      folders of the local file system: mmap for reads, temporary name + rename for writes
+``local``      folders of the local file system: mapped for reads, temporary name + rename for writes
+``mapping``    a file as read-only memory that holds no file descriptor
 ``urls``       URL -> store
 =============  ==================================================================================
 """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,21 +13,27 @@ from numpy.typing import NDArray
 from shardstream.errors import StorageError
 from shardstream.storage.base import Request, Store
 
+_EMPTY = memoryview(b"")
+
 
 class Buffers(ABC):
-    """Byte ranges of objects that are at hand."""
+    """Byte ranges of objects that are at hand. Empty ranges always are."""
 
     @abstractmethod
     def view(self, path: str, offset: int, length: int | None) -> memoryview:
-        """The bytes of one range, without copying; ``None`` for up to the end of the object."""
+        """The bytes of one range, without copying; ``None`` for up to the end of the object.
 
-    def views(self, path: str, extents: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """The bytes of many (offset, length) ranges of one object, without copying."""
-        return [self.view(path, offset, length) for offset, length in extents]
+        Raises:
+            StorageError: The range was not read, or reaches past the object.
+        """
+
+    def views(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[memoryview]:
+        """The bytes of many ranges of one object, without copying."""
+        return [self.view(path, *extent) for extent in zip(offsets.tolist(), lengths.tolist(), strict=True)]
 
     @abstractmethod
-    def gather(self, path: str, offsets: NDArray[np.int64], width: int) -> NDArray[np.void]:
-        """``width`` bytes from each offset as an array of ``V{width}`` of shape (n,), copied in one step."""
+    def gather(self, path: str, offsets: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
+        """``width`` bytes from each offset, copied: a new array (n, width)."""
 
 
 class MappedBuffers(Buffers):
@@ -36,55 +43,77 @@ class MappedBuffers(Buffers):
         self._store = store
 
     def view(self, path: str, offset: int, length: int | None) -> memoryview:
-        return self._store.get(path, offset, length)
+        return self._store.get(path, offset, length) if length != 0 else _EMPTY
 
-    def views(self, path: str, extents: Sequence[tuple[int, int]]) -> list[memoryview]:
+    def views(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[memoryview]:
         whole = self._store.get(path)
-        size = len(whole)
-        if any(offset + length > size for offset, length in extents):
-            return super().views(path, extents)  # raises with the offset
-        return [whole[offset : offset + length] for offset, length in extents]
+        ends = offsets + lengths
+        if len(ends) and int(ends.max()) > len(whole):
+            return super().views(path, offsets, lengths)  # raises with the offset
+        return [whole[start:end] for start, end in zip(offsets.tolist(), ends.tolist(), strict=True)]
 
-    def gather(self, path: str, offsets: NDArray[np.int64], width: int) -> NDArray[np.void]:
+    def gather(self, path: str, offsets: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
         if not len(offsets) or not width:
-            return np.empty(len(offsets), f"V{width}")
+            return np.empty((len(offsets), width), np.uint8)
         start = int(offsets.min())
         span = self._store.get(path, start, int(offsets.max()) + width - start)
         # One element begins at every byte, so any set of offsets is one fancy index.
         elements = np.ndarray(len(span) - width + 1, f"V{width}", span, strides=(1,))
-        return elements[offsets - start]
+        return elements[offsets - start].view(np.uint8).reshape(len(offsets), width)
+
+
+class _Part(NamedTuple):
+    start: int
+    data: memoryview
+    to_end: bool  # whether the object is known to end with it
 
 
 class FetchedBuffers(Buffers):
     """Ranges that were fetched beforehand; asking for anything else is an error.
 
     Args:
-        parts: The requests and what came of them.
+        parts: The requests and what came of them. Ranges may overlap.
     """
 
     def __init__(self, parts: Iterable[tuple[Request, memoryview]]) -> None:
-        self._parts: dict[str, list[tuple[int, memoryview]]] = {}
+        found: dict[str, list[_Part]] = {}
         for request, data in parts:
-            self._parts.setdefault(request.path, []).append((request.offset, data))
-        for ranges in self._parts.values():
-            ranges.sort(key=lambda part: part[0])
-        self._starts = {path: [start for start, _ in ranges] for path, ranges in self._parts.items()}
+            found.setdefault(request.path, []).append(_Part(request.offset, data, request.length is None))
+        self._parts = {path: _outermost(ranges) for path, ranges in found.items()}
+        self._starts = {path: [part.start for part in ranges] for path, ranges in self._parts.items()}
 
     def view(self, path: str, offset: int, length: int | None) -> memoryview:
-        ranges = self._parts.get(path, [])
-        found = bisect_right(self._starts.get(path, []), offset) - 1
-        if found >= 0:
-            start, data = ranges[found]
-            end = len(data) if length is None else offset - start + length
-            if end <= len(data):
-                return data[offset - start : end]
-        raise StorageError(f"{length} bytes were used that had not been planned", url=path, offset=offset)
+        if length == 0:
+            return _EMPTY
+        last = bisect_right(self._starts.get(path, ()), offset) - 1
+        if last >= 0:
+            start, data, to_end = self._parts[path][last]
+            if length is None and to_end:
+                return data[offset - start :]
+            if length is not None and offset + length <= start + len(data):
+                return data[offset - start : offset - start + length]
+        wanted = "the rest" if length is None else f"{length} bytes"
+        raise StorageError(f"{wanted} of an object was used that had not been planned", url=path, offset=offset)
 
-    def gather(self, path: str, offsets: NDArray[np.int64], width: int) -> NDArray[np.void]:
-        out = np.empty(len(offsets), f"V{width}")
+    def gather(self, path: str, offsets: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
+        out = np.empty((len(offsets), width), np.uint8)
         for i, offset in enumerate(offsets.tolist()):
-            out[i : i + 1] = np.frombuffer(self.view(path, offset, width), f"V{width}")
+            out[i] = np.frombuffer(self.view(path, offset, width), np.uint8)
         return out
+
+
+def _outermost(ranges: list[_Part]) -> list[_Part]:
+    """Without those that lie in another, in order: the last that begins before a byte then reaches furthest."""
+    kept: list[_Part] = []
+    reach = -1
+    for part in sorted(ranges, key=lambda part: (part.start, -len(part.data), not part.to_end)):
+        end = part.start + len(part.data)
+        if end > reach:
+            kept.append(part)
+            reach = end
+        elif part.to_end:  # so does the range that it lies in
+            kept[-1] = kept[-1]._replace(to_end=True)
+    return kept
 
 
 def fetch(store: Store, plan: Callable[[], Iterable[Request]]) -> Buffers:

@@ -1,33 +1,38 @@
 """Folders of the local file system.
 
-Reads are slices of a read-only ``mmap``: pages live in the kernel's cache, shared by all workers. A slice keeps its
-mapping alive, so no buffer ever dangles; mappings of the most recent files are kept open. Writes go to a temporary
-name, are flushed to the disk, and are renamed.
+Reads are slices of read-only mappings: pages live in the kernel's cache, shared by all workers. A slice keeps its
+mapping alive, so no buffer ever dangles; mappings of the most recent files are kept. Writes go to a temporary name, are
+flushed to the disk, and are renamed.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
-import mmap
 import os
 import secrets
+import stat
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from shardstream.errors import NotFoundError, StorageError
+from shardstream.errors import NotFoundError, StorageError, UsageError
 from shardstream.storage.base import ObjectMeta, ObjectWriter, Store
+from shardstream.storage.mapping import map_file
 
-_TEMPORARY = (
-    ".shardstream-"  # names with this prefix are objects that are being written, or were when their writer died
-)
-_OPEN_MAPS = 320  # each holds a file descriptor, and 1024 is the usual limit
+# Names with this prefix are objects that are being written, or were when their writer died.
+_TEMPORARY = ".shardstream-"
+_OPEN_MAPS = 1024  # address space only, see `mapping`; the kernel's limit is 65,530 a process
 _WRITE_BUFFER = 1 << 20
 
 
 class LocalStore(Store):
-    """The folder ``root``. It need not exist before the first write."""
+    """The folder ``root``. It need not exist before the first write.
+
+    A mapping, once made, stays: an object that another process replaces is seen as it was, consistently.
+    """
 
     mapped = True
 
@@ -39,26 +44,31 @@ class LocalStore(Store):
     def __reduce__(self) -> tuple[type[LocalStore], tuple[str]]:
         return LocalStore, (str(self.root),)
 
+    def _file(self, path: str) -> Path:
+        """The file of an object. Names come from manifests too, and those may be hostile."""
+        if path.startswith("/") or "\0" in path or ".." in path.split("/"):
+            raise UsageError(f"{path!r} leads out of the store", url=self.url, hint="use paths below the store's root")
+        return self.root / path
+
     def _map(self, path: str) -> memoryview:
+        # Single steps that are atomic: threads may share a store, and a lock would not survive a fork.
         view = self._maps.get(path)
         if view is None:
-            view = self._maps[path] = self._open(path)
+            try:
+                view = self._maps[path] = map_file(self._file(path))
+            except OSError as error:
+                raise self._explain(error, path) from error
             if len(self._maps) > _OPEN_MAPS:
-                self._maps.popitem(last=False)
+                with suppress(KeyError):
+                    self._maps.popitem(last=False)
         else:
-            self._maps.move_to_end(path)
+            with suppress(KeyError):
+                self._maps.move_to_end(path)
         return view
 
-    def _open(self, path: str) -> memoryview:
-        try:
-            with open(self.root / path, "rb") as file:
-                if os.fstat(file.fileno()).st_size == 0:  # an empty file cannot be mapped
-                    return memoryview(b"")
-                return memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
-        except OSError as error:
-            raise self._explain(error, path) from error
-
     def _explain(self, error: OSError, path: str) -> StorageError:
+        if isinstance(error, StorageError):
+            return error
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             return NotFoundError("no such object", url=self.locate(path))
         return StorageError(f"{error.strerror or error}", url=self.locate(path))
@@ -81,24 +91,38 @@ class LocalStore(Store):
 
     def size(self, path: str) -> int:
         try:
-            return (self.root / path).stat().st_size
+            info = self._file(path).stat()
         except OSError as error:
             raise self._explain(error, path) from error
+        if not stat.S_ISREG(info.st_mode):
+            raise NotFoundError("no such object", url=self.locate(path))
+        return info.st_size
 
     def exists(self, path: str) -> bool:
-        return (self.root / path).is_file()
+        try:
+            self.size(path)
+        except NotFoundError:
+            return False
+        return True
 
     def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
         found = []
-        for folder, _, names in os.walk(self.root):
+        for folder, _, names in os.walk(self.root, onerror=self._unless_missing):
+            below = os.path.relpath(folder, self.root)
             for name in names:
-                path = os.path.relpath(os.path.join(folder, name), self.root)
+                path = name if below == "." else f"{below}/{name}"
                 if path.startswith(prefix) and not name.startswith(_TEMPORARY):
                     found.append(path)
-        return (ObjectMeta(path, self.size(path)) for path in sorted(found))
+        for path in sorted(found):
+            with suppress(NotFoundError):  # deleted meanwhile
+                yield ObjectMeta(path, self.size(path))
+
+    def _unless_missing(self, error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise self._explain(error, os.path.relpath(str(error.filename), self.root)) from error
 
     def create(self, path: str) -> ObjectWriter:
-        target = self.root / path
+        target = self._file(path)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             return _LocalWriter(self, path, target)
@@ -106,20 +130,18 @@ class LocalStore(Store):
             raise self._explain(error, path) from error
 
     def delete(self, path: str) -> None:
-        self._maps.pop(path, None)
+        self.forget(path)
         try:
-            (self.root / path).unlink(missing_ok=True)
+            self._file(path).unlink(missing_ok=True)
         except OSError as error:
             raise self._explain(error, path) from error
 
     def sweep(self) -> None:
         for left in sorted(self.root.rglob(f"{_TEMPORARY}*")):
-            try:
-                with open(left, "rb+") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a living writer holds this lock
-                    left.unlink(missing_ok=True)
-            except (BlockingIOError, FileNotFoundError):
-                continue
+            # What cannot be opened or locked is somebody else's, or being written now.
+            with suppress(OSError), open(left, "rb+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                left.unlink(missing_ok=True)
 
     def forget(self, path: str) -> None:
         """Drop the mapping of an object that has been replaced."""
@@ -131,18 +153,16 @@ class _LocalWriter(ObjectWriter):
         self._store = store
         self._path = path
         self._target = target
-        self._temporary = target.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}")
-        self._file: BinaryIO | None = open(self._temporary, "xb", buffering=_WRITE_BUFFER)  # noqa: SIM115 - closed in commit or discard
-        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._temporary, file = _create_locked(target)
+        self._file: BinaryIO | None = file
         self._written = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert self._file is not None, "written after commit or discard"
         try:
-            self._file.write(data)
+            self._written += self._file.write(data)
         except OSError as error:
             raise self._store._explain(error, self._path) from error
-        self._written += len(data)
 
     def tell(self) -> int:
         return self._written
@@ -166,15 +186,28 @@ class _LocalWriter(ObjectWriter):
             return
         file, self._file = self._file, None
         self._temporary.unlink(missing_ok=True)
-        try:
+        with suppress(OSError):  # closing flushes, which may fail again on a full disk; the file is gone already
             file.close()
-        except OSError:  # closing flushes, which may fail again on a full disk; the file is gone already
-            return
+
+
+def _create_locked(target: Path) -> tuple[Path, BinaryIO]:
+    """A new temporary file beside ``target``, locked for as long as it is open, so that `sweep` spares it."""
+    while True:
+        path = target.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}")
+        file = open(path, "xb", buffering=_WRITE_BUFFER)  # noqa: SIM115 - the writer closes it
+        with suppress(OSError):  # where the file system has no locks, `sweep` spares everything
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path.exists():
+            return path, file
+        file.close()  # swept between the two steps
 
 
 def _sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot, and need not
+            raise
     finally:
         os.close(handle)

@@ -26,9 +26,9 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     parts = urlsplit(text)
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return LocalStore(unquote(parts.path))
-    raise UsageError(
-        f"{parts.scheme}:// is not supported", url=text.split("?")[0], hint="use a local path or a file:// URL"
-    )
+    # No query and no user information: those hold credentials.
+    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    raise UsageError(f"{parts.scheme}:// is not supported", url=shown, hint="use a local path or a file:// URL")
 
 
 def open_object(url: str | os.PathLike[str]) -> tuple[Store, str]:

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import BatchError, DataError
-from shardstream.shards.fields import FieldType
 from shardstream.stream.collate import (
-    array_rows,
-    bytes_rows,
     channels_first,
+    collate_rows,
     collate_samples,
     collate_values,
     refuse_devices,
@@ -39,7 +37,7 @@ class BatchMaker:
         self._maker = maker
         self._batch_transform = None if batch_transform is None else UserCall(batch_transform, what="batch_transform")
         self._mark = mark
-        self._loose = [output for output in maker.plan.outputs if not output.plain]
+        self._loose = [output for output in maker.plan.outputs if not (output.plain or output.as_bytes)]
         self._images = frozenset(output.name for output in maker.plan.outputs if output.is_image)
         self._dtypes = {
             output.name: dtype
@@ -102,12 +100,15 @@ class BatchMaker:
             self._repeat(good, broken, rows, [*views.values(), *values.values()])
         batch: dict[str, Any] = {"__key__": rows.keys}
         for output in self._maker.plan.outputs:
-            batch[output.name] = self._column(output, rows, slabs.get(output.name), values.get(output.name, []))
+            column = values.get(output.name, [])
+            batch[output.name] = self._column(output, rows, slabs.get(output.name), column)
+            if output.name in slabs and output.optional:
+                batch[f"{output.name}.__valid__"] = slab_of(self._present(output, rows))
         return batch, sorted(broken), broken
 
     def _repeat(self, good: int, broken: dict[int, str], rows: Rows, columns: list[Any]) -> None:
-        plain = [rows.columns[output.sources[0]].data for output in self._maker.plan.outputs if output.plain]
-        for column in [*columns, *plain, rows.keys]:
+        stored = [rows.columns[source].data for source in self._maker.plan.sources]
+        for column in [*columns, *stored, rows.keys]:
             for i in broken:
                 column[i] = column[good]
 
@@ -116,15 +117,22 @@ class BatchMaker:
             return self._plain(output, rows)
         if slab is not None:
             return channels_first(slab) if output.is_image and slab.ndim == 4 else slab
-        stored = output.stored and self._maker.fields[output.sources[0]]
-        if isinstance(stored, FieldType) and None not in values:
-            if stored.name == "bytes" or stored.is_image:
-                return bytes_rows(values)
-            if stored.name == "array":
-                return array_rows(output.name, values)
-            if stored.name == "tensor":
-                return collate_values(output.name, values)
+        if output.as_bytes:
+            return collate_values(output.name, self._stored_bytes(output, rows))
+        if output.stored and output.sources and self._maker.fields[output.sources[0]].name in ("array", "tensor"):
+            return collate_rows(output.name, values)
         return collate_values(output.name, values, image=output.is_image)
+
+    def _present(self, output: Output, rows: Rows) -> NDArray[np.bool_]:
+        present = np.zeros(len(rows.keys), np.bool_)
+        for source in output.sources:
+            valid = rows.columns[source].valid
+            present |= True if valid is None else valid
+        return present
+
+    def _stored_bytes(self, output: Output, rows: Rows) -> list[Any]:
+        columns = [rows.columns[source].data for source in output.sources]
+        return [next((value for value in values if value is not None), None) for values in zip(*columns, strict=True)]
 
     def _plain(self, output: Output, rows: Rows) -> torch.Tensor:
         column = rows.columns[output.sources[0]]

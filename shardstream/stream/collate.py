@@ -9,8 +9,10 @@ import numpy as np
 import torch
 
 from shardstream.errors import BatchError, UsageError
-from shardstream.stream.ragged import Ragged, ragged_of_arrays
+from shardstream.stream.ragged import Ragged, ragged_of_tensors
 from shardstream.stream.slabs import empty_slab, slab_of, torch_dtype
+
+_CONVERT = "convert them by a callable in `fields`"
 
 
 def channels_first(slab: torch.Tensor) -> torch.Tensor:
@@ -64,8 +66,8 @@ def _check_shapes(name: str, values: Sequence[Any]) -> None:
         raise BatchError(
             f"values of {len(shapes)} different shapes or dtypes cannot become one batch ({few}, ...)",
             field=name,
-            hint=f'images: fields={{"{name}": ss.decode.RandomResizedCrop(224)}} or CenterCrop(224, resize=256) make them '
-            "equal; other arrays: store them as they are and they come as ss.Ragged, or pass collate_fn to ss.Loader",
+            hint=f'images: fields={{"{name}": ss.decode.RandomResizedCrop(224)}}, or CenterCrop(224, resize=256), makes'
+            " them equal; other arrays: stored ones come as ss.Ragged, or pass collate_fn to ss.Loader",
         )
 
 
@@ -78,22 +80,39 @@ def _numbers(values: Sequence[Any], dtype: np.dtype[Any] | None) -> torch.Tensor
 
 def bytes_rows(values: Sequence[bytes | bytearray | memoryview]) -> Ragged:
     """Byte strings as rows of uint8."""
-    rows = [np.frombuffer(value, np.uint8) for value in values]
-    return ragged_of_arrays(rows, empty_slab((sum(map(len, rows)),), torch.uint8), 1)
+    ends = np.cumsum([0, *map(len, values)], dtype=np.int64)
+    slab = empty_slab((int(ends[-1]),), torch.uint8)
+    whole = memoryview(slab.numpy())  # type: ignore[arg-type]  # numpy arrays are buffers; the stubs of 3.11 cannot say so
+    for value, start, end in zip(values, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        whole[start:end] = value
+    return Ragged(slab, torch.from_numpy(ends))
 
 
-def array_rows(name: str, values: Sequence[np.ndarray[Any, Any]]) -> Ragged:
-    """Arrays of varying shape as rows; all must have one dtype and one number of dimensions.
+def collate_rows(name: str, values: Sequence[Any]) -> Any:
+    """Stored arrays or tensors of varying shape: `Ragged` rows; tensors that happen to be equal are stacked.
 
     Raises:
-        BatchError: They do not.
+        BatchError: They differ in dtype or number of dimensions.
     """
+    if any(value is None for value in values):
+        return list(values)
+    if isinstance(values[0], np.ndarray):
+        return _array_rows(name, values)
+    if len({(value.shape, value.dtype) for value in values}) == 1:
+        return collate_values(name, values)
+    if len({(value.ndim, value.dtype) for value in values}) > 1:
+        raise BatchError("tensors of different dtypes or dimensions in one batch", field=name, hint=_CONVERT)
+    slab = empty_slab((sum(value.numel() for value in values),), values[0].dtype)
+    return ragged_of_tensors(values, slab)
+
+
+def _array_rows(name: str, values: Sequence[np.ndarray[Any, Any]]) -> Ragged:
     kinds = sorted({(value.dtype.name, value.ndim) for value in values})
     if len(kinds) > 1:
         few = ", ".join(f"{dtype} with {ndim} dimensions" for dtype, ndim in kinds[:3])
-        raise BatchError(f"arrays of different kinds in one batch: {few}", field=name, hint="convert them in `fields`")
+        raise BatchError(f"arrays of different kinds in one batch: {few}", field=name, hint=_CONVERT)
     slab = empty_slab((sum(value.size for value in values),), torch_dtype(values[0].dtype))
-    return ragged_of_arrays(values, slab, kinds[0][1])
+    return ragged_of_tensors([torch.from_numpy(value) for value in values], slab)
 
 
 def collate_samples(

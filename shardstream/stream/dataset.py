@@ -17,6 +17,7 @@ from shardstream.errors import FormatError, UsageError
 from shardstream.order import Tail
 from shardstream.shards.manifest import Manifest, unknown_field
 from shardstream.stream.batches import BatchMaker
+from shardstream.stream.collate import refuse_devices
 from shardstream.stream.epochs import EpochClock
 from shardstream.stream.parcel import Parcel
 from shardstream.stream.ranks import Rank, find_rank
@@ -39,7 +40,8 @@ class ShardDataset(IterableDataset[Any]):
     A sample is a dict with ``__key__`` and one value an output, images as uint8 arrays (H, W, 3). A batch is a dict
     of slabs: images uint8 (B, 3, H, W) in channels-last memory, numbers (B,) in their stored dtype, bytes and arrays of
     varying shape as `Ragged`, all else as lists. ``__valid__``, bool (B,), says which slots hold a sample of their own
-    wherever some may not: under ``tail="pad"``, ``on_error="skip"``, or after ``transform`` dropped one.
+    wherever some may not: under ``tail="pad"``, ``on_error="skip"``, or after ``transform`` dropped one. An optional
+    output that is a slab has a mask of its own, ``NAME.__valid__``: False where the sample has no such field.
 
     Args:
         url: The folder of the data set.
@@ -211,9 +213,7 @@ class ShardDataset(IterableDataset[Any]):
         if self._settings.transform is None and self._settings.batch_transform is None:
             for name in names:
                 if name not in known:
-                    raise unknown_field(
-                        name, {output.name: None for output in self._plan.outputs}, url=self._manifest.url
-                    )
+                    raise unknown_field(name, [output.name for output in self._plan.outputs], url=self._manifest.url)
         return self.replace(names=names)
 
     def peek(self) -> Any:
@@ -285,6 +285,7 @@ class _Makers:
         policy = SkipPolicy(settings.on_error, settings.max_skips)
         reader = RowReader(manifest, plan.sources, verify=settings.verify)
         self._names = settings.names
+        self._in_worker = get_worker_info() is not None
         self._mark = settings.on_error == "skip" or effective_tail(settings) == "pad"
         self._maker = SampleMaker(
             reader, plan, manifest.fields, seed=settings.seed, transform=settings.transform, policy=policy
@@ -303,6 +304,8 @@ class _Makers:
             own += is_valid
             if self._mark and isinstance(sample, dict):
                 sample["__valid__"] = is_valid
+            if self._in_worker:
+                refuse_devices(sample)
             kept.append(self._as_tuple(sample))
         return Parcel(kept, len(samples), own, list(broken.values()))
 

@@ -20,7 +20,8 @@ class EpochClock:
     """Epoch number with a mark for each worker that has finished it."""
 
     def __init__(self) -> None:
-        self._words = torch.zeros(1 + _MOST_WORKERS, dtype=torch.int64).share_memory_()
+        self._words = torch.zeros(1 + _MOST_WORKERS, dtype=torch.int64)
+        self._share()
 
     @property
     def epoch(self) -> int:
@@ -33,7 +34,7 @@ class EpochClock:
         Raises:
             UsageError: Not an integer in [0, 2**32).
         """
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 1 << 32:
+        if type(epoch) is not int or not 0 <= epoch < 1 << 32:
             raise UsageError(f"epoch must be an integer in [0, 2**32), got {epoch!r}", hint="count epochs from 0")
         self._words[0] = epoch
 
@@ -59,5 +60,8 @@ class EpochClock:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._words = state["words"]
-        if not self._words.is_shared():
-            self._words.share_memory_()
+        if not self._words.is_shared():  # type: ignore[no-untyped-call]
+            self._share()
+
+    def _share(self) -> None:
+        self._words.share_memory_()  # type: ignore[no-untyped-call]  # torch has no annotation there

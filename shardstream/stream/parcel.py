@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from shardstream.stream.collate import refuse_devices
 from shardstream.stream.ragged import Ragged
 
 
@@ -62,6 +63,8 @@ class CollateParcel:
 
     def __call__(self, parcel: Parcel) -> Parcel:
         parcel.data = [self.function(one) for one in parcel.data] if self.each else self.function(parcel.data)
+        if torch.utils.data.get_worker_info() is not None:
+            refuse_devices(parcel.data)
         return parcel
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 
@@ -64,13 +63,11 @@ class Ragged(Sequence[torch.Tensor]):
         return f"Ragged({len(self)} rows, {len(self.values)} x {kind}, {self.values.device})"
 
 
-def ragged_of_arrays(rows: Sequence[np.ndarray[Any, Any]], values: torch.Tensor, dimensions: int) -> Ragged:
-    """Rows copied into ``values``, a flat tensor of as many elements as they have together."""
-    ends = np.cumsum([0, *(row.size for row in rows)], dtype=np.int64)
-    flat = values.numpy()
-    for row, start, end in zip(rows, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
-        flat[start:end] = row.reshape(-1)
+def ragged_of_tensors(rows: Sequence[torch.Tensor], values: torch.Tensor) -> Ragged:
+    """Rows of one number of dimensions, copied into ``values``: a flat tensor of as many elements as they have."""
+    offsets = torch.tensor([0, *(row.numel() for row in rows)], dtype=torch.int64).cumsum(0)
+    torch.cat([row.reshape(-1) for row in rows], out=values)
     shapes = None
-    if dimensions != 1:
-        shapes = torch.tensor([row.shape for row in rows], dtype=torch.int64).reshape(len(rows), dimensions)
-    return Ragged(values, torch.from_numpy(ends), shapes)
+    if rows[0].ndim != 1:
+        shapes = torch.tensor([row.shape for row in rows], dtype=torch.int64).reshape(len(rows), rows[0].ndim)
+    return Ragged(values, offsets, shapes)

@@ -137,6 +137,7 @@ class SampleMaker:
             position=context.position,
             key=context.key,
             shard=context.shard,
+            sample=context.row,
         )
 
     def _context(self, rows: Rows, i: int, step: Step) -> SampleContext:

@@ -13,6 +13,8 @@ from types import ModuleType
 
 import pytest
 
+import shardstream
+
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".sh", ".cfg", ".json", ""}
 # Home folders and the like, and where packages are fetched from: right on one machine only.
@@ -59,7 +61,7 @@ def test_programs_can_be_started(path: str) -> None:
 
 def test_the_installed_version_is_that_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert version("shardstream") == project["version"]
+    assert shardstream.__version__ == version("shardstream") == project["version"]
 
 
 def test_long_modules_and_incomplete_maps_are_found(tmp_path: Path) -> None:

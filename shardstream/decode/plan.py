@@ -1,0 +1,317 @@
+"""What a user asks for in ``fields=``, compiled against what is stored."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.decode.context import SampleContext
+from shardstream.decode.pictures import Image
+from shardstream.decode.specs import Decoder, Slot
+from shardstream.decode.usercall import UserCall, stream_of
+from shardstream.errors import DecodeError, FieldError, ShardStreamError
+from shardstream.shards.fields import FieldType, from_bytes
+
+Part: TypeAlias = "Decoder | Callable[..., Any] | str | None"
+Spec: TypeAlias = "Part | Sequence[Part]"
+Fields: TypeAlias = "Mapping[str, Spec] | Sequence[str] | None"
+
+_IMAGE = Image()
+_HINT = "a field is None (as stored), 'bytes', a decoder, a callable, or a list of these"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output of a sample: where it comes from and how its values are made.
+
+    Attributes:
+        name: The output's name.
+        sources: Stored fields that may hold it, in order of preference. Empty for an optional one that is not stored.
+        optional: Whether samples may lack it in silence. Those without a decoder may too, and are then ``None``.
+        slot: Shape and dtype where all values have the same: `value` then writes into ``out``. Else ``None``.
+        is_image: Values are uint8 (H, W, 3), unless a user's callable at the end made something else of them.
+        plain: A stored scalar or fixed column, passed on as it is: no call of `value` is needed.
+        as_bytes: The stored payload bytes as they are: no call of `value` is needed either.
+        required: A sample that lacks it is broken: there is a decoder, and it is not optional.
+        steps: What is applied in turn.
+        stream: The random stream of its draws, from its name.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    optional: bool
+    slot: Slot | None
+    is_image: bool
+    plain: bool
+    as_bytes: bool
+    required: bool
+    steps: tuple[Decoder | UserCall, ...]
+    stream: int
+
+    def value(
+        self,
+        source_type: FieldType,
+        raw: memoryview | np.generic | NDArray[Any],
+        context: SampleContext,
+        out: NDArray[Any] | None = None,
+    ) -> Any:
+        """The value of one sample.
+
+        Args:
+            source_type: The type of the stored field that ``raw`` is from.
+            raw: As stored: a payload's bytes, or an element of a scalar or fixed column.
+            context: The sample. Outputs that others are ``like`` come first, with the same context.
+            out: With a `slot`: an array of its shape and dtype, C-contiguous, which is written and returned.
+
+        Raises:
+            DecodeError: The stored bytes do not decode; the place names key, shard and sample.
+            TransformError: A user's callable raised.
+        """
+        last = len(self.steps) - 1
+        try:
+            value = self._start(source_type, raw)
+            for number, step in enumerate(self.steps):
+                if isinstance(step, UserCall):
+                    value = _call(step, value, context)
+                else:
+                    slot = out if number == last else None
+                    value = step.apply(value, context, name=self.name, stream=self.stream, out=slot)
+        except ShardStreamError as error:
+            field = self.sources[0] if len(self.sources) == 1 else self.name
+            # The error with its place in the stead of the one without: what caused it stays its cause.
+            raise error.at(shard=context.shard, sample=context.row, key=context.key, field=field) from error.__cause__
+        return value
+
+    def _start(self, kind: FieldType, raw: Any) -> Any:
+        """What the first step gets: encoded bytes where it decodes them itself, else the value of the field's type."""
+        if kind.kind != "payload":
+            return raw
+        if self.as_bytes:
+            return bytes(raw)
+        encoded = kind.is_image or kind.name == "bytes"
+        return raw if encoded and self.steps and isinstance(self.steps[0], Decoder) else from_bytes(kind, raw)
+
+    def missing(self, context: SampleContext, out: NDArray[Any] | None = None) -> Any:
+        """The value of a sample that lacks the field.
+
+        Returns:
+            A row of padding for ``Text(pad_to=)``; else ``None``, and with ``out`` zeros, or a mask's ``fill``.
+
+        Raises:
+            DecodeError: It is `required`.
+        """
+        if self.required:
+            raise DecodeError(
+                "the sample has no " + " or ".join(map(repr, self.sources)),
+                hint="give the decoder optional=True if that is fine",
+                shard=context.shard,
+                sample=context.row,
+                key=context.key,
+                field=self.name,
+            )
+        last = self.steps[-1] if self.steps else None
+        return last.missing(out) if isinstance(last, Decoder) else None
+
+    @property
+    def stored(self) -> bool:
+        """Whether values are as stored, by the field's type or (`as_bytes`) as bytes: nothing is decoded or called."""
+        return not self.steps
+
+
+def _call(step: UserCall, value: Any, context: SampleContext) -> Any:
+    return step(
+        value,
+        seed=context.seed,
+        epoch=context.epoch,
+        position=context.position,
+        key=context.key,
+        shard=context.shard,
+        sample=context.row,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePlan:
+    """All outputs of a sample.
+
+    Attributes:
+        outputs: In the order in which they must be made: whatever is ``like`` another comes after it.
+        names: Their names in the order the user gave.
+        sources: The stored fields that must be read, each once.
+    """
+
+    outputs: tuple[Output, ...]
+    names: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
+def compile_fields(fields: Fields, stored: Mapping[str, FieldType]) -> DecodePlan:
+    """Check what a user asks for against what is stored, and lay it out.
+
+    Args:
+        fields: A mapping of output names to specs, a list of names, or ``None`` for every stored field by its type.
+        stored: The data set's fields.
+
+    Raises:
+        FieldError: A field that is not stored (the nearest name is proposed), a spec that is none, a decoder on a
+            field it cannot decode, or ``like=`` an output that is missing, no image, or depends on this one.
+
+        >>> plan = compile_fields({"jpg": RandomResizedCrop(224), "cls": None}, manifest_fields)
+        >>> plan.outputs[0].slot.shape
+        (224, 224, 3)
+    """
+    if fields is None:
+        fields = list(stored)
+    if isinstance(fields, str):
+        raise FieldError(f"fields={fields!r} is a string", hint=f"did you mean fields=[{fields!r}]?")
+    specs: Mapping[str, Spec] = fields if isinstance(fields, Mapping) else dict.fromkeys(fields)
+    drafts = {name: _Draft(name, spec, stored) for name, spec in specs.items()}
+    made: dict[str, Output] = {}
+    for draft in _bases_first(drafts):
+        made[draft.name] = draft.output(made)
+    read = dict.fromkeys(source for name in drafts for source in made[name].sources)
+    return DecodePlan(tuple(made.values()), tuple(drafts), tuple(read))
+
+
+class _Draft:
+    """One entry of ``fields`` on its way to an `Output`."""
+
+    def __init__(self, name: str, spec: Spec, stored: Mapping[str, FieldType]) -> None:
+        if not name or name.startswith("__"):
+            raise FieldError(f"{name!r} cannot name an output", hint="names that begin with '__' are reserved")
+        self.name = name
+        many = isinstance(spec, Sequence) and not isinstance(spec, str)
+        self.parts: tuple[Part, ...] = tuple(spec) if many else (spec,)  # type: ignore[arg-type, assignment]
+        self.decoders = [part for part in self.parts if isinstance(part, Decoder)]
+        self.optional = any(decoder.optional for decoder in self.decoders)
+        self._check_parts()
+        self.asked_bytes = self.parts[0] == "bytes"
+        self.sources = self._find_sources(stored)
+        self.types = tuple(stored[source] for source in self.sources)
+        self._check_types()
+        self.steps = self._compile()
+        self.base = self.decoders[0].base if self.decoders else None
+
+    def _check_parts(self) -> None:
+        if not self.parts:
+            raise FieldError("an empty list is no field spec", field=self.name, hint=_HINT)
+        for number, part in enumerate(self.parts):
+            if part is None or isinstance(part, Decoder) or (part == "bytes" and number == 0):
+                continue
+            if isinstance(part, type) and issubclass(part, Decoder):
+                kind = part.__name__
+                raise FieldError(f"{kind} without arguments", field=self.name, hint=f"write {kind}(...)")
+            if isinstance(part, str) or not callable(part):
+                raise FieldError(f"{part!r} is no field spec", field=self.name, hint=_HINT)
+        if any(decoder.base is not None for decoder in self.decoders if decoder is not self.parts[0]):
+            raise FieldError("like= works in the first place of a list only", field=self.name, hint=_HINT)
+
+    def _find_sources(self, stored: Mapping[str, FieldType]) -> tuple[str, ...]:
+        asked = next((decoder.source for decoder in self.decoders if decoder.source is not None), self.name)
+        candidates = [part.strip() for part in asked.split(";")]
+        found = tuple(candidate for candidate in candidates if candidate in stored)
+        if found or self.optional:
+            return found
+        near = difflib.get_close_matches(candidates[0], stored, n=1, cutoff=0.5)
+        names = ", ".join(map(repr, stored)) or "none"
+        what = " or ".join(map(repr, candidates))
+        raise FieldError(
+            f"no field {what} is stored" + (f" (asked for by output {self.name!r})" if asked != self.name else ""),
+            hint=(f"did you mean {near[0]!r}? " if near else "") + f"stored fields: {names}; source= names another one",
+        )
+
+    def _check_types(self) -> None:
+        first = self.parts[0]
+        for source, kind in zip(self.sources, self.types, strict=True):
+            if self.asked_bytes and kind.kind != "payload":
+                raise FieldError(
+                    f"field {source!r} of type {kind} has no bytes of its own", field=source, hint="use None"
+                )
+            if isinstance(first, Decoder) and kind.name not in first.accepts and kind.kind not in first.accepts:
+                raise FieldError(
+                    f"{type(first).__name__} cannot decode field {source!r} of type {kind}",
+                    field=source,
+                    hint="it decodes " + ", ".join(sorted(first.accepts)),
+                )
+
+    def _compile(self) -> tuple[Decoder | UserCall, ...]:
+        steps: list[Decoder | UserCall] = []
+        # Where the value is asked for, and not the bytes, an image is its pixels.
+        images = bool(self.types) and all(kind.is_image for kind in self.types)
+        if images and not isinstance(self.parts[0], Decoder) and not self.asked_bytes:
+            steps.append(_IMAGE)
+        for number, part in enumerate(self.parts):
+            if isinstance(part, Decoder):
+                steps += part.steps(self.name)
+            elif part is not None and not isinstance(part, str):
+                place = f"[{number}]" if len(self.parts) > 1 else ""
+                steps.append(UserCall(part, what=f"fields[{self.name!r}]{place}"))
+        return tuple(steps)
+
+    def output(self, made: Mapping[str, Output]) -> Output:
+        plain = bool(self.types) and not self.steps and all(kind.kind != "payload" for kind in self.types)
+        last = self.steps[-1] if self.steps else None
+        base = made[self.base].slot if self.base is not None else None
+        slot = last.slot(base) if isinstance(last, Decoder) else None
+        return Output(
+            name=self.name,
+            sources=self.sources,
+            optional=self.optional,
+            slot=self._stored_slot() if plain else slot,
+            is_image=any(isinstance(step, Decoder) and step.is_image for step in self.steps),
+            plain=plain,
+            as_bytes=self.asked_bytes or (not self.steps and all(kind.name == "bytes" for kind in self.types)),
+            required=bool(self.decoders) and not self.optional,
+            steps=self.steps,
+            stream=stream_of(self.name),
+        )
+
+    def _stored_slot(self) -> Slot:
+        kind = self.types[0]
+        assert kind.shape is not None
+        assert kind.dtype is not None
+        return Slot(kind.shape, kind.dtype.newbyteorder("="))
+
+
+def _bases_first(drafts: Mapping[str, _Draft]) -> list[_Draft]:
+    """Drafts in an order in which every base comes before what is like it, else in the user's order."""
+    ordered: dict[str, _Draft] = {}
+    for name in drafts:
+        chain: list[str] = []
+        current: str | None = name
+        while current is not None and current not in ordered:
+            if current in chain:
+                circle = " -> ".join([*chain, current])
+                raise FieldError(
+                    f"like= goes in a circle: {circle}", field=name, hint="one of them must draw for itself"
+                )
+            chain.append(current)
+            current = _base_of(drafts[current], drafts)
+        ordered.update((link, drafts[link]) for link in reversed(chain))
+    return list(ordered.values())
+
+
+def _base_of(draft: _Draft, drafts: Mapping[str, _Draft]) -> str | None:
+    if draft.base is None:
+        return None
+    base = drafts.get(draft.base)
+    if base is None:
+        near = difflib.get_close_matches(draft.base, drafts, n=1, cutoff=0.5)
+        raise FieldError(
+            f"like={draft.base!r}, but there is no such output",
+            field=draft.name,
+            hint=(f"did you mean {near[0]!r}? " if near else "") + "outputs: " + ", ".join(map(repr, drafts)),
+        )
+    first = next((step for step in base.steps if isinstance(step, Decoder)), None)
+    if first is None or not draft.decoders[0].can_replay(first):
+        raise FieldError(
+            f"output {draft.name!r} cannot be like {draft.base!r}",
+            field=draft.name,
+            hint="like= names an image output; for RandomResizedCrop(like=) another RandomResizedCrop",
+        )
+    return draft.base

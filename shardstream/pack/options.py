@@ -1,0 +1,113 @@
+"""What determines the bytes of a packed data set, checked in one place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from shardstream.errors import UsageError
+from shardstream.pack.sizes import parse_size
+from shardstream.pack.sources import LabelMode
+from shardstream.shards.fields import check_field_name
+from shardstream.shards.framings import Format, framing_of
+from shardstream.shards.writing import compressor
+
+Jpeg: TypeAlias = Literal["keep", "addressable"]
+LABEL_MODES = ("int", "name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackOptions:
+    """The arguments of `pack` that have a part in what is written.
+
+    Raises:
+        UsageError: A value that is not allowed; says which are.
+    """
+
+    format: Format = "tar"
+    shard_size: int | str = "256MB"
+    seed: int = 0
+    shuffle: bool = True
+    jpeg: Jpeg = "keep"
+    key: str = "path"
+    labels: LabelMode | None = None
+    classes: Sequence[str] | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    zstd: Collection[str] = ()
+    checksums: bool = True
+
+    def __post_init__(self) -> None:
+        check_format(self.format, self.zstd)
+        parse_size(self.shard_size, name="shard_size")
+        check_classes(self.classes)
+        check_meta(self.meta)
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 1 << 64:
+            raise UsageError(f"seed must be an integer in [0, 2**64), got {self.seed!r}", hint="0 is as good as any")
+        if self.jpeg != "keep":
+            raise UsageError(
+                f"jpeg={self.jpeg!r} is not supported by this version", hint="jpeg='keep' stores files as they are"
+            )
+        if not isinstance(self.key, str) or not self.key:
+            raise UsageError(f"key must be 'path', 'stem', 'line' or the name of a column, got {self.key!r}")
+        if self.labels is not None and self.labels not in LABEL_MODES:
+            raise UsageError(
+                f"labels={self.labels!r} is not allowed", hint="'int', or 'name' to number names in sorting order"
+            )
+        if self.labels == "name" and self.classes is not None:
+            raise UsageError("classes are found in the list with labels='name'", hint="give one of the two")
+
+    @property
+    def shard_bytes(self) -> int:
+        """The target size of a shard."""
+        return parse_size(self.shard_size, name="shard_size")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """JSON of everything here that changes a byte of the data set."""
+        return {
+            "format": self.format,
+            "seed": self.seed if self.shuffle else None,
+            "jpeg": self.jpeg,
+            "key": self.key,
+            "labels": self.labels,
+            "classes": None if self.classes is None else list(self.classes),
+            "meta": dict(self.meta),
+            "zstd": sorted(self.zstd),
+            "checksums": self.checksums,
+        }
+
+
+def check_format(name: str, zstd: Collection[str]) -> None:
+    """Refuse unknown formats, and compression where the format has none.
+
+    Raises:
+        UsageError: Names what is allowed.
+        MissingExtraError: Compression is asked for, but zstandard is not installed.
+    """
+    framing_of(name)
+    if isinstance(zstd, str):
+        raise UsageError(f"zstd must be a collection of field names, got {zstd!r}", hint=f"zstd=[{zstd!r}]")
+    for one in zstd:
+        check_field_name(one)
+    if zstd and name == "tar":
+        raise UsageError("tar shards cannot hold compressed fields", hint="use format='record' with zstd")
+    if zstd:
+        compressor()
+
+
+def check_classes(classes: Sequence[str] | None) -> None:
+    """Refuse class names that are no list of str; UsageError."""
+    if classes is not None and (isinstance(classes, str) or not all(isinstance(name, str) for name in classes)):
+        raise UsageError("classes must be a list of names, label i being classes[i]", hint='classes=["cat", "dog"]')
+
+
+def check_meta(meta: Mapping[str, Any]) -> None:
+    """Refuse ``meta`` that is no JSON object; UsageError."""
+    try:
+        json.dumps(dict(meta), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"meta must be a JSON object: {error}", hint="use dict, list, str, int, float, bool and None"
+        ) from error

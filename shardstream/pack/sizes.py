@@ -1,0 +1,37 @@
+"""Sizes as people write them: ``"256MB"``."""
+
+from __future__ import annotations
+
+import re
+
+from shardstream.errors import UsageError
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?\s*", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def parse_size(value: int | str, *, name: str) -> int:
+    """A number of bytes.
+
+    Args:
+        value: Bytes as an integer, or a number with a unit: ``"256MB"`` is 256 · 10⁶ bytes, ``"256MiB"`` is 256 · 2²⁰;
+            K, M, G and T are known, in either case, with or without the B.
+        name: The argument it was given for, for the message.
+
+    Raises:
+        UsageError: Anything else, or nothing at all (0).
+
+        >>> parse_size("256MB", name="shard_size"), parse_size("1.5KiB", name="shard_size")
+        (256000000, 1536)
+    """
+    size = 0
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    elif isinstance(value, str) and (match := _SIZE.fullmatch(value)):
+        size = int(float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[(match[2] or "").lower()])
+    if size < 1:
+        raise UsageError(
+            f"{name} must be a size of at least one byte, got {value!r}",
+            hint="write '256MB' (10**6 bytes each), '256MiB' (2**20 bytes each), or a number of bytes",
+        )
+    return size

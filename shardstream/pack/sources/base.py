@@ -1,0 +1,132 @@
+"""The contract of sources: numbered samples that can be read in any order, a part of them in any process."""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.errors import FieldError
+from shardstream.shards.fields import check_field_name
+
+LABEL = "cls"
+_SURROGATE = re.compile("[\udc80-\udcff]")
+_SAME_FIELD = {"jpeg": "jpg"}
+
+
+class File(NamedTuple):
+    """A value that is the content of a file, by its path in the local file system."""
+
+    path: str
+
+
+Value: TypeAlias = "File | int"
+
+
+class Item(NamedTuple):
+    """A sample before it is read.
+
+    Attributes:
+        line: Its line in the list, from 1; its number in the listing for folders.
+        path: Its file as the source names it, for messages.
+        key: Its key.
+        values: Fields by name.
+    """
+
+    line: int
+    path: str
+    key: str
+    values: Mapping[str, Value]
+
+
+class Reject(NamedTuple):
+    """A sample that could not be read; one line of ``rejects.jsonl``. Attributes as of `Item`."""
+
+    line: int
+    path: str
+    reason: str
+
+
+class Part(ABC):
+    """Some samples of a source in a fixed order. Picklable, and small: it goes to the process that reads it."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Item | Reject]:
+        """The samples; a `Reject` for one that cannot even be tried."""
+
+
+class Source(ABC):
+    """Where samples come from.
+
+    Attributes:
+        url: What it is, for messages.
+        classes: Names of the labels, ``None`` if labels are plain integers or missing.
+        notes: What the user should know about how it was understood, as whole sentences.
+        root: The folder all of whose files are being packed, if the source is one.
+    """
+
+    url: str
+    classes: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+    root: str | None = None
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of samples, unreadable ones included."""
+
+    @abstractmethod
+    def part(self, numbers: NDArray[np.int64]) -> Part:
+        """These samples, each number in [0, len), in this order."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Hash of everything that says which samples there are: the same on every host, whatever lies in the files."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Extension:
+    field: str | None
+    reason: str = ""
+
+
+@lru_cache(maxsize=1024)
+def _field_of_extension(extension: str) -> _Extension:
+    if not extension:
+        return _Extension(None, "the file name has no extension, from which the field takes its name")
+    field = extension.lower()
+    field = _SAME_FIELD.get(field, field)
+    try:
+        check_field_name(field)
+    except FieldError:
+        return _Extension(None, f"its extension {printable(extension)!r} cannot be the name of a field")
+    if field == LABEL:
+        return _Extension(None, f"its extension is {LABEL!r}, the name of the field that holds the label")
+    return _Extension(field)
+
+
+def file_item(line: int, path: str, key: str, *, folder: str, label: int | None) -> Item | Reject:
+    """The sample of a single file: its extension names the field, the label goes to ``cls``."""
+    extension = _field_of_extension(os.path.splitext(path)[1][1:])
+    if extension.field is None:
+        return Reject(line, printable(path), extension.reason)
+    values: dict[str, Value] = {extension.field: File(os.path.join(folder, path))}
+    if label is not None:
+        values[LABEL] = label
+    return Item(line, path, key, values)
+
+
+def printable(name: str) -> str:
+    """A file name as valid Unicode: bytes of it that are no UTF-8 stand as ``%XX``.
+
+    >>> printable(os.fsdecode(b"caf\\xe9.jpg"))
+    'caf%E9.jpg'
+    """
+    return _SURROGATE.sub(lambda found: f"%{ord(found[0]) - 0xDC00:02X}", name)

@@ -1,0 +1,67 @@
+"""Keys of samples from paths, line numbers and columns."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from shardstream.errors import SourceError, UsageError
+from shardstream.pack.sources.base import printable
+from shardstream.shards.keys import check_key
+
+MODES = ("path", "stem", "line")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """How a sample gets its key. Names that are no UTF-8 are escaped as `printable` does; dots stay.
+
+    Attributes:
+        mode: ``"path"`` (relative to ``common``, without extension), ``"stem"`` (file name without extension),
+            ``"line"`` (line number, ten digits) or ``"column"``.
+        base: Folder that relative paths are taken from; empty if all paths of the list are relative, or none.
+        common: The part that all paths have in common, with its last ``/``.
+    """
+
+    mode: str
+    base: str = ""
+    common: str = ""
+
+    def key(self, line: int, path: str, column: str | None = None) -> str:
+        """The key of a sample; ``column`` is the text of the column that was chosen.
+
+        Raises:
+            SourceError: The column's text cannot be a key.
+        """
+        if self.mode == "line":
+            return f"{line:010d}"
+        if self.mode == "column":
+            return _of_column(column or "", line)
+        name = self.normal(path)
+        if self.mode == "stem":
+            name = os.path.basename(name)
+        else:
+            name = name[len(self.common) :].lstrip("/")
+        stem = os.path.splitext(name)[0]
+        return stem if stem.isascii() else printable(stem)
+
+    def normal(self, path: str) -> str:
+        """The path without ``.``, double slashes and the like."""
+        return os.path.normpath(os.path.join(self.base, path) if self.base else path)
+
+
+def _of_column(text: str, line: int) -> str:
+    try:
+        return check_key(printable(text))
+    except UsageError as error:
+        raise SourceError(error.what, line=line, hint="choose another column, or --key path, stem or line") from None
+
+
+def common_folder(first: str, last: str) -> str:
+    """What all normal paths between ``first`` and ``last`` in sorting order begin with, up to a ``/``.
+
+    >>> common_folder("a/b/1.jpg", "a/c/2.jpg")
+    'a/'
+    """
+    prefix = os.path.commonprefix([first, last])
+    return prefix[: prefix.rfind("/") + 1]

@@ -1,0 +1,89 @@
+"""One shard is one task: independent of all others, picklable, and the same bytes wherever it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from shardstream.errors import ShardStreamError
+from shardstream.pack.sample import Unreadable, load
+from shardstream.pack.sources import Part, Reject
+from shardstream.pack.sources.base import printable
+from shardstream.shards.framings import Format, writer_of
+from shardstream.shards.writing import OneShard, ShardSummary
+from shardstream.storage import open_store
+
+Report: TypeAlias = Callable[[int, int, int], None]
+"""Called once a sample with what was added: samples, rejects, bytes read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardResult:
+    """A shard that was written.
+
+    Attributes:
+        number: Which.
+        summary: What the manifest keeps of it.
+        rejects: The samples it lacks.
+    """
+
+    number: int
+    summary: ShardSummary
+    rejects: tuple[Reject, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTask:
+    """Write one shard.
+
+    Attributes:
+        number: Which shard.
+        name: Its object name.
+        dest: URL of the data set.
+        part: Its samples, in stored order.
+        format: Framing.
+        zstd: Fields to compress.
+        checksums: Whether the index holds a checksum of each value.
+    """
+
+    number: int
+    name: str
+    dest: str
+    part: Part
+    format: Format
+    zstd: frozenset[str]
+    checksums: bool
+
+    def run(self, report: Report | None = None) -> ShardResult:
+        """Read the samples and write the shard, atomically.
+
+        Raises:
+            SourceError: The source changed since it was planned.
+            StorageError: The destination cannot be written.
+        """
+        try:
+            with open_store(self.dest).create(self.name) as out:
+                shard = writer_of(self.format)(out, zstd=self.zstd, checksums=self.checksums)
+                rejects = self._fill(shard, report)
+                return ShardResult(self.number, shard.finish(), tuple(rejects))
+        except ShardStreamError as error:
+            if not error.place.keys() & {"url", "shard"}:
+                error.place["shard"] = self.name
+            raise
+
+    def _fill(self, shard: OneShard, report: Report | None) -> list[Reject]:
+        rejects = []
+        for item in self.part:
+            size = 0
+            if isinstance(item, Reject):
+                rejects.append(item)
+            else:
+                try:
+                    sample, size = load(item)
+                    shard.write(item.key, sample)
+                except Unreadable as error:
+                    rejects.append(Reject(item.line, printable(item.path), str(error)))
+            if report is not None:
+                report(int(size > 0), int(size == 0), size)
+        return rejects

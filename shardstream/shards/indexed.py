@@ -1,0 +1,180 @@
+"""What the two framings of our own share: the index lies at the end of the object and gives every value's place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.errors import ChecksumError, DataError, DecodeError, ShardStreamError
+from shardstream.shards.checksum import checksum
+from shardstream.shards.compression import decompress
+from shardstream.shards.framing import FieldValues, Framing
+from shardstream.shards.index import Column, ShardIndex
+from shardstream.shards.layout import index_length, parse_index
+from shardstream.storage import Buffers, Request, Store
+
+_TAIL_GUESS = 256 << 10
+
+
+class IndexedFraming(Framing):
+    """Framings whose objects end with our index: every value has an offset of its own.
+
+    Attributes:
+        end_bytes: Bytes of the object that follow the index.
+    """
+
+    end_bytes: int = 0
+
+    def scan(self, store: Store, path: str, *, index_bytes: int | None = None, verify: bool = True) -> ShardIndex:
+        try:
+            return self._scan(store, path, index_bytes or _TAIL_GUESS, verify)
+        except DataError as error:
+            raise error.at(url=store.url) from error.__cause__
+
+    def _scan(self, store: Store, path: str, index_bytes: int, verify: bool) -> ShardIndex:
+        tail, size = store.get_tail(path, index_bytes + self.end_bytes)
+        size = max(0, size - self.end_bytes)
+        tail = tail[: max(0, len(tail) - self.end_bytes)]
+        length = index_length(tail, shard=path, size=size)
+        if length > len(tail):
+            tail, _ = store.get_tail(path, length + self.end_bytes)
+            tail = tail[:length]
+        return parse_index(
+            tail[len(tail) - length :], path=path, url=store.url, framing=self.name, end=size - length, verify=verify
+        )
+
+    def plan(self, index: ShardIndex, rows: NDArray[np.int64], fields: Sequence[str]) -> list[Request]:
+        requests: dict[Request, None] = {}
+        for name in fields:
+            column = index.column(name)
+            if column.type.kind == "scalar":
+                continue
+            valid = column.valid_rows(rows)
+            offsets, lengths = _extents(column, rows if valid is None else rows[valid])
+            for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True):
+                if length:
+                    requests[Request(index.path, offset, length)] = None
+        return list(requests)
+
+    def extract(
+        self,
+        index: ShardIndex,
+        buffers: Buffers,
+        rows: NDArray[np.int64],
+        fields: Sequence[str],
+        *,
+        verify: bool = True,
+    ) -> dict[str, FieldValues]:
+        out = {}
+        for name in fields:
+            column = index.column(name)
+            valid = column.valid_rows(rows)
+            data: list[memoryview | None] | NDArray[Any]
+            if column.type.kind == "scalar":
+                assert column.values is not None
+                data = column.values[rows]
+            elif column.type.kind == "fixed":
+                data = _fixed(index, column, buffers, rows, valid, verify)
+            else:
+                data = _payloads(index, column, buffers, rows, valid, verify)
+            out[name] = FieldValues(column.type, data, valid)
+        return out
+
+
+def _extents(column: Column, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Offset and length of the stored bytes of each row."""
+    if column.type.kind == "fixed":
+        return column.fixed_offsets(rows), np.full(len(rows), column.type.width, np.int64)
+    assert column.offsets is not None
+    assert column.lengths is not None
+    return column.offsets[rows].astype(np.int64), column.lengths[rows].astype(np.int64)
+
+
+def _fixed(
+    index: ShardIndex,
+    column: Column,
+    buffers: Buffers,
+    rows: NDArray[np.int64],
+    valid: NDArray[np.bool_] | None,
+    verify: bool,
+) -> NDArray[Any]:
+    dtype, shape = column.type.dtype, column.type.shape
+    assert dtype is not None
+    assert shape is not None
+    chosen = rows if valid is None else rows[valid]
+    raw = buffers.gather(index.path, column.fixed_offsets(chosen), column.type.width)
+    if verify:
+        _verify(index, column, chosen, list(raw))
+    values = np.ndarray((len(chosen), *shape), dtype, raw)
+    if valid is None:
+        return values
+    out = np.zeros((len(rows), *shape), dtype)
+    out[valid] = values
+    return out
+
+
+def _payloads(
+    index: ShardIndex,
+    column: Column,
+    buffers: Buffers,
+    rows: NDArray[np.int64],
+    valid: NDArray[np.bool_] | None,
+    verify: bool,
+) -> list[memoryview | None]:
+    chosen = rows if valid is None else rows[valid]
+    views = buffers.views(index.path, *_extents(column, chosen))
+    if verify:
+        _verify(index, column, chosen, views)
+    if column.codec == "zstd":
+        views = _decompressed(index, column, chosen, views)
+    if valid is None:
+        return list(views)
+    found = iter(views)
+    return [next(found) if has else None for has in valid.tolist()]
+
+
+def _verify(index: ShardIndex, column: Column, rows: NDArray[np.int64], stored: Sequence[Any]) -> None:
+    if column.checksums is None:
+        return
+    expected = column.checksums[rows].tolist()
+    if list(map(checksum, stored)) != expected:
+        row = next(
+            row for row, one, other in zip(rows.tolist(), stored, expected, strict=True) if checksum(one) != other
+        )
+        raise ChecksumError(
+            "stored bytes differ from those that were written",
+            hint="restore the shard from its source; on_error='skip' goes on without the sample",
+            **_place(index, column, row),
+        )
+
+
+def _decompressed(
+    index: ShardIndex, column: Column, rows: NDArray[np.int64], stored: list[memoryview]
+) -> list[memoryview]:
+    assert column.raw_lengths is not None
+    out = []
+    for row, data, size in zip(rows.tolist(), stored, column.raw_lengths[rows].tolist(), strict=True):
+        try:
+            out.append(decompress(data, size=size))
+        except DecodeError as error:
+            raise error.at(**_place(index, column, row)) from error.__cause__
+    return out
+
+
+def _place(index: ShardIndex, column: Column, row: int) -> dict[str, Any]:
+    offsets, _ = _extents(column, np.array([row]))
+    try:
+        key = index.keys[row]
+    except ShardStreamError:  # the shard is damaged in more than one place; tell of the one that was asked for
+        key = None
+    return {
+        "url": index.url or None,
+        "shard": index.path,
+        "sample": row,
+        "key": key,
+        "field": column.name,
+        "offset": int(offsets[0]),
+    }

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardstream import rng
+from shardstream.images.geometry import (
+    CROP_WORDS,
+    Box,
+    Geometry,
+    below,
+    center_window,
+    covering_scale,
+    random_resized_box,
+    resized_size,
+    scaled_box,
+    scaled_size,
+    unit,
+    whole,
+)
+
+SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
+sides = st.integers(1, 3000)
+words = st.lists(st.integers(0, 2**64 - 1), min_size=CROP_WORDS, max_size=CROP_WORDS)
+
+
+def reference_params(height, width, scale, ratio, uniform, randint):
+    """torchvision.transforms.RandomResizedCrop.get_params, as documented, over two sources of chance."""
+    area = height * width
+    log_ratio = (math.log(ratio[0]), math.log(ratio[1]))
+    for _ in range(10):
+        target_area = area * uniform(scale[0], scale[1])
+        aspect_ratio = math.exp(uniform(log_ratio[0], log_ratio[1]))
+        w = int(round(math.sqrt(target_area * aspect_ratio)))
+        h = int(round(math.sqrt(target_area / aspect_ratio)))
+        if 0 < w <= width and 0 < h <= height:
+            i = randint(0, height - h + 1)
+            j = randint(0, width - w + 1)
+            return i, j, h, w
+    in_ratio = float(width) / float(height)
+    if in_ratio < min(ratio):
+        w = width
+        h = int(round(w / min(ratio)))
+    elif in_ratio > max(ratio):
+        h = height
+        w = int(round(h * max(ratio)))
+    else:
+        w = width
+        h = height
+    return (height - h) // 2, (width - w) // 2, h, w
+
+
+def scripted(drawn):
+    """The reference's two sources of chance, reading our words in our layout."""
+    attempts = iter(drawn[3:])
+    places = iter(drawn[1:3])
+    return (
+        lambda low, high: low + (high - low) * (next(attempts) >> 11) * 2.0**-53,
+        lambda low, high: low + ((next(places) >> 32) * (high - low) >> 32),
+    )
+
+
+@given(sides, sides, words, st.sampled_from([SCALE, (0.5, 0.6), (1.0, 1.0), (0.001, 0.01)]), st.sampled_from([RATIO, (1.0, 1.0), (0.1, 10.0)]))
+def test_box_equals_torchvisions_for_the_same_numbers(height, width, drawn, scale, ratio):
+    box = random_resized_box((height, width), drawn, scale=scale, ratio=ratio)
+    expected = reference_params(height, width, scale, ratio, *scripted(drawn))
+    assert tuple(box) == (*expected[:2], max(1, expected[2]), max(1, expected[3]))
+    assert 0 <= box.top <= box.top + box.height <= height
+    assert 0 <= box.left <= box.left + box.width <= width
+
+
+def test_distribution_is_torchvisions():
+    source, n = (375, 500), 20_000
+    generator = random.Random(5)
+    theirs = np.array(
+        [reference_params(*source, SCALE, RATIO, generator.uniform, generator.randrange) for _ in range(n)], float
+    )
+    raw = rng.words(n * CROP_WORDS, seed=3, domain=rng.Domain.AUGMENT).reshape(n, CROP_WORDS)
+    ours = np.array([random_resized_box(source, row.tolist(), scale=SCALE, ratio=RATIO) for row in raw], float)
+    features = {
+        "area": lambda b: b[:, 2] * b[:, 3],
+        "log ratio": lambda b: np.log(b[:, 3] / b[:, 2]),
+        "place down": lambda b: b[:, 0] / (source[0] - b[:, 2] + 1),
+        "place across": lambda b: b[:, 1] / (source[1] - b[:, 3] + 1),
+    }
+    for name, feature in features.items():
+        a, b = np.sort(feature(ours)), np.sort(feature(theirs))
+        both = np.concatenate([a, b])
+        distance = np.abs(np.searchsorted(a, both, "right") - np.searchsorted(b, both, "right")).max() / n
+        assert distance < 1.95 * math.sqrt(2 / n), name  # Kolmogorov-Smirnov at 0.1 %
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ((1000, 10), Box(493, 0, 13, 10)),  # too tall: the widest ratio below 3/4 that fits, centred
+        ((10, 1000), Box(0, 493, 10, 13)),
+        ((10, 10), Box(0, 0, 10, 10)),
+    ],
+)
+def test_fallback(source, expected):
+    # Areas so large that no attempt can fit.
+    assert random_resized_box(source, [0] * CROP_WORDS, scale=(4.0, 4.0), ratio=RATIO) == expected
+
+
+def test_box_is_never_empty():
+    assert random_resized_box((1, 1), [2**64 - 1] * CROP_WORDS, scale=SCALE, ratio=RATIO) == Box(0, 0, 1, 1)
+    assert random_resized_box((1, 500), [0] * CROP_WORDS, scale=(1, 1), ratio=(0.1, 0.2)).size == (1, 1)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(1, 2**31))
+def test_words_become_numbers_as_in_rng(word, n):
+    raw = np.array([word], np.uint64)
+    assert unit(word) == rng.unit(raw)[0]
+    assert below(word, n) == rng.below(raw, n)[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "size", "expected"),
+    [
+        ((375, 500), 256, (256, 341)),  # int(256 * 500 / 375) = int(341.33)
+        ((500, 375), 256, (341, 256)),
+        ((333, 500), 224, (224, 336)),
+        ((100, 100), 32, (32, 32)),
+        ((375, 500), (7, 9), (7, 9)),
+        ((1, 1000), 1, (1, 1000)),
+    ],
+)
+def test_resized_size(source, size, expected):
+    assert resized_size(source, size) == expected
+
+
+def reference_center_crop(source, size):
+    """torchvision.transforms.functional.center_crop: where the crop begins, negative for padding."""
+    starts = []
+    for have, want in zip(source, size, strict=True):
+        starts.append(-((want - have) // 2) if want > have else int(round((have - want) / 2.0)))
+    return tuple(starts)
+
+
+@given(sides, sides, sides, sides)
+def test_center_window(height, width, h, w):
+    window = center_window((height, width), (h, w))
+    assert window[:2] == reference_center_crop((height, width), (h, w))
+    assert window.size == (h, w)
+
+
+@given(sides, sides, sides, sides)
+def test_covering_scale_covers_and_is_the_largest(height, width, h, w):
+    scale = covering_scale((height, width), (h, w))
+    assert scale in (1, 2, 4, 8)
+    if scale > 1:
+        assert height / scale >= h
+        assert width / scale >= w
+    if scale < 8:
+        assert height < 2 * scale * h or width < 2 * scale * w
+
+
+@given(sides, sides, words, st.sampled_from([1, 2, 4, 8]))
+def test_scaled_box_lies_inside_and_moves_less_than_half_a_pixel(height, width, drawn, scale):
+    box = random_resized_box((height, width), drawn, scale=SCALE, ratio=RATIO)
+    small = scaled_box(box, scale)
+    decoded = scaled_size((height, width), scale)
+    assert small.height >= 1
+    assert small.width >= 1
+    if box.height >= scale and box.width >= scale:
+        assert small.top + small.height <= decoded[0]
+        assert small.left + small.width <= decoded[1]
+        edges = ((box.top, small.top), (box.left, small.left))
+        ends = ((box.top + box.height, small.top + small.height), (box.left + box.width, small.left + small.width))
+        assert all(abs(full / scale - scaled) <= 0.5 for full, scaled in (*edges, *ends))
+
+
+def test_geometry_knows_its_output():
+    assert Geometry((10, 20), Box(0, 0, 5, 5), (3, 4)).output == (3, 4)
+    assert Geometry((10, 20), whole((10, 20)), (10, 20), Box(-1, 0, 12, 7)).output == (12, 7)
+    assert Geometry((10, 20), whole((10, 20)), (10, 20)).is_identity
+    assert not Geometry((10, 20), whole((10, 20)), (10, 20), flip=True).is_identity

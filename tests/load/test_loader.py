@@ -1,0 +1,215 @@
+"""`Loader` and plain `DataLoader`s in real worker processes."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import shardstream as ss
+
+from ..stream.making import numbered, photograph, square, write_dataset
+
+CROP = {"jpg": ss.decode.RandomResizedCrop(24, flip=True), "id": None, "txt": None}
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    shards = numbered([150, 90, 60], jpg=photograph, txt=lambda n: f"caption {n}")
+    return write_dataset(tmp_path_factory.mktemp("photos"), shards)
+
+
+@pytest.fixture(autouse=True)
+def more_workers_than_cores_are_fine() -> Any:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
+        yield
+
+
+def flatten(batches: Any) -> list[tuple[list[int], bytes]]:
+    return [(batch["id"].tolist(), batch["jpg"].permute(0, 2, 3, 1).numpy().tobytes()) for batch in batches]
+
+
+@functools.cache
+def reference(photos: Path, epoch: int) -> list[tuple[list[int], bytes]]:
+    dataset = ss.ShardDataset(photos, fields=CROP, batch_size=16, shuffle=True, seed=3)
+    dataset.set_epoch(epoch)
+    return flatten(dataset)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 4, 8])
+def test_augmented_batches_are_the_same_with_any_usual_number_of_workers(photos: Path, num_workers: int) -> None:
+    dataset = ss.ShardDataset(photos, fields=CROP, shuffle=True, seed=3)
+    loader = ss.Loader(dataset, batch_size=16, num_workers=num_workers)
+    assert len(loader) == 300 // 16
+    for epoch in range(2):
+        assert dataset.epoch == epoch
+        batches = list(loader)
+        assert flatten(batches) == reference(photos, epoch)
+        assert batches[0]["jpg"].is_contiguous(memory_format=torch.channels_last)
+        assert not num_workers or batches[0]["jpg"].is_shared()
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_every_start_method(photos: Path, method: str, persistent: bool) -> None:
+    dataset = ss.ShardDataset(photos, fields=CROP, batch_size=16, shuffle=True, seed=3)
+    loader = ss.Loader(dataset, num_workers=2, multiprocessing_context=method, persistent_workers=persistent)
+    for epoch in range(2):
+        assert flatten(loader) == reference(photos, epoch)
+    dataset.set_epoch(0)
+    assert flatten(loader) == reference(photos, 0)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_plain_dataloader_counts_epochs_too(photos: Path, persistent: bool) -> None:
+    dataset = ss.ShardDataset(photos, fields=CROP, batch_size=16, shuffle=True, seed=3)
+    loader = DataLoader(dataset, batch_size=None, num_workers=2, persistent_workers=persistent)
+    assert len(loader) == 300 // 16
+    assert flatten(loader) == reference(photos, 0)
+    assert flatten(loader) == reference(photos, 1)
+    assert dataset.epoch == 2
+    dataset.set_epoch(1)
+    assert flatten(loader) == reference(photos, 1)
+
+
+def test_a_plain_dataloader_that_batches_by_itself(photos: Path) -> None:
+    dataset = ss.ShardDataset(photos, fields=["id", "txt"])
+    batches = list(DataLoader(dataset, batch_size=10, num_workers=2))
+    assert sorted(sum((batch["id"].tolist() for batch in batches), [])) == list(range(300))
+    assert batches[0]["txt"][:2] == ["caption 0", "caption 1"]
+
+
+@pytest.mark.parametrize("num_workers", [0, 3])
+def test_single_samples_in_stored_order(photos: Path, num_workers: int) -> None:
+    loader = ss.Loader(ss.ShardDataset(photos, fields=["id"]), num_workers=num_workers)
+    assert len(loader) == 300
+    assert [sample["id"] for sample in loader] == list(range(300))
+
+
+def test_unusual_numbers_of_workers_lose_nothing(photos: Path) -> None:
+    for num_workers in (3, 5):
+        dataset = ss.ShardDataset(photos, fields=["id"], shuffle=True, tail="exact", batch_size=7)
+        seen = sum((batch["id"].tolist() for batch in ss.Loader(dataset, num_workers=num_workers)), [])
+        assert sorted(seen) == list(range(300))
+
+
+def test_fewer_samples_than_workers(tmp_path: Path) -> None:
+    write_dataset(tmp_path, numbered([2]))
+    loader = ss.Loader(ss.ShardDataset(tmp_path, tail="exact", shuffle=True), batch_size=1, num_workers=4)
+    assert sorted(batch["id"].item() for batch in loader) == [0, 1]
+
+
+def test_break_begins_the_epoch_again(photos: Path) -> None:
+    dataset = ss.ShardDataset(photos, fields=CROP, batch_size=16, shuffle=True, seed=3)
+    loader = ss.Loader(dataset, num_workers=2)
+    for _ in loader:
+        break
+    assert dataset.epoch == 0
+    assert flatten(loader) == reference(photos, 0)
+    assert dataset.epoch == 1
+
+
+def test_two_loaders_on_one_data_set(photos: Path) -> None:
+    dataset = ss.ShardDataset(photos, fields=CROP, batch_size=16, shuffle=True, seed=3)
+    one, two = ss.Loader(dataset, num_workers=1), ss.Loader(dataset, num_workers=2)
+    pairs = list(zip(one, two, strict=True))
+    assert flatten(first for first, _ in pairs) == flatten(second for _, second in pairs) == reference(photos, 0)
+    assert dataset.epoch == 1
+
+
+def test_an_outdated_iterator_says_so(photos: Path) -> None:
+    loader = ss.Loader(ss.ShardDataset(photos, fields=["id"], batch_size=16), num_workers=1)
+    old = iter(loader)
+    next(old)
+    assert len(list(loader)) == 19
+    with pytest.raises(ss.errors.UsageError, match="newer one"):
+        next(old)
+
+
+def test_a_kept_list_of_batches_keeps_its_pixels(photos: Path) -> None:
+    loader = ss.Loader(ss.ShardDataset(photos, fields=CROP, batch_size=16, shuffle=True, seed=3), num_workers=2)
+    kept = list(loader)
+    assert flatten(kept) == reference(photos, 0)
+
+
+def count(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"n": len(samples), "ids": [sample["id"] for sample in samples]}
+
+
+def test_collate_fn_gets_the_samples_of_a_batch(photos: Path) -> None:
+    dataset = ss.ShardDataset(photos, fields=["id"], transform=square)
+    batches = list(ss.Loader(dataset, batch_size=128, num_workers=2, collate_fn=count, multiprocessing_context="spawn"))
+    assert [batch["n"] for batch in batches] == [128, 128, 44]
+    assert batches[1]["ids"] == [n * n for n in range(128, 256)]
+
+
+def test_other_dataloader_arguments_are_forwarded(photos: Path) -> None:
+    dataset = ss.ShardDataset(photos, fields=["id"], batch_size=32)
+    loader = ss.Loader(dataset, num_workers=1, prefetch_factor=5, timeout=60)
+    assert loader.prefetch_factor == 5
+    assert loader.timeout == 60
+    assert loader.persistent_workers
+    assert len(list(loader)) == 10
+
+
+@pytest.mark.parametrize("name", ["shuffle", "sampler", "batch_sampler", "drop_last"])
+def test_what_the_data_set_decides_is_refused(photos: Path, name: str) -> None:
+    with pytest.raises(ss.errors.UsageError, match="ShardDataset"):
+        ss.Loader(ss.ShardDataset(photos), num_workers=0, **{name: True})
+    with pytest.raises(ss.errors.UsageError, match="needs a ShardDataset"):
+        ss.Loader([1, 2], num_workers=0)  # type: ignore[arg-type]
+
+
+def fail(sample: dict[str, Any]) -> Any:
+    raise ValueError(f"no {sample['id']}")
+
+
+def test_an_error_keeps_its_type_and_place_on_its_way_from_a_worker(photos: Path) -> None:
+    loader = ss.Loader(ss.ShardDataset(photos, fields=["id"], transform=fail), batch_size=8, num_workers=1)
+    with pytest.raises(ss.errors.TransformError, match=r"no 0[\s\S]*key k000000"):
+        next(iter(loader))
+
+
+def test_a_lambda_under_spawn_is_named(photos: Path) -> None:
+    dataset = ss.ShardDataset(photos, fields=["id"], transform=lambda sample: sample)
+    loader = ss.Loader(dataset, batch_size=8, num_workers=1, multiprocessing_context="spawn")
+    with pytest.raises(ss.errors.UsageError, match="`transform` cannot be pickled"):
+        next(iter(loader))
+    assert len(list(ss.Loader(dataset, batch_size=8, num_workers=1))) == 38
+
+
+def elsewhere(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"x": torch.empty(1, device="meta")}
+
+
+def test_a_device_tensor_from_a_worker_is_refused_with_the_right_way(photos: Path) -> None:
+    loader = ss.Loader(ss.ShardDataset(photos, transform=elsewhere), num_workers=1, batch_size=4, collate_fn=None)
+    with pytest.raises(ss.errors.UsageError, match="pin_memory=True"):
+        next(iter(loader))
+    loader = ss.Loader(ss.ShardDataset(photos, transform=elsewhere), num_workers=1)
+    with pytest.raises(ss.errors.UsageError, match="pin_memory=True"):
+        next(iter(loader))
+
+
+def test_stats_say_what_was_delivered(photos: Path) -> None:
+    loader = ss.Loader(ss.ShardDataset(photos, fields=CROP, batch_size=16, shuffle=True), num_workers=2)
+    assert loader.stats.samples_per_second == 0
+    list(loader)
+    stats = loader.stats
+    assert (stats.batches, stats.samples, stats.skipped) == (18, 288, 0)
+    assert 0 < stats.wait_share <= 1
+    assert stats.worker_seconds > 0
+    stats.reset()
+    assert loader.stats.batches == 0
+
+
+def test_a_loader_pickles_its_data_set_small(photos: Path) -> None:
+    loader = ss.Loader(ss.ShardDataset(photos, fields=CROP, batch_size=16), num_workers=0)
+    assert len(pickle.dumps(loader.dataset)) < 65536

@@ -1,0 +1,81 @@
+"""Small data sets for the tests of stream and load, written shard by shard without the pack room."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from shardstream.shards.fields import FieldType, infer_type
+from shardstream.shards.framings import framing_of, writer_of
+from shardstream.shards.manifest import Manifest, NamedShards, ShardTable, merge_fields
+from shardstream.shards.writing import encode_value
+from shardstream.storage import open_store
+
+Sample = Mapping[str, Any]
+
+
+def write_dataset(
+    folder: Path, shards: Iterable[Iterable[Sample]], *, format: str = "tar", types: Mapping[str, str] | None = None
+) -> Path:
+    """A data set of these shards; every sample is a dict with ``__key__``."""
+    store = open_store(folder)
+    declared = {name: FieldType.parse(text) for name, text in (types or {}).items()}
+    summaries, names = [], []
+    for number, samples in enumerate(shards):
+        names.append(f"shard-{number:06d}{framing_of(format).suffix}")
+        with store.create(names[-1]) as out:
+            writer = writer_of(format)(out)
+            for sample in samples:
+                values = {name: value for name, value in sample.items() if name != "__key__"}
+                kinds = {name: declared.get(name) or infer_type(name, value) for name, value in values.items()}
+                encoded = {name: (kinds[name], encode_value(name, kinds[name], value)) for name, value in values.items()}
+                writer.write(sample["__key__"], encoded)
+            summaries.append(writer.finish())
+    Manifest(
+        framing=format,
+        fields=merge_fields(summaries, names) | declared,
+        naming=(NamedShards(f"shard-{{:06d}}{framing_of(format).suffix}", len(names)),),
+        table=ShardTable.of(summaries),
+        index_bytes=max((summary.index_bytes for summary in summaries), default=0),
+    ).save(store)
+    return folder
+
+
+def numbered(sizes: Iterable[int], **fields: Any) -> list[list[dict[str, Any]]]:
+    """Shards of these sizes: keys and ``id`` count through; each of ``fields`` is a function of the number."""
+    shards, number = [], 0
+    for size in sizes:
+        shard = []
+        for _ in range(size):
+            sample = {"__key__": f"k{number:06d}", "id": number}
+            shard.append(sample | {name: make(number) for name, make in fields.items()})
+            number += 1
+        shards.append(shard)
+    return shards
+
+
+def photograph(number: int, width: int = 96, height: int = 72) -> bytes:
+    """A smooth image with a pattern of its own, as JPEG."""
+    y, x = np.mgrid[0:height, 0:width].astype(np.float32)
+    waves = [np.sin(x / (7 + number % 5) + k) + np.cos(y / (9 + k) + number) for k in range(3)]
+    pixels = ((np.stack(waves, axis=-1) + 2) * 63).astype(np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=90)
+    return buffer.getvalue()
+
+
+def labels(width: int = 96, height: int = 72) -> bytes:
+    """A label map as grey PNG."""
+    buffer = io.BytesIO()
+    Image.fromarray((np.indices((height, width)).sum(0) % 9 + 1).astype(np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def square(value: Any) -> Any:
+    """A transform that spawn can pickle: the id, squared."""
+    return value | {"id": value["id"] ** 2}

@@ -1,0 +1,13 @@
+"""Benchmarks against peers: ``tools/bench/run``.
+
+A benchmark is a list of contenders. Each round runs every contender once, in a process of its own, in an order that
+rotates; figures are medians over the rounds, and ratios are medians of the ratios inside each round, since machines
+drift.
+
+- `harness`: contenders, rounds, what is checked, memory; knows no benchmark.
+- `child`: the process a contender runs in: calls one function and prints its result as one line of JSON.
+- `pack`, `train`, `raw`: the benchmarks: what is compared, and the functions that do it.
+- `data`: the photographs, and the shards made from them.
+- `report`: machine and versions, the tables, the sections of ``docs/benchmarks.md``.
+- `__main__`: the command.
+"""

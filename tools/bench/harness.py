@@ -1,0 +1,210 @@
+"""Contenders, each in a fresh process, round after round."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+LIMIT = 900  # seconds that one contender may take
+PAUSE = 0.25  # seconds between two looks at memory: each costs some milliseconds of one core
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to do the job of a benchmark.
+
+    Attributes:
+        name: As in the table.
+        call: ``module:function`` to call in the fresh process. It returns ``{"figures": {title: number}, "delivered":
+            {...}}``; figures are speeds (more is better), and what is delivered must be equal for all contenders.
+        options: Arguments of the function.
+        needs: Package without which the contender is left out.
+        ours: Whether it is shardstream.
+        bar: The ratio to the baseline that it has to reach, in the first figure.
+    """
+
+    name: str
+    call: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    needs: str | None = None
+    ours: bool = False
+    bar: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """What is compared.
+
+    Attributes:
+        name: As in the command line.
+        title: Of its section.
+        text: What exactly is measured, in Markdown.
+        contenders: The baseline first.
+    """
+
+    name: str
+    title: str
+    text: str
+    contenders: Sequence[Contender]
+
+
+@dataclass(slots=True)
+class Row:
+    """What a contender reached.
+
+    Attributes:
+        contender: The contender.
+        rounds: Each round's figures.
+        delivered: What it delivered.
+        memory: Each round's peak in bytes.
+        problem: Why there are no figures, if there are none.
+    """
+
+    contender: Contender
+    rounds: list[dict[str, float]] = field(default_factory=list)
+    delivered: dict[str, Any] = field(default_factory=dict)
+    memory: list[int] = field(default_factory=list)
+    problem: str = ""
+
+    def median(self, figure: str) -> float:
+        """The median of a figure over the rounds."""
+        return statistics.median(figures[figure] for figures in self.rounds)
+
+    def ratios(self, figure: str, baseline: Row) -> list[float]:
+        """The ratio to the baseline in each round."""
+        return [
+            mine[figure] / other[figure] for mine, other in zip(self.rounds, baseline.rounds, strict=False)
+        ]
+
+    @property
+    def peak(self) -> float:
+        """The median of the peaks of memory, in bytes."""
+        return statistics.median(self.memory)
+
+
+class ContenderError(Exception):
+    """A contender did not do its job."""
+
+
+def measure(benchmark: Benchmark, rounds: int, prepare: Callable[[], None]) -> list[Row]:
+    """Run all contenders ``rounds`` times.
+
+    Args:
+        benchmark: What to run.
+        rounds: How often each runs.
+        prepare: Called before each contender, to bring machine and page cache into the same state.
+
+    Returns:
+        A row for each contender, in their order.
+    """
+    rows = [Row(contender) for contender in benchmark.contenders]
+    for row in rows:
+        needs = row.contender.needs
+        if needs is not None and importlib.util.find_spec(needs) is None:
+            row.problem = f"{needs} is not installed"
+            print(f"  {row.contender.name}: left out, {row.problem}")
+    for number in range(rounds):
+        turn = number % len(rows)
+        for row in [*rows[turn:], *rows[:turn]]:
+            if row.problem:
+                continue
+            prepare()
+            try:
+                result, peak = run_fresh(row.contender)
+            except ContenderError as error:
+                row.problem = str(error)
+                print(f"  {row.contender.name}: {error}")
+                continue
+            row.rounds.append(result["figures"])
+            row.memory.append(peak)
+            row.delivered = result["delivered"]
+            figures = "  ".join(f"{value:,.0f} {title}" for title, value in result["figures"].items())
+            print(f"  round {number + 1}  {row.contender.name}: {figures}  {peak / 1e6:,.0f} MB", flush=True)
+    check_delivered([row for row in rows if not row.problem])
+    return rows
+
+
+def check_delivered(rows: Sequence[Row]) -> None:
+    """All contenders have to deliver the same; ``mean`` may differ by 3 (of 255), since crops are random.
+
+    Raises:
+        ContenderError: They do not; names the first difference.
+    """
+    for row in rows[1:]:
+        first = rows[0]
+        for name, value in row.delivered.items():
+            expected = first.delivered[name]
+            if not (abs(value - expected) < 3 if name == "mean" else value == expected):
+                raise ContenderError(
+                    f"{row.contender.name} delivers {name} {value}, but {first.contender.name} {expected}"
+                )
+
+
+def run_fresh(contender: Contender) -> tuple[dict[str, Any], int]:
+    """Run a contender in a process of its own.
+
+    Returns:
+        What it returned, and the peak of the memory of its process and all below it, in bytes.
+
+    Raises:
+        ContenderError: It failed, or took longer than `LIMIT`.
+    """
+    command = [sys.executable, "-m", "bench.child", contender.call, json.dumps(dict(contender.options))]
+    peak = 0
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        # A session of its own, so that its worker processes end with it.
+        process = subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True)
+        deadline = time.monotonic() + LIMIT
+        try:
+            while process.poll() is None:
+                if time.monotonic() > deadline:
+                    raise ContenderError(f"took longer than {LIMIT} s")
+                peak = max(peak, memory_of_tree(process.pid))
+                try:
+                    process.wait(PAUSE)
+                except subprocess.TimeoutExpired:
+                    continue
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        out.seek(0)
+        err.seek(0)
+        if process.returncode:
+            lines = err.read().strip().splitlines() or [f"exit status {process.returncode}"]
+            print("\n".join(lines), file=sys.stderr)
+            raise ContenderError(f"failed: {lines[-1]}")
+        result: dict[str, Any] = json.loads(out.read().strip().splitlines()[-1])
+        return result, peak
+
+
+def memory_of_tree(pid: int) -> int:
+    """Bytes that a process and all below it hold: anonymous and shared memory, shared pages by share (PSS).
+
+    Mapped files are left out: their pages are the page cache's, which gives them up when memory is short.
+    """
+    total = 0
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        children = [
+            int(child)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0  # it ended meanwhile
+    for line in rollup.splitlines():
+        if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
+            total += int(line.split()[1]) * 1024
+    return total + sum(memory_of_tree(child) for child in children)
