@@ -69,7 +69,9 @@ def main() -> None:
     )
     loader = ss.Loader(dataset.to_tuple("jpg", "cls"), num_workers=args.workers)
 
-    model = network(len(manifest.classes)).to(device, memory_format=torch.channels_last)
+    if manifest.classes is None:
+        parser.error("the data set names no classes; pack class folders, or a list with --labels name")
+    model = network(len(manifest.classes)).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=args.steps)
     mean, deviation = MEAN.to(device), DEVIATION.to(device)

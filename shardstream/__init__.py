@@ -1,7 +1,48 @@
-"""shardstream: very large data sets, streamed into PyTorch."""
+"""shardstream: very large data sets, streamed into PyTorch.
 
-from shardstream import decode, errors
-from shardstream.load import Loader
+Pack once, then stream::
+
+    import shardstream as ss
+
+    ss.pack("list.tsv", "out/")
+    ds = ss.ShardDataset("out/", fields={"jpg": ss.decode.RandomResizedCrop(224, flip=True), "cls": None}, shuffle=True)
+    for images, labels in ss.Loader(ds.to_tuple("jpg", "cls"), batch_size=128, num_workers=8):
+        ...
+
+Rooms, from the bottom up: ``errors``; ``rng`` and ``extras``; ``storage``; ``shards``, ``order`` and ``images``; ``pack``
+and ``decode``; ``stream``; ``load``; ``diagnose``; ``cli``. ``docs/architecture.md`` shows them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from shardstream import errors
+from shardstream.pack import ShardWriter, pack
 from shardstream.shards.manifest import Manifest
-from shardstream.stream import Ragged, Reader, ShardDataset
+
+if TYPE_CHECKING:
+    from shardstream import decode
+    from shardstream.load import Loader
+    from shardstream.stream import Ragged, Reader, ShardDataset
+
 __version__ = "0.1.0"
+
+__all__ = ["Loader", "Manifest", "Ragged", "Reader", "ShardDataset", "ShardWriter", "decode", "errors", "pack"]
+
+# What needs torch is imported at first use, so that the command line answers at once.
+_LAZY = {"Loader": "shardstream.load", "Ragged": "shardstream.stream", "Reader": "shardstream.stream"}
+_LAZY |= {"ShardDataset": "shardstream.stream"}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "decode":
+        return import_module("shardstream.decode")
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -10,9 +10,10 @@ zoom, JPEG quality and subsampling as ImageNet's do.
 The collection comes from Debian's wallpaper packages (downloaded with `apt-get download`, never installed) or, where
 there is no apt or no network for it, from the photographs inside the Python packages scikit-learn and scikit-image.
 
-Writes OUT/CLASS/NNNNN.jpg, and OUT/list.tsv with one `path<TAB>label` a line, labels counting the classes in
-alphabetical order. The same arguments and collection make the same files, whatever the number of workers; a finished
-OUT is left as it is. Needs Pillow and rich. Exit status: 0 done, 3 no collection could be had.
+Writes OUT/CLASS/NNNNN.jpg, and beside the folder OUT.tsv with one `path<TAB>label` a line, labels counting the classes
+in alphabetical order: two forms that `shardstream pack` takes. The same arguments and collection make the same files,
+whatever the number of workers; a finished OUT is left as it is. Needs Pillow and rich. Exit status: 0 done, 3 no
+collection could be had.
 """
 
 from __future__ import annotations
@@ -157,8 +158,8 @@ def crops(label: str, photograph: Path, count: int, seed: int, out: Path) -> int
     return count
 
 
-def make(collection: Collection, out: Path, count: int, seed: int, workers: int) -> None:
-    """Write ``count`` photographs, evenly from the classes of ``collection``, and their list."""
+def make(collection: Collection, out: Path, count: int, seed: int, workers: int) -> list[str]:
+    """Write ``count`` photographs, evenly from the classes of ``collection``; returns ``path<TAB>label`` of each."""
     labels = sorted(collection)
     shares = [count * (i + 1) // len(labels) - count * i // len(labels) for i in range(len(labels))]
     with ProcessPoolExecutor(workers) as pool:
@@ -168,12 +169,11 @@ def make(collection: Collection, out: Path, count: int, seed: int, workers: int)
         ]
         for job in track(jobs, description="cutting photographs"):
             job.result()
-    lines = [
-        f"{label}/{i:05d}.jpg\t{number}\n"
+    return [
+        f"{label}/{i:05d}.jpg\t{number}"
         for number, (label, share) in enumerate(zip(labels, shares, strict=True))
         for i in range(share)
     ]
-    (out / "list.tsv").write_text("".join(lines))
 
 
 def find_collection(source: str, folder: Path) -> tuple[str, Collection]:
@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("--source", choices=["auto", *SOURCES], default="auto")
     args = parser.parse_args()
 
-    made = args.out / ".made.json"
+    made, listed = args.out / ".made.json", args.out.with_name(f"{args.out.name}.tsv")
     wanted = {"count": args.count, "seed": args.seed, "source": args.source}
     if made.exists() and json.loads(made.read_text())["arguments"] == wanted:
         print(f"{args.count} photographs stand in {args.out} already")
@@ -214,10 +214,11 @@ def main() -> None:
         fresh = Path(scratch) / "out"
         fresh.mkdir()
         name, collection = find_collection(args.source, Path(scratch))
-        make(collection, fresh, args.count, args.seed, args.workers)
+        lines = make(collection, fresh, args.count, args.seed, args.workers)
         (fresh / made.name).write_text(json.dumps({"arguments": wanted, "from": name, "classes": len(collection)}))
         if args.out.exists():
             shutil.rmtree(args.out)
+        listed.write_text("".join(f"{args.out.name}/{line}\n" for line in lines))
         fresh.rename(args.out)
     print(f"{args.count} photographs of {len(collection)} classes in {args.out} (from {name})")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shardstream import rng
 from shardstream.images.geometry import Geometry
+from shardstream.rng import Domain, words
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class SampleContext:
             stream: The output's own number: outputs with different streams draw independently.
             n: How many; fewer words are the beginning of more.
         """
-        drawn: list[int] = rng.words(
-            n, seed=self.seed, domain=rng.Domain.AUGMENT, epoch=self.epoch, a=self.position, b=stream
+        drawn: list[int] = words(
+            n, seed=self.seed, domain=Domain.AUGMENT, epoch=self.epoch, a=self.position, b=stream
         ).tolist()
         return drawn

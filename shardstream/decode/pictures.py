@@ -1,8 +1,9 @@
 """Image decoders: bytes to uint8 (H, W, 3), with the crop pushed down into the JPEG decoder.
 
 The geometry is drawn from the header first; then the file is decoded at the smallest cheap DCT scale (1, 1/2, 1/4,
-1/8) at which the crop still covers the output, and the crop is resized, antialiased, into the output. Arrays stored as
-fields (``array``, ``array:uint8:H,W,3``) take the same road without the decoding.
+1/8) at which the crop still covers the output, and the crop is resized, antialiased, into the output. At a scale of
+1/s the crop's edges move to multiples of s, by less than half a pixel of the output, and the moved crop is what others
+are ``like``. Arrays stored as fields (``array``, ``array:uint8:H,W,3``) take the same road without the decoding.
 
 Random numbers are keyed by (seed, epoch, position) and the output's name, so two outputs draw independently, and none
 depends on the others. EXIF orientation is ignored, as torchvision's ``ImageFolder`` does.
@@ -26,7 +27,9 @@ from shardstream.images.geometry import (
     FLIP_WORDS,
     Geometry,
     Size,
+    aligned_scale,
     center_window,
+    on_grid,
     random_resized_box,
     resized_size,
     unit,
@@ -72,10 +75,16 @@ class Picture(Decoder):
             context.geometry[name] = plan = self.place(pixels.shape[:2], context, stream)
             return resize.render(pixels, plan, out)
         info = probe(value)
-        context.geometry[name] = plan = self.place((info.height, info.width), context, stream)
+        source = info.height, info.width
+        plan = self.place(source, context, stream)
+        scale = backends.jpeg_scale(info, plan.box.size, plan.size)
+        if scale > 1 and self.base is not None:
+            scale = aligned_scale(plan.box, source, scale)  # what is replayed stays where it is
+        elif scale > 1:
+            plan = plan._replace(box=on_grid(plan.box, source, scale))
+        context.geometry[name] = plan
         if out is None and plan.is_identity:
             return backends.decode_scaled(value, info, tolerant=self.tolerant)
-        scale = backends.jpeg_scale(info, plan.box.size, plan.size)
         pixels = backends.decode_scaled(value, info, scale=scale, tolerant=self.tolerant, reuse=True)
         return resize.render(pixels, plan, out, scale=scale)
 

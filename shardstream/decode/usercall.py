@@ -29,8 +29,8 @@ import numpy as np
 import torch
 from numpy.random.mtrand import get_bit_generator, set_bit_generator
 
-from shardstream import rng
 from shardstream.errors import ShardStreamError, TransformError, UsageError
+from shardstream.rng import Domain, words
 
 _Style: TypeAlias = Literal["keyword", "albumentations", "plain"]
 _KEYWORDS = ("generator", "rng")
@@ -104,17 +104,17 @@ class UserCall:
         Raises:
             TransformError: The callable raised; its exception is the cause. Errors of this package pass through.
         """
-        words: list[int] = rng.words(
-            4, seed=seed, domain=rng.Domain.TRANSFORM, epoch=epoch, a=position, b=self._stream
+        drawn: list[int] = words(
+            4, seed=seed, domain=Domain.TRANSFORM, epoch=epoch, a=position, b=self._stream
         ).tolist()
         try:
             if self._style == "plain":
                 with global_states_kept():
-                    _seed_globals(words)
+                    _seed_globals(drawn)
                     return self.function(value)
             if self._style == "keyword":
-                return self.function(value, **{name: _generator(name, words) for name in self._keywords})
-            return _call_albumentations(self.function, value, words)
+                return self.function(value, **{name: _generator(name, drawn) for name in self._keywords})
+            return _call_albumentations(self.function, value, drawn)
         except ShardStreamError:
             raise
         except Exception as error:  # whatever a user's code raises gets its place, with the original chained
@@ -147,10 +147,10 @@ def _random_keywords(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(name for name in names if name not in given and name != next(iter(parameters)))
 
 
-def _generator(name: str, words: list[int]) -> torch.Generator | np.random.Generator:
+def _generator(name: str, drawn: list[int]) -> torch.Generator | np.random.Generator:
     if name == "generator":
-        return torch.Generator().manual_seed(words[0] & _TORCH_SEED)
-    return np.random.Generator(np.random.Philox(key=words[1] << 64 | words[2]))
+        return torch.Generator().manual_seed(drawn[0] & _TORCH_SEED)
+    return np.random.Generator(np.random.Philox(key=drawn[1] << 64 | drawn[2]))
 
 
 # ------------------------------------------------------------------------------------------------------ global states
@@ -192,10 +192,10 @@ def _own_twister() -> np.random.MT19937:
     return np.random.MT19937(0)
 
 
-def _seed_globals(words: list[int]) -> None:
-    random.seed(words[0])
-    np.random.seed(words[1] >> 32)  # noqa: NPY002 - users' code draws from it
-    torch.default_generator.manual_seed(words[2] & _TORCH_SEED)
+def _seed_globals(drawn: list[int]) -> None:
+    random.seed(drawn[0])
+    np.random.seed(drawn[1] >> 32)  # noqa: NPY002 - users' code draws from it
+    torch.default_generator.manual_seed(drawn[2] & _TORCH_SEED)
 
 
 # ------------------------------------------------------------------------------------------------------ Albumentations
@@ -211,12 +211,12 @@ def _is_albumentations(function: object) -> bool:
     )
 
 
-def _call_albumentations(transform: Any, value: Any, words: list[int]) -> Any:
+def _call_albumentations(transform: Any, value: Any, drawn: list[int]) -> Any:
     if hasattr(transform, "set_random_state"):
-        numbers = np.random.Generator(np.random.Philox(key=words[1] << 64 | words[2]))
-        transform.set_random_state(numbers, random.Random(words[0]))  # noqa: S311 - augmentation, no secret
+        numbers = np.random.Generator(np.random.Philox(key=drawn[1] << 64 | drawn[2]))
+        transform.set_random_state(numbers, random.Random(drawn[0]))  # noqa: S311 - augmentation, no secret
     else:
-        transform.set_random_seed(words[0] >> 32)
+        transform.set_random_seed(drawn[0] >> 32)
     if not isinstance(value, dict):
         return transform(image=value)["image"]
     return _transform_sample(transform, value)

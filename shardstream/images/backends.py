@@ -13,8 +13,8 @@ alpha (PNG, WebP)                      dropped, not composed: ``Image.convert("R
 CMYK, YCCK JPEG                        Pillow's conversion; without Pillow libjpeg-turbo's, some grey levels apart
 animation (WebP, PNG)                  the first frame
 EXIF orientation                       ignored, as torchvision's ``ImageFolder`` does; `probe` reports it
-truncated file                         ``DecodeError``, also where only the end marker lacks. ``tolerant=True`` takes
-                                       what there is of a JPEG or PNG, grey or black below
+truncated file                         ``DecodeError``, for JPEG also where only the end marker lacks.
+                                       ``tolerant=True`` takes what there is of a JPEG or PNG, grey or black below
 JPEG damage that libjpeg only warns    decoded as libjpeg does, like Pillow and torchvision. Bytes that changed since
 of (bad Huffman code, stray bytes)     they were packed never come this far: their checksum differs
 12-bit, lossless JPEG                  ``DecodeError``
@@ -31,8 +31,8 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream import extras
 from shardstream.errors import DecodeError, MissingExtraError
+from shardstream.extras import require
 from shardstream.images import pillow
 from shardstream.images.geometry import Size, covering_scale, scaled_size
 from shardstream.images.header import Encoded, ImageInfo, jpeg_scan_offset, probe
@@ -81,7 +81,7 @@ def decode_scaled(
     Args:
         data: The file.
         info: Its header, from `probe`.
-        scale: 1, 2, 4 or 8; other than 1 for JPEG only. Sizes round up.
+        scale: 1, 2, 4 or 8, from `jpeg_scale`: other than 1 for JPEG only, and no larger than a side. Sizes round up.
         tolerant: As for `decode`.
         reuse: Decode into memory that this thread reuses: the pixels are valid until its next call. Fresh memory
             costs a fifth more, for its page faults.
@@ -95,7 +95,7 @@ def decode_scaled(
         if library is not None and (info.channels < 4 or not pillow.available()):
             return _decode_jpeg(library, data, info, scale, tolerant=tolerant, reuse=reuse)
         if library is None and not pillow.available():
-            extras.require("simplejpeg", extra="images", purpose="to decode JPEG")
+            require("simplejpeg", extra="images", purpose="to decode JPEG")
     return pillow.decode_rgb(data, info, scale=scale, tolerant=tolerant)
 
 
@@ -148,7 +148,7 @@ def _grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def simplejpeg() -> ModuleType | None:
     """The module, where it is installed."""
     try:
-        return extras.require("simplejpeg", extra="images", purpose="to decode JPEG")
+        return require("simplejpeg", extra="images", purpose="to decode JPEG")
     except MissingExtraError:
         return None
 

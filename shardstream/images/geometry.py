@@ -159,15 +159,30 @@ def scaled_size(source: Size, scale: int) -> Size:
 
 
 def scaled_box(box: Box, scale: int) -> Box:
-    """The box on an image decoded at 1/``scale``: each edge at the nearest pixel, halves up.
-
-    An edge moves by at most half a pixel of the decoded image. Where the scaled box still covers the output
-    (`covering_scale`), that is at most half a pixel of the output.
-    """
+    """The box on an image decoded at 1/``scale``: each edge at the nearest pixel, halves up."""
     if scale == 1:
         return box
-    half, double = scale, 2 * scale
-    top, left = (2 * box.top + half) // double, (2 * box.left + half) // double
-    bottom = (2 * (box.top + box.height) + half) // double
-    right = (2 * (box.left + box.width) + half) // double
+    top, bottom, left, right = (
+        (2 * edge + scale) // (2 * scale) for edge in (box.top, box.top + box.height, box.left, box.left + box.width)
+    )
     return Box(top, left, max(1, bottom - top), max(1, right - left))
+
+
+def on_grid(box: Box, source: Size, scale: int) -> Box:
+    """The part of the source that `scaled_box` really shows: ``box`` with its edges moved to multiples of ``scale``.
+
+    An edge moves by at most ``scale / 2`` pixels of the source. Where the box covers the output at this scale, that is
+    at most half a pixel of the output, and the moved box covers it too. Keeping the moved box as the geometry leaves
+    label maps exactly aligned, and the picture within a grey level on average of a full decode of the same box.
+    """
+    small = scaled_box(box, scale)
+    top, left = small.top * scale, small.left * scale
+    height, width = min(source[0] - top, small.height * scale), min(source[1] - left, small.width * scale)
+    return Box(top, left, height, width)
+
+
+def aligned_scale(box: Box, source: Size, scale: int) -> int:
+    """The largest scale up to ``scale`` that shows exactly this box, without moving it."""
+    while scale > 1 and on_grid(box, source, scale) != box:
+        scale //= 2
+    return scale

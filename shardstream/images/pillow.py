@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream import extras
 from shardstream.errors import DecodeError, MissingExtraError
+from shardstream.extras import require
 from shardstream.images.geometry import scaled_size
 from shardstream.images.header import Encoded, ImageInfo
 
@@ -44,7 +44,7 @@ def module() -> ModuleType:
     Raises:
         MissingExtraError: Neither Pillow nor Pillow-SIMD is installed.
     """
-    return extras.require("PIL.Image", extra="pillow", purpose="for PNG, WebP and unusual JPEG files")
+    return require("PIL.Image", extra="pillow", purpose="for PNG, WebP and unusual JPEG files")
 
 
 def available() -> bool:
@@ -90,9 +90,8 @@ def _load_truncated(image: Image) -> None:
     try:
         image.load()
     except OSError:
-        if getattr(image, "im", None) is None or not image.size:
-            raise
-        # The part decoded so far stays in the image; forget the tile that is not finished.
+        # What is decoded stays in the image. Without its unfinished tile it counts as loaded; where there is nothing
+        # yet, the next use raises again.
         image.tile = []  # type: ignore[attr-defined]
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from shardstream.errors import UsageError
+from shardstream.extras import require
 from shardstream.pack.sizes import parse_size
 from shardstream.pack.sources import LabelMode
 from shardstream.shards.fields import check_field_name
 from shardstream.shards.framings import Format, framing_of
-from shardstream.shards.writing import compressor
 
 Jpeg: TypeAlias = Literal["keep", "addressable"]
 LABEL_MODES = ("int", "name")
@@ -43,14 +43,13 @@ class PackOptions:
         parse_size(self.shard_size, name="shard_size")
         check_classes(self.classes)
         check_meta(self.meta)
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 1 << 64:
-            raise UsageError(f"seed must be an integer in [0, 2**64), got {self.seed!r}", hint="0 is as good as any")
+        _check_seed(self.seed)
         if self.jpeg != "keep":
             raise UsageError(
                 f"jpeg={self.jpeg!r} is not supported by this version", hint="jpeg='keep' stores files as they are"
             )
-        if not isinstance(self.key, str) or not self.key:
-            raise UsageError(f"key must be 'path', 'stem', 'line' or the name of a column, got {self.key!r}")
+        if not self.key:
+            raise UsageError("key is empty", hint="use 'path', 'stem', 'line' or the name of a column")
         if self.labels is not None and self.labels not in LABEL_MODES:
             raise UsageError(
                 f"labels={self.labels!r} is not allowed", hint="'int', or 'name' to number names in sorting order"
@@ -79,6 +78,11 @@ class PackOptions:
         }
 
 
+def _check_seed(seed: object) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 64:
+        raise UsageError(f"seed must be an integer in [0, 2**64), got {seed!r}", hint="0 is as good as any")
+
+
 def check_format(name: str, zstd: Collection[str]) -> None:
     """Refuse unknown formats, and compression where the format has none.
 
@@ -94,7 +98,7 @@ def check_format(name: str, zstd: Collection[str]) -> None:
     if zstd and name == "tar":
         raise UsageError("tar shards cannot hold compressed fields", hint="use format='record' with zstd")
     if zstd:
-        compressor()
+        require("zstandard", extra="zstd", purpose="to compress fields")
 
 
 def check_classes(classes: Sequence[str] | None) -> None:

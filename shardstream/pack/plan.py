@@ -15,6 +15,7 @@ from shardstream.errors import SourceError
 from shardstream.pack.options import PackOptions
 from shardstream.pack.permute import Permutation
 from shardstream.pack.sources import File, Reject, Source
+from shardstream.pack.sources.base import printable
 from shardstream.pack.task import ShardTask
 from shardstream.shards.framings import framing_of
 from shardstream.shards.layout import FORMAT_VERSION
@@ -100,7 +101,7 @@ class _Tasks(Sequence[ShardTask]):
         )
 
 
-def suffix_of(format: str) -> str:  # noqa: A002 - the name of the argument everywhere
+def suffix_of(format: str) -> str:
     """The suffix of shards of this format, with dot."""
     return framing_of(format).suffix
 
@@ -136,13 +137,13 @@ def _sampled_sizes(source: Source) -> list[int]:
     sizes, first = [], None
     for item in source.part(numbers):
         if isinstance(item, Reject):
-            first = first or f"{item.path}: {item.reason}"
+            first = first or f"{printable(item.path)}: {item.reason}"
             continue
         size = sum(_size(value.path) for value in item.values.values() if isinstance(value, File))
         if size:
             sizes.append(size)
         elif first is None:
-            first = f"{item.path}: missing, empty, or no file"
+            first = f"{printable(item.path)}: missing, empty, or no file"
     if not sizes:
         whose = "no file of the list" if count == len(source) else f"none of {count} files sampled from the list"
         raise SourceError(

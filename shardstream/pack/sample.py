@@ -17,7 +17,7 @@ _INT64 = FieldType.parse("int64")
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 
-class Unreadable(Exception):  # noqa: N818 - not an error of the run: it becomes a line of rejects.jsonl
+class Unreadable(Exception):
     """A sample that cannot be packed; the message says why."""
 
 
@@ -83,9 +83,7 @@ def _explain(error: OSError | ValueError, path: str) -> Unreadable | StorageErro
     if isinstance(error, ValueError):  # a zero byte in the path
         return Unreadable(f"no file can be called so: {error}")
     if error.errno in _EXHAUSTED:
-        return StorageError(
-            f"{error.strerror}", url=path, hint="raise the limit (ulimit -n), or use fewer workers"
-        )
+        return StorageError(f"{error.strerror}", url=path, hint="raise the limit (ulimit -n), or use fewer workers")
     if error.errno == errno.ENOENT:
         return Unreadable("there is no such file")
     return Unreadable(error.strerror or str(error))

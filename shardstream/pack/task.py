@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -63,8 +64,10 @@ class ShardTask:
             StorageError: The destination cannot be written.
         """
         try:
-            with open_store(self.dest).create(self.name) as out:
-                shard = writer_of(self.format)(out, zstd=self.zstd, checksums=self.checksums)
+            with (
+                open_store(self.dest).create(self.name) as out,
+                closing(writer_of(self.format)(out, zstd=self.zstd, checksums=self.checksums)) as shard,
+            ):
                 rejects = self._fill(shard, report)
                 return ShardResult(self.number, shard.finish(), tuple(rejects))
         except ShardStreamError as error:

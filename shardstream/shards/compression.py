@@ -12,6 +12,7 @@ from shardstream.errors import DecodeError
 from shardstream.extras import require
 
 _LEVEL = 3
+_HINT = "the shard is damaged, or was written wrongly; write it again"
 # A block of a frame takes at least 4 bytes and holds at most 128 KiB.
 _LEAST_BLOCK, _LARGEST_BLOCK = 4, 128 << 10
 
@@ -54,10 +55,12 @@ def decompress(data: memoryview, *, size: int) -> memoryview:
     try:
         announced = zstandard.frame_content_size(data)
         if announced != size or size > (len(data) // _LEAST_BLOCK + 1) * _LARGEST_BLOCK:
-            raise DecodeError(f"a compressed value of {size} bytes announces {announced} in {len(data)} bytes")
+            raise DecodeError(
+                f"a compressed value of {size} bytes announces {announced} in {len(data)} bytes", hint=_HINT
+            )
         raw = _contexts.decompressor.decompress(data, allow_extra_data=False)
     except (zstandard.ZstdError, MemoryError) as error:
-        raise DecodeError(f"a value does not decompress: {error}") from error
+        raise DecodeError(f"a value does not decompress: {error}", hint=_HINT) from error
     if len(raw) != size:
-        raise DecodeError(f"a value decompresses to {len(raw)} bytes, not {size}")
+        raise DecodeError(f"a value decompresses to {len(raw)} bytes, not {size}", hint=_HINT)
     return memoryview(raw)

@@ -13,7 +13,7 @@ from shardstream.shards.checksum import checksum
 from shardstream.shards.compression import decompress
 from shardstream.shards.framing import FieldValues, Framing
 from shardstream.shards.index import Column, ShardIndex
-from shardstream.shards.layout import index_length, parse_index
+from shardstream.shards.layout import TRAILER_BYTES, index_length, parse_index
 from shardstream.storage import Buffers, Request, Store
 
 _TAIL_GUESS = 256 << 10
@@ -35,7 +35,7 @@ class IndexedFraming(Framing):
             raise error.at(url=store.url) from error.__cause__
 
     def _scan(self, store: Store, path: str, index_bytes: int, verify: bool) -> ShardIndex:
-        tail, size = store.get_tail(path, index_bytes + self.end_bytes)
+        tail, size = store.get_tail(path, max(index_bytes, TRAILER_BYTES) + self.end_bytes)
         size = max(0, size - self.end_bytes)
         tail = tail[: max(0, len(tail) - self.end_bytes)]
         length = index_length(tail, shard=path, size=size)

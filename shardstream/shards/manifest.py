@@ -143,49 +143,48 @@ class Manifest:
                 hint="make one with `shardstream pack`; a run that was cut short has none",
             ) from error
         try:
-            head = json.loads(bytes(data))
+            head = json.loads(str(data, "utf-8"))
             if not isinstance(head, dict) or head.get("format") != "shardstream":
                 raise FormatError(
                     "this is no manifest of shardstream", url=place, hint="pass the folder of a packed data set"
                 )
-            check_version(head["format_version"], shard=place)
+            check_version(head["format_version"], url=place)
             return cls._parse(head, store)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, ShardStreamError):
-                raise
+        except DataError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise FormatError(
                 f"the manifest is malformed: {error!r}", url=place, hint="restore it from its source"
             ) from error
 
     @classmethod
     def _parse(cls, head: dict[str, Any], store: Store) -> Manifest:
-        name = head["table"]
-        table = ShardTable.parse(store.get(name), url=store.locate(name))
-        naming = tuple(NamedShards(run["pattern"], run["shards"]) for run in head["naming"])
-        if sum(run.count for run in naming) != len(table.samples) or head["samples"] != int(
-            table.samples.sum(dtype=np.int64)
-        ):
-            raise FormatError(
-                "dataset.json and the table of shards disagree",
-                url=store.url,
-                hint="restore the data set's files from their source",
-            )
-        return cls(
+        name, fields, classes = head["table"], head["fields"], head["classes"]
+        if not _TABLE_NAME.fullmatch(name):
+            raise ValueError(f"no table is called {name!r}")
+        for key, kind in (("seed", int | None), ("plan", str | None), ("version", int), ("index_bytes", int)):
+            if not isinstance(head[key], kind):
+                raise TypeError(f"{key} is {head[key]!r}")
+        if not isinstance(head["meta"], dict) or not (classes is None or all(type(one) is str for one in classes)):
+            raise TypeError("meta is no object, or classes are no list of names")
+        manifest = cls(
             framing=framing_of(head["framing"]).name,
-            fields={name: FieldType.parse(entry["type"]) for name, entry in head["fields"].items()},
-            naming=naming,
-            table=table,
-            classes=None if head["classes"] is None else tuple(head["classes"]),
+            fields={field: FieldType.parse(entry["type"]) for field, entry in fields.items()},
+            naming=tuple(NamedShards(run["pattern"], run["shards"]) for run in head["naming"]),
+            table=ShardTable.parse(store.get(name), url=store.locate(name)),
+            classes=None if classes is None else tuple(classes),
             meta=head["meta"],
             seed=head["seed"],
             plan=head["plan"],
             version=head["version"],
-            index_bytes=head["index_bytes"],
-            codecs={
-                name: entry["codec"] for name, entry in head["fields"].items() if entry.get("codec", "none") != "none"
-            },
+            index_bytes=max(0, head["index_bytes"]),
+            codecs={field: entry["codec"] for field, entry in fields.items() if entry.get("codec", "none") != "none"},
             url=store.url,
         )
+        named = sum(run.count for run in manifest.naming)
+        if named != manifest.shards or manifest.table_name != name or manifest.fingerprint != head["fingerprint"]:
+            raise FormatError("dataset.json and the table of shards disagree", url=store.url, hint=_RESTORE)
+        return manifest
 
     def save(self, store: Store) -> None:
         """Write the table, then ``dataset.json``: from that moment the data set is the one described here."""
@@ -213,13 +212,13 @@ class Manifest:
             "fingerprint": self.fingerprint,
         }
         try:
-            text = json.dumps(head, indent=2, ensure_ascii=False, allow_nan=False)
-        except (TypeError, ValueError) as error:
+            text = json.dumps(head, indent=2, ensure_ascii=False, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
             raise FieldError(
                 f"meta must be JSON: {error}", hint="use dict, list, str, int, float, bool and None"
             ) from error
         store.put(name, table)
-        store.put(MANIFEST_NAME, (text + "\n").encode())
+        store.put(MANIFEST_NAME, text + b"\n")
 
     @property
     def table_name(self) -> str:

@@ -83,20 +83,22 @@ class ShardTable:
         return _hash(self._parts())
 
     def _parts(self) -> list[memoryview]:
-        rows = [memoryview(np.ascontiguousarray(part)).cast("B") for part in self._columns() if len(part)]
+        rows = [np.ascontiguousarray(part).data.cast("B") for part in self._columns() if len(part)]
         head = _TABLE.pack(_TABLE_MAGIC, FORMAT_VERSION, 0, len(self.samples), _hash(rows))
         return [memoryview(head), *rows]
 
     def _columns(self) -> list[NDArray[Any]]:
-        return [self.sizes.astype("<u8", copy=False), self.checksums.astype("<u8", copy=False), self.samples.astype("<u4", copy=False)]
+        return [
+            self.sizes.astype("<u8", copy=False),
+            self.checksums.astype("<u8", copy=False),
+            self.samples.astype("<u4", copy=False),
+        ]
 
     @classmethod
     def parse(cls, data: memoryview, *, url: str) -> Self:
         """The table in ``data``, as views of it; DataError where it is none."""
         if len(data) < _TABLE.size or bytes(data[:8]) != _TABLE_MAGIC:
-            raise FormatError(
-                "this is no table of shards", url=url, hint=_RESTORE
-            )
+            raise FormatError("this is no table of shards", url=url, hint=_RESTORE)
         _, version, _, count, expected = _TABLE.unpack_from(data)
         check_version(version, url=url)
         rows = data[_TABLE.size :]

@@ -60,8 +60,8 @@ class EpochClock:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._words = state["words"]
-        if not self._words.is_shared():  # type: ignore[no-untyped-call]
+        if not self._words.is_shared():
             self._share()
 
     def _share(self) -> None:
-        self._words.share_memory_()  # type: ignore[no-untyped-call]  # torch has no annotation there
+        self._words.share_memory_()

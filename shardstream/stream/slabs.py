@@ -19,7 +19,7 @@ def empty_slab(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     count = int(np.prod(shape, dtype=np.int64))
     if torch.utils.data.get_worker_info() is None or count == 0:
         return torch.empty(shape, dtype=dtype)
-    storage = torch.UntypedStorage._new_shared(count * dtype.itemsize)  # type: ignore[no-untyped-call]
+    storage = torch.UntypedStorage._new_shared(count * dtype.itemsize)
     return torch.empty(0, dtype=dtype).set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]
 
 

@@ -24,7 +24,7 @@ def without(monkeypatch):
 
     def hide(*packages: str) -> None:
         for package in packages:
-            monkeypatch.setitem(sys.modules, package, None)
+            monkeypatch.setitem(sys.modules, {"PIL": "PIL.Image"}.get(package, package), None)
         for cached in caches:
             cached.cache_clear()
 
@@ -50,13 +50,17 @@ def test_jpeg_has_pillows_pixels(photo, save, subsampling, progressive):
 @pytest.mark.parametrize("scale", [1, 2, 4, 8])
 @pytest.mark.parametrize("library", ["simplejpeg", "PIL"])
 def test_dct_scales(photo, save, without, size, scale, library):
+    if scale > min(size):
+        pytest.skip("no box of this image can cover anything at this scale")
     data = save(photo(*size), "JPEG", quality=92)
+    expected = reference(data)
     without("PIL" if library == "simplejpeg" else "simplejpeg")
     pixels = decode_scaled(data, probe(data), scale=scale)
     assert pixels.shape == (-(-size[0] // scale), -(-size[1] // scale), 3)
     if min(size) > 100:
-        reduced = Image.fromarray(reference(data)).resize(pixels.shape[1::-1], Image.Resampling.BOX)
-        assert np.abs(pixels.astype(int) - np.asarray(reduced)).mean() < 3
+        h, w = size[0] // scale, size[1] // scale
+        blocks = expected[: h * scale, : w * scale].reshape(h, scale, w, scale, 3)
+        assert np.abs(pixels[:h, :w] - blocks.mean((1, 3))).mean() < 2
 
 
 @pytest.mark.parametrize(
@@ -143,7 +147,7 @@ def test_truncated_files_are_errors(photo, save, without, kind, library):
         if kind != "JPEG" and library == "simplejpeg":
             return
         without("PIL" if library == "simplejpeg" else "simplejpeg")
-    for length in (len(data) // 2, len(data) - 40, len(data) - 2 if kind == "JPEG" else len(data) - 20):
+    for length in (len(data) // 2, len(data) * 9 // 10, len(data) - (2 if kind == "JPEG" else 30)):
         with pytest.raises(DecodeError, match="does not decode"):
             decode(data[:length])
 

@@ -13,9 +13,11 @@ from shardstream.images.geometry import (
     CROP_WORDS,
     Box,
     Geometry,
+    aligned_scale,
     below,
     center_window,
     covering_scale,
+    on_grid,
     random_resized_box,
     resized_size,
     scaled_box,
@@ -36,8 +38,8 @@ def reference_params(height, width, scale, ratio, uniform, randint):
     for _ in range(10):
         target_area = area * uniform(scale[0], scale[1])
         aspect_ratio = math.exp(uniform(log_ratio[0], log_ratio[1]))
-        w = int(round(math.sqrt(target_area * aspect_ratio)))
-        h = int(round(math.sqrt(target_area / aspect_ratio)))
+        w = round(math.sqrt(target_area * aspect_ratio))
+        h = round(math.sqrt(target_area / aspect_ratio))
         if 0 < w <= width and 0 < h <= height:
             i = randint(0, height - h + 1)
             j = randint(0, width - w + 1)
@@ -45,10 +47,10 @@ def reference_params(height, width, scale, ratio, uniform, randint):
     in_ratio = float(width) / float(height)
     if in_ratio < min(ratio):
         w = width
-        h = int(round(w / min(ratio)))
+        h = round(w / min(ratio))
     elif in_ratio > max(ratio):
         h = height
-        w = int(round(h * max(ratio)))
+        w = round(h * max(ratio))
     else:
         w = width
         h = height
@@ -65,7 +67,13 @@ def scripted(drawn):
     )
 
 
-@given(sides, sides, words, st.sampled_from([SCALE, (0.5, 0.6), (1.0, 1.0), (0.001, 0.01)]), st.sampled_from([RATIO, (1.0, 1.0), (0.1, 10.0)]))
+@given(
+    sides,
+    sides,
+    words,
+    st.sampled_from([SCALE, (0.5, 0.6), (1.0, 1.0), (0.001, 0.01)]),
+    st.sampled_from([RATIO, (1.0, 1.0), (0.1, 10.0)]),
+)
 def test_box_equals_torchvisions_for_the_same_numbers(height, width, drawn, scale, ratio):
     box = random_resized_box((height, width), drawn, scale=scale, ratio=ratio)
     expected = reference_params(height, width, scale, ratio, *scripted(drawn))
@@ -139,7 +147,7 @@ def reference_center_crop(source, size):
     """torchvision.transforms.functional.center_crop: where the crop begins, negative for padding."""
     starts = []
     for have, want in zip(source, size, strict=True):
-        starts.append(-((want - have) // 2) if want > have else int(round((have - want) / 2.0)))
+        starts.append(-((want - have) // 2) if want > have else round((have - want) / 2.0))
     return tuple(starts)
 
 
@@ -161,19 +169,25 @@ def test_covering_scale_covers_and_is_the_largest(height, width, h, w):
         assert height < 2 * scale * h or width < 2 * scale * w
 
 
-@given(sides, sides, words, st.sampled_from([1, 2, 4, 8]))
-def test_scaled_box_lies_inside_and_moves_less_than_half_a_pixel(height, width, drawn, scale):
-    box = random_resized_box((height, width), drawn, scale=SCALE, ratio=RATIO)
-    small = scaled_box(box, scale)
-    decoded = scaled_size((height, width), scale)
-    assert small.height >= 1
-    assert small.width >= 1
-    if box.height >= scale and box.width >= scale:
-        assert small.top + small.height <= decoded[0]
-        assert small.left + small.width <= decoded[1]
-        edges = ((box.top, small.top), (box.left, small.left))
-        ends = ((box.top + box.height, small.top + small.height), (box.left + box.width, small.left + small.width))
-        assert all(abs(full / scale - scaled) <= 0.5 for full, scaled in (*edges, *ends))
+@given(sides, sides, words, st.integers(1, 300), st.integers(1, 300))
+def test_boxes_on_the_grid_of_a_scale(height, width, drawn, h, w):
+    source = (height, width)
+    box = random_resized_box(source, drawn, scale=SCALE, ratio=RATIO)
+    scale = covering_scale(box.size, (h, w))
+    small, moved = scaled_box(box, scale), on_grid(box, source, scale)
+    decoded = scaled_size(source, scale)
+    assert small.top + small.height <= decoded[0]
+    assert small.left + small.width <= decoded[1]
+    assert small.height >= min(h, box.height)
+    assert small.width >= min(w, box.width)
+    assert moved.top + moved.height <= height
+    assert moved.left + moved.width <= width
+    ends = [(b.top, b.left, b.top + b.height, b.left + b.width) for b in (box, moved)]
+    assert max(abs(a - b) for a, b in zip(*ends, strict=True)) <= scale / 2
+    assert on_grid(moved, source, scale) == moved, "moving once is enough"
+    assert scaled_box(moved, scale) == small
+    assert aligned_scale(moved, source, scale) == scale
+    assert on_grid(box, source, aligned_scale(box, source, 8)) == box
 
 
 def test_geometry_knows_its_output():

@@ -90,7 +90,12 @@ def test_code_blocks_run(document: Path, workplace: Path) -> None:
         for words in commands(block.body):
             place = f"{document.name}:{block.line + 1}"
             assert words[0] == "shardstream", f"{place}: {words[0]} is not run here; say why above: <!-- not run: … -->"
-            program = [sys.executable, "-c", "from shardstream.cli import main; main()", *words[1:]]
+            program = [
+                sys.executable,
+                "-c",
+                "import sys; from shardstream.cli import main; sys.exit(main())",
+                *words[1:],
+            ]
             done = subprocess.run(program, cwd=workplace, capture_output=True, text=True, timeout=120)
             assert done.returncode == 0, f"{place}: {shlex.join(words)}\n{done.stdout}{done.stderr}"
 

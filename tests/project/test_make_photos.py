@@ -49,10 +49,10 @@ def test_the_files_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> Non
     one = contents(tmp_path / "one")
     assert one == contents(tmp_path / "three")
     assert len([name for name in one if name.endswith(".jpg")]) == 9
-    listed = (tmp_path / "one" / "list.tsv").read_text().splitlines()
-    assert listed[0] == "big-red/00000.jpg\t0"
-    assert listed[-1] == "blue/00004.jpg\t1"
-    assert {line.split("\t")[0] for line in listed} == {name for name in one if name.endswith(".jpg")}
+    listed = (tmp_path / "one.tsv").read_text().splitlines()
+    assert listed[0] == "one/big-red/00000.jpg\t0"
+    assert listed[-1] == "one/blue/00004.jpg\t1"
+    assert {line.split("\t")[0] for line in listed} == {f"one/{name}" for name in one if name.endswith(".jpg")}
 
 
 def test_a_finished_folder_is_left_and_other_arguments_replace_it(tmp_path: Path) -> None:

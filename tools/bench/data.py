@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,11 +28,6 @@ class Corpus:
     folder: Path
     count: int
 
-    @property
-    def list(self) -> Path:
-        """Lines of ``path<TAB>label``."""
-        return self.folder / "list.tsv"
-
     @cached_property
     def entries(self) -> list[tuple[Path, int]]:
         """Path and label of each."""
@@ -43,31 +39,33 @@ class Corpus:
         return sum(path.stat().st_size for path, _ in self.entries)
 
 
+def list_of(folder: Path) -> Path:
+    """The list of a folder of photographs: lines of ``path<TAB>label``, paths relative to the list."""
+    return folder.with_name(f"{folder.name}.tsv")
+
+
 def read_list(folder: Path) -> Iterator[tuple[Path, int]]:
     """Path and label of each photograph of a folder."""
-    for line in (folder / "list.tsv").read_text().splitlines():
+    for line in list_of(folder).read_text().splitlines():
         path, label = line.split("\t")
-        yield folder / path, int(label)
+        yield folder.parent / path, int(label)
 
 
 def photographs(count: int) -> Corpus:
-    """The photographs, made if they are not there; ``count`` is rounded up to a multiple of `UNIT`."""
-    count = -(-count // UNIT) * UNIT
+    """The photographs, made if they are not there; ``count`` is rounded up to a multiple of `UNIT`, at least two."""
+    count = max(2, -(-count // UNIT)) * UNIT
     folder = HOME / f"photos-{count}"
-    subprocess.run(
-        [sys.executable, ROOT / "tools" / "make_photos.py", folder, "--count", str(count)], check=True
-    )
+    subprocess.run([sys.executable, ROOT / "tools" / "make_photos.py", folder, "--count", str(count)], check=True)
     return Corpus(folder, count)
 
 
-def write_webdataset(folder: Path, out: Path, shard_samples: int | None, shard_bytes: int | None) -> None:
-    """Write the photographs with ``webdataset.ShardWriter``, with shards of a number of samples or of bytes."""
+def write_webdataset(entries: Iterable[tuple[Path, int]], folder: Path, out: Path, **limits: int) -> None:
+    """Write photographs of ``folder`` with ``webdataset.ShardWriter``, in shards limited by these of its arguments."""
     import webdataset
 
     out.mkdir(parents=True)
-    limits = {"maxcount": shard_samples or 10**9, "maxsize": shard_bytes or 10**12}
     with webdataset.ShardWriter(str(out / "%05d.tar"), verbose=0, **limits) as writer:
-        for path, label in read_list(folder):
+        for path, label in entries:
             key = str(path.relative_to(folder).with_suffix(""))
             writer.write({"__key__": key, "jpg": path.read_bytes(), "cls": label})
 
@@ -80,8 +78,9 @@ def shards(corpus: Corpus) -> tuple[Path, Path]:
     for folder in (theirs, ours):
         shutil.rmtree(folder, ignore_errors=True)
     if importlib.util.find_spec("webdataset") is not None:
-        write_webdataset(corpus.folder, theirs, corpus.count // SHARDS, None)
-    shardstream.pack(corpus.list, ours, shard_size="48MB", workers=WORKERS)
+        entries = random.Random(0).sample(corpus.entries, corpus.count)
+        write_webdataset(entries, corpus.folder, theirs, maxcount=corpus.count // SHARDS)
+    shardstream.pack(list_of(corpus.folder), ours, shard_size="48MB", workers=WORKERS)
     return theirs, ours
 
 

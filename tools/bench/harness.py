@@ -83,9 +83,7 @@ class Row:
 
     def ratios(self, figure: str, baseline: Row) -> list[float]:
         """The ratio to the baseline in each round."""
-        return [
-            mine[figure] / other[figure] for mine, other in zip(self.rounds, baseline.rounds, strict=False)
-        ]
+        return [mine[figure] / other[figure] for mine, other in zip(self.rounds, baseline.rounds, strict=False)]
 
     @property
     def peak(self) -> float:
@@ -182,9 +180,10 @@ def run_fresh(contender: Contender) -> tuple[dict[str, Any], int]:
         out.seek(0)
         err.seek(0)
         if process.returncode:
-            lines = err.read().strip().splitlines() or [f"exit status {process.returncode}"]
-            print("\n".join(lines), file=sys.stderr)
-            raise ContenderError(f"failed: {lines[-1]}")
+            trace = err.read()
+            print(trace, file=sys.stderr)
+            sentences = [line for line in trace.splitlines() if line[:1].strip()]  # hints below them are indented
+            raise ContenderError(f"failed: {sentences[-1] if sentences else f'exit status {process.returncode}'}")
         result: dict[str, Any] = json.loads(out.read().strip().splitlines()[-1])
         return result, peak
 

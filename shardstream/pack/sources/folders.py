@@ -59,7 +59,7 @@ class FolderSource(Source):
         if key not in MODES:
             raise UsageError(f"key={key!r}: a folder has no columns", hint="use 'path', 'stem' or 'line'")
         self.url = path
-        self.root = os.path.abspath(path)
+        self.root = self._root = os.path.abspath(path)
         if os.path.exists(os.path.join(path, MANIFEST_NAME)):
             raise SourceError(
                 "this folder holds a packed data set", url=path, hint="pack the files that it was made from"
@@ -74,7 +74,7 @@ class FolderSource(Source):
             self._find_duplicates()
 
     def _list(self) -> None:
-        folders, files = _entries(self.root)
+        folders, files = _entries(self._root)
         if not folders:
             self._add("", files)
             return
@@ -87,7 +87,7 @@ class FolderSource(Source):
             self.notes = (f"Left out, as they lie beside the class folders: {len(files)} files ({shown}).",)
 
     def _walk(self, folder: str) -> None:
-        folders, files = _entries(os.path.join(self.root, folder), follow=False)
+        folders, files = _entries(os.path.join(self._root, folder), follow=False)
         self._add(folder, files)
         for name in folders:
             self._walk(os.path.join(folder, name))
@@ -128,7 +128,7 @@ class FolderSource(Source):
         labels = np.full(len(numbers), -1)
         if self.classes is not None:
             labels = np.searchsorted(np.array(self._class_ends), numbers, side="right")
-        return FolderPart(self.root or "", self._keys, numbers, paths, labels)
+        return FolderPart(self._root, self._keys, numbers, paths, labels)
 
     @property
     def fingerprint(self) -> str:
@@ -140,7 +140,8 @@ class FolderSource(Source):
 
 def _entries(folder: str, *, follow: bool = True) -> tuple[list[str], list[str]]:
     """Names of the folders and of the other entries in a folder, each sorted; hidden ones left out."""
-    folders, files = [], []
+    folders: list[str] = []
+    files: list[str] = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -148,5 +149,7 @@ def _entries(folder: str, *, follow: bool = True) -> tuple[list[str], list[str]]
                     continue
                 (folders if entry.is_dir(follow_symlinks=follow) else files).append(entry.name)
     except OSError as error:
-        raise SourceError(f"the folder cannot be read: {error.strerror}", url=folder, hint="check its rights") from error
+        raise SourceError(
+            f"the folder cannot be read: {error.strerror}", url=folder, hint="check its rights"
+        ) from error
     return sorted(folders), sorted(files)

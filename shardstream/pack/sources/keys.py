@@ -38,10 +38,7 @@ class KeyRule:
         if self.mode == "column":
             return _of_column(column or "", line)
         name = self.normal(path)
-        if self.mode == "stem":
-            name = os.path.basename(name)
-        else:
-            name = name[len(self.common) :].lstrip("/")
+        name = os.path.basename(name) if self.mode == "stem" else name[len(self.common) :].lstrip("/")
         stem = os.path.splitext(name)[0]
         return stem if stem.isascii() else printable(stem)
 
@@ -63,5 +60,5 @@ def common_folder(first: str, last: str) -> str:
     >>> common_folder("a/b/1.jpg", "a/c/2.jpg")
     'a/'
     """
-    prefix = os.path.commonprefix([first, last])
-    return prefix[: prefix.rfind("/") + 1]
+    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return first[: first.rfind("/", 0, same) + 1]

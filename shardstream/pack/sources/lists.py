@@ -31,7 +31,7 @@ _HASH_STEP = 64 << 20
 class _Reading:
     """How a line becomes a sample: everything a worker needs besides the place of its lines."""
 
-    list: str
+    path: str
     folder: str
     stamp: tuple[int, int]
     quoted: bool
@@ -67,9 +67,9 @@ class ListPart(Part):
 
     def __iter__(self) -> Iterator[Item | Reject]:
         reading = self.reading
-        data = map_text(reading.list)
-        if _stamp(reading.list) != reading.stamp:
-            raise SourceError("the list changed while it was being packed", url=reading.list, hint="pack it again")
+        data = map_text(reading.path)
+        if _stamp(reading.path) != reading.stamp:
+            raise SourceError("the list changed while it was being packed", url=reading.path, hint="pack it again")
         for start, line in zip(self.starts.tolist(), self.lines.tolist(), strict=True):
             yield reading.item(read_record(data, start, quoted=reading.quoted), line)
 
@@ -210,5 +210,3 @@ def _name(text: str) -> str:
 def _stamp(path: str) -> tuple[int, int]:
     found = os.stat(path)
     return found.st_size, found.st_mtime_ns
-
-

@@ -1,0 +1,35 @@
+"""The command ``shardstream``. One verb a file; it prints what the rooms pack and diagnose return.
+
+=============  ==========================================================
+``app``        the command and its verbs
+``pack``       ``shardstream pack SOURCE DEST``
+``info``       ``shardstream info URL``
+``verify``     ``shardstream verify URL``
+``progress``   bars on a terminal, a line now and then elsewhere; on stderr
+``report``     exit codes, errors as one block, numbers for people
+=============  ==========================================================
+
+Data goes to stdout, progress and errors to stderr. Exit codes: 0 done; 1 verify found problems; 2 the command or its
+arguments are wrong, or an optional package is missing; 3 the source, the store or the data is at fault; 130
+interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from shardstream.errors import MissingExtraError
+from shardstream.extras import require
+
+
+def main() -> None:
+    """The console command. Typer and rich come with the extra ``pack``; without them it says so, and exits with 2."""
+    try:
+        for module in ("typer", "rich"):
+            require(module, extra="pack", purpose="for the command shardstream")
+    except MissingExtraError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    from shardstream.cli.app import app
+
+    app(prog_name="shardstream")

@@ -1,0 +1,45 @@
+"""The command and its verbs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import shardstream
+from shardstream.cli import info, pack, verify
+
+app = typer.Typer(
+    name="shardstream",
+    help="Pack files into shards, look at them, and check them.",
+    epilog="Exit codes: 0 done, 1 verify found problems, 2 wrong arguments, 3 source, store or data at fault, "
+    "130 interrupted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"shardstream {shardstream.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def command(
+    context: typer.Context,
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="SHARDSTREAM_DEBUG", help="Show tracebacks of errors.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Pack files into shards, look at them, and check them."""
+    context.obj = debug
+
+
+app.command("pack", epilog="Next: shardstream info DEST, shardstream verify DEST.")(pack.pack)
+app.command("info")(info.info)
+app.command("verify")(verify.verify)

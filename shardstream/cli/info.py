@@ -1,0 +1,74 @@
+"""``shardstream info URL``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+
+from shardstream import diagnose
+from shardstream.cli.report import print_json, reporting, size, stdout
+
+_SHOWN_CLASSES = 8
+
+
+def info(
+    context: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Folder of the data set.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON.")] = False,
+) -> None:
+    """Say what a data set holds. Reads its manifest and one index."""
+    with reporting(context):
+        found = diagnose.info(url)
+        if as_json:
+            print_json(asdict(found))
+        else:
+            _print(found, url)
+
+
+def _print(found: diagnose.Info, url: str) -> None:
+    out = stdout()
+    for name, text in _rows(found):
+        out.print(f"{name:<12}{text}")
+    table = Table("field", "type", "stored", "bytes a value", "in samples", box=box.SIMPLE_HEAD, pad_edge=False)
+    for field in found.fields:
+        table.add_row(
+            field.name,
+            field.type,
+            "zstd" if field.codec == "zstd" else "plain",
+            "?" if field.mean_bytes is None else size(field.mean_bytes),
+            "?" if field.present is None else f"{field.present:.1%}" if field.present < 1 else "all",
+        )
+    out.print(table, soft_wrap=False)
+    out.print(f"next: shardstream verify {url}")
+
+
+def _rows(found: diagnose.Info) -> list[tuple[str, str]]:
+    per, each = found.samples_per_shard, found.shard_bytes
+    rows = [
+        ("data set", found.url),
+        ("samples", f"{found.samples:,}"),
+        ("shards", f"{found.shards:,} ({found.format}), {size(found.bytes)}"),
+        ("a shard", f"{per.least:,} to {per.most:,} samples (mean {per.mean:,.0f})"),
+        ("", f"{size(each.least)} to {size(each.most)} (mean {size(each.mean)})"),
+    ]
+    if found.classes is not None:
+        shown = ", ".join(found.classes[:_SHOWN_CLASSES]) + (", ..." if len(found.classes) > _SHOWN_CLASSES else "")
+        rows.append(("classes", f"{len(found.classes):,}: {shown}"))
+    if found.rejects:
+        rows.append(("rejected", f"{found.rejects:,} (rejects.jsonl)"))
+    if found.meta:
+        rows.append(("meta", json.dumps(dict(found.meta), ensure_ascii=False)))
+    shuffled = "as they came" if found.seed is None else f"shuffled with seed {found.seed}"
+    checksums = {True: "of every value", False: "of whole shards only", None: "?"}[found.checksums]
+    return [
+        *rows,
+        ("order", shuffled),
+        ("checksums", checksums),
+        ("version", f"{found.version}"),
+        ("fingerprint", found.fingerprint),
+    ]

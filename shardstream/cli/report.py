@@ -1,0 +1,94 @@
+"""What all verbs share: exit codes, errors as one block, numbers for people, JSON."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from shardstream.errors import MissingExtraError, ShardStreamError, UsageError
+
+
+class Exit(IntEnum):
+    """Exit codes."""
+
+    DONE = 0
+    PROBLEMS = 1  # verify: the data set is not as it was written
+    USAGE = 2  # fix the command; also Typer's own
+    DATA = 3  # fix the source, the store or the data
+    INTERRUPTED = 128 + signal.SIGINT
+
+
+@contextmanager
+def reporting(context: typer.Context) -> Iterator[None]:
+    """Turn errors of the package into one block on stderr and an exit code; ``--debug`` shows the traceback too."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        stderr().print("interrupted")
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    except ShardStreamError as error:
+        if context.obj:
+            stderr().print_exception()
+        print_error(error)
+        usage = isinstance(error, UsageError | MissingExtraError)
+        raise typer.Exit(Exit.USAGE if usage else Exit.DATA) from None
+
+
+def print_error(error: ShardStreamError) -> None:
+    """What, where and what to do, one part a line."""
+    lines = [Text.assemble(("error: ", "bold red"), error.what)]
+    lines += [Text.assemble((f"  {name}: ", "dim"), str(value)) for name, value in error.place.items()]
+    if error.hint:
+        lines.append(Text.assemble(("  hint: ", "bold"), error.hint))
+    for line in lines:
+        stderr().print(line)
+
+
+def stdout() -> Console:
+    """Where data goes. Lines are not wrapped: what is no terminal has no width."""
+    return Console(file=sys.stdout, highlight=False, markup=False, soft_wrap=True)
+
+
+def stderr() -> Console:
+    """Where all else goes."""
+    return Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_json(values: dict[str, Any]) -> None:
+    """One line of JSON on stdout."""
+    sys.stdout.write(json.dumps(values, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def size(count: float) -> str:
+    """Bytes with a decimal unit.
+
+    >>> size(350_300_000)
+    '350.3 MB'
+    """
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 999.95 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 shard``, ``6,000 samples``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """Time for people: ``0.7 s``, ``12 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

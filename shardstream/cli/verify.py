@@ -1,0 +1,69 @@
+"""``shardstream verify URL``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from shardstream import diagnose
+from shardstream.cli.progress import Update, progress
+from shardstream.cli.report import Exit, duration, plural, print_json, reporting, size, stdout
+
+_SHOWN = 20
+
+
+def verify(
+    context: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Folder of the data set.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON, with all problems.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Read a data set whole and compare every byte with what was written. Exit code 1 if anything is wrong."""
+    with reporting(context):
+        with progress("verifying", quiet=quiet) as update:
+            report = diagnose.verify(url, progress=_teller(update))
+        if as_json:
+            print_json({"ok": report.ok, **asdict(report)})
+        else:
+            _print(report, url)
+        if not report.ok:
+            raise typer.Exit(Exit.PROBLEMS)
+
+
+def _teller(update: Update) -> Callable[[diagnose.VerifyProgress], None]:
+    started = time.monotonic()
+
+    def tell(now: diagnose.VerifyProgress) -> None:
+        speed = now.bytes / max(time.monotonic() - started, 1e-3)
+        beside = f"shard {now.shards:,} of {now.total_shards:,}  {size(speed)}/s"
+        if now.problems:
+            beside += f"  {plural(now.problems, 'problem')}"
+        update(now.bytes, now.total_bytes, beside)
+
+    return tell
+
+
+def _print(report: diagnose.VerifyReport, url: str) -> None:
+    out = stdout()
+    for problem in report.problems[:_SHOWN]:
+        place = [
+            f"{name} {value}"
+            for name in ("sample", "key", "field", "offset")
+            if (value := getattr(problem, name)) is not None
+        ]
+        out.print(f"{problem.shard}: {problem.what}" + (f" [{', '.join(place)}]" if place else ""))
+    hidden = len(report.problems) - _SHOWN
+    if hidden > 0:
+        out.print(f"... and {hidden:,} more; --json lists all")
+    looked_at = (
+        f"{plural(report.shards, 'shard')}, {plural(report.samples, 'sample')}, {plural(report.values, 'value')}, "
+        f"{size(report.bytes)} in {duration(report.seconds)}"
+    )
+    verdict = "sound" if report.ok else plural(len(report.problems), "problem")
+    out.print(f"{url}: {verdict} ({looked_at})")
+    if not report.ok:
+        out.print("next: restore the shards named above from their source, or pack again with --overwrite")

@@ -1,0 +1,166 @@
+"""What a data set holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.errors import DataError, StorageError
+from shardstream.shards.fields import FieldType
+from shardstream.shards.index import Column, ShardIndex
+from shardstream.shards.layout import FORMAT_VERSION
+from shardstream.shards.manifest import Manifest
+from shardstream.storage import open_store
+
+_REJECTS_NAME = "rejects.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Smallest, mean and largest of some numbers."""
+
+    least: int
+    mean: float
+    most: int
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> Spread:
+        """Of an array of integers (n,); all zero where it is empty."""
+        return cls(int(values.min()), float(values.mean()), int(values.max())) if len(values) else cls(0, 0.0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldInfo:
+    """A field.
+
+    Attributes:
+        name: Its name.
+        type: Its type.
+        codec: How its values are compressed: ``"none"`` or ``"zstd"``.
+        mean_bytes: Estimate of the stored bytes of a value, from the first shard; ``None`` if that has none.
+        present: Estimate of the share of samples that have it, in [0, 1], from the first shard.
+    """
+
+    name: str
+    type: str
+    codec: str
+    mean_bytes: float | None
+    present: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """A data set at a glance.
+
+    Attributes:
+        url: Where it lies.
+        format: ``"tar"`` or ``"record"``.
+        format_version: The newest version of the format that this library reads; it has read the data set.
+        version: How often the data set has grown, from 1.
+        samples: Number of samples.
+        shards: Number of shards.
+        bytes: Bytes of all shards.
+        samples_per_shard: Spread over shards.
+        shard_bytes: Spread over shards.
+        fields: The fields by name.
+        classes: Class names, ``None`` if unknown.
+        meta: What was kept with the data set.
+        seed: Of the write-time shuffle, ``None`` if samples lie as they came.
+        plan: Fingerprint of the pack plan, ``None`` for data sets of a ``ShardWriter``.
+        fingerprint: Identity of the stored data.
+        rejects: Lines of ``rejects.jsonl``.
+        checksums: Whether values have checksums; ``None`` if there is no shard to see it in.
+    """
+
+    url: str
+    format: str
+    format_version: int
+    version: int
+    samples: int
+    shards: int
+    bytes: int
+    samples_per_shard: Spread
+    shard_bytes: Spread
+    fields: tuple[FieldInfo, ...]
+    classes: tuple[str, ...] | None
+    meta: Mapping[str, Any]
+    seed: int | None
+    plan: str | None
+    fingerprint: str
+    rejects: int
+    checksums: bool | None
+
+
+def info(url: str | os.PathLike[str]) -> Info:
+    """Describe a data set. Reads its manifest and the index of its first shard, never a payload.
+
+    Args:
+        url: Folder of the data set.
+
+    Raises:
+        NotFoundError: There is no data set.
+        DataError: The manifest is damaged. A damaged first shard only leaves its estimates out: `verify` finds it.
+
+    Example:
+        >>> info("out/").samples           # doctest: +SKIP
+        6000
+    """
+    manifest = Manifest.load(url)
+    index = _first_index(manifest)
+    store = open_store(url)
+    rejects = bytes(store.get(_REJECTS_NAME)).count(b"\n") if store.exists(_REJECTS_NAME) else 0
+    checked = None if index is None else any(column.checksums is not None for column in index.columns.values())
+    return Info(
+        url=manifest.url,
+        format=manifest.framing,
+        format_version=FORMAT_VERSION,
+        version=manifest.version,
+        samples=manifest.samples,
+        shards=manifest.shards,
+        bytes=manifest.bytes,
+        samples_per_shard=Spread.of(manifest.table.samples),
+        shard_bytes=Spread.of(manifest.table.sizes),
+        fields=tuple(_field(name, kind, manifest, index) for name, kind in manifest.fields.items()),
+        classes=manifest.classes,
+        meta=manifest.meta,
+        seed=manifest.seed,
+        plan=manifest.plan,
+        fingerprint=manifest.fingerprint,
+        rejects=rejects,
+        checksums=checked,
+    )
+
+
+def _first_index(manifest: Manifest) -> ShardIndex | None:
+    if not manifest.shards:
+        return None
+    store = open_store(manifest.url)
+    try:
+        return manifest.reader.scan(store, manifest.shard_name(0), index_bytes=manifest.index_bytes or None)
+    except (DataError, StorageError):
+        return None
+
+
+def _field(name: str, kind: FieldType, manifest: Manifest, index: ShardIndex | None) -> FieldInfo:
+    codec = manifest.codecs.get(name, "none")
+    if index is None or not index.samples:
+        return FieldInfo(name, kind.name, codec, None, None)
+    column = index.columns.get(name)
+    if column is None:
+        return FieldInfo(name, kind.name, codec, None, 0.0)
+    valid = column.valid_rows(np.arange(index.samples))
+    count = index.samples if valid is None else int(valid.sum())
+    return FieldInfo(name, kind.name, codec, _mean_bytes(column, valid), count / index.samples)
+
+
+def _mean_bytes(column: Column, valid: NDArray[np.bool_] | None) -> float | None:
+    if column.type.kind != "payload":
+        return float(column.type.width)
+    assert column.lengths is not None
+    lengths = column.lengths if valid is None else column.lengths[valid]
+    return float(lengths.mean()) if len(lengths) else None

@@ -1,0 +1,218 @@
+"""Every byte of a data set compared with what was written."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from shardstream.diagnose.members import differences
+from shardstream.errors import DataError, ShardStreamError, StorageError
+from shardstream.shards.checksum import Hasher, checksum
+from shardstream.shards.index import Column, ShardIndex
+from shardstream.shards.manifest import Manifest
+from shardstream.storage import Store, open_store
+
+_STEP = 16 << 20
+
+ProblemKind: TypeAlias = Literal["missing", "size", "checksum", "index", "samples", "fields", "value", "tar"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        kind: ``missing`` (no such object), ``size``, ``checksum`` (of the whole object), ``index`` (it cannot be read),
+            ``samples`` (their number), ``fields`` (a field that the manifest lacks, or of another type), ``value`` (the
+            checksum of one value) or ``tar`` (a member that is not what the index says).
+        shard: Object name.
+        what: In words.
+        sample: Number in the shard, from 0.
+        key: The sample's key.
+        field: Field name.
+        offset: Byte in the object.
+    """
+
+    kind: ProblemKind
+    shard: str
+    what: str
+    sample: int | None = None
+    key: str | None = None
+    field: str | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyProgress:
+    """Totals so far: shards and bytes that were read, of how many, and problems found."""
+
+    shards: int
+    total_shards: int
+    bytes: int
+    total_bytes: int
+    problems: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What `verify` found.
+
+    Attributes:
+        url: The data set.
+        problems: All of them, in order of shard; empty for a sound data set.
+        shards: Shards that were looked at.
+        samples: Samples of their indices.
+        bytes: Bytes that were read and compared.
+        values: Values whose own checksum was compared.
+        seconds: Time taken.
+    """
+
+    url: str
+    problems: tuple[Problem, ...]
+    shards: int
+    samples: int
+    bytes: int
+    values: int
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+OnProgress: TypeAlias = Callable[[VerifyProgress], None]
+
+
+def verify(url: str | os.PathLike[str], *, progress: OnProgress | None = None) -> VerifyReport:
+    """Read a data set whole and compare: sizes and checksums of objects, indices, every value, tar members.
+
+    Problems are collected, not raised; a manifest that cannot be read is the only error.
+
+    Args:
+        url: Folder of the data set.
+        progress: Called after each shard.
+
+    Raises:
+        NotFoundError: There is no data set.
+        DataError: Its manifest is damaged.
+
+    Example:
+        >>> verify("out/").ok              # doctest: +SKIP
+        True
+    """
+    started = time.monotonic()
+    manifest = Manifest.load(url)
+    store = open_store(url)
+    problems: list[Problem] = []
+    samples = size = values = 0
+    for number in range(manifest.shards):
+        shard = _Shard(store, manifest, number)
+        problems.extend(shard.problems())
+        samples, size, values = samples + shard.samples, size + shard.bytes, values + shard.values
+        if progress is not None:
+            progress(VerifyProgress(number + 1, manifest.shards, size, manifest.bytes, len(problems)))
+    return VerifyReport(
+        manifest.url, tuple(problems), manifest.shards, samples, size, values, time.monotonic() - started
+    )
+
+
+class _Shard:
+    """The checks of one shard, and what they looked at."""
+
+    def __init__(self, store: Store, manifest: Manifest, number: int) -> None:
+        self._store = store
+        self._manifest = manifest
+        self._number = number
+        self.name = manifest.shard_name(number)
+        self.samples = self.bytes = self.values = 0
+
+    def problems(self) -> Iterator[Problem]:
+        """All problems of this shard."""
+        try:
+            data = self._store.get(self.name)
+        except StorageError as error:
+            yield Problem("missing", self.name, error.what)
+            return
+        self.bytes = len(data)
+        yield from self._object(data)
+        try:
+            index = self._manifest.reader.scan(self._store, self.name)
+        except (DataError, StorageError) as error:
+            yield self._from_error("index", error)
+            return
+        self.samples = index.samples
+        yield from self._totals(index)
+        for column in index.columns.values():
+            yield from self._values(data, index, column)
+        if self._manifest.framing == "tar":
+            yield from self._members(data, index)
+
+    def _object(self, data: memoryview) -> Iterator[Problem]:
+        size = int(self._manifest.table.sizes[self._number])
+        if len(data) != size:
+            yield Problem("size", self.name, f"the object has {len(data)} bytes, not {size}")
+            return  # its checksum cannot be right
+        hasher = Hasher()
+        for start in range(0, len(data), _STEP):
+            hasher.update(data[start : start + _STEP])
+        if hasher.intdigest() != int(self._manifest.table.checksums[self._number]):
+            yield Problem("checksum", self.name, "the object is not the one that was written")
+
+    def _totals(self, index: ShardIndex) -> Iterator[Problem]:
+        expected = int(self._manifest.table.samples[self._number])
+        if index.samples != expected:
+            yield Problem("samples", self.name, f"the shard has {index.samples} samples, not {expected}")
+        for column in index.columns.values():
+            kind = self._manifest.fields.get(column.name)
+            if kind != column.type:
+                wanted = "no such field" if kind is None else f"the type {kind}"
+                yield Problem(
+                    "fields", self.name, f"the type is {column.type}; the manifest has {wanted}", field=column.name
+                )
+
+    def _values(self, data: memoryview, index: ShardIndex, column: Column) -> Iterator[Problem]:
+        if column.checksums is None:
+            return
+        rows = np.arange(index.samples)
+        valid = column.valid_rows(rows)
+        chosen = rows if valid is None else rows[valid]
+        if column.type.kind == "fixed":
+            offsets, lengths = column.fixed_offsets(chosen), np.full(len(chosen), column.type.width)
+        else:
+            assert column.offsets is not None
+            assert column.lengths is not None
+            offsets, lengths = column.offsets[chosen].astype(np.int64), column.lengths[chosen].astype(np.int64)
+        expected = column.checksums[chosen]
+        self.values += len(chosen)
+        for row, offset, length, value in zip(
+            chosen.tolist(), offsets.tolist(), lengths.tolist(), expected.tolist(), strict=True
+        ):
+            if checksum(data[offset : offset + length]) != value:
+                yield Problem(
+                    "value",
+                    self.name,
+                    "stored bytes differ from those that were written",
+                    row,
+                    index.keys[row],
+                    column.name,
+                    offset,
+                )
+
+    def _members(self, data: memoryview, index: ShardIndex) -> Iterator[Problem]:
+        try:
+            for sample, field, offset, what in differences(data, index):
+                yield Problem(
+                    "tar", self.name, what, sample, None if sample is None else index.keys[sample], field, offset
+                )
+        except DataError as error:
+            yield self._from_error("tar", error)
+
+    def _from_error(self, kind: ProblemKind, error: ShardStreamError) -> Problem:
+        offset = error.place.get("offset")
+        return Problem(kind, self.name, error.what, offset=int(offset) if offset is not None else None)

@@ -1,0 +1,41 @@
+"""Writing data sets. Knows nothing of training.
+
+================  =============================================================================
+``run``           ``pack``: from a list of files to a data set, and its report
+``writer``        ``ShardWriter``: samples from Python, one at a time
+``sources``       where samples come from: lists, class folders
+``options``       what determines the bytes that are written, checked
+``plan``          which sample goes where: ``PackPlan``, its fingerprint and its tasks
+``permute``       the write-time shuffle: a keyed bijection, computed where it is needed
+``task``          one shard: read, write, report
+``sample``        files to encoded values, or the reason why not
+``workers``       tasks in processes
+``destination``   the output folder: what it holds, how the new replaces the old, cleaning up
+``duplicates``    equal keys, in eight bytes a key
+``sizes``         ``"256MB"``
+================  =============================================================================
+
+The room itself can be called: ``shardstream.pack(...)`` is `shardstream.pack.run.pack`, whether the name was bound to
+the room by an import or to the function.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from shardstream.pack.options import PackOptions
+from shardstream.pack.run import PackProgress, PackReport, pack, run_pack
+from shardstream.pack.sources import Reject
+from shardstream.pack.writer import ShardWriter
+
+__all__ = ["PackOptions", "PackProgress", "PackReport", "Reject", "ShardWriter", "pack", "run_pack"]
+
+
+class _CallableRoom(ModuleType):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return pack(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableRoom

@@ -1,0 +1,307 @@
+"""``ss.pack``: from a list of files to a data set."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from shardstream.errors import SourceError, StorageError, UsageError
+from shardstream.pack.destination import REJECTS_NAME, Destination, check_apart, check_shards, open_destination
+from shardstream.pack.options import Jpeg, PackOptions
+from shardstream.pack.plan import PackPlan, make_plan, suffix_of
+from shardstream.pack.sources import LabelMode, Reject, open_source
+from shardstream.pack.task import ShardResult
+from shardstream.pack.workers import run_here, run_in_pool, run_on
+from shardstream.shards.framings import Format
+from shardstream.shards.index import Codec
+from shardstream.shards.manifest import Manifest, merge_fields
+from shardstream.shards.table import NamedShards, ShardTable
+from shardstream.storage import Store
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PackProgress:
+    """Totals of a run so far.
+
+    Attributes:
+        stage: ``"plan"`` while the source is read, then ``"pack"``.
+        total: Samples of the source; 0 while it is being read.
+        samples: Samples written.
+        rejects: Samples that could not be read.
+        bytes: Bytes read from files.
+    """
+
+    stage: Literal["plan", "pack"]
+    total: int = 0
+    samples: int = 0
+    rejects: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PackReport:
+    """What a run did.
+
+    Attributes:
+        manifest: The data set.
+        complete: Whether the same plan was complete already, so that nothing was written.
+        rejects: Number of samples that could not be read.
+        rejects_url: The list of them; ``None`` if there are none.
+        first_reject: One of them, as an example.
+        notes: What the user should know about how the source was understood.
+        seconds: Time from the call to the end.
+    """
+
+    manifest: Manifest
+    complete: bool
+    rejects: int
+    rejects_url: str | None
+    first_reject: Reject | None
+    notes: tuple[str, ...]
+    seconds: float
+
+
+OnProgress: TypeAlias = Callable[[PackProgress], None]
+
+
+def pack(
+    source: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
+    *,
+    format: Format = "tar",
+    shard_size: int | str = "256MB",
+    seed: int = 0,
+    shuffle: bool = True,
+    jpeg: Jpeg = "keep",
+    key: str = "path",
+    labels: LabelMode | None = None,
+    classes: Sequence[str] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    zstd: Collection[str] = (),
+    checksums: bool = True,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    overwrite: bool = False,
+    progress: OnProgress | None = None,
+) -> Manifest:
+    """Pack files into shards: a list (``path<TAB>label`` a line, or csv), or a folder of class folders.
+
+    A file becomes the field named by its extension (``jpeg`` becomes ``jpg``), its label the field ``cls`` (int64).
+    Samples are shuffled as they are written. A sample that cannot be read is left out and listed in ``rejects.jsonl``
+    in ``dest``. The same source, options and seed give the same bytes, whatever the workers, the place and the time.
+
+    Args:
+        source: Path of the list or folder. Paths in a list are relative to its folder.
+        dest: Folder of the data set; made where missing.
+        format: ``"tar"`` (readable by tar, WebDataset and others) or ``"record"``.
+        shard_size: Size to aim for, as ``"256MB"`` (10⁶ bytes each), ``"256MiB"`` or a number of bytes. Shards are cut
+            by count, from the mean size of 1,000 files. Small shards mean many objects; of large ones there may be
+            fewer than readers.
+        seed: Of the shuffle, in [0, 2**64).
+        shuffle: ``False`` keeps the order of the source.
+        jpeg: ``"keep"`` stores files as they are.
+        key: ``"path"`` (relative to the folder that all files share, without extension), ``"stem"`` (file name),
+            ``"line"`` (line number), or a column of the list's header.
+        labels: ``"int"``, or ``"name"`` to number names in sorting order; ``None``: integers in lists, names of class
+            folders.
+        classes: Names of integer labels, label i being ``classes[i]``.
+        meta: Anything to keep with the data set; JSON.
+        zstd: Fields to compress one by one; ``record`` only.
+        checksums: Store a checksum of each value, which readers verify.
+        workers: Processes; ``None`` for one a core, 0 or 1 to work in this process.
+        executor: Any executor of the ``concurrent.futures`` kind whose workers see the files, in place of ``workers``.
+        overwrite: Replace another data set in ``dest``, once the new one is complete.
+        progress: Called with the totals some ten times a second.
+
+    Returns:
+        The manifest. If the same plan is complete in ``dest`` already, it is only loaded.
+
+    Raises:
+        UsageError: An argument that is not allowed.
+        DestinationError: ``dest`` holds another data set, or files in the way that are not ours.
+        SourceError: An empty list, no readable file, a label that is no integer.
+        DuplicateKeyError: Two samples with one key.
+        StorageError: ``dest`` cannot be written.
+
+    Example:
+        >>> manifest = pack("list.tsv", "out/")      # doctest: +SKIP
+        >>> manifest.samples                         # doctest: +SKIP
+        6000
+    """
+    options = PackOptions(
+        format=format,
+        shard_size=shard_size,
+        seed=seed,
+        shuffle=shuffle,
+        jpeg=jpeg,
+        key=key,
+        labels=labels,
+        classes=classes,
+        meta=meta or {},
+        zstd=zstd,
+        checksums=checksums,
+    )
+    return run_pack(
+        source, dest, options, workers=workers, executor=executor, overwrite=overwrite, progress=progress
+    ).manifest
+
+
+def run_pack(
+    source: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
+    options: PackOptions,
+    *,
+    workers: int | None,
+    executor: Executor | None,
+    overwrite: bool,
+    progress: OnProgress | None,
+) -> PackReport:
+    """`pack`, with a report of what was done."""
+    started = time.monotonic()
+    count = _check_workers(workers, executor)
+    tell = progress or _ignore
+    destination = open_destination(dest)
+    tell(PackProgress("plan"))
+    origin = open_source(source, key=options.key, labels=options.labels)
+    check_apart(origin.root, destination.store)
+    _check_classes(options, origin.classes)
+    plan = make_plan(origin, options)
+    tell(PackProgress("pack", plan.samples))
+    if destination.old is not None and not overwrite:
+        if destination.old.plan != plan.fingerprint:
+            raise destination.refuse()
+        return _already_complete(destination, destination.old, plan, started)
+    pattern = destination.pattern(plan.stem, suffix_of(options.format))
+    results = _write(plan, destination, pattern, workers=count, executor=executor, tell=tell)
+    rejects = sorted(reject for result in results for reject in result.rejects)
+    manifest = destination.commit(_manifest(plan, pattern, results), _rejects_text(rejects))
+    url = destination.store.locate(REJECTS_NAME) if rejects else None
+    if rejects:
+        _log.warning("%d of %d samples could not be read: see %s", len(rejects), plan.samples, url)
+    first = rejects[0] if rejects else None
+    return PackReport(manifest, False, len(rejects), url, first, origin.notes, time.monotonic() - started)
+
+
+def _ignore(_progress: PackProgress) -> None: ...
+
+
+def _check_workers(workers: int | None, executor: Executor | None) -> int:
+    if workers is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if executor is not None:
+        raise UsageError("workers and executor exclude each other", hint="the executor has workers of its own")
+    return _checked_workers(workers)
+
+
+def _checked_workers(workers: object) -> int:
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
+        raise UsageError(
+            f"workers must be an integer from 0 on, got {workers!r}", hint="None is one a core, 0 none at all"
+        )
+    return workers
+
+
+def _check_classes(options: PackOptions, found: tuple[str, ...] | None) -> None:
+    if options.classes is not None and found is not None:
+        raise UsageError("classes are given by the class folders", hint="leave `classes` out")
+
+
+def _already_complete(destination: Destination, old: Manifest, plan: PackPlan, started: float) -> PackReport:
+    store = destination.store
+    check_shards(store, old)
+    destination.clean(old)
+    rejects = _read_rejects(store)
+    return PackReport(
+        old,
+        True,
+        len(rejects),
+        store.locate(REJECTS_NAME) if rejects else None,
+        rejects[0] if rejects else None,
+        plan.source.notes,
+        time.monotonic() - started,
+    )
+
+
+def _write(
+    plan: PackPlan,
+    destination: Destination,
+    pattern: str,
+    *,
+    workers: int,
+    executor: Executor | None,
+    tell: OnProgress,
+) -> list[ShardResult]:
+    """All shards, in order. If that fails, none stays behind."""
+
+    def tick(samples: int, rejects: int, size: int) -> None:
+        tell(PackProgress("pack", plan.samples, samples, rejects, size))
+
+    tasks = plan.tasks(destination.store.url, pattern)
+    workers = min(workers, len(tasks))
+    try:
+        if executor is not None:
+            running = run_on(executor, tasks, tick)
+        elif workers > 1:
+            running = run_in_pool(tasks, tick, workers=workers)
+        else:
+            running = run_here(tasks, tick)
+        results = sorted(running, key=lambda result: result.number)
+        rejects = [reject for result in results for reject in result.rejects]
+        if len(rejects) == plan.samples:
+            one = min(rejects)
+            raise SourceError(
+                f"no file can be read ({one.path}: {one.reason})",
+                url=plan.source.url,
+                hint="relative paths are taken from the folder of the list",
+            )
+    except BaseException:
+        destination.discard(pattern.format(i) for i in range(len(tasks)))
+        raise
+    return results
+
+
+def _manifest(plan: PackPlan, pattern: str, results: Sequence[ShardResult]) -> Manifest:
+    summaries = [result.summary for result in results]
+    options = plan.options
+    codecs: dict[str, Codec] = dict.fromkeys(options.zstd, "zstd")
+    classes = plan.source.classes if plan.source.classes is not None else options.classes
+    fields = merge_fields(summaries, [pattern.format(result.number) for result in results])
+    return Manifest(
+        framing=options.format,
+        fields=fields,
+        naming=(NamedShards(pattern, len(results)),),
+        table=ShardTable.of(summaries),
+        classes=None if classes is None else tuple(classes),
+        meta=options.meta,
+        seed=options.seed if options.shuffle else None,
+        plan=plan.fingerprint,
+        index_bytes=max(one.index_bytes for one in summaries),
+        codecs={name: codec for name, codec in codecs.items() if name in fields},
+    )
+
+
+def _rejects_text(rejects: Iterable[Reject]) -> bytes:
+    lines = [
+        json.dumps({"path": one.path, "line": one.line, "reason": one.reason}, ensure_ascii=False) for one in rejects
+    ]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _read_rejects(store: Store) -> list[Reject]:
+    if not store.exists(REJECTS_NAME):
+        return []
+    try:
+        entries = [json.loads(line) for line in bytes(store.get(REJECTS_NAME)).splitlines()]
+        return [Reject(entry["line"], entry["path"], entry["reason"]) for entry in entries]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(
+            "the list of rejects is damaged", url=store.locate(REJECTS_NAME), hint="pack again with --overwrite"
+        ) from error

@@ -1,0 +1,262 @@
+"""``ss.ShardWriter``: samples from Python, one at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from shardstream.errors import DuplicateKeyError, FieldError, ShardStreamError, UsageError
+from shardstream.pack.destination import open_destination
+from shardstream.pack.duplicates import SeenHashes, key_hash
+from shardstream.pack.options import check_classes, check_format, check_meta
+from shardstream.pack.plan import suffix_of
+from shardstream.pack.sizes import parse_size
+from shardstream.shards.fields import FieldType, check_field_name, infer_type
+from shardstream.shards.framings import Format, framing_of, writer_of
+from shardstream.shards.keys import check_key
+from shardstream.shards.manifest import Manifest, merge_fields
+from shardstream.shards.table import NamedShards, ShardTable
+from shardstream.shards.writing import Encoded, OneShard, ShardSummary, encode_value
+from shardstream.storage import ObjectWriter
+
+KEY = "__key__"
+
+
+class ShardWriter:
+    """Writes a data set, sample by sample, in the order given.
+
+    A context manager. Leaving the block normally makes the data set complete; leaving it by an exception leaves none,
+    and an old one untouched. If the process is killed, there is no ``dataset.json`` and no file that looks like a whole
+    shard but is not one.
+
+    Keys are unique: within a shard this is checked at once, against earlier shards whenever a shard is full, with eight
+    bytes of memory a sample.
+
+    Args:
+        dest: Folder of the data set; made where missing.
+        format: ``"tar"`` or ``"record"``.
+        shard_size: A shard that has reached this size is finished: ``"256MB"``, ``"256MiB"`` or a number of bytes.
+        fields: Types of fields by name, as ``{"cls": "int32", "emb": "array:float32:768"}``. Fields that are not
+            named take the type of their first value. A sample need not have all fields.
+        zstd: Fields to compress one by one; ``record`` only.
+        classes: Names of the labels, label i being ``classes[i]``.
+        meta: Anything to keep with the data set; JSON.
+        overwrite: Replace another data set in ``dest``, once this one is complete.
+        checksums: Store a checksum of each value, which readers verify.
+
+    Raises:
+        UsageError: An argument that is not allowed.
+        DestinationError: ``dest`` holds a data set already, or files in the way that are not ours.
+
+    Example:
+        >>> with ShardWriter("out/") as writer:                                          # doctest: +SKIP
+        ...     writer.write({"__key__": "n01440764/10026", "jpg": jpeg_bytes, "cls": 0})
+    """
+
+    def __init__(
+        self,
+        dest: str | os.PathLike[str],
+        *,
+        format: Format = "tar",
+        shard_size: int | str = "256MB",
+        fields: Mapping[str, str] | None = None,
+        zstd: Collection[str] = (),
+        classes: Sequence[str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+        checksums: bool = True,
+    ) -> None:
+        check_format(format, zstd)
+        check_classes(classes)
+        check_meta(meta or {})
+        self._format: Format = format
+        self._limit = parse_size(shard_size, name="shard_size")
+        self._zstd = frozenset(zstd)
+        self._classes = None if classes is None else tuple(classes)
+        self._meta = dict(meta or {})
+        self._checksums = checksums
+        self._fields: dict[str, FieldType] = {}
+        for name, kind in (fields or {}).items():
+            check_field_name(name)
+            self._declare(name, FieldType.parse(kind))
+        self._destination = open_destination(dest)
+        if self._destination.old is not None and not overwrite:
+            raise self._destination.refuse()
+        self._pattern = self._destination.pattern("shard", suffix_of(format))
+        self._out: ObjectWriter | None = None
+        self._shard: OneShard | None = None
+        self._keys: dict[str, int] = {}  # of the open shard
+        self._seen = SeenHashes()
+        self._summaries: list[ShardSummary] = []
+        self._open = False
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        self._open = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open = False
+        if error is not None:
+            self._discard()
+            return
+        try:
+            self._complete()
+        except BaseException:
+            self._discard()
+            raise
+
+    @property
+    def samples(self) -> int:
+        """Samples written so far."""
+        return sum(one.samples for one in self._summaries) + len(self._keys)
+
+    def write(self, sample: Mapping[str, Any]) -> None:
+        """Append a sample.
+
+        Args:
+            sample: Its key under ``"__key__"``, and its fields: bytes (an encoded file, by the field's name), str, int,
+                float, bool, dict, list, numpy arrays, torch tensors. Arrays uint8 (H, W) or (H, W, 3) and Pillow
+                images for ``jpg``, ``png`` and ``webp`` are encoded. ``None`` means that the sample lacks the field.
+
+        Raises:
+            UsageError: Called outside of the ``with`` block, or a key that cannot be one. Nothing was written.
+            FieldError: A value that does not fit its field's type. Nothing was written.
+            DuplicateKeyError: The key was written before.
+            StorageError: The destination cannot be written; the data set cannot be completed any more.
+        """
+        if not self._open:
+            raise UsageError(
+                "samples are written inside of the `with` block", hint="with ss.ShardWriter(...) as w: w.write(...)"
+            )
+        self._check_failure()
+        key = check_key(sample.get(KEY))
+        if key in self._keys:
+            raise self._duplicate(key, self._pattern.format(len(self._summaries)), self._keys[key], len(self._keys))
+        encoded = {
+            name: self._encode(name, value, key) for name, value in sample.items() if name != KEY and value is not None
+        }
+        try:
+            self._append(key, encoded)
+        except UsageError:  # refused before anything was written
+            raise
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _encode(self, name: str, value: object, key: str) -> tuple[FieldType, Encoded]:
+        try:
+            kind = self._fields.get(name)
+            if kind is None:
+                check_field_name(name)
+                kind = _type_of(name, value)
+                encoded = encode_value(name, kind, _image_bytes(kind, value))
+                self._declare(name, kind)
+                return kind, encoded
+            return kind, encode_value(name, kind, _image_bytes(kind, value))
+        except ShardStreamError as error:
+            raise error.at(key=key, field=name) from error.__cause__
+
+    def _declare(self, name: str, kind: FieldType) -> None:
+        if name in self._zstd and kind.kind != "payload":
+            raise FieldError(f"a field of {kind.name} cannot be compressed", field=name, hint="leave it out of `zstd`")
+        self._fields[name] = kind
+
+    def _append(self, key: str, encoded: dict[str, tuple[FieldType, Encoded]]) -> None:
+        if self._shard is None:
+            self._out = self._destination.store.create(self._pattern.format(len(self._summaries)))
+            self._shard = writer_of(self._format)(self._out, zstd=self._zstd, checksums=self._checksums)
+        self._shard.write(key, encoded)
+        self._keys[key] = len(self._keys)
+        if self._shard.size >= self._limit:
+            self._finish_shard()
+
+    def _finish_shard(self) -> None:
+        assert self._out is not None
+        assert self._shard is not None
+        self._check_earlier_shards()
+        summary = self._shard.finish()
+        self._out.commit()
+        self._summaries.append(summary)
+        self._shard = self._out = None
+        self._keys = {}
+
+    def _check_earlier_shards(self) -> None:
+        suspects = self._seen.add(key_hash(key.encode()) for key in self._keys)
+        if not suspects:
+            return
+        framing = framing_of(self._format)
+        for number in range(len(self._summaries)):
+            name = self._pattern.format(number)
+            for i, key in enumerate(framing.scan(self._destination.store, name).keys):
+                if key in self._keys:
+                    raise self._duplicate(key, name, i, self._keys[key])
+
+    def _duplicate(self, key: str, shard: str, first: int, second: int) -> DuplicateKeyError:
+        now = self._pattern.format(len(self._summaries))
+        return DuplicateKeyError(
+            f"sample {first} of {shard} has the same key",
+            shard=now,
+            sample=second,
+            key=key,
+            hint="keys are unique in a data set: add what tells the samples apart",
+        )
+
+    def _check_failure(self) -> None:
+        if self._failure is not None:
+            raise ShardStreamError(
+                "an earlier sample could not be written, so the data set cannot be completed",
+                url=self._destination.store.url,
+                hint="leave the block by the first exception",
+            ) from self._failure
+
+    def _complete(self) -> None:
+        self._check_failure()
+        if self._shard is not None:
+            self._finish_shard()
+        if not self._summaries:
+            raise UsageError("no sample was written", url=self._destination.store.url, hint="a data set needs one")
+        names = [self._pattern.format(i) for i in range(len(self._summaries))]
+        fields = merge_fields(self._summaries, names)
+        manifest = Manifest(
+            framing=self._format,
+            fields=fields,
+            naming=(NamedShards(self._pattern, len(self._summaries)),),
+            table=ShardTable.of(self._summaries),
+            classes=self._classes,
+            meta=self._meta,
+            index_bytes=max(one.index_bytes for one in self._summaries),
+            codecs={name: "zstd" for name in sorted(self._zstd) if name in fields},
+        )
+        self._destination.commit(manifest)
+
+    def _discard(self) -> None:
+        if self._shard is not None:
+            self._shard.close()
+        if self._out is not None:
+            self._out.discard()
+        self._destination.discard(self._pattern.format(i) for i in range(len(self._summaries)))
+
+
+def _is_pixels(value: object) -> bool:
+    """Whether this is an image that is not encoded yet: numpy, or Pillow (which is not imported for this)."""
+    return isinstance(value, np.ndarray) or any(base.__module__ == "PIL.Image" for base in type(value).__mro__)
+
+
+def _type_of(name: str, value: object) -> FieldType:
+    by_name = infer_type(name, b"")
+    return by_name if by_name.is_image and _is_pixels(value) else infer_type(name, value)
+
+
+def _image_bytes(kind: FieldType, value: object) -> object:
+    if not kind.is_image or not _is_pixels(value):
+        return value
+    from shardstream.images.encode import encode
+
+    return encode(value, kind.name)  # type: ignore[arg-type] # an image type's name is an image kind

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardstream.errors import DuplicateKeyError, SourceError, UsageError
+from shardstream.pack.sources import File, Item, Reject, open_source
+from shardstream.pack.sources.base import printable
+from shardstream.pack.sources.keys import common_folder
+from shardstream.pack.sources.lines import index_lines, read_record
+
+
+def read(path: Path, **options: str) -> list[Item | Reject]:
+    source = open_source(path, **options)  # type: ignore[arg-type]
+    return list(source.part(np.arange(len(source))))
+
+
+def make(folder: Path, text: str | bytes, name: str = "list.tsv") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def keys(items: list[Item | Reject]) -> list[str]:
+    return [item.key for item in items if isinstance(item, Item)]
+
+
+cells = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1, max_size=8)
+
+
+@given(
+    st.lists(st.tuples(cells, cells), min_size=1, max_size=20), st.sampled_from(["\n", "\r\n"]), st.booleans(), st.booleans()
+)
+def test_csv_is_read_as_python_reads_it(rows: list[tuple[str, str]], end: str, bom: bool, last: bool) -> None:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator=end).writerows(rows)
+    text = buffer.getvalue() if last else buffer.getvalue().removesuffix(end)
+    data = (b"\xef\xbb\xbf" if bom else b"") + text.encode()
+    index = index_lines(data, quoted=True)
+    found = [read_record(data, int(start), quoted=True) for start in index.starts]
+    assert [tuple(record) for record in found] == rows
+    assert index.lines[0] == 1
+    assert np.all(np.diff(index.lines.astype(int)) >= 1)
+
+
+@given(st.lists(st.sampled_from(["", "a\t1", "b c\t2", "x"])), st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_lines_and_their_numbers(lines: list[str], end: str, last: bool) -> None:
+    data = (end.join(lines) + (end if last else "")).encode()
+    index = index_lines(data, quoted=False)
+    assert [line.split("\t") for line in lines if line] == [
+        read_record(data, int(start), quoted=False) for start in index.starts
+    ]
+    assert [i + 1 for i, line in enumerate(lines) if line] == index.lines.tolist()
+
+
+def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [[f"a{i}", 'say "hi"\r\nand\n\n"bye"' if i % 3 else "x"] for i in range(200)]
+    buffer = io.StringIO()
+    csv.writer(buffer).writerows(rows)
+    data = buffer.getvalue().encode()
+    whole = index_lines(data, quoted=True)
+    for chunk in (1, 2, 7, 64, 1000):
+        monkeypatch.setattr("shardstream.pack.sources.lines._CHUNK", chunk)
+        parts = index_lines(data, quoted=True)
+        assert np.array_equal(parts.starts, whole.starts)
+        assert np.array_equal(parts.lines, whole.lines)
+    assert [read_record(data, int(start), quoted=True) for start in whole.starts] == rows
+
+
+def test_a_plain_list(tmp_path: Path) -> None:
+    items = read(make(tmp_path, "a/b/1.JPEG\t3\na/b/c/2.png\t-4\n"))
+    assert items == [
+        Item(1, "a/b/1.JPEG", "1", {"jpg": File(str(tmp_path / "a/b/1.JPEG")), "cls": 3}),
+        Item(2, "a/b/c/2.png", "c/2", {"png": File(str(tmp_path / "a/b/c/2.png")), "cls": -4}),
+    ]
+
+
+def test_bom_crlf_and_blank_lines(tmp_path: Path) -> None:
+    items = read(make(tmp_path, b"\xef\xbb\xbfx/1.jpg\t0\r\n\r\n\nx/2.jpg\t1\r\n"))
+    assert [(item.line, item.path) for item in items] == [(1, "x/1.jpg"), (4, "x/2.jpg")]
+    assert keys(items) == ["1", "2"]
+
+
+def test_without_labels(tmp_path: Path) -> None:
+    assert read(make(tmp_path, "1.jpg\n"))[0].values == {"jpg": File(str(tmp_path / "1.jpg"))}  # type: ignore[union-attr]
+
+
+def test_a_header_names_the_columns(tmp_path: Path) -> None:
+    text = 'id,Label,image_path,width\nx1,5,"a, b.jpg",10\nx2,6,c.jpg,20\n'
+    source = open_source(make(tmp_path, text, "list.csv"), key="id")
+    items = list(source.part(np.arange(2)))
+    assert keys(items) == ["x1", "x2"]
+    assert [item.line for item in items] == [2, 3]
+    assert [item.values["cls"] for item in items if isinstance(item, Item)] == [5, 6]
+    assert "width" in source.notes[0]
+
+
+def test_names_as_labels(tmp_path: Path) -> None:
+    source = open_source(make(tmp_path, "1.jpg\twolf\n2.jpg\tape\n3.jpg\twolf\n"), labels="name")
+    assert source.classes == ("ape", "wolf")
+    assert [item.values["cls"] for item in source.part(np.arange(3)) if isinstance(item, Item)] == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [("path", ["a/x.1", "b/x.1"]), ("line", ["0000000001", "0000000002"])],
+)
+def test_keys(tmp_path: Path, mode: str, expected: list[str]) -> None:
+    assert keys(read(make(tmp_path, "./q/a/x.1.jpg\t0\nq//b/x.1.jpg\t0\n"), key=mode)) == expected
+
+
+def test_stems(tmp_path: Path) -> None:
+    assert keys(read(make(tmp_path, "q/a/x.jpg\nq/b/y.z.jpg\n"), key="stem")) == ["x", "y.z"]
+
+
+def test_absolute_and_relative_paths_share_a_folder(tmp_path: Path) -> None:
+    items = read(make(tmp_path, f"a/1.jpg\n{tmp_path}/b/2.jpg\n"))
+    assert keys(items) == ["a/1", "b/2"]
+    assert keys(read(make(tmp_path, "/data/a/1.jpg\n/data/b/1.jpg\n"))) == ["a/1", "b/1"]
+    with pytest.raises(DuplicateKeyError, match="lines 1 and 2"):
+        read(make(tmp_path, f"a/1.jpg\n{tmp_path}/a/1.jpg\n"))
+
+
+path_texts = st.lists(st.sampled_from(["a", "b", "ab", "c.d"]), min_size=1, max_size=4).map("/".join)
+
+
+@given(st.lists(path_texts, min_size=1, max_size=8))
+def test_the_common_folder_is_the_deepest_that_holds_all(paths: list[str]) -> None:
+    folders = [path.split("/")[:-1] for path in paths]
+    expected = os.path.commonprefix(folders)  # noqa: RUF071 - of lists of components, not of strings
+    assert common_folder(min(paths), max(paths)) == "".join(f"{name}/" for name in expected)
+
+
+def test_names_that_are_no_utf8_still_work(tmp_path: Path) -> None:
+    items = read(make(tmp_path, b"x/caf\xe9.jpg\t0\nx/\xc3\xa9.jpg\t1\n"))
+    assert keys(items) == ["caf%E9", "é"]
+    assert os.fsencode(items[0].values["jpg"].path).endswith(b"caf\xe9.jpg")  # type: ignore[union-attr]
+    assert printable(os.fsdecode(b"\xff.jpg")) == "%FF.jpg"
+
+
+def test_duplicate_keys_name_both_lines(tmp_path: Path) -> None:
+    lines = [f"f/{i}.jpg\t0" for i in range(500)]
+    lines[400] = "f/17.png\t1"
+    with pytest.raises(DuplicateKeyError, match="lines 18 and 401") as caught:
+        read(make(tmp_path, "\n".join(lines)))
+    assert caught.value.place == {"url": str(tmp_path / "list.tsv"), "key": "17", "line": 401}
+    assert "--key" in str(caught.value)
+    assert len(read(tmp_path / "list.tsv", key="line")) == 500
+
+
+def test_equal_hashes_of_different_keys_are_no_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardstream.pack.sources.lists.key_hash", lambda _key: 5)
+    assert keys(read(make(tmp_path, "1.jpg\n2.jpg\n"))) == ["1", "2"]
+
+
+@pytest.mark.parametrize("label", ["cat", "", "1.5", "1_0", "9223372036854775808", "0x1"])
+def test_a_label_that_is_no_integer(tmp_path: Path, label: str) -> None:
+    path = make(tmp_path, f"1.jpg\t0\n2.jpg\t{label}\n")
+    with pytest.raises(SourceError, match="no integer") as caught:
+        read(path)
+    assert caught.value.place == {"url": str(path), "line": 2}
+    assert "--labels name" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "message"),
+    [
+        ("", "list.tsv", "empty"),
+        ("\n\r\n", "list.tsv", "empty"),
+        ("path\tlabel\n", "list.tsv", "empty"),
+        ("1.jpg\t0\n2.jpg\n", "list.tsv", "1 column where the first has 2"),
+        ("1.jpg\n2.jpg\t3\n", "list.tsv", "2 columns where the first has 1"),
+        ('1.jpg,0\n"2.jpg"x,0\n', "list.csv", "malformed csv"),
+        ('1.jpg,0\n"2.jpg,0\n', "list.csv", "malformed csv"),
+        ("p\0a\0t\0h", "list.tsv", "no text list"),
+        ("x", "list.parquet", "cannot be packed"),
+        ("x", "list.tar", "archive"),
+    ],
+)
+def test_bad_lists_are_one_clear_error(tmp_path: Path, text: str, name: str, message: str) -> None:
+    path = make(tmp_path, text, name)
+    with pytest.raises(SourceError, match=message) as caught:
+        read(path)
+    assert caught.value.place["url"] == str(path)
+    assert caught.value.hint
+
+
+def test_a_missing_label_name(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="label is missing"):
+        read(make(tmp_path, "1.jpg\ta\n2.jpg\t\n"), labels="name")
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no such list"):
+        read(tmp_path / "nowhere")
+
+
+def test_columns_that_do_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="id.*nor a column") as caught:
+        read(make(tmp_path, "path\tlabel\n1.jpg\t0\n"), key="id")
+    assert "path, label" in str(caught.value)
+    with pytest.raises(UsageError, match="no header"):
+        read(make(tmp_path, "1.jpg\t0\n"), key="id")
+
+
+def test_a_key_of_a_column_that_cannot_be_one(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="key") as caught:
+        read(make(tmp_path, "path\tid\n1.jpg\t\n"), key="id")
+    assert caught.value.place["line"] == 2
+
+
+@pytest.mark.parametrize("name", ["noextension", "x.c s", "x.cls", "x.é"])
+def test_extensions_that_name_no_field_are_rejected(tmp_path: Path, name: str) -> None:
+    (item,) = read(make(tmp_path, f"{name}\t0\n"))
+    assert isinstance(item, Reject)
+    assert "extension" in item.reason
+
+
+def test_a_line_without_path_is_rejected(tmp_path: Path) -> None:
+    items = read(make(tmp_path, "1.jpg\t0\n\t0\n\t1\n"))
+    assert [type(item) for item in items] == [Item, Reject, Reject]
+
+
+def test_parts_are_small_and_see_a_change(tmp_path: Path) -> None:
+    import pickle
+
+    path = make(tmp_path, "".join(f"folder/{i}.jpg\t{i}\n" for i in range(20_000)))
+    source = open_source(path)
+    part = source.part(np.array([19_999, 0, 5]))
+    assert len(pickle.dumps(part)) < 2000
+    assert [item.path for item in pickle.loads(pickle.dumps(part))] == [f"folder/{i}.jpg" for i in (19_999, 0, 5)]
+    path.write_text("folder/1.jpg\t1\n")
+    with pytest.raises(SourceError, match="changed"):
+        list(part)
+
+
+def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    one = open_source(make(tmp_path, "1.jpg\t0\n")).fingerprint
+    assert open_source(make(tmp_path / "other", "1.jpg\t0\n", "renamed.tsv")).fingerprint == one
+    assert open_source(make(tmp_path, "1.jpg\t1\n")).fingerprint != one
+
+
+def test_sources_that_are_no_paths() -> None:
+    with pytest.raises(UsageError, match="list"):
+        open_source([{"jpg": b""}])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="s3"):
+        open_source("s3://bucket/list.tsv")

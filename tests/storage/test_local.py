@@ -1,0 +1,172 @@
+"""The local store, by contract and beyond."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from shardstream.errors import StorageError
+from shardstream.storage import local
+from shardstream.storage.local import LocalStore
+from shardstream.storage.mapping import map_file
+
+from .contract import StoreContract
+
+
+class TestLocalStore(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path):
+        return LocalStore(tmp_path / "root")
+
+    @pytest.fixture
+    def plant(self, tmp_path):
+        def plant(path, data):
+            target = tmp_path / "root" / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+
+        return plant
+
+    @pytest.fixture
+    def dig(self, tmp_path):
+        def dig(path):
+            target = tmp_path / "root" / path
+            return target.read_bytes() if target.exists() else None
+
+        return dig
+
+    def test_temporary_files_do_not_stay(self, store, tmp_path) -> None:
+        with pytest.raises(KeyError), store.create("x") as out:  # noqa: PT012 - the block is what is tested
+            out.write(b"1")
+            raise KeyError
+        store.put("y", b"1")
+        assert os.listdir(tmp_path / "root") == ["y"]
+
+
+def test_sweep_removes_what_a_killed_writer_left(tmp_path) -> None:
+    code = (
+        "import sys, time\nfrom shardstream.storage import open_store\n"
+        "out = open_store(sys.argv[1]).create('deep/x')\nout.write(b'1' * (3 << 20))\nprint('ready', flush=True)\n"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        store = LocalStore(tmp_path)
+        store.sweep()
+        assert len(os.listdir(tmp_path / "deep")) == 1  # it lives
+        assert list(store.list()) == []
+        child.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while os.listdir(tmp_path / "deep"):
+        assert time.monotonic() < deadline
+        store.sweep()
+    assert not store.exists("deep/x")
+
+
+def test_a_writer_that_was_swept_while_it_began_begins_again(tmp_path, monkeypatch) -> None:
+    flock, swept = local.fcntl.flock, []
+
+    def lock(file, how):
+        if not swept:
+            swept.append(file.name)
+            os.unlink(file.name)
+        return flock(file, how)
+
+    monkeypatch.setattr(local.fcntl, "flock", lock)
+    LocalStore(tmp_path).put("x", b"1")
+    assert swept
+    assert (tmp_path / "x").read_bytes() == b"1"
+
+
+def test_mappings_hold_no_file_descriptor_and_end_with_their_last_slice(tmp_path) -> None:
+    store = LocalStore(tmp_path)
+    for i in range(50):
+        (tmp_path / f"{i}").write_bytes(bytes([i]) * 5000)
+    before = len(os.listdir("/proc/self/fd"))
+    slices = [store.get(f"{i}", 10, 3) for i in range(50)]
+    assert len(os.listdir("/proc/self/fd")) == before
+    del store
+    gc.collect()
+    assert [bytes(one) for one in slices] == [bytes([i]) * 3 for i in range(50)]
+
+    def mapped() -> int:
+        with open("/proc/self/maps") as maps:
+            return sum(str(tmp_path) in line for line in maps)
+
+    arrays = [np.frombuffer(one, np.uint8) for one in slices]
+    del slices
+    assert mapped() == 50
+    assert not arrays[0].flags.writeable
+    del arrays
+    assert mapped() == 0
+
+
+def test_old_mappings_give_way(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(local, "_OPEN_MAPS", 3)
+    store = LocalStore(tmp_path)
+    for i in range(5):
+        (tmp_path / f"{i}").write_bytes(b"%d" % i)
+    for _ in range(2):
+        assert [bytes(store.get(f"{i}")) for i in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert len(store._maps) == 3
+    store.get("2")  # the oldest, used again
+    store.get("0")
+    assert list(store._maps) == ["4", "2", "0"]
+
+
+def test_a_file_that_another_process_replaces_stays_as_it_was(tmp_path) -> None:
+    (tmp_path / "x").write_bytes(b"old")
+    store = LocalStore(tmp_path)
+    store.get("x")
+    (tmp_path / "new").write_bytes(b"newer")
+    os.replace(tmp_path / "new", tmp_path / "x")
+    assert bytes(store.get("x")) == b"old"
+    assert bytes(LocalStore(tmp_path).get("x")) == b"newer"
+
+
+def test_a_fifo_is_no_object_and_nobody_waits_for_it(tmp_path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(FileNotFoundError):
+        map_file(tmp_path / "fifo")
+    assert not LocalStore(tmp_path).exists("fifo")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path, monkeypatch) -> None:
+    real = open
+    monkeypatch.setattr(local, "open", lambda path, mode, **more: real("/dev/full", "wb", **more), raising=False)
+    monkeypatch.setattr(local.Path, "exists", lambda path: True)
+    out = LocalStore(tmp_path).create("x")
+    monkeypatch.undo()
+    out.write(b"1")
+    with pytest.raises(StorageError, match="No space left") as caught:
+        out.commit()
+    assert caught.value.place["url"] == str(tmp_path / "x")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_in_the_way_is_a_storage_error(tmp_path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "file").write_bytes(b"")
+    store = LocalStore(tmp_path)
+    with pytest.raises(StorageError, match="directory"):
+        store.put("x", b"1")
+    with pytest.raises(StorageError):
+        store.put("file/below", b"1")
+    assert sorted(os.listdir(tmp_path)) == ["file", "x"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_no_right_to_read_is_a_storage_error(tmp_path) -> None:
+    (tmp_path / "x").write_bytes(b"1")
+    (tmp_path / "x").chmod(0)
+    with pytest.raises(StorageError, match="Permission"):
+        LocalStore(tmp_path).get("x")

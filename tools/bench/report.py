@@ -1,0 +1,146 @@
+"""Results as JSON, as tables, and as sections of ``docs/benchmarks.md``."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.harness import Benchmark, Row
+
+MISSED = "**missed**"
+PACKAGES = ("shardstream", "torch", "torchvision", "webdataset", "numpy", "pillow", "simplejpeg")
+
+
+def circumstances() -> dict[str, Any]:
+    """Date, machine and versions."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": {
+            "processor": processor(),
+            "cores": len(os.sched_getaffinity(0)),
+            "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
+            "kernel": platform.release(),
+            "load": round(os.getloadavg()[0], 1),
+        },
+        "versions": {"python": platform.python_version(), **versions()},
+    }
+
+
+def processor() -> str:
+    """The processor's name."""
+    found = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return found[1] if found else platform.machine()
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that take part, where installed."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def as_json(benchmark: Benchmark, rows: Sequence[Row]) -> dict[str, Any]:
+    """All rounds of a benchmark."""
+    return {
+        "name": benchmark.name,
+        "rows": [
+            {
+                "name": row.contender.name,
+                "options": dict(row.contender.options),
+                "rounds": row.rounds,
+                "memory_bytes": row.memory,
+                "delivered": row.delivered,
+                "problem": row.problem,
+            }
+            for row in rows
+        ],
+    }
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A Markdown table: medians, ratios to the first row, memory."""
+    baseline = rows[0]
+    figures = next((list(row.rounds[0]) for row in rows if row.rounds), [])
+    heads = ["", *(head for figure in figures for head in (figure, "ratio")), "memory, MB"]
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
+    for row in rows:
+        cells = [f"**{row.contender.name}**" if row.contender.ours else row.contender.name]
+        if row.problem:
+            cells += [row.problem, *[""] * (len(heads) - 2)]
+        else:
+            for figure in figures:
+                cells += [f"{row.median(figure):,.0f}", ratio(row, baseline, figure)]
+            cells.append(f"{row.peak / 1e6:,.0f}")
+        lines.append(cells)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def ratio(row: Row, baseline: Row, figure: str) -> str:
+    """The median of the rounds' ratios with their range, as ``1.52 (1.48–1.60)``."""
+    if baseline.problem:
+        return "–"
+    ratios = sorted(row.ratios(figure, baseline))
+    middle = median(ratios)
+    return f"{middle:.2f}" if row is baseline else f"{middle:.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})"
+
+
+def findings(rows: Sequence[Row]) -> Iterator[str]:
+    """Sentences: bars, and every peer that is faster than one of ours, figure by figure."""
+    baseline = rows[0]
+    for row in rows:
+        bar = row.contender.bar
+        if bar is not None and row.rounds and baseline.rounds:
+            figure = next(iter(row.rounds[0]))
+            reached = median(row.ratios(figure, baseline))
+            verdict = "reached" if reached >= bar else MISSED
+            yield f"Bar: {bar:g} × {baseline.contender.name}, {figure}; {row.contender.name} {reached:.2f}, {verdict}."
+    for row in rows:
+        if row.contender.ours and row.rounds:
+            slower = [
+                f"{other.contender.name} in {figure} ({median(row.ratios(figure, other)):.2f} ×)"
+                for other in rows
+                if not other.contender.ours and other.rounds
+                for figure in row.rounds[0]
+                if median(row.ratios(figure, other)) < 1
+            ]
+            if slower:
+                yield f"Not faster: {row.contender.name} than {', '.join(slower)}."
+
+
+def missed(rows: Sequence[Row]) -> bool:
+    """Whether something of ours failed or missed its bar."""
+    failed = any(row.contender.ours and row.problem for row in rows)
+    return failed or any(MISSED in line for line in findings(rows))
+
+
+def section(benchmark: Benchmark, rows: Sequence[Row], where: dict[str, Any], corpus: str, command: str) -> str:
+    """A benchmark as a section of the document."""
+    machine = where["machine"]
+    packages = ", ".join(f"{name} {number}" for name, number in where["versions"].items())
+    lines = "\n".join(f"- {line}" for line in findings(rows))
+    return (
+        f"## {benchmark.title}\n\n{benchmark.text}\n{table(rows)}\n{lines}\n\n"
+        f"{where['date']}, `{command}`: {corpus}; {machine['processor']}, {machine['cores']} cores, "
+        f"{machine['memory_gb']} GB, Linux {machine['kernel']}, load {machine['load']} at the start; {packages}.\n"
+    )
+
+
+def replace_section(document: Path, name: str, text: str) -> None:
+    """Put ``text`` between the markers of section ``name``."""
+    begin, end = f"<!-- bench {name}: written by tools/bench/run -->\n", f"<!-- end {name} -->\n"
+    before, found_begin, rest = document.read_text().partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found_begin and found_end):
+        raise SystemExit(f"{document} has no markers for {name}")
+    document.write_text(f"{before}{begin}{text}{end}{after}")
