@@ -5,7 +5,8 @@ Pack once, then stream::
     import shardstream as ss
 
     ss.pack("list.tsv", "out/")
-    ds = ss.ShardDataset("out/", fields={"jpg": ss.decode.RandomResizedCrop(224, flip=True), "cls": None}, shuffle=True)
+    fields = {"jpg": ss.decode.RandomResizedCrop(224, flip=True), "cls": None}
+    ds = ss.ShardDataset("out/", fields=fields, shuffle=True)
     for images, labels in ss.Loader(ds.to_tuple("jpg", "cls"), batch_size=128, num_workers=8):
         ...
 

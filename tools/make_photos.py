@@ -203,7 +203,8 @@ def main() -> None:
 
     made, listed = args.out / ".made.json", args.out.with_name(f"{args.out.name}.tsv")
     wanted = {"count": args.count, "seed": args.seed, "source": args.source}
-    if made.exists() and json.loads(made.read_text())["arguments"] == wanted:
+    had = json.loads(made.read_text())["arguments"] if made.exists() else None
+    if had is not None and had == (wanted if args.source != "auto" else {**wanted, "source": had["source"]}):
         print(f"{args.count} photographs stand in {args.out} already")
         return
     if args.out.exists() and not made.exists() and any(args.out.iterdir()):

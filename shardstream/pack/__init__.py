@@ -15,15 +15,11 @@
 ``sizes``         ``"256MB"``
 ================  =============================================================================
 
-The room itself can be called: ``shardstream.pack(...)`` is `shardstream.pack.run.pack`, whether the name was bound to
-the room by an import or to the function.
+As an attribute of the package, ``pack`` is the function; the room is imported as usual: ``from shardstream.pack import
+ShardWriter``.
 """
 
 from __future__ import annotations
-
-import sys
-from types import ModuleType
-from typing import Any
 
 from shardstream.pack.options import PackOptions
 from shardstream.pack.run import PackProgress, PackReport, pack, run_pack
@@ -31,11 +27,3 @@ from shardstream.pack.sources import Reject
 from shardstream.pack.writer import ShardWriter
 
 __all__ = ["PackOptions", "PackProgress", "PackReport", "Reject", "ShardWriter", "pack", "run_pack"]
-
-
-class _CallableRoom(ModuleType):
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return pack(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _CallableRoom

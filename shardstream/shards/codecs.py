@@ -54,7 +54,7 @@ def decode(kind: str, data: memoryview) -> Any:
         return bytes(data)
     try:
         return _DECODERS[kind](data)
-    except (ValueError, msgpack.UnpackException, RecursionError, MemoryError) as error:
+    except (ValueError, TypeError, msgpack.UnpackException, RecursionError, MemoryError) as error:
         raise DecodeError(
             f"stored bytes are no valid {kind}: {error}", hint="the sample was written wrongly; pack it again"
         ) from error

@@ -89,7 +89,7 @@ class FieldType:
             >>> FieldType.parse("array:float32:2,3").width
             24
         """
-        return _parse(text)
+        return _parse(str(text))
 
     @property
     def is_image(self) -> bool:
@@ -223,7 +223,7 @@ def _to_float(kind: FieldType, value: float) -> float:
     assert kind.dtype is not None
     try:
         exact = float(value)
-        struct.pack(kind.dtype.char, exact)
+        struct.pack(f"<{kind.dtype.char}", exact)
     except OverflowError as error:
         raise FieldError(f"{value} does not fit {kind.name}", hint="declare a wider type") from error
     if exact != value and not math.isnan(exact):

@@ -18,6 +18,7 @@ import numpy as np
 import xxhash
 
 from shardstream.errors import DataError, FieldError, FormatError, NotFoundError
+from shardstream.shards.checksum import checksum
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import Framing
 from shardstream.shards.framings import framing_of
@@ -167,11 +168,12 @@ class Manifest:
                 raise TypeError(f"{key} is {head[key]!r}")
         if not isinstance(head["meta"], dict) or not (classes is None or all(type(one) is str for one in classes)):
             raise TypeError("meta is no object, or classes are no list of names")
+        data = store.get(name)
         manifest = cls(
             framing=framing_of(head["framing"]).name,
             fields={field: FieldType.parse(entry["type"]) for field, entry in fields.items()},
             naming=tuple(NamedShards(run["pattern"], run["shards"]) for run in head["naming"]),
-            table=ShardTable.parse(store.get(name), url=store.locate(name)),
+            table=ShardTable.parse(data, url=store.locate(name)),
             classes=None if classes is None else tuple(classes),
             meta=head["meta"],
             seed=head["seed"],
@@ -182,7 +184,11 @@ class Manifest:
             url=store.url,
         )
         named = sum(run.count for run in manifest.naming)
-        if named != manifest.shards or manifest.table_name != name or manifest.fingerprint != head["fingerprint"]:
+        if (
+            name != _table_name(checksum(data))
+            or named != manifest.shards
+            or manifest.fingerprint != head["fingerprint"]
+        ):
             raise FormatError("dataset.json and the table of shards disagree", url=store.url, hint=_RESTORE)
         return manifest
 
@@ -223,7 +229,11 @@ class Manifest:
     @property
     def table_name(self) -> str:
         """Object name of the table: it holds the table's checksum."""
-        return f"shards-{self.table.checksum:016x}.table"
+        return _table_name(self.table.checksum)
+
+
+def _table_name(value: int) -> str:
+    return f"shards-{value:016x}.table"
 
 
 def unknown_field(name: str, fields: Iterable[str], *, url: str | None = None) -> FieldError:

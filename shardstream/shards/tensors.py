@@ -15,10 +15,20 @@ from numpy.typing import NDArray
 # torch dtypes by their safetensors names.
 _DTYPES = {
     "BOOL": "bool",
-    "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64",
-    "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64",
-    "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
-    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+    "U8": "uint8",
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
 }
 _NAMES = {torch_name: name for name, torch_name in _DTYPES.items()}
 _MAX_HEADER = 1 << 16

@@ -7,12 +7,14 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
 from shardstream.decode.plan import DecodePlan, compile_fields
+from shardstream.decode.usercall import UserCall, global_states_kept
 from shardstream.errors import FormatError, UsageError
 from shardstream.order import Tail
 from shardstream.shards.manifest import Manifest, unknown_field
@@ -246,12 +248,14 @@ class ShardDataset(IterableDataset[Any]):
 
     def _items(self, makers: _Makers, step: Step) -> Iterator[Any]:
         settings = self._settings
+        lists = settings.deliver == "lists" or settings.batch_size is None
+        parcel = makers.parcel(step, lists=lists)
         if settings.deliver != "items":
-            yield makers.parcel(step, lists=settings.deliver == "lists" or settings.batch_size is None)
-        elif settings.batch_size is None:
-            yield from makers.samples(step).data
+            yield parcel
+        elif lists:
+            yield from parcel.data
         else:
-            yield makers.batch(step).data
+            yield parcel.data
 
     # --------------------------------------------------------------------------------------------------- pickling
 
@@ -284,6 +288,10 @@ class _Makers:
         settings, manifest, plan = dataset._settings, dataset._manifest, dataset._plan
         policy = SkipPolicy(settings.on_error, settings.max_skips)
         reader = RowReader(manifest, plan.sources, verify=settings.verify)
+        calls = [UserCall(call) for call in (settings.transform, settings.batch_transform) if call is not None]
+        calls += [step for output in plan.outputs for step in output.steps if isinstance(step, UserCall)]
+        # Seeding the global generators costs less where they are saved and restored once a step.
+        self._kept = global_states_kept if any(call.uses_global_states for call in calls) else nullcontext
         self._names = settings.names
         self._in_worker = get_worker_info() is not None
         self._mark = settings.on_error == "skip" or effective_tail(settings) == "pad"
@@ -292,8 +300,15 @@ class _Makers:
         )
         self._batches = BatchMaker(self._maker, batch_transform=settings.batch_transform, mark=self._mark)
 
-    def samples(self, step: Step) -> Parcel:
-        """The samples of a step that can be used, as a list."""
+    def parcel(self, step: Step, *, lists: bool) -> Parcel:
+        """A step as a batch, or as a list of those of its samples that can be used."""
+        start = time.perf_counter()
+        with self._kept():
+            parcel = self._samples(step) if lists else self._batch(step)
+        parcel.seconds = time.perf_counter() - start
+        return parcel
+
+    def _samples(self, step: Step) -> Parcel:
         samples, broken = self._maker.samples(step)
         valid = np.ones(len(samples), np.bool_) if step.valid is None else step.valid
         kept = []
@@ -309,17 +324,9 @@ class _Makers:
             kept.append(self._as_tuple(sample))
         return Parcel(kept, len(samples), own, list(broken.values()))
 
-    def batch(self, step: Step) -> Parcel:
-        """A step as one batch."""
+    def _batch(self, step: Step) -> Parcel:
         batch, valid, broken = self._batches.batch(step)
         return Parcel(self._as_tuple(batch), len(valid), int(valid.sum()), list(broken.values()))
-
-    def parcel(self, step: Step, *, lists: bool) -> Parcel:
-        """A step as a parcel, with the time it took."""
-        start = time.perf_counter()
-        parcel = self.samples(step) if lists else self.batch(step)
-        parcel.seconds = time.perf_counter() - start
-        return parcel
 
     def _as_tuple(self, value: Any) -> Any:
         if self._names is None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
-from shardstream.pack.sources import File, Item, Reject, open_source
+from shardstream.pack.sources import File, Item, Reject, lines, lists, open_source
 from shardstream.pack.sources.base import printable
 from shardstream.pack.sources.keys import common_folder
 from shardstream.pack.sources.lines import index_lines, read_record
@@ -36,11 +36,16 @@ cells = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters=
 
 
 @given(
-    st.lists(st.tuples(cells, cells), min_size=1, max_size=20), st.sampled_from(["\n", "\r\n"]), st.booleans(), st.booleans()
+    st.lists(st.tuples(cells, cells), min_size=1, max_size=20),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+    st.booleans(),
 )
 def test_csv_is_read_as_python_reads_it(rows: list[tuple[str, str]], end: str, bom: bool, last: bool) -> None:
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator=end).writerows(rows)
+    # Python's writer does not quote a lone carriage return by itself.
+    quoting = csv.QUOTE_ALL if any("\r" in cell for row in rows for cell in row) else csv.QUOTE_MINIMAL
+    csv.writer(buffer, lineterminator=end, quoting=quoting).writerows(rows)
     text = buffer.getvalue() if last else buffer.getvalue().removesuffix(end)
     data = (b"\xef\xbb\xbf" if bom else b"") + text.encode()
     index = index_lines(data, quoted=True)
@@ -67,7 +72,7 @@ def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     data = buffer.getvalue().encode()
     whole = index_lines(data, quoted=True)
     for chunk in (1, 2, 7, 64, 1000):
-        monkeypatch.setattr("shardstream.pack.sources.lines._CHUNK", chunk)
+        monkeypatch.setattr(lines, "_CHUNK", chunk)
         parts = index_lines(data, quoted=True)
         assert np.array_equal(parts.starts, whole.starts)
         assert np.array_equal(parts.lines, whole.lines)
@@ -156,7 +161,7 @@ def test_duplicate_keys_name_both_lines(tmp_path: Path) -> None:
 
 
 def test_equal_hashes_of_different_keys_are_no_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardstream.pack.sources.lists.key_hash", lambda _key: 5)
+    monkeypatch.setattr(lists, "key_hash", lambda _key: 5)
     assert keys(read(make(tmp_path, "1.jpg\n2.jpg\n"))) == ["1", "2"]
 
 
@@ -203,7 +208,7 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 
 def test_columns_that_do_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="id.*nor a column") as caught:
+    with pytest.raises(UsageError, match=r"id.*nor a column") as caught:
         read(make(tmp_path, "path\tlabel\n1.jpg\t0\n"), key="id")
     assert "path, label" in str(caught.value)
     with pytest.raises(UsageError, match="no header"):

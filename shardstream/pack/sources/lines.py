@@ -6,7 +6,6 @@ import csv
 import mmap
 import os
 from array import array
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,10 +109,6 @@ def read_record(data: mmap.mmap | bytes, start: int, *, quoted: bool) -> list[st
     if not quoted:
         return text.split("\t")
     try:
-        return next(csv.reader(_pieces(text), strict=True))
+        return next(csv.reader([text], strict=True))
     except (csv.Error, StopIteration) as error:
         raise SourceError(f"malformed csv: {error}", hint='a " inside of quotes is written as ""') from error
-
-
-def _pieces(text: str) -> Iterator[str]:
-    yield from text.splitlines(keepends=True) if "\n" in text else (text,)

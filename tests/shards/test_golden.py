@@ -1,0 +1,167 @@
+"""What version 1 wrote is read for ever, and version 1 is still what is written."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import tarfile
+
+import numpy as np
+import pytest
+
+from shardstream.shards.fields import FieldType, from_bytes
+from shardstream.shards.framings import writer_of
+from shardstream.shards.manifest import MANIFEST_NAME, Manifest, merge_fields
+from shardstream.shards.table import NamedShards, ShardTable
+from shardstream.storage import FetchedBuffers, MappedBuffers, open_store
+
+from .golden import FOLDER, SETS, expectations, same, shards
+from .peers import gnu_tar_names, split_at_the_first_dot, webdataset_samples
+
+# The golden bytes themselves: no change to a test or a builder may move them.
+SHA256 = {
+    "record/dataset.json": "4039f442a3f2305d1846f28d003e44ad28d6295be436eea6c9517abd449fcb4c",
+    "record/expected.json": "e9438f51c371437487cd20b7becffb99cd98ff4f73b863a9c9ba06dc6b23aede",
+    "record/shard-000.rec": "480f8cda97addba4e7348b0e7a394deb4d2adceb79581929f3590b3fe042d523",
+    "record/shard-001.rec": "d1dbc08f4d6541e3e826b4d873d03c7a147514a643970c72477d2b16662d4de4",
+    "record/shards-024e384c714df00e.table": "e838bd63027c7f8ef4b877eef33e77c66b9d08578680574107c8a6545615842c",
+    "record-zstd/dataset.json": "f49a2546619a7b63e8963035d7e63732a3f1632ded8cb20ddc920666c5d1484e",
+    "record-zstd/expected.json": "e4cb702a62580a82532eb5424d7ab5968556bc7ee2c03e1f25d71d459b6dcb96",
+    "record-zstd/shard-000.rec": "0ee8a0b182de59f5ec6c18838a56b6a21f5a4187178131df5dc3da06c5deee3e",
+    "record-zstd/shard-001.rec": "d1dbc08f4d6541e3e826b4d873d03c7a147514a643970c72477d2b16662d4de4",
+    "record-zstd/shards-b186479b35d820ed.table": "e0f3fc502dfafcbba9b51e69d86e402083a783b2e3518c91a1d6b70d82c57d7b",
+    "tar/dataset.json": "dfe2083e6ed9bce961676229d93e28bbbb29f9bf3852230e56942c19f78f2475",
+    "tar/expected.json": "7fd79ab3c100ee582c58ad75fd2aea94b13ede944ccdb7a48a217472b74729db",
+    "tar/shard-000.tar": "b9d98e5322bbfe0120387a09b9caf93c273b7d5665aa363aca144597e75a6a15",
+    "tar/shard-001.tar": "05ebaeacf12259e2d74aa7bee6ae0314d5d7314eb673edd6a775ed836cc9c38f",
+    "tar/shards-ae5582b16abe5be4.table": "75788552d556adf98a64fb4f05745d7e27fad542fa45acfcb7cb8d3f7be8e646",
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_manifest(name) -> None:
+    manifest, expected = Manifest.load(FOLDER / name), expectations(name)
+    assert manifest.framing == expected["framing"]
+    assert {field: kind.name for field, kind in manifest.fields.items()} == expected["types"]
+    assert manifest.classes == tuple(expected["classes"])
+    for attribute in ("meta", "seed", "plan", "fingerprint"):
+        assert getattr(manifest, attribute) == expected[attribute]
+    assert list(manifest.codecs) == expected["zstd"]
+    assert [manifest.shard_name(i) for i in range(manifest.shards)] == [shard for shard, _ in shards(name)]
+    assert manifest.table.samples.tolist() == [len(samples) for _, samples in shards(name)]
+    assert manifest.bytes == sum((FOLDER / name / shard).stat().st_size for shard, _ in shards(name))
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize("name", SETS)
+def test_every_value(name, mapped) -> None:
+    manifest, store, seen = Manifest.load(FOLDER / name), open_store(FOLDER / name), set()
+    for shard, samples in shards(name):
+        index = manifest.reader.scan(store, shard, index_bytes=manifest.index_bytes)
+        assert list(index.keys) == [sample.key for sample in samples]
+        assert set(index.columns) == {field for sample in samples for field in sample.values}
+        rows, fields = np.arange(index.samples), sorted(index.columns)
+        plan = manifest.reader.plan(index, rows, fields)
+        buffers = MappedBuffers(store) if mapped else FetchedBuffers((one, store.get(*one)) for one in plan)
+        found = manifest.reader.extract(index, buffers, rows, fields)
+        for field in fields:
+            kind, values = manifest.fields[field], found[field]
+            assert values.type == kind == index.column(field).type
+            for row, sample in enumerate(samples):
+                has = values.valid is None or bool(values.valid[row])
+                assert has == (field in sample.values)
+                if not has:
+                    continue
+                seen.add(field)
+                value = values.data[row]
+                if kind.kind == "payload":
+                    assert bytes(value) == sample.stored[field]
+                    value = from_bytes(kind, value)
+                if sample.values[field] is not None:
+                    assert same(value, sample.values[field]), (field, sample.key)
+                else:
+                    assert value == sample.stored[field]
+    assert seen == set(manifest.fields) == set(expectations(name)["types"])
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_writer_still_writes_these_bytes(name, tmp_path) -> None:
+    expected, store, summaries = expectations(name), open_store(tmp_path), []
+    zstd = frozenset(expected["zstd"])
+    if zstd:
+        zstandard = pytest.importorskip("zstandard")
+        if list(zstandard.ZSTD_VERSION) != expected["zstd_version"]:
+            pytest.skip("another zstd library compresses to other bytes")
+    for shard_name, samples in shards(name):
+        with store.create(shard_name) as out:
+            shard = writer_of(expected["framing"])(out, **({"zstd": zstd} if zstd else {}))
+            for sample in samples:
+                shard.write(
+                    sample.key, {field: encoded(expected["types"][field], sample, field) for field in sample.values}
+                )
+            summaries.append(shard.finish())
+    names = [shard_name for shard_name, _ in shards(name)]
+    pattern = "shard-{:03d}" + {"tar": ".tar", "record": ".rec"}[expected["framing"]]
+    Manifest(
+        framing=expected["framing"],
+        fields=merge_fields(summaries, names),
+        naming=(NamedShards(pattern, len(names)),),
+        table=ShardTable.of(summaries),
+        classes=tuple(expected["classes"]),
+        meta=expected["meta"],
+        seed=expected["seed"],
+        plan=expected["plan"],
+        index_bytes=max(summary.index_bytes for summary in summaries),
+        codecs=dict.fromkeys(zstd, "zstd"),
+    ).save(store)
+    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    golden = {path.name: path.read_bytes() for path in (FOLDER / name).iterdir() if path.name != "expected.json"}
+    assert sorted(written) == sorted(golden)
+    for file in written:
+        assert written[file] == golden[file], file
+
+
+def encoded(kind: str, sample, field: str):
+    parsed = FieldType.parse(kind)
+    if parsed.kind == "payload":
+        return parsed, sample.stored[field]
+    if parsed.kind == "fixed":
+        return parsed, np.frombuffer(sample.stored[field], parsed.dtype).reshape(parsed.shape)
+    return parsed, sample.values[field]
+
+
+def test_peers_read_the_golden_tars() -> None:
+    for shard, samples in shards("tar"):
+        path = FOLDER / "tar" / shard
+        names = gnu_tar_names(path)
+        assert names[-1] == "__shardstream__/index"
+        with tarfile.open(path) as archive:
+            assert archive.getnames() == names
+        for read in (webdataset_samples, split_at_the_first_dot):
+            found = read(path)
+            assert [key for key, _ in found] == [sample.key for sample in samples]
+            for (_, fields), sample in zip(found, samples, strict=True):
+                assert set(fields) == set(sample.values)
+                for field, data in sample.stored.items():
+                    assert fields[field][-len(data) :] == data or not data
+                    if field not in ("fixed", "empty"):  # those are whole NPY files
+                        assert fields[field] == data
+
+
+def test_golden_files_are_those_that_were_committed() -> None:
+    for path in sorted(FOLDER.rglob("*")):
+        if path.is_file():
+            name = str(path.relative_to(FOLDER))
+            assert SHA256.get(name) == hashlib.sha256(path.read_bytes()).hexdigest(), name
+    assert len(SHA256) == sum(path.is_file() for path in FOLDER.rglob("*"))
+
+
+def test_the_builder_does_not_build_twice() -> None:
+    builder = FOLDER.parent / "build_v1.py"
+    before = {path: path.stat().st_mtime_ns for path in FOLDER.rglob("*")}
+    done = subprocess.run([sys.executable, builder, FOLDER], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "never built again" in done.stderr
+    assert {path: path.stat().st_mtime_ns for path in FOLDER.rglob("*")} == before
+    assert MANIFEST_NAME in {path.name for path in before}
