@@ -10,8 +10,8 @@ Pack once, then stream::
     for images, labels in ss.Loader(ds.to_tuple("jpg", "cls"), batch_size=128, num_workers=8):
         ...
 
-Rooms, from the bottom up: ``errors``; ``rng`` and ``extras``; ``storage``; ``shards``, ``order`` and ``images``; ``pack``
-and ``decode``; ``stream``; ``load``; ``diagnose``; ``cli``. ``docs/architecture.md`` shows them.
+Rooms, from the bottom up: ``errors``; ``rng`` and ``extras``; ``storage``; ``shards``, ``order`` and ``images``;
+``pack`` and ``decode``; ``stream``; ``load``; ``diagnose``; ``cli``. ``docs/architecture.md`` shows them.
 """
 
 from __future__ import annotations

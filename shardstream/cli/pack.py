@@ -43,7 +43,8 @@ class Labels(StrEnum):
 def pack(
     context: typer.Context,
     source: Annotated[
-        str, typer.Argument(help="A list (path<TAB>label a line, or csv), or a folder of class folders.")
+        str,
+        typer.Argument(metavar="SOURCE", help="A list (path<TAB>label a line, or csv), or a folder of class folders."),
     ],
     dest: Annotated[str, typer.Argument(metavar="DEST", help="Folder of the data set; made where missing.")],
     format: Annotated[Format, typer.Option(help="Framing of the shards.")] = Format.TAR,

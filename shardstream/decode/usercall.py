@@ -54,8 +54,9 @@ class UserCall:
     Raises:
         UsageError: Not callable.
 
-        >>> call = UserCall(lambda image, rng: image + rng.integers(2), what="transform")
-        >>> call(image, seed=0, epoch=0, position=17)
+        >>> call = UserCall(lambda value, rng: value + rng.random(), what="transform")
+        >>> call(3, seed=0, epoch=0, position=17) == call(3, seed=0, epoch=0, position=17)
+        True
     """
 
     def __init__(self, function: Callable[..., Any], what: str = "transform") -> None:

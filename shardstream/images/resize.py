@@ -46,7 +46,8 @@ def render(
         out: uint8, C-contiguous, of shape ``geometry.output`` (+ ``(3,)``): written and returned. A new array else.
         scale: ``pixels`` were decoded at 1/``scale`` of the source (DCT scaling).
 
-        >>> render(pixels, Geometry((375, 500), Box(10, 20, 270, 300), (224, 224)), batch[5])
+        >>> render(pixels, Geometry((375, 500), Box(10, 20, 270, 300), (224, 224)), batch[5]).shape
+        (224, 224, 3)
     """
     if out is None:
         out = np.empty(geometry.output + pixels.shape[2:], np.uint8)

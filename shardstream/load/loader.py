@@ -44,8 +44,9 @@ class Loader(DataLoader[Any]):
         UsageError: An argument that is the data set's to decide; says which of its arguments does.
 
     Example:
-        >>> loader = ss.Loader(ds.to_tuple("jpg", "cls"), batch_size=128, num_workers=4)   # doctest: +SKIP
-        >>> for images, labels in loader: ...                                              # doctest: +SKIP
+        >>> loader = ss.Loader(ds.to_tuple("jpg", "cls"), batch_size=64, num_workers=2)
+        >>> sum(len(labels) for images, labels in loader)
+        200
     """
 
     def __init__(

@@ -9,7 +9,8 @@
 ``permute``       the write-time shuffle: a keyed bijection, computed where it is needed
 ``task``          one shard: read, write, report
 ``sample``        files to encoded values, or the reason why not
-``workers``       tasks in processes
+``workers``       tasks in processes, or on an executor
+``worker``        what runs in a worker process
 ``destination``   the output folder: what it holds, how the new replaces the old, cleaning up
 ``duplicates``    equal keys, in eight bytes a key
 ``sizes``         ``"256MB"``

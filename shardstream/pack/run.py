@@ -17,7 +17,7 @@ from shardstream.pack.options import Jpeg, PackOptions
 from shardstream.pack.plan import PackPlan, make_plan, suffix_of
 from shardstream.pack.sources import LabelMode, Reject, open_source
 from shardstream.pack.task import ShardResult
-from shardstream.pack.workers import run_here, run_in_pool, run_on
+from shardstream.pack.workers import run_here, run_in_processes, run_on
 from shardstream.shards.framings import Format
 from shardstream.shards.index import Codec
 from shardstream.shards.manifest import Manifest, merge_fields
@@ -132,9 +132,9 @@ def pack(
         StorageError: ``dest`` cannot be written.
 
     Example:
-        >>> manifest = pack("list.tsv", "out/")      # doctest: +SKIP
-        >>> manifest.samples                         # doctest: +SKIP
-        6000
+        >>> manifest = pack("list.tsv", "out/")
+        >>> manifest.samples
+        200
     """
     options = PackOptions(
         format=format,
@@ -149,9 +149,10 @@ def pack(
         zstd=zstd,
         checksums=checksums,
     )
-    return run_pack(
-        source, dest, options, workers=workers, executor=executor, overwrite=overwrite, progress=progress
-    ).manifest
+    report = run_pack(source, dest, options, workers=workers, executor=executor, overwrite=overwrite, progress=progress)
+    if report.rejects:
+        _log.warning("%d samples could not be read: see %s", report.rejects, report.rejects_url)
+    return report.manifest
 
 
 def run_pack(
@@ -184,8 +185,6 @@ def run_pack(
     rejects = sorted(reject for result in results for reject in result.rejects)
     manifest = destination.commit(_manifest(plan, pattern, results), _rejects_text(rejects))
     url = destination.store.locate(REJECTS_NAME) if rejects else None
-    if rejects:
-        _log.warning("%d of %d samples could not be read: see %s", len(rejects), plan.samples, url)
     first = rejects[0] if rejects else None
     return PackReport(manifest, False, len(rejects), url, first, origin.notes, time.monotonic() - started)
 
@@ -250,7 +249,7 @@ def _write(
         if executor is not None:
             running = run_on(executor, tasks, tick)
         elif workers > 1:
-            running = run_in_pool(tasks, tick, workers=workers)
+            running = run_in_processes(tasks, tick, workers=workers)
         else:
             running = run_here(tasks, tick)
         results = sorted(running, key=lambda result: result.number)

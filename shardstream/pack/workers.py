@@ -1,177 +1,173 @@
-"""Tasks in worker processes: counters they share with the parent, and every way it can end.
+"""Tasks in this process, in worker processes of our own, or on somebody's executor.
 
-How it could hang, and why it does not:
+Our workers are plain child processes with a pipe each, not ``multiprocessing``'s: those run the caller's script again,
+which has to be written for it, or are forked from a process that may hold locks. How this could hang, and why not:
 
-1. A worker is killed: the pool notices, ends the others, and the error says which shards were being written.
-2. The parent is killed: each worker waits for that in a thread, and exits.
-3. Ctrl-C, or an error in another task: workers ignore the signal but look at a shared flag before each sample.
-4. A lock held by another thread at a fork: workers are not forked from the caller, but from a clean server process.
+1. A worker is killed: its pipe ends, and the error says by which signal and what was being written.
+2. The parent is killed: the pipes of the workers end, and so do they, at the latest with their next report.
+3. Ctrl-C, or an error in another task: workers are ended by signal; what they left half-written is swept.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import json
 import os
-import threading
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from multiprocessing import connection
-from signal import SIG_IGN, SIGINT, signal
-from typing import Any
+from typing import TypeAlias
 
 from shardstream.errors import ShardStreamError
-from shardstream.pack.task import Report, ShardResult, ShardTask
+from shardstream.pack.task import ShardResult, ShardTask
+from shardstream.pack.worker import TICK_S, Added, Done
 
-_TICK_S = 0.1
-_COUNTERS = 3  # samples, rejects, bytes read
-_AHEAD = 2  # tasks a worker that are handed out: the next one is there when one ends
+Tick: TypeAlias = Callable[[int, int, int], None]
+"""Called some ten times a second with totals: samples, rejects, bytes read."""
 
-
-class _Stopped(Exception):
-    """The run has failed or was interrupted."""
-
-
-class Board:
-    """Counters in shared memory: a row a worker, which alone writes it, and a flag that tells all to stop.
-
-    Args:
-        rows: Number of workers.
-        context: Where processes come from; ``None`` for a board that stays in this process.
-    """
-
-    def __init__(self, rows: int, context: Any = None) -> None:
-        self._rows = rows
-        words = 1 + _COUNTERS * rows
-        self._words: Any = context.RawArray("q", words) if context else [0] * words
-        self._taken: Any = context.Value("i", 0) if context else None
-
-    def take_row(self) -> Report:
-        """A row for the worker that asks: a function that adds to it."""
-        with self._taken.get_lock():
-            row = self._taken.value % self._rows
-            self._taken.value += 1
-        return self._adder(row)
-
-    def _adder(self, row: int) -> Report:
-        words, at = self._words, 1 + _COUNTERS * row
-
-        def add(samples: int, rejects: int, size: int) -> None:
-            if words[0]:
-                raise _Stopped
-            words[at] += samples
-            words[at + 1] += rejects
-            words[at + 2] += size
-
-        return add
-
-    def stop(self) -> None:
-        """Tell all workers to stop before their next sample."""
-        self._words[0] = 1
-
-    def totals(self) -> tuple[int, int, int]:
-        """Samples, rejects and bytes read so far."""
-        words = list(self._words)
-        return sum(words[1::_COUNTERS]), sum(words[2::_COUNTERS]), sum(words[3::_COUNTERS])
+_AHEAD = 2  # tasks a worker of an executor that are handed out: the next one is there when one ends
+_PATIENCE_S = 5.0
+_PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
+    "from shardstream.pack.worker import main; main(int(sys.argv[1]))"
+)
 
 
-def run_here(tasks: Sequence[ShardTask], tick: Callable[[int, int, int], None]) -> Iterator[ShardResult]:
-    """Run tasks one after another in this process; ``tick`` gets the totals ten times a second."""
-    totals, last = [0, 0, 0], time.monotonic()
+class _Sum:
+    """Totals of a run, passed on when they have changed."""
 
-    def add(samples: int, rejects: int, size: int) -> None:
-        nonlocal last
-        totals[0] += samples
-        totals[1] += rejects
-        totals[2] += size
-        if time.monotonic() - last > _TICK_S:
-            last = time.monotonic()
-            tick(totals[0], totals[1], totals[2])
+    def __init__(self, tick: Tick) -> None:
+        self._tick = tick
+        self._samples = self._rejects = self._bytes = 0
+        self._told = time.monotonic()
 
+    def add(self, samples: int, rejects: int, size: int) -> None:
+        self._samples += samples
+        self._rejects += rejects
+        self._bytes += size
+        now = time.monotonic()
+        if now - self._told >= TICK_S:
+            self._told = now
+            self.tell()
+
+    def tell(self) -> None:
+        self._tick(self._samples, self._rejects, self._bytes)
+
+
+def run_here(tasks: Sequence[ShardTask], tick: Tick) -> Iterator[ShardResult]:
+    """Run tasks one after another in this process."""
+    total = _Sum(tick)
     for task in tasks:
-        yield task.run(add)
+        yield task.run(total.add)
+    total.tell()
 
 
-def run_in_pool(
-    tasks: Sequence[ShardTask], tick: Callable[[int, int, int], None], *, workers: int
-) -> Iterator[ShardResult]:
+def run_on(executor: Executor, tasks: Sequence[ShardTask], tick: Tick) -> Iterator[ShardResult]:
+    """Run tasks on an executor of the caller's, in any order; totals count whole shards, by their stored bytes."""
+    total = _Sum(tick)
+    limit = _AHEAD * (os.cpu_count() or 1)
+    running: set[Future[ShardResult]] = set()
+    waiting = iter(tasks)
+    try:
+        while True:
+            while len(running) < limit and (task := next(waiting, None)) is not None:
+                running.add(executor.submit(ShardTask.run, task))
+            if not running:
+                break
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                result = future.result()
+                total.add(result.summary.samples, len(result.rejects), result.summary.bytes)
+                yield result
+    finally:
+        for future in running:
+            future.cancel()
+    total.tell()
+
+
+def run_in_processes(tasks: Sequence[ShardTask], tick: Tick, *, workers: int) -> Iterator[ShardResult]:
     """Run tasks in processes of our own; results come in any order.
 
     Raises:
         ShardStreamError: A worker was killed; or what a task raised.
     """
-    methods = multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
-    board = Board(workers, context)
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_enter, initargs=(board,))
-    try:
-        yield from _collect(pool, tasks, _run_in_worker, _AHEAD * workers, lambda: tick(*board.totals()))
-    finally:
-        board.stop()
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def run_on(
-    executor: Executor, tasks: Sequence[ShardTask], tick: Callable[[int, int, int], None]
-) -> Iterator[ShardResult]:
-    """Run tasks on an executor of the caller's; ``tick`` gets totals as shards are finished."""
-    totals = [0, 0, 0]
-    limit = _AHEAD * (os.cpu_count() or 1)
-    for result in _collect(executor, tasks, ShardTask.run, limit, lambda: tick(totals[0], totals[1], totals[2])):
-        totals[0] += result.summary.samples
-        totals[1] += len(result.rejects)
-        totals[2] += result.summary.bytes
-        yield result
-
-
-def _collect(
-    executor: Executor,
-    tasks: Sequence[ShardTask],
-    run: Callable[[ShardTask], ShardResult],
-    limit: int,
-    tick: Callable[[], None],
-) -> Iterator[ShardResult]:
-    running: dict[Future[ShardResult], str] = {}
+    total = _Sum(tick)
     waiting = iter(tasks)
+    crew: dict[connection.Connection, _Worker] = {}
     try:
-        while True:
-            while len(running) < limit and (task := next(waiting, None)) is not None:
-                running[executor.submit(run, task)] = task.name
-            if not running:
-                return
-            done, _ = wait(running, timeout=_TICK_S, return_when=FIRST_COMPLETED)
-            tick()
-            for future in done:
-                yield future.result()
-                del running[future]
-    except BrokenExecutor as error:
-        raise ShardStreamError(
-            f"a worker process was killed while these were being written: {', '.join(sorted(running.values()))}",
-            hint="was memory short (dmesg tells)? pack again, with fewer workers; a script that packs with workers "
-            'needs `if __name__ == "__main__":` around its code',
-        ) from error
+        for _ in range(workers):  # all start before the first is waited for
+            worker = _Worker()
+            crew[worker.pipe] = worker
+        for worker in crew.values():
+            worker.give(next(waiting, None))
+        while any(worker.task for worker in crew.values()):
+            for pipe in connection.wait([pipe for pipe, worker in crew.items() if worker.task]):
+                worker = crew[pipe]  # type: ignore[index] # what was waited for are these pipes
+                message = worker.receive()
+                if isinstance(message, Added):
+                    total.add(*message)
+                    continue
+                worker.give(next(waiting, None))
+                if isinstance(message.outcome, Exception):
+                    raise message.outcome
+                yield message.outcome
     finally:
-        for future in running:
-            future.cancel()
+        for worker in crew.values():
+            worker.end()
+    total.tell()
 
 
-_report: Report | None = None
+class _Worker:
+    """A worker process, as the parent sees it.
 
+    Attributes:
+        pipe: To it and from it.
+        task: What it is doing.
+    """
 
-def _enter(board: Board) -> None:
-    """What a worker does first."""
-    global _report
-    signal(SIGINT, SIG_IGN)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-    _report = board.take_row()
+    def __init__(self) -> None:
+        self.pipe, theirs = connection.Pipe()
+        self.task: ShardTask | None = None
+        command = [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), json.dumps(sys.path)]
+        with theirs:
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603 - this very program
 
+    def give(self, task: ShardTask | None) -> None:
+        """Hand out a task, or none."""
+        self.task = task
+        if task is not None:
+            try:
+                self.pipe.send(task)
+            except OSError as error:
+                raise self._died() from error
 
-def _exit_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
+    def receive(self) -> Added | Done:
+        """The next message; waits for it."""
+        try:
+            message: Added | Done = self.pipe.recv()
+        except (EOFError, OSError) as error:
+            raise self._died() from error
+        return message
 
+    def end(self) -> None:
+        """End the process, also in the middle of a task."""
+        self.pipe.close()
+        if self.task is not None:
+            self._process.terminate()
+        try:
+            self._process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
-def _run_in_worker(task: ShardTask) -> ShardResult:
-    return task.run(_report)
+    def _died(self) -> ShardStreamError:
+        code = self._process.wait()
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return ShardStreamError(
+            f"a worker process {how}",
+            shard=self.task.name if self.task else None,
+            hint="was memory short (dmesg tells)? pack again, with fewer workers",
+        )

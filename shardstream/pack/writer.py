@@ -53,7 +53,7 @@ class ShardWriter:
         DestinationError: ``dest`` holds a data set already, or files in the way that are not ours.
 
     Example:
-        >>> with ShardWriter("out/") as writer:                                          # doctest: +SKIP
+        >>> with ShardWriter("out/") as writer:
         ...     writer.write({"__key__": "n01440764/10026", "jpg": jpeg_bytes, "cls": 0})
     """
 

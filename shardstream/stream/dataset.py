@@ -78,8 +78,9 @@ class ShardDataset(IterableDataset[Any]):
         UsageError: Another argument cannot work.
 
     Example:
-        >>> ds = ss.ShardDataset("out/", batch_size=32, shuffle=True)   # doctest: +SKIP
-        >>> for batch in ss.Loader(ds, num_workers=2): ...              # doctest: +SKIP
+        >>> ds = ss.ShardDataset("out/", fields=["cls"], batch_size=32, shuffle=True)
+        >>> for batch in ss.Loader(ds, num_workers=2):
+        ...     labels = batch["cls"]  # int64 (32,)
     """
 
     def __init__(
@@ -207,7 +208,7 @@ class ShardDataset(IterableDataset[Any]):
         Raises:
             FieldError: There is no such output.
 
-            >>> images, labels = next(iter(ds.to_tuple("jpg", "cls")))   # doctest: +SKIP
+            >>> images, labels = next(iter(ds.to_tuple("jpg", "cls")))
         """
         if not names:
             raise UsageError("to_tuple needs names", hint='for example to_tuple("jpg", "cls")')

@@ -30,7 +30,7 @@ class Reader(Sequence[dict[str, Any]]):
         FieldError: ``fields`` asks for what does not exist.
 
     Example:
-        >>> ss.Reader("out/")[0]["cls"]   # doctest: +SKIP
+        >>> ss.Reader("out/")[0]["cls"]
         17
     """
 

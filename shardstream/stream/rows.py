@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import FormatError, ShardStreamError
+from shardstream.errors import FormatError
 from shardstream.shards.framing import FieldValues
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
@@ -82,7 +82,8 @@ class RowReader:
         if index.samples != expected:
             raise FormatError(
                 f"the shard holds {index.samples} samples, the manifest says {expected}",
-                shard=self._store.locate(index.path),
+                url=index.url,
+                shard=index.path,
                 hint="`shardstream verify` lists every shard that does not belong",
             )
         for name in self._fields:
@@ -90,7 +91,8 @@ class RowReader:
             if column is not None and column.type != self._manifest.fields[name]:
                 raise FormatError(
                     f"the shard holds {column.type}, the manifest says {self._manifest.fields[name]}",
-                    shard=self._store.locate(index.path),
+                    url=index.url,
+                    shard=index.path,
                     field=name,
                     hint="`shardstream verify` lists every shard that does not belong",
                 )
@@ -125,10 +127,7 @@ class RowReader:
         framing = self._manifest.reader
         present = [name for name in self._fields if name in index.columns]
         buffers = fetch(self._store, partial(framing.plan, index, rows, present))
-        try:
-            return framing.extract(index, buffers, rows, present, verify=self._verify)
-        except ShardStreamError as error:
-            raise error.at(url=self._store.url) from error.__cause__
+        return framing.extract(index, buffers, rows, present, verify=self._verify)
 
 
 class _Growing:

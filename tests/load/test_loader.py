@@ -82,7 +82,7 @@ def test_a_plain_dataloader_counts_epochs_too(photos: Path, persistent: bool) ->
 def test_a_plain_dataloader_that_batches_by_itself(photos: Path) -> None:
     dataset = ss.ShardDataset(photos, fields=["id", "txt"])
     batches = list(DataLoader(dataset, batch_size=10, num_workers=2))
-    assert sorted(sum((batch["id"].tolist() for batch in batches), [])) == list(range(300))
+    assert sorted(i for batch in batches for i in batch["id"].tolist()) == list(range(300))
     assert batches[0]["txt"][:2] == ["caption 0", "caption 1"]
 
 
@@ -96,7 +96,7 @@ def test_single_samples_in_stored_order(photos: Path, num_workers: int) -> None:
 def test_unusual_numbers_of_workers_lose_nothing(photos: Path) -> None:
     for num_workers in (3, 5):
         dataset = ss.ShardDataset(photos, fields=["id"], shuffle=True, tail="exact", batch_size=7)
-        seen = sum((batch["id"].tolist() for batch in ss.Loader(dataset, num_workers=num_workers)), [])
+        seen = [i for batch in ss.Loader(dataset, num_workers=num_workers) for i in batch["id"].tolist()]
         assert sorted(seen) == list(range(300))
 
 

@@ -1,6 +1,7 @@
 """A worker's private memory does not grow with the number of samples.
 
-``Private_Dirty`` is measured, not RSS: pages of mapped files are shared by all processes and cost none of them anything.
+``Private_Dirty`` is measured, not RSS: pages of mapped files are shared by all processes and cost none of them
+anything.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def private_dirty() -> int:
 
 
 def remember(_worker: int) -> None:
-    global _baseline  # noqa: PLW0603 - a worker process has no other place of its own
+    global _baseline  # a worker process has no other place of its own
     _baseline = private_dirty()
 
 
@@ -66,7 +67,11 @@ def test_workers_gain_no_memory_with_more_samples(folders: dict[int, Path], meth
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
             loader = ss.Loader(
-                dataset, num_workers=4, worker_init_fn=remember, multiprocessing_context=method, persistent_workers=False
+                dataset,
+                num_workers=4,
+                worker_init_fn=remember,
+                multiprocessing_context=method,
+                persistent_workers=False,
             )
             by_worker: dict[int, int] = {}
             for number, batch in enumerate(loader):

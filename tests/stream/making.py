@@ -33,7 +33,9 @@ def write_dataset(
             for sample in samples:
                 values = {name: value for name, value in sample.items() if name != "__key__"}
                 kinds = {name: declared.get(name) or infer_type(name, value) for name, value in values.items()}
-                encoded = {name: (kinds[name], encode_value(name, kinds[name], value)) for name, value in values.items()}
+                encoded = {
+                    name: (kinds[name], encode_value(name, kinds[name], value)) for name, value in values.items()
+                }
                 writer.write(sample["__key__"], encoded)
             summaries.append(writer.finish())
     Manifest(

@@ -181,7 +181,7 @@ def test_a_missing_number_in_a_batch_is_named(tmp_path: Path) -> None:
     shards = numbered([3])
     shards[0][2]["cls"] = 1
     write_dataset(tmp_path, shards)
-    with pytest.raises(ss.errors.BatchError, match="cls.*key k000000"):
+    with pytest.raises(ss.errors.BatchError, match=r"cls.*key k000000"):
         next(iter(ss.ShardDataset(tmp_path, batch_size=3)))
 
 

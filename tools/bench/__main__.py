@@ -55,7 +55,6 @@ def plan(which: str, corpus: data.Corpus) -> list[tuple[Benchmark, Callable[[], 
 def main() -> int:
     """Run, print, write; 1 when something of ours failed or missed its bar."""
     args = arguments()
-    where = report.circumstances()
     corpus = data.photographs(args.count)
     described = f"{corpus.count:,} photographs of together {corpus.bytes / 1e6:,.0f} MB, {args.rounds} rounds"
     print(described)
@@ -63,15 +62,16 @@ def main() -> int:
     failed = False
     for benchmark, prepare in plan(args.which, corpus):
         print(benchmark.title, flush=True)
+        where = report.circumstances()
         rows = measure(benchmark, args.rounds, prepare)
         print("\n".join(["", report.table(rows), *report.findings(rows), ""]), flush=True)
         failed |= report.missed(rows)
-        results.append(report.as_json(benchmark, rows))
+        results.append({**where, **report.as_json(benchmark, rows)})
         if not args.no_docs:
-            command = f"tools/bench/run {benchmark.name} --rounds {args.rounds}"
+            command = f"tools/bench/run {benchmark.name} --rounds {args.rounds} --count {corpus.count}"
             report.replace_section(DOCUMENT, benchmark.name, report.section(benchmark, rows, where, described, command))
     if args.json:
-        content = {**where, "photographs": corpus.count, "bytes": corpus.bytes, "benchmarks": results}
+        content = {"photographs": corpus.count, "bytes": corpus.bytes, "benchmarks": results}
         args.json.write_text(json.dumps(content, indent=1) + "\n")
     shutil.rmtree(pack.OUT, ignore_errors=True)
     return failed

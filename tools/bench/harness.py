@@ -68,6 +68,7 @@ class Row:
         rounds: Each round's figures.
         delivered: What it delivered.
         memory: Each round's peak in bytes.
+        busy: Share of the machine that others used just before each round.
         problem: Why there are no figures, if there are none.
     """
 
@@ -75,6 +76,7 @@ class Row:
     rounds: list[dict[str, float]] = field(default_factory=list)
     delivered: dict[str, Any] = field(default_factory=dict)
     memory: list[int] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
     problem: str = ""
 
     def median(self, figure: str) -> float:
@@ -118,6 +120,7 @@ def measure(benchmark: Benchmark, rounds: int, prepare: Callable[[], None]) -> l
             if row.problem:
                 continue
             prepare()
+            row.busy.append(busy_share())
             try:
                 result, peak = run_fresh(row.contender)
             except ContenderError as error:
@@ -134,19 +137,29 @@ def measure(benchmark: Benchmark, rounds: int, prepare: Callable[[], None]) -> l
 
 
 def check_delivered(rows: Sequence[Row]) -> None:
-    """All contenders have to deliver the same; ``mean`` may differ by 3 (of 255), since crops are random.
+    """All contenders have to deliver the same as the first; whoever does not has no figures.
 
-    Raises:
-        ContenderError: They do not; names the first difference.
+    ``mean`` may differ by 3 (of 255), since crops are random.
     """
     for row in rows[1:]:
-        first = rows[0]
         for name, value in row.delivered.items():
-            expected = first.delivered[name]
+            expected = rows[0].delivered[name]
             if not (abs(value - expected) < 3 if name == "mean" else value == expected):
-                raise ContenderError(
-                    f"{row.contender.name} delivers {name} {value}, but {first.contender.name} {expected}"
-                )
+                row.problem = f"delivers {name} {value}, but {rows[0].contender.name} {expected}"
+                print(f"  {row.contender.name}: {row.problem}")
+
+
+def busy_share(seconds: float = 0.3) -> float:
+    """The share of the machine's processor time that is used, by others: called while no contender runs."""
+
+    def ticks() -> tuple[int, int]:
+        numbers = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        return sum(numbers), numbers[3] + numbers[4]  # idle, and waiting for disks
+
+    total, idle = ticks()
+    time.sleep(seconds)
+    total_now, idle_now = ticks()
+    return 1 - (idle_now - idle) / max(1, total_now - total)
 
 
 def run_fresh(contender: Contender) -> tuple[dict[str, Any], int]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from bench.harness import Benchmark, Row
@@ -27,7 +27,6 @@ def circumstances() -> dict[str, Any]:
             "cores": len(os.sched_getaffinity(0)),
             "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
             "kernel": platform.release(),
-            "load": round(os.getloadavg()[0], 1),
         },
         "versions": {"python": platform.python_version(), **versions()},
     }
@@ -60,6 +59,7 @@ def as_json(benchmark: Benchmark, rows: Sequence[Row]) -> dict[str, Any]:
                 "options": dict(row.contender.options),
                 "rounds": row.rounds,
                 "memory_bytes": row.memory,
+                "others_busy": row.busy,
                 "delivered": row.delivered,
                 "problem": row.problem,
             }
@@ -128,11 +128,14 @@ def section(benchmark: Benchmark, rows: Sequence[Row], where: dict[str, Any], co
     """A benchmark as a section of the document."""
     machine = where["machine"]
     packages = ", ".join(f"{name} {number}" for name, number in where["versions"].items())
-    lines = "\n".join(f"- {line}" for line in findings(rows))
+    notes = "".join(f"- {line}\n" for line in findings(rows))
+    notes += "\n" if notes else ""
+    busy = mean(share for row in rows for share in row.busy)
     return (
-        f"## {benchmark.title}\n\n{benchmark.text}\n{table(rows)}\n{lines}\n\n"
+        f"## {benchmark.title}\n\n{benchmark.text}\n{table(rows)}\n{notes}"
         f"{where['date']}, `{command}`: {corpus}; {machine['processor']}, {machine['cores']} cores, "
-        f"{machine['memory_gb']} GB, Linux {machine['kernel']}, load {machine['load']} at the start; {packages}.\n"
+        f"of which other programs used {busy:.0%} just before the runs, {machine['memory_gb']} GB, "
+        f"Linux {machine['kernel']}; {packages}.\n"
     )
 
 

@@ -13,14 +13,13 @@ from torch import Tensor
 from bench.data import BATCH, WORKERS, Corpus
 from bench.harness import Benchmark, Contender
 
-EPOCHS = 1
 WARM_UP, COOL_DOWN = 6, 4  # batches at both ends of an epoch that are not counted
 SIZE = 224
 
 TEXT = f"""\
 Photographs to random resized crops of {SIZE} × {SIZE} pixels, antialiased, flipped at random, as uint8 batches of
-{BATCH}, shuffled, made by {WORKERS} worker processes of one thread each. {EPOCHS} epochs; the first {WARM_UP} and last
-{COOL_DOWN} batches of each are not counted. All files are in the page cache. Every contender's epoch is checked to hold
+{BATCH}, shuffled, made by {WORKERS} worker processes of one thread each. One epoch, of which the first {WARM_UP}
+and last {COOL_DOWN} batches are not counted. All files are in the page cache. Every epoch is checked to hold
 every photograph once, by label, with the same shape, type and mean brightness.
 """
 
@@ -114,28 +113,25 @@ def with_shardstream(folder: str, count: int) -> dict[str, Any]:
 
 
 def steady(loader: Iterable[Any], count: int) -> dict[str, Any]:
-    """Images a second in the middle of the epochs, and what the last epoch delivered."""
+    """Images a second in the middle of an epoch, and what the epoch delivered."""
     one_thread()
-    seconds, images = 0.0, 0
-    for _ in range(EPOCHS):
-        stamps: list[float] = []
-        labels: list[int] = []
-        shapes: set[str] = set()
-        means: list[float] = []
-        for pictures, numbers in loader:
-            stamps.append(time.perf_counter())
-            shapes.add(f"{tuple(pictures.shape)} {pictures.dtype}")
-            labels += torch.as_tensor(numbers).tolist()
-            means.append(pictures[:, :, ::16, ::16].float().mean().item())
-        counted = stamps[WARM_UP - 1 : -COOL_DOWN]
-        seconds += counted[-1] - counted[0]
-        images += (len(counted) - 1) * BATCH
+    stamps: list[float] = []
+    labels: list[int] = []
+    shapes: set[str] = set()
+    means: list[float] = []
+    for pictures, numbers in loader:
+        stamps.append(time.perf_counter())
+        shapes.add(f"{tuple(pictures.shape)} {pictures.dtype}")
+        labels += torch.as_tensor(numbers).tolist()
+        means.append(pictures[:, :, ::16, ::16].float().mean().item())
     if len(labels) != count:
-        raise ValueError(f"an epoch held {len(labels)} photographs of {count}")
+        raise ValueError(f"the epoch held {len(labels)} photographs of {count}")
+    counted = stamps[WARM_UP - 1 : -COOL_DOWN]
+    images = (len(counted) - 1) * BATCH
     delivered = {
         "photographs": len(labels),
         "labels": [labels.count(label) for label in range(max(labels) + 1)],
         "batches": sorted(shapes),
         "mean": sum(means) / len(means),
     }
-    return {"figures": {"images/s": images / seconds}, "delivered": delivered}
+    return {"figures": {"images/s": images / (counted[-1] - counted[0])}, "delivered": delivered}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import mmap
 import os
-from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,11 +64,13 @@ def index_lines(data: mmap.mmap | bytes, *, quoted: bool) -> LineIndex:
         data: The file. A byte order mark at its start belongs to no record.
         quoted: Whether line ends between double quotes belong to the record, as in csv (RFC 4180).
     """
-    starts, lines = array("q"), array("I")
+    # Sized by a first pass, since growing them would copy; what stays unused is never touched.
+    limit = sum(int(np.count_nonzero(block == _NEWLINE)) for block in _blocks(data, 0)) + 1
+    starts, lines = np.empty(limit, np.int64), np.empty(limit, np.uint32)
+    count = 0
     position = start = len(_BOM) if data[: len(_BOM)] == _BOM else 0
     newlines, line, odd = 0, 1, False  # line ends seen; line of the open record; whether a quote is open
-    while position < len(data):
-        block = np.frombuffer(data[position : position + _CHUNK], np.uint8)
+    for block in _blocks(data, position):
         ends = np.flatnonzero(block == _NEWLINE)
         numbers = newlines + np.arange(len(ends)) + 2  # of the line after each line end
         newlines += len(ends)
@@ -83,13 +85,19 @@ def index_lines(data: mmap.mmap | bytes, *, quoted: bool) -> LineIndex:
             start, line = int(ends[-1]) + position + 1, int(numbers[-1])
             lengths = ends + position - begins
             filled = (lengths > 1) | ((lengths == 1) & (block[np.maximum(ends - 1, 0)] != _RETURN))
-            starts.frombytes(begins[filled].astype(np.int64).tobytes())
-            lines.frombytes(first[filled].astype(np.uint32).tobytes())
+            found = count + int(np.count_nonzero(filled))
+            starts[count:found], lines[count:found] = begins[filled], first[filled]
+            count = found
         position += len(block)
     if bytes(data[start:]).strip(b"\r"):
-        starts.append(start)
-        lines.append(line)
-    return LineIndex(np.frombuffer(starts, np.int64), np.frombuffer(lines, np.uint32))
+        starts[count], lines[count] = start, line
+        count += 1
+    return LineIndex(starts[:count], lines[:count])
+
+
+def _blocks(data: mmap.mmap | bytes, start: int) -> Iterator[NDArray[np.uint8]]:
+    for position in range(start, len(data), _CHUNK):
+        yield np.frombuffer(data, np.uint8, min(_CHUNK, len(data) - position), position)
 
 
 def read_record(data: mmap.mmap | bytes, start: int, *, quoted: bool) -> list[str]:

@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import inspect
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import shardstream
+from shardstream import cli
+from shardstream.cli import pack as pack_verb
+from shardstream.cli.app import app
+from shardstream.cli.progress import progress
+from shardstream.cli.report import duration, plural, size
+from shardstream.images.encode import encode
+from shardstream.pack import ShardWriter
+from shardstream.shards.manifest import Manifest
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    import numpy as np
+
+    for i in range(12):
+        (tmp_path / f"{i}.jpg").write_bytes(encode(np.full((8, 8, 3), 20 * i, np.uint8), "jpg"))
+    path = tmp_path / "list.tsv"
+    path.write_text("".join(f"{i}.jpg\t{i % 2}\n" for i in range(12)))
+    return path
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    with ShardWriter(tmp_path / "set", shard_size="8kB", classes=["even", "odd"], meta={"by": "me"}) as writer:
+        for i in range(10):
+            writer.write({"__key__": f"{i}", "raw": bytes(1000), "cls": i % 2})
+    return tmp_path / "set"
+
+
+def test_pack_reports_and_says_what_next(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = run("pack", source, out, "--workers", 0)
+    assert result.exit_code == 0
+    assert re.search(
+        r"out: 12 samples in 1 shard, [\d.]+ kB in [\d.]+ s \([\d,]+ samples/s, [\d.]+ .B/s\)", result.stdout
+    )
+    assert result.stdout.splitlines()[-1] == f"next: shardstream info {out}"
+    assert not result.stderr
+    again = run("pack", source, out, "--workers", 0)
+    assert again.exit_code == 0
+    assert "already complete, nothing was written: 12 samples" in again.stdout
+
+
+def test_pack_in_json(source: Path, tmp_path: Path) -> None:
+    source.write_text(source.read_text() + "gone.jpg\t0\n")
+    result = run("pack", source, tmp_path / "out", "--workers", 0, "--json")
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == 1
+    found = json.loads(result.stdout)
+    manifest = Manifest.load(tmp_path / "out")
+    assert found["samples"] == 12
+    assert found["rejects"] == 1
+    assert found["rejects_url"] == str(tmp_path / "out" / "rejects.jsonl")
+    assert found["fields"] == {"cls": "int64", "jpg": "jpg"}
+    assert (found["plan"], found["fingerprint"], found["already_complete"]) == (
+        manifest.plan,
+        manifest.fingerprint,
+        False,
+    )
+
+
+def test_pack_shows_rejects_and_notes(source: Path, tmp_path: Path) -> None:
+    text = "path,cls,width\n" + "".join(f"{i}.jpg,0,1\n" for i in range(14))
+    (tmp_path / "list.csv").write_text(text)
+    result = run("pack", tmp_path / "list.csv", tmp_path / "out", "--workers", 0)
+    assert result.exit_code == 0
+    assert "2 samples could not be read, see" in result.stdout
+    assert "line 14, 12.jpg: there is no such file" in result.stdout
+    assert "note: Columns that are not packed: width." in result.stderr
+
+
+def test_every_keyword_is_a_flag_with_the_same_default() -> None:
+    keywords = inspect.signature(shardstream.pack).parameters
+    flags = inspect.signature(pack_verb.pack).parameters
+    for name, keyword in keywords.items():
+        if name in ("executor", "progress"):
+            continue
+        assert name in flags
+        default = flags[name].default
+        if name == "meta":
+            assert (keyword.default, default) == (None, "{}")
+        elif name == "zstd":
+            assert (keyword.default, default) == ((), None)
+        else:
+            assert default == keyword.default, name
+    assert set(flags) - set(keywords) == {"context", "as_json", "quiet"}
+
+
+def test_every_flag_arrives(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("even\nodd\n")
+    flags = ["--format", "record", "--shard-size", "3000", "--seed", "7", "--no-shuffle", "--jpeg", "keep", "--key"]
+    flags += ["line", "--labels", "int", "--classes", str(tmp_path / "names.txt"), "--meta", '{"a": 1}']
+    flags += ["--no-checksums", "--workers", "2", "--zstd", "jpg"]
+    result = run("pack", source, tmp_path / "out", *flags)
+    assert result.exit_code == 0, result.output
+    manifest = Manifest.load(tmp_path / "out")
+    assert (manifest.framing, manifest.classes, manifest.meta, manifest.seed) == (
+        "record",
+        ("even", "odd"),
+        {"a": 1},
+        None,
+    )
+    assert manifest.shards > 1
+    assert manifest.codecs == {"jpg": "zstd"}
+    refused = run("pack", source, tmp_path / "out", "--workers", 0)
+    assert refused.exit_code == 2
+    assert run("pack", source, tmp_path / "out", "--workers", 0, "--overwrite").exit_code == 0
+    assert Manifest.load(tmp_path / "out").framing == "tar"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["pack", "{list}", "{out}", "--shard-size", "big"], 2, "shard_size"),
+        (["pack", "{list}", "{out}", "--format", "zip"], 2, "zip"),
+        (["pack", "{list}", "{out}", "--workers", "-1"], 2, "--workers"),
+        (["pack", "{list}", "{out}", "--meta", "{"], 2, "--meta"),
+        (["pack", "{list}", "{out}", "--meta", "3"], 2, "--meta"),
+        (["pack", "{list}", "{out}", "--classes", "nowhere"], 2, "--classes"),
+        (["pack", "{list}"], 2, "DEST"),
+        (["pack", "{out}", "{out}"], 3, "no such list or folder"),
+        (["info", "{out}"], 3, "no data set"),
+        (["verify", "{out}"], 3, "no data set"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+    ids=str,
+)
+def test_errors_are_one_block_and_a_code(
+    source: Path, tmp_path: Path, arguments: list[str], code: int, message: str
+) -> None:
+    result = run(*(text.replace("{list}", str(source)).replace("{out}", str(tmp_path / "out")) for text in arguments))
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert not result.stdout
+    assert "Traceback" not in result.stderr
+
+
+def test_an_error_says_what_where_and_what_to_do(source: Path, tmp_path: Path) -> None:
+    source.write_text("1.jpg\t0\n2.jpg\tdog\n")
+    result = run("pack", source, tmp_path / "out")
+    assert result.exit_code == 3
+    assert result.stderr.splitlines() == [
+        "error: the label 'dog' is no integer of 64 bits",
+        f"  url: {source}",
+        "  line: 2",
+        "  hint: labels='name' (--labels name) numbers names in sorting order and keeps them as the classes",
+    ]
+    assert "Traceback" in run("--debug", "pack", source, tmp_path / "out").stderr
+
+
+def test_info(packed: Path) -> None:
+    result = run("info", packed)
+    assert result.exit_code == 0
+    assert not result.stderr
+    assert "samples     10" in result.stdout
+    assert "classes     2: even, odd" in result.stdout
+    assert 'meta        {"by": "me"}' in result.stdout
+    assert re.search(r"raw +bytes +plain +1\.0 kB +all", result.stdout)
+    assert result.stdout.splitlines()[-1] == f"next: shardstream verify {packed}"
+    assert all(len(line) <= 80 for line in result.stdout.splitlines() if str(packed) not in line)
+
+
+def test_info_in_json(packed: Path) -> None:
+    found = json.loads(run("info", packed, "--json").stdout)
+    assert found["samples"] == 10
+    assert found["fields"][1] == {"name": "raw", "type": "bytes", "codec": "none", "mean_bytes": 1000.0, "present": 1.0}
+
+
+def test_verify(packed: Path) -> None:
+    result = run("verify", packed)
+    assert result.exit_code == 0
+    assert ": sound (" in result.stdout
+    found = json.loads(run("verify", packed, "--json").stdout)
+    assert found["ok"] is True
+    assert found["problems"] == []
+
+
+def test_verify_finds_and_exits_with_1(packed: Path) -> None:
+    path = packed / Manifest.load(packed).shard_name(0)
+    data = bytearray(path.read_bytes())
+    data[600] ^= 1  # in the first value, or its number
+    path.write_bytes(data)
+    result = run("verify", packed)
+    assert result.exit_code == 1
+    assert f"{path.name}: the object is not the one that was written" in result.stdout
+    assert "problem" in result.stdout
+    assert "restore" in result.stdout.splitlines()[-1]
+    found = run("verify", packed, "--json")
+    assert found.exit_code == 1
+    assert json.loads(found.stdout)["problems"][0]["kind"] == "checksum"
+
+
+def test_many_problems_are_cut_short(tmp_path: Path) -> None:
+    with ShardWriter(tmp_path) as writer:
+        for i in range(50):
+            writer.write({"__key__": f"{i}", "raw": b"\1" * 100})
+    path = tmp_path / Manifest.load(tmp_path).shard_name(0)
+    path.write_bytes(path.read_bytes().replace(b"\1" * 100, b"\2" * 100))
+    lines = run("verify", tmp_path).stdout.splitlines()
+    assert len(lines) == 23
+    assert lines[20] == "... and 31 more; --json lists all"
+
+
+def test_version_help_and_codes() -> None:
+    assert run("--version").stdout == f"shardstream {shardstream.__version__}\n"
+    help_text = run("--help").stdout
+    assert "Exit codes" in help_text
+    assert "--install-completion" in help_text
+    assert all(verb in help_text for verb in ("pack", "info", "verify"))
+    pack_help = run("pack", "--help").stdout
+    assert "--shard-size" in pack_help
+    assert "(default: one a core)" in " ".join(pack_help.replace("│", " ").split())
+
+
+def test_without_typer_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "typer", None)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 2
+    assert 'pip install "shardstream[pack]"' in capsys.readouterr().err
+
+
+def test_the_command_in_a_pipe(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-W", "error", "-m", "shardstream.cli"]
+    done = subprocess.run([*command, "pack", source, out], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    assert len(done.stdout.splitlines()) == 2
+    shown = subprocess.run(
+        f"{sys.executable} -m shardstream.cli info {out} | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shown.stdout.startswith("data set")
+    assert not shown.stderr
+
+
+def test_starting_imports_no_torch() -> None:
+    heavy = ("torch", "PIL", "simplejpeg")
+    program = f"import sys, shardstream.cli.app; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
+
+
+def test_progress_on_a_terminal_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress("packing") as update:
+        update(0, 0, "reading the source")
+        update(5_000_000, 10_000_000, "12,345 samples/s  1,234 MB/s  123 rejected")
+    frames = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    assert "rejected" in frames
+    assert " 50%" in frames
+    assert all(len(line) <= 80 for line in re.split(r"[\r\n]", frames))
+
+
+def test_progress_elsewhere_is_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("shardstream.cli.progress.time.monotonic", lambda: now[0])
+    with progress("packing") as update:
+        for second in range(26):
+            now[0] = float(second)
+            update(second, 100, f"{second} samples/s")
+    assert capsys.readouterr().err.splitlines() == [
+        "packing: 10%, 10 samples/s, 1 min 30 s left",
+        "packing: 20%, 20 samples/s, 1 min 20 s left",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (size(0), "0 B"),
+        (size(999), "999 B"),
+        (size(1000), "1.0 kB"),
+        (size(999_960), "1.0 MB"),
+        (size(3.5e15), "3500.0 TB"),
+        (plural(1, "shard"), "1 shard"),
+        (plural(6000, "sample"), "6,000 samples"),
+        (duration(0.71), "0.7 s"),
+        (duration(59), "59 s"),
+        (duration(200), "3 min 20 s"),
+        (duration(7500), "2 h 5 min"),
+    ],
+)
+def test_numbers_for_people(text: str, value: str) -> None:
+    assert text == value

@@ -1,0 +1,97 @@
+"""Every example in a docstring runs, and gives what it says.
+
+Examples see the names of their own module and, in the current folder, ``out/`` (200 photographs with the labels 17, 18,
+...) and ``list.tsv`` (as many lines ``path<TAB>label``). What else they use without making it stands in `names`.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import io
+import pkgutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import shardstream as ss
+from shardstream.shards.fields import FieldType
+
+SAMPLES = 200
+# These make out/ themselves.
+WRITERS = ("shardstream.pack.run", "shardstream.pack.writer")
+
+
+def modules() -> list[str]:
+    found = [info.name for info in pkgutil.walk_packages(ss.__path__, "shardstream.")]
+    return [name for name in found if not name.endswith("__main__")]
+
+
+def picture(width: int, height: int, kind: str) -> bytes:
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(np.zeros((height, width, 3), np.uint8)).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def names() -> dict[str, Any]:
+    return {
+        "ss": ss,
+        "np": np,
+        "torch": torch,
+        "jpeg_bytes": picture(500, 375, "JPEG"),
+        "png_bytes": picture(640, 480, "PNG"),
+        "pixels": np.zeros((375, 500, 3), np.uint8),
+        "batch": np.zeros((8, 224, 224, 3), np.uint8),
+        "manifest_fields": {"jpg": FieldType.parse("jpg"), "cls": FieldType.parse("int64")},
+        "tokenizer": SimpleNamespace(encode=lambda text: [len(word) for word in text.split()]),
+        **{name: getattr(ss.decode, name) for name in ss.decode.__all__},
+    }
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    data = picture(500, 375, "JPEG")
+    (tmp_path / "photos").mkdir()
+    with ss.ShardWriter(tmp_path / "out") as writer, open(tmp_path / "list.tsv", "w") as lines:
+        for i in range(SAMPLES):
+            writer.write({"__key__": f"photo/{i}", "jpg": data, "cls": 17 + i})
+            (tmp_path / "photos" / f"{i}.jpg").write_bytes(data)
+            lines.write(f"photos/{i}.jpg\t{i}\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def examples(module: str) -> list[doctest.DocTest]:
+    return [test for test in doctest.DocTestFinder().find(importlib.import_module(module)) if test.examples]
+
+
+@pytest.mark.parametrize("module", [name for name in modules() if examples(name)])
+def test_examples_run(module: str, workplace: Path) -> None:
+    if module in WRITERS:
+        (workplace / "out").rename(workplace / "elsewhere")
+    output: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    for test in examples(module):
+        test.globs = names() | test.globs
+        if module not in WRITERS and ("ds." in test.docstring or "(ds" in test.docstring):
+            fields = {"jpg": ss.decode.CenterCrop(32), "cls": None}
+            test.globs["ds"] = ss.ShardDataset("out/", fields=fields, batch_size=8)
+        runner.run(test, out=output.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(output)
+
+
+def test_nothing_is_skipped() -> None:
+    skipped = [
+        f"{test.name}: {example.source}"
+        for module in modules()
+        for test in examples(module)
+        for example in test.examples
+        if example.options.get(doctest.SKIP)
+    ]
+    assert not skipped
