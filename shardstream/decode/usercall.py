@@ -121,7 +121,7 @@ class UserCall:
         except Exception as error:  # whatever a user's code raises gets its place, with the original chained
             raise TransformError(
                 f"{self.what} ({_name(self.function)}) raised {type(error).__name__}: {error}",
-                hint="the traceback above shows the line in your code",
+                hint="the traceback shows the line in your code",
                 shard=shard,
                 sample=sample,
                 key=key,

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from shardstream.errors import UsageError
 from shardstream.load.report import LoaderStats
 from shardstream.stream import ShardDataset
-from shardstream.stream.parcel import CollateParcel, Parcel, keep
+from shardstream.stream.parcel import CollateParcel, Failure, Parcel, keep
 
 # DataLoader arguments that are decided by the data set here, with what to use in their place.
 _ELSEWHERE = {
@@ -83,6 +83,7 @@ class Loader(DataLoader[Any]):
         )
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch promises an object of its own there
+        len(self._shards)  # raises here, and not in every worker, if there is no step to make
         epoch = self._shards.epoch
         self._current = token = object()
         return self._unpack(super().__iter__(), epoch, token)
@@ -92,7 +93,7 @@ class Loader(DataLoader[Any]):
         assert isinstance(self.dataset, ShardDataset)
         return self.dataset
 
-    def _unpack(self, parcels: Iterator[Parcel], epoch: int, token: object) -> Iterator[Any]:
+    def _unpack(self, parcels: Iterator[Parcel | Failure], epoch: int, token: object) -> Iterator[Any]:
         stats = self.stats
         while True:
             asked = time.perf_counter()
@@ -106,6 +107,8 @@ class Loader(DataLoader[Any]):
             stats.seconds += waited
             if parcel is None:
                 break
+            if isinstance(parcel, Failure):
+                raise parcel.raised()
             stats.add(parcel)
             for item in parcel.data if self._single else (parcel.data,):
                 stats.batches += 1

@@ -15,13 +15,13 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from shardstream.decode.plan import DecodePlan, compile_fields
 from shardstream.decode.usercall import UserCall, global_states_kept
-from shardstream.errors import FormatError, UsageError
+from shardstream.errors import FormatError, ShardStreamError, UsageError
 from shardstream.order import Tail
 from shardstream.shards.manifest import Manifest, unknown_field
 from shardstream.stream.batches import BatchMaker
 from shardstream.stream.collate import refuse_devices
 from shardstream.stream.epochs import EpochClock
-from shardstream.stream.parcel import Parcel
+from shardstream.stream.parcel import Failure, Parcel
 from shardstream.stream.ranks import Rank, find_rank
 from shardstream.stream.rows import RowReader
 from shardstream.stream.run import EpochRun, count_items, effective_tail
@@ -241,7 +241,13 @@ class ShardDataset(IterableDataset[Any]):
             if worker == 0 and self._settings.batch_size is None:
                 logger.info("single samples cost more on their way to the training process than batches: use ss.Loader")
         for number in range(worker, run.steps, max(workers, 1)):
-            yield from self._items(makers, run.step(number))
+            try:
+                yield from self._items(makers, run.step(number))
+            except ShardStreamError as error:
+                if counts or not workers:
+                    raise
+                yield Failure.of(error, worker)
+                return
         if counts and workers:
             self._clock.finish_worker(epoch, worker, workers)
         elif counts:

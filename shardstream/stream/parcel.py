@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from shardstream.errors import ShardStreamError
 from shardstream.stream.collate import refuse_devices
 from shardstream.stream.ragged import Ragged
 
@@ -36,6 +38,34 @@ class Parcel:
         return self
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error of ours on its way from a worker, whole: torch would keep no more than its text.
+
+    Attributes:
+        error: The error, with its place.
+        trace: Traceback of what caused it, if it was caused by something else; such as a user's code.
+        worker: The worker's number.
+    """
+
+    error: ShardStreamError
+    trace: str
+    worker: int
+
+    @classmethod
+    def of(cls, error: ShardStreamError, worker: int) -> Failure:
+        """What travels for an error that was just caught."""
+        cause = error.__cause__
+        return cls(error, "" if cause is None else "".join(traceback.format_exception(cause)), worker)
+
+    def raised(self) -> ShardStreamError:
+        """The error to raise in the parent."""
+        self.error.add_note(f"(in DataLoader worker {self.worker})")
+        if self.trace:
+            self.error.add_note(f"caused by\n{self.trace}")
+        return self.error
+
+
 def pin(value: Any) -> Any:
     """``value`` with all tensors in it, however nested, in page-locked memory."""
     if isinstance(value, torch.Tensor | Ragged):
@@ -61,7 +91,9 @@ class CollateParcel:
         self.function = function
         self.each = each
 
-    def __call__(self, parcel: Parcel) -> Parcel:
+    def __call__(self, parcel: Parcel | Failure) -> Parcel | Failure:
+        if isinstance(parcel, Failure):
+            return parcel
         parcel.data = [self.function(one) for one in parcel.data] if self.each else self.function(parcel.data)
         if torch.utils.data.get_worker_info() is not None:
             refuse_devices(parcel.data)

@@ -173,8 +173,14 @@ def fail(sample: dict[str, Any]) -> Any:
 
 def test_an_error_keeps_its_type_and_place_on_its_way_from_a_worker(photos: Path) -> None:
     loader = ss.Loader(ss.ShardDataset(photos, fields=["id"], transform=fail), batch_size=8, num_workers=1)
-    with pytest.raises(ss.errors.TransformError, match=r"no 0[\s\S]*key k000000"):
+    with pytest.raises(ss.errors.TransformError, match="no 0") as caught:
         next(iter(loader))
+    assert caught.value.place == {"shard": "shard-000000.tar", "sample": 0, "key": "k000000"}
+    notes = "".join(caught.value.__notes__)
+    assert "worker 0" in notes
+    assert 'raise ValueError(f"no {sample[' in notes
+    with pytest.raises(ss.errors.TransformError, match=r"no 0[\s\S]*key k000000"):
+        next(iter(DataLoader(ss.ShardDataset(photos, fields=["id"], transform=fail), batch_size=None, num_workers=1)))
 
 
 def test_a_lambda_under_spawn_is_named(photos: Path) -> None:
