@@ -4,6 +4,7 @@
 ``base``       the contract: ``Store``, ``ObjectWriter``, ``ObjectMeta``, ``Request``
 ``buffers``    ``Buffers``: what was read, addressed by object and byte range; vectorised gather
 ``local``      folders of the local file system: mapped for reads, temporary name + rename for writes
+``flush``      bringing a growing file to the disk while more is being written
 ``mapping``    a file as read-only memory that holds no file descriptor
 ``urls``       URL -> store
 =============  ==================================================================================

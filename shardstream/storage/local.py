@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 from shardstream.errors import NotFoundError, StorageError, UsageError
 from shardstream.storage.base import ObjectMeta, ObjectWriter, Store
+from shardstream.storage.flush import BackgroundFlush
 from shardstream.storage.mapping import map_file
 
 # Names with this prefix are objects that are being written, or were when their writer died.
@@ -155,6 +156,7 @@ class _LocalWriter(ObjectWriter):
         self._target = target
         self._temporary, file = _create_locked(target)
         self._file: BinaryIO | None = file
+        self._flush = BackgroundFlush(file.fileno())
         self._written = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -163,6 +165,7 @@ class _LocalWriter(ObjectWriter):
             self._written += self._file.write(data)
         except OSError as error:
             raise self._store._explain(error, self._path) from error
+        self._flush.wrote(self._written)
 
     def tell(self) -> int:
         return self._written
@@ -171,6 +174,8 @@ class _LocalWriter(ObjectWriter):
         assert self._file is not None, "committed twice"
         try:
             self._file.flush()
+            if failed := self._flush.wait():
+                raise failed
             os.fsync(self._file.fileno())
             os.replace(self._temporary, self._target)
             self._file.close()
@@ -186,6 +191,7 @@ class _LocalWriter(ObjectWriter):
             return
         file, self._file = self._file, None
         self._temporary.unlink(missing_ok=True)
+        self._flush.wait()
         with suppress(OSError):  # closing flushes, which may fail again on a full disk; the file is gone already
             file.close()
 

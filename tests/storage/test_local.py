@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -170,3 +172,18 @@ def test_no_right_to_read_is_a_storage_error(tmp_path) -> None:
     (tmp_path / "x").chmod(0)
     with pytest.raises(StorageError, match="Permission"):
         LocalStore(tmp_path).get("x")
+
+
+def test_an_error_of_a_flush_in_the_background_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel tells of a failed write once: if a flush that runs beside the writing hears of it, `commit` must."""
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fdatasync", full)
+    writer = LocalStore(tmp_path).create("big")
+    for _ in range(20):
+        writer.write(bytes(1 << 20))
+    with pytest.raises(StorageError, match="No space left"):
+        writer.commit()
+    assert list(tmp_path.iterdir()) == []

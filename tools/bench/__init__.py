@@ -1,7 +1,7 @@
 """Benchmarks against peers: ``tools/bench/run``.
 
-A benchmark is a list of contenders. Each round runs every contender once, in a process of its own, in an order that
-rotates; figures are medians over the rounds, and ratios are medians of the ratios inside each round, since machines
+A benchmark is a list of contenders. Each round runs every contender once, in a process of its own, in an order
+shuffled anew. Figures are medians over the rounds, and ratios medians of the ratios inside each round, since machines
 drift.
 
 - `harness`: contenders, rounds, what is checked, memory; knows no benchmark.

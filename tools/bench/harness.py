@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,9 +116,13 @@ def measure(benchmark: Benchmark, rounds: int, prepare: Callable[[], None]) -> l
         if needs is not None and importlib.util.find_spec(needs) is None:
             row.problem = f"{needs} is not installed"
             print(f"  {row.contender.name}: left out, {row.problem}")
+    present = [row for row in rows if not row.problem]
+    prepare()
+    with suppress(ContenderError):
+        run_fresh(present[0].contender)  # not counted: nobody shall pay for a cold machine
     for number in range(rounds):
-        turn = number % len(rows)
-        for row in [*rows[turn:], *rows[:turn]]:
+        # Shuffled, since what ran before can matter; a rotation would leave everybody the same predecessor.
+        for row in random.Random(number).sample(present, len(present)):
             if row.problem:
                 continue
             prepare()

@@ -9,7 +9,7 @@ import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bench.data import HOME, Corpus, list_of, read_list, write_webdataset
 from bench.harness import Benchmark, Contender
@@ -66,7 +66,7 @@ def with_webdataset(folder: str) -> dict[str, Any]:
     )
 
 
-def with_shardstream(folder: str, framing: str, workers: int) -> dict[str, Any]:
+def with_shardstream(folder: str, framing: Literal["tar", "record"], workers: int) -> dict[str, Any]:
     """What ``shardstream pack`` calls."""
     import shardstream
 
