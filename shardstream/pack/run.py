@@ -183,7 +183,8 @@ def run_pack(
     pattern = destination.pattern(plan.stem, suffix_of(options.format))
     results = _write(plan, destination, pattern, workers=count, executor=executor, tell=tell)
     rejects = sorted(reject for result in results for reject in result.rejects)
-    manifest = destination.commit(_manifest(plan, pattern, results), _rejects_text(rejects))
+    written = destination.settle(_manifest(plan, pattern, results))
+    manifest = destination.commit(written, _rejects_text(rejects))
     url = destination.store.locate(REJECTS_NAME) if rejects else None
     first = rejects[0] if rejects else None
     return PackReport(manifest, False, len(rejects), url, first, origin.notes, time.monotonic() - started)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 import traceback
 from multiprocessing.connection import Connection
@@ -52,7 +51,6 @@ def main(handle: int) -> None:
     Args:
         handle: File descriptor of our end.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which then ends this process
     pipe: Connection[Any, Any] = Connection(handle)
     try:
         while True:

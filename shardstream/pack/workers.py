@@ -133,7 +133,12 @@ class _Worker:
         self.task: ShardTask | None = None
         command = [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), json.dumps(sys.path)]
         with theirs:
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603 - this very program
+            self._process = subprocess.Popen(  # noqa: S603 - this very program
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C is for the parent, which then ends this process
+            )
 
     def give(self, task: ShardTask | None) -> None:
         """Hand out a task, or none."""

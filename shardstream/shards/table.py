@@ -73,6 +73,12 @@ class ShardTable:
             np.array([one.checksum for one in summaries], "<u8"),
         )
 
+    def equals(self, other: ShardTable) -> bool:
+        """Whether both describe the same shards, byte for byte as far as checksums tell."""
+        return all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in ("samples", "sizes", "checksums")
+        )
+
     def pack(self) -> bytes:
         """The table as bytes; the header holds the checksum of the rows."""
         return b"".join(map(bytes, self._parts()))

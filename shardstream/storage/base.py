@@ -110,6 +110,14 @@ class Store(ABC):
         """Remove an object; nothing happens if there is none."""
 
     @abstractmethod
+    def move(self, path: str, target: str) -> None:
+        """Rename an object, replacing one of the new name; in one step where the store can.
+
+        Raises:
+            NotFoundError: No such object.
+        """
+
+    @abstractmethod
     def sweep(self) -> None:
         """Remove what writers that died left half-written; objects being written now are left alone."""
 

@@ -137,6 +137,15 @@ class LocalStore(Store):
         except OSError as error:
             raise self._explain(error, path) from error
 
+    def move(self, path: str, target: str) -> None:
+        self.forget(path)
+        self.forget(target)
+        try:
+            os.replace(self._file(path), self._file(target))
+            _sync_folder(self._file(target).parent)
+        except OSError as error:
+            raise self._explain(error, path) from error
+
     def sweep(self) -> None:
         for left in sorted(self.root.rglob(f"{_TEMPORARY}*")):
             # What cannot be opened or locked is somebody else's, or being written now.

@@ -58,6 +58,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     return {n: many_links(tmp_path_factory.mktemp(f"links{n}"), -(-n // SHARD)) for n in (10_000, 10_000_000)}
 
 
+# A worker that is told to stop while torch's queue thread is still sending can be aborted by the interpreter's own
+# shutdown under spawn ("terminate called without an active exception"). It has delivered all that is measured here.
+@pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <function _MultiProcessingDataLoaderIter:pytest.PytestUnraisableExceptionWarning"
+)
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_gain_no_memory_with_more_samples(folders: dict[int, Path], method: str) -> None:
     most: dict[int, int] = {}

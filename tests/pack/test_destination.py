@@ -183,3 +183,24 @@ def test_somebody_else_removing_shards_is_noticed_before_the_commit(
     with pytest.raises(StorageError, match="missing"):
         pack(source, out, shard_size=SMALL, workers=0)
     assert not (out / "dataset.json").exists()
+
+
+def test_the_same_plan_redone_gives_the_same_files(tmp_path: Path) -> None:
+    """Overwriting leaves no trace of what was there: the result is that of a first run."""
+    source = photo_list(tmp_path / "in", 40)
+    pack(source, tmp_path / "once", shard_size=6000, workers=0)
+    for _ in range(2):
+        pack(source, tmp_path / "twice", shard_size=6000, workers=0, overwrite=True)
+    assert tree(tmp_path / "once") == tree(tmp_path / "twice")
+
+
+def test_redoing_a_plan_repairs_a_damaged_shard(tmp_path: Path) -> None:
+    source = photo_list(tmp_path / "in", 40)
+    manifest = pack(source, tmp_path / "out", shard_size=6000, workers=0)
+    before = tree(tmp_path / "out")
+    shard = tmp_path / "out" / manifest.shard_name(0)
+    data = bytearray(shard.read_bytes())
+    data[600] ^= 1
+    shard.write_bytes(data)
+    pack(source, tmp_path / "out", shard_size=6000, workers=0, overwrite=True)
+    assert tree(tmp_path / "out") == before

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -7,7 +8,10 @@ import numpy as np
 import pytest
 
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
+from shardstream.pack import pack
 from shardstream.pack.sources import Item, Source, open_source
+
+from .making import photos
 
 
 def items(source: Source) -> list[tuple[int, str, str, object]]:
@@ -98,3 +102,21 @@ def test_the_fingerprint_is_of_names_and_classes(tmp_path: Path) -> None:
     assert open_source(tmp_path / "y").fingerprint == one
     (tmp_path / "y" / "c").mkdir()
     assert open_source(tmp_path / "y").fingerprint != one
+
+
+def test_stray_files_among_images_are_rejected(tmp_path: Path) -> None:
+    """A text file is no sample of a data set of photographs, and its key is in nobody's way."""
+    photos(tmp_path / "in", 6)
+    (tmp_path / "in" / "c0" / "00000.txt").write_text("notes")
+    (tmp_path / "in" / "c1" / "Thumbs.db").write_bytes(b"x")
+    manifest = pack(tmp_path / "in", tmp_path / "out", workers=0)
+    assert (manifest.samples, sorted(manifest.fields)) == (6, ["cls", "jpg"])
+    rejects = [json.loads(line) for line in (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()]
+    assert [reject["path"] for reject in rejects] == ["c0/00000.txt", "c1/Thumbs.db"]
+    assert all("no jpg, png or webp" in reject["reason"] for reject in rejects)
+
+
+def test_a_folder_without_images_is_packed_as_it_is(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(name)
+    assert pack(tmp_path, tmp_path.parent / "out", workers=0).samples == 2

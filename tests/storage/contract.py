@@ -169,6 +169,20 @@ class StoreContract:
         with pytest.raises(NotFoundError):
             store.get("x")
 
+    def test_move_renames_and_replaces(self, store, plant, dig) -> None:
+        plant("a", b"new")
+        plant("b", b"old")
+        held = store.get("b")
+        store.get("a")
+        store.move("a", "b")
+        assert (dig("a"), dig("b")) == (None, b"new")
+        assert bytes(store.get("b")) == b"new"
+        assert bytes(held) == b"old"
+        with pytest.raises(NotFoundError):
+            store.get("a")
+        with pytest.raises(NotFoundError):
+            store.move("a", "b")
+
     def test_sweep_spares_what_is_being_written(self, store, dig) -> None:
         with store.create("x") as out:
             out.write(b"1")

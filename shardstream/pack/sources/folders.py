@@ -1,8 +1,9 @@
 """Folders of class folders, as torchvision's ``ImageFolder`` reads them; a flat folder is a data set without labels.
 
 The label is the number of the class folder in sorting order. Names that begin with a dot are left out, and so are files
-that lie beside class folders, with a note. Links to class folders are followed, deeper links to folders are not: they
-may go round in circles.
+that lie beside class folders, with a note. Where there are images, other files are rejected: a stray text file is no
+sample. A folder without any image is packed file by file, whatever they are. Links to class folders are followed,
+deeper links to folders are not: they may go round in circles.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from shardstream.errors import DuplicateKeyError, SourceError, UsageError
 from shardstream.pack.duplicates import key_hash, repeated
 from shardstream.pack.sources.base import Item, Part, Reject, Source, file_item, printable
 from shardstream.pack.sources.keys import MODES, KeyRule
+from shardstream.shards.fields import type_of_extension
 from shardstream.shards.manifest import MANIFEST_NAME
 
 _SHOWN = 3
@@ -34,16 +36,22 @@ class FolderPart(Part):
     numbers: NDArray[np.int64]
     paths: tuple[bytes, ...]
     labels: NDArray[np.int64]
+    images: bool
 
     def __iter__(self) -> Iterator[Item | Reject]:
         for number, encoded, label in zip(self.numbers.tolist(), self.paths, self.labels.tolist(), strict=True):
             path = os.fsdecode(encoded)
+            if self.images and not _is_image(path):
+                yield Reject(number + 1, printable(path), "it is no jpg, png or webp file, in a folder of images")
+                continue
             key = self.keys.key(number + 1, path)
             yield file_item(number + 1, path, key, folder=self.root, label=None if label < 0 else label)
 
 
 class FolderSource(Source):
-    """All files below a folder, in sorting order. Paths are held as one blob of bytes.
+    """All files below a folder, in sorting order; if some are images, the others are rejected.
+
+    Paths are held as one blob of bytes.
 
     Args:
         path: The folder.
@@ -65,6 +73,7 @@ class FolderSource(Source):
                 "this folder holds a packed data set", url=path, hint="pack the files that it was made from"
             )
         self._keys = KeyRule(key)
+        self._images = False
         self._blob, self._ends = bytearray(), array("Q")
         self._class_ends: list[int] = []
         self._list()
@@ -96,12 +105,16 @@ class FolderSource(Source):
         for name in files:
             self._blob += os.fsencode(os.path.join(folder, name))
             self._ends.append(len(self._blob))
+            self._images = self._images or _is_image(name)
 
     def _path(self, number: int) -> bytes:
         return bytes(self._blob[self._ends[number - 1] if number else 0 : self._ends[number]])
 
     def _key(self, number: int) -> str:
-        return self._keys.key(number + 1, os.fsdecode(self._path(number)))
+        path = os.fsdecode(self._path(number))
+        if self._images and not _is_image(path):
+            return f"/{path}"  # it will be rejected, and is in nobody's way: no key begins with a slash
+        return self._keys.key(number + 1, path)
 
     def _find_duplicates(self) -> None:
         hashes = np.fromiter((key_hash(self._key(i).encode()) for i in range(len(self))), np.uint64, len(self))
@@ -128,7 +141,7 @@ class FolderSource(Source):
         labels = np.full(len(numbers), -1)
         if self.classes is not None:
             labels = np.searchsorted(np.array(self._class_ends), numbers, side="right")
-        return FolderPart(self._root, self._keys, numbers, paths, labels)
+        return FolderPart(self._root, self._keys, numbers, paths, labels, self._images)
 
     @property
     def fingerprint(self) -> str:
@@ -136,6 +149,10 @@ class FolderSource(Source):
         for part in (self._blob, self._ends, array("Q", self._class_ends)):
             hasher.update(memoryview(part).cast("B"))
         return hasher.hexdigest()
+
+
+def _is_image(path: str) -> bool:
+    return type_of_extension(os.path.splitext(path)[1][1:]).is_image
 
 
 def _entries(folder: str, *, follow: bool = True) -> tuple[list[str], list[str]]:
