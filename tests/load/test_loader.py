@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import shardstream as ss
+from shardstream.stream.parcel import Parcel
 
 from ..stream.making import numbered, photograph, square, write_dataset
 
@@ -219,3 +220,14 @@ def test_stats_say_what_was_delivered(photos: Path) -> None:
 def test_a_loader_pickles_its_data_set_small(photos: Path) -> None:
     loader = ss.Loader(ss.ShardDataset(photos, fields=CROP, batch_size=16), num_workers=0)
     assert len(pickle.dumps(loader.dataset)) < 65536
+
+
+def test_pinning_reaches_every_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch's pinning thread does to a parcel, on machines that have nothing to pin for."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 100)
+    one = torch.ones(2)
+    rows = ss.Ragged(one, torch.tensor([0, 2]))
+    parcel = Parcel({"a": one, "b": [one, "text"], "c": (one, {"d": rows})}, positions=2, samples=2).pin_memory()
+    assert parcel.data["a"].tolist() == parcel.data["b"][0].tolist() == parcel.data["c"][0].tolist() == [101, 101]
+    assert parcel.data["b"][1] == "text"
+    assert parcel.data["c"][1]["d"].values.tolist() == [101, 101]

@@ -87,6 +87,9 @@ class OneObject(Store):
     def delete(self, path: str) -> None:
         raise NotImplementedError
 
+    def move(self, path: str, target: str) -> None:
+        raise NotImplementedError
+
     def sweep(self) -> None:
         raise NotImplementedError
 
