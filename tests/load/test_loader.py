@@ -231,3 +231,19 @@ def test_pinning_reaches_every_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parcel.data["a"].tolist() == parcel.data["b"][0].tolist() == parcel.data["c"][0].tolist() == [101, 101]
     assert parcel.data["b"][1] == "text"
     assert parcel.data["c"][1]["d"].values.tolist() == [101, 101]
+
+
+def test_albumentations_give_equal_pixels_with_any_number_of_workers(photos: Path) -> None:
+    """Passed as it is: its keyword call is found, and its randomness keyed by position."""
+    albumentations = pytest.importorskip("albumentations")
+    augment = albumentations.Compose(
+        [albumentations.HorizontalFlip(p=0.5), albumentations.RandomBrightnessContrast(p=1), albumentations.Rotate(p=1)]
+    )
+    fields = {"jpg": [ss.decode.RandomResizedCrop(24), augment], "id": None}
+    epochs = []
+    for num_workers in (0, 1, 4):
+        dataset = ss.ShardDataset(photos, fields=fields, batch_size=32, shuffle=True, seed=8)
+        epochs.append(flatten(ss.Loader(dataset, num_workers=num_workers)))
+    assert epochs[0] == epochs[1] == epochs[2]
+    plain = ss.ShardDataset(photos, fields={"jpg": ss.decode.RandomResizedCrop(24), "id": None}, batch_size=32)
+    assert flatten(plain.replace(shuffle=True, seed=8)) != epochs[0]
