@@ -1,0 +1,87 @@
+"""Training processes killed with SIGKILL: nothing is left that the next one could hang on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ..stream.making import numbered, write_dataset
+
+TRAINING = """
+import sys
+import shardstream as ss
+
+dataset = ss.ShardDataset(sys.argv[1], shuffle=True, batch_size=16)
+for batch in ss.Loader(dataset, num_workers=2):
+    print(*batch["id"].tolist(), flush=True)
+    if len(sys.argv) > 2:
+        sys.stdin.read(1)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    shards = numbered([700, 500], raw=lambda n: bytes(2000))
+    return write_dataset(tmp_path_factory.mktemp("ids"), shards)
+
+
+def descendants(leader: int) -> list[int]:
+    """Living processes of the session that ``leader`` began."""
+    found = []
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == leader and fields[0] != "Z":
+            found.append(int(pid))
+    return found
+
+
+def kill_in_the_middle(folder: Path, batches: int) -> None:
+    command = [sys.executable, "-c", TRAINING, str(folder), "wait"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for _ in range(batches):
+            assert process.stdout.readline()
+            process.stdin.write("x")
+            process.stdin.flush()
+        os.kill(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while descendants(process.pid):
+        assert time.monotonic() < deadline, "workers outlive the process that they work for"
+        time.sleep(0.05)
+
+
+def run_to_the_end(folder: Path) -> str:
+    done = subprocess.run([sys.executable, "-c", TRAINING, str(folder)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def rounds(folder: Path, count: int) -> None:
+    whole = run_to_the_end(folder)
+    assert len(whole.splitlines()) == 75
+    draws = random.Random(0)
+    for _ in range(count):
+        kill_in_the_middle(folder, draws.randrange(1, 40))
+        assert run_to_the_end(folder) == whole
+
+
+def test_killed_in_mid_epoch_and_started_again_at_once(folder: Path) -> None:
+    rounds(folder, 1)
+
+
+@pytest.mark.full
+def test_killed_many_times(folder: Path) -> None:
+    rounds(folder, 12)
