@@ -175,6 +175,7 @@ class ShardDataset(IterableDataset[Any]):
 
     def __len__(self) -> int:
         """Batches of this rank in an epoch; samples, if there is no batch size."""
+        self._settings.check_complete()
         return count_items(self._manifest, self._settings, self._rank())
 
     def __repr__(self) -> str:
@@ -222,6 +223,7 @@ class ShardDataset(IterableDataset[Any]):
     def peek(self) -> Any:
         """The first batch (or sample) of the next epoch of this rank, made in this process; moves nothing on."""
         settings = self._settings
+        settings.check_complete()
         run = EpochRun(self._manifest, settings, self._rank(), epoch=self.epoch, num_workers=0)
         if not run.steps:
             raise UsageError("there is nothing to look at: this rank has no samples", url=self._manifest.url)
@@ -230,6 +232,7 @@ class ShardDataset(IterableDataset[Any]):
     # -------------------------------------------------------------------------------------------------- iteration
 
     def __iter__(self) -> Iterator[Any]:
+        self._settings.check_complete()
         info = get_worker_info()
         worker, workers = (0, 0) if info is None else (info.id, info.num_workers)
         epoch = self.epoch

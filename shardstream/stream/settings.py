@@ -55,9 +55,18 @@ class Settings:
                 raise UsageError(
                     f"{name} must be callable, got {value!r}", hint="pass a function or an object with __call__"
                 )
-        if self.batch_transform is not None and self.batch_size is None and self.deliver == "items":
+
+    def check_complete(self) -> None:
+        """Say what an iteration still lacks; a loader may have added it since the data set was made.
+
+        Raises:
+            UsageError: There is a ``batch_transform``, but no batches of ours for it.
+        """
+        if self.batch_transform is not None and (self.batch_size is None or self.deliver == "lists"):
             raise UsageError(
-                "batch_transform needs batches", hint="pass batch_size too, or use transform for single samples"
+                "batch_transform needs batches, but there is "
+                + ("no batch_size" if self.batch_size is None else "a collate_fn in place of our batching"),
+                hint="pass batch_size; where there is a collate_fn, let it do this work; transform is for samples",
             )
 
     def check_picklable(self) -> None:

@@ -140,6 +140,10 @@ def test_a_kept_list_of_batches_keeps_its_pixels(photos: Path) -> None:
     assert flatten(kept) == reference(photos, 0)
 
 
+def only_ids(batch: dict[str, Any]) -> list[int]:
+    return batch["id"].tolist()
+
+
 def count(samples: list[dict[str, Any]]) -> dict[str, Any]:
     return {"n": len(samples), "ids": [sample["id"] for sample in samples]}
 
@@ -149,6 +153,16 @@ def test_collate_fn_gets_the_samples_of_a_batch(photos: Path) -> None:
     batches = list(ss.Loader(dataset, batch_size=128, num_workers=2, collate_fn=count, multiprocessing_context="spawn"))
     assert [batch["n"] for batch in batches] == [128, 128, 44]
     assert batches[1]["ids"] == [n * n for n in range(128, 256)]
+
+
+def test_batch_transform_takes_the_batch_size_of_the_loader(photos: Path) -> None:
+    dataset = ss.ShardDataset(photos, fields=["id"], batch_transform=only_ids)
+    assert sum(ss.Loader(dataset, batch_size=100, num_workers=1), []) == list(range(300))  # noqa: RUF017 - three lists
+    for iterate in (lambda: next(iter(dataset)), dataset.peek, lambda: iter(ss.Loader(dataset, num_workers=0))):
+        with pytest.raises(ss.errors.UsageError, match="batch_transform needs batches, but there is no batch_size"):
+            iterate()
+    with pytest.raises(ss.errors.UsageError, match="collate_fn"):
+        iter(ss.Loader(dataset, batch_size=10, collate_fn=count, num_workers=0))
 
 
 def test_other_dataloader_arguments_are_forwarded(photos: Path) -> None:

@@ -252,7 +252,7 @@ def test_an_empty_data_set_has_no_steps(tmp_path: Path) -> None:
         {"seed": 1.5},
         {"lanes": 0},
         {"transform": 3},
-        {"batch_transform": len},
+        {"batch_transform": 3},
     ],
 )
 def test_arguments_are_checked_by_name(ids: Path, arguments: dict[str, Any]) -> None:
