@@ -27,6 +27,8 @@ re-raising from a single message string, which is how a DataLoader brings them f
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any, ClassVar, TypeAlias
 
 Place: TypeAlias = dict[str, str | int]
@@ -73,6 +75,12 @@ class ShardStreamError(Exception):
 
 def _rebuild(kind: type[ShardStreamError], what: str, hint: str | None, place: Place) -> ShardStreamError:
     return kind(what, hint=hint, **place)
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The beginning of a hint that proposes the nearest of ``names``; empty where none is near."""
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 class UsageError(ShardStreamError, ValueError):

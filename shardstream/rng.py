@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from enum import IntEnum
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,11 +76,19 @@ def permutation(raw: NDArray[np.uint64]) -> NDArray[np.int64]:
     return (tagged & mask).astype(np.int64)
 
 
-def unit(raw: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Words as floats in [0, 1): the top 53 bits."""
-    return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+@overload
+def unit(word: int) -> float: ...
+@overload
+def unit(word: NDArray[np.uint64]) -> NDArray[np.float64]: ...
+def unit(word: Any) -> Any:
+    """A word, or an array of words, as floats in [0, 1): the top 53 bits."""
+    return (word >> 11) * 2.0**-53
 
 
-def below(raw: NDArray[np.uint64], n: int) -> NDArray[np.int64]:
-    """Words as integers in [0, n) for n < 2**32, by multiplying the top 32 bits (bias below 2**-32 * n)."""
-    return ((raw >> np.uint64(32)) * np.uint64(n) >> np.uint64(32)).astype(np.int64)
+@overload
+def below(word: int, n: int) -> int: ...
+@overload
+def below(word: NDArray[np.uint64], n: int) -> NDArray[np.uint64]: ...
+def below(word: Any, n: int) -> Any:
+    """A word, or an array of words, as integers in [0, n) for n < 2**32: the top 32 bits times n (bias < 2**-32 n)."""
+    return (word >> 32) * n >> 32

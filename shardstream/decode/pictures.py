@@ -32,10 +32,10 @@ from shardstream.images.geometry import (
     on_grid,
     random_resized_box,
     resized_size,
-    unit,
     whole,
 )
 from shardstream.images.header import probe
+from shardstream.rng import unit
 
 _UINT8 = np.dtype(np.uint8)
 _SCALE = (0.08, 1.0)

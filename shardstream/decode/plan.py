@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -14,7 +13,7 @@ from shardstream.decode.context import SampleContext
 from shardstream.decode.pictures import Image
 from shardstream.decode.specs import Decoder, Slot
 from shardstream.decode.usercall import UserCall, stream_of
-from shardstream.errors import DecodeError, FieldError, ShardStreamError
+from shardstream.errors import DecodeError, FieldError, ShardStreamError, did_you_mean
 from shardstream.shards.fields import FieldType, from_bytes
 
 Part: TypeAlias = "Decoder | Callable[..., Any] | str | None"
@@ -77,7 +76,7 @@ class Output:
             value = self._start(source_type, raw)
             for number, step in enumerate(self.steps):
                 if isinstance(step, UserCall):
-                    value = _call(step, value, context)
+                    value = step.on_sample(value, context)
                 else:
                     slot = out if number == last else None
                     value = step.apply(value, context, name=self.name, stream=self.stream, out=slot)
@@ -121,18 +120,6 @@ class Output:
     def stored(self) -> bool:
         """Whether values are as stored, by the field's type or (`as_bytes`) as bytes: nothing is decoded or called."""
         return not self.steps
-
-
-def _call(step: UserCall, value: Any, context: SampleContext) -> Any:
-    return step(
-        value,
-        seed=context.seed,
-        epoch=context.epoch,
-        position=context.position,
-        key=context.key,
-        shard=context.shard,
-        sample=context.row,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +204,11 @@ class _Draft:
         found = tuple(candidate for candidate in candidates if candidate in stored)
         if found or self.optional:
             return found
-        near = difflib.get_close_matches(candidates[0], stored, n=1, cutoff=0.5)
         names = ", ".join(map(repr, stored)) or "none"
         what = " or ".join(map(repr, candidates))
         raise FieldError(
             f"no field {what} is stored" + (f" (asked for by output {self.name!r})" if asked != self.name else ""),
-            hint=(f"did you mean {near[0]!r}? " if near else "") + f"stored fields: {names}; source= names another one",
+            hint=did_you_mean(candidates[0], stored) + f"stored fields: {names}; source= names another one",
         )
 
     def _check_types(self) -> None:
@@ -301,11 +287,10 @@ def _base_of(draft: _Draft, drafts: Mapping[str, _Draft]) -> str | None:
         return None
     base = drafts.get(draft.base)
     if base is None:
-        near = difflib.get_close_matches(draft.base, drafts, n=1, cutoff=0.5)
         raise FieldError(
             f"like={draft.base!r}, but there is no such output",
             field=draft.name,
-            hint=(f"did you mean {near[0]!r}? " if near else "") + "outputs: " + ", ".join(map(repr, drafts)),
+            hint=did_you_mean(draft.base, drafts) + "outputs: " + ", ".join(map(repr, drafts)),
         )
     first = next((step for step in base.steps if isinstance(step, Decoder)), None)
     if first is None or not draft.decoders[0].can_replay(first):

@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from numpy.random.mtrand import get_bit_generator, set_bit_generator
 
+from shardstream.decode.context import SampleContext
 from shardstream.errors import ShardStreamError, TransformError, UsageError
 from shardstream.rng import Domain, words
 
@@ -126,6 +127,18 @@ class UserCall:
                 sample=sample,
                 key=key,
             ) from error
+
+    def on_sample(self, value: Any, context: SampleContext) -> Any:
+        """Call it with the sample itself, or with a value of it."""
+        return self(
+            value,
+            seed=context.seed,
+            epoch=context.epoch,
+            position=context.position,
+            key=context.key,
+            shard=context.shard,
+            sample=context.row,
+        )
 
 
 def _name(function: Any) -> str:

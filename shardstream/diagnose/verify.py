@@ -182,12 +182,7 @@ class _Shard:
         rows = np.arange(index.samples)
         valid = column.valid_rows(rows)
         chosen = rows if valid is None else rows[valid]
-        if column.type.kind == "fixed":
-            offsets, lengths = column.fixed_offsets(chosen), np.full(len(chosen), column.type.width)
-        else:
-            assert column.offsets is not None
-            assert column.lengths is not None
-            offsets, lengths = column.offsets[chosen].astype(np.int64), column.lengths[chosen].astype(np.int64)
+        offsets, lengths = column.extents(chosen)
         expected = column.checksums[chosen]
         self.values += len(chosen)
         for row, offset, length, value in zip(

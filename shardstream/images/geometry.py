@@ -12,13 +12,14 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+from shardstream.rng import below, unit
+
 Size: TypeAlias = tuple[int, int]
 
 _ATTEMPTS = 10
 # Word 0: flip; 1, 2: place of the crop; then area and ratio of each attempt.
 CROP_WORDS = 3 + 2 * _ATTEMPTS
 FLIP_WORDS = 1
-_UNIT = 2.0**-53
 _SCALES = (8, 4, 2)
 
 
@@ -66,16 +67,6 @@ class Geometry(NamedTuple):
     def is_identity(self) -> bool:
         """Whether the result is the source itself."""
         return not self.flip and self.window is None and self.size == self.source and self.box.size == self.source
-
-
-def unit(word: int) -> float:
-    """A word as a float in [0, 1), as `shardstream.rng.unit`."""
-    return (word >> 11) * _UNIT
-
-
-def below(word: int, n: int) -> int:
-    """A word as an integer in [0, n), as `shardstream.rng.below`."""
-    return (word >> 32) * n >> 32
 
 
 def whole(source: Size) -> Box:

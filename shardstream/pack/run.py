@@ -19,9 +19,7 @@ from shardstream.pack.sources import LabelMode, Reject, open_source
 from shardstream.pack.task import ShardResult
 from shardstream.pack.workers import run_here, run_in_processes, run_on
 from shardstream.shards.framings import Format
-from shardstream.shards.index import Codec
-from shardstream.shards.manifest import Manifest, merge_fields
-from shardstream.shards.table import NamedShards, ShardTable
+from shardstream.shards.manifest import Manifest
 from shardstream.storage import Store
 
 _log = logging.getLogger(__name__)
@@ -269,22 +267,16 @@ def _write(
 
 
 def _manifest(plan: PackPlan, pattern: str, results: Sequence[ShardResult]) -> Manifest:
-    summaries = [result.summary for result in results]
     options = plan.options
-    codecs: dict[str, Codec] = dict.fromkeys(options.zstd, "zstd")
-    classes = plan.source.classes if plan.source.classes is not None else options.classes
-    fields = merge_fields(summaries, [pattern.format(result.number) for result in results])
-    return Manifest(
+    return Manifest.of(
+        [result.summary for result in results],
+        pattern,
         framing=options.format,
-        fields=fields,
-        naming=(NamedShards(pattern, len(results)),),
-        table=ShardTable.of(summaries),
-        classes=None if classes is None else tuple(classes),
+        zstd=options.zstd,
+        classes=plan.source.classes if plan.source.classes is not None else options.classes,
         meta=options.meta,
         seed=options.seed if options.shuffle else None,
         plan=plan.fingerprint,
-        index_bytes=max(one.index_bytes for one in summaries),
-        codecs={name: codec for name, codec in codecs.items() if name in fields},
     )
 
 

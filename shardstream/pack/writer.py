@@ -18,8 +18,7 @@ from shardstream.pack.sizes import parse_size
 from shardstream.shards.fields import FieldType, check_field_name, infer_type
 from shardstream.shards.framings import Format, framing_of, writer_of
 from shardstream.shards.keys import check_key
-from shardstream.shards.manifest import Manifest, merge_fields
-from shardstream.shards.table import NamedShards, ShardTable
+from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import Encoded, OneShard, ShardSummary, encode_value
 from shardstream.storage import ObjectWriter
 
@@ -222,17 +221,13 @@ class ShardWriter:
             self._finish_shard()
         if not self._summaries:
             raise UsageError("no sample was written", url=self._destination.store.url, hint="a data set needs one")
-        names = [self._pattern.format(i) for i in range(len(self._summaries))]
-        fields = merge_fields(self._summaries, names)
-        manifest = Manifest(
+        manifest = Manifest.of(
+            self._summaries,
+            self._pattern,
             framing=self._format,
-            fields=fields,
-            naming=(NamedShards(self._pattern, len(self._summaries)),),
-            table=ShardTable.of(self._summaries),
+            zstd=self._zstd,
             classes=self._classes,
             meta=self._meta,
-            index_bytes=max(one.index_bytes for one in self._summaries),
-            codecs={name: "zstd" for name in sorted(self._zstd) if name in fields},
         )
         self._destination.commit(manifest)
 

@@ -60,6 +60,14 @@ class Column:
         assert self.offsets is not None
         return self.offsets[rows].astype(np.int64)
 
+    def extents(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Byte offset and length of the stored bytes of payloads or fixed arrays: int64 (len(rows),) each."""
+        if self.type.kind == "fixed":
+            return self.fixed_offsets(rows), np.full(len(rows), self.type.width, np.int64)
+        assert self.offsets is not None
+        assert self.lengths is not None
+        return self.offsets[rows].astype(np.int64), self.lengths[rows].astype(np.int64)
+
 
 class Keys(Sequence[str]):
     """The keys of a shard, decoded one at a time from a blob of UTF-8.

@@ -53,7 +53,7 @@ class IndexedFraming(Framing):
             if column.type.kind == "scalar":
                 continue
             valid = column.valid_rows(rows)
-            offsets, lengths = _extents(column, rows if valid is None else rows[valid])
+            offsets, lengths = column.extents(rows if valid is None else rows[valid])
             for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True):
                 if length:
                     requests[Request(index.path, offset, length)] = None
@@ -82,15 +82,6 @@ class IndexedFraming(Framing):
                 data = _payloads(index, column, buffers, rows, valid, verify)
             out[name] = FieldValues(column.type, data, valid)
         return out
-
-
-def _extents(column: Column, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Offset and length of the stored bytes of each row."""
-    if column.type.kind == "fixed":
-        return column.fixed_offsets(rows), np.full(len(rows), column.type.width, np.int64)
-    assert column.offsets is not None
-    assert column.lengths is not None
-    return column.offsets[rows].astype(np.int64), column.lengths[rows].astype(np.int64)
 
 
 def _fixed(
@@ -125,7 +116,7 @@ def _payloads(
     verify: bool,
 ) -> list[memoryview | None]:
     chosen = rows if valid is None else rows[valid]
-    views = buffers.views(index.path, *_extents(column, chosen))
+    views = buffers.views(index.path, *column.extents(chosen))
     if verify:
         _verify(index, column, chosen, views)
     if column.codec == "zstd":
@@ -165,7 +156,7 @@ def _decompressed(
 
 
 def _place(index: ShardIndex, column: Column, row: int) -> dict[str, Any]:
-    offsets, _ = _extents(column, np.array([row]))
+    offsets, _ = column.extents(np.array([row]))
     try:
         key = index.keys[row]
     except ShardStreamError:  # the shard is damaged in more than one place; tell of the one that was asked for

@@ -6,18 +6,17 @@ holds its checksum, so that replacing ``dataset.json`` switches from one complet
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import xxhash
 
-from shardstream.errors import DataError, FieldError, FormatError, NotFoundError
+from shardstream.errors import DataError, FieldError, FormatError, NotFoundError, did_you_mean
 from shardstream.shards.checksum import checksum
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import Framing
@@ -114,15 +113,37 @@ class Manifest:
             left -= run.count
         raise IndexError(f"shard {shard} of {self.shards}")
 
-    def require_fields(self, names: Sequence[str]) -> None:
-        """Check that all of these fields exist.
+    @classmethod
+    def of(
+        cls,
+        summaries: Sequence[ShardSummary],
+        pattern: str,
+        *,
+        framing: str,
+        zstd: Collection[str] = (),
+        classes: Sequence[str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        plan: str | None = None,
+    ) -> Manifest:
+        """The manifest of shards that were just written, the i-th as ``pattern.format(i)``.
 
         Raises:
-            FieldError: One does not; names the nearest.
+            FieldError: Two shards hold one field with different types; names both.
         """
-        for name in names:
-            if name not in self.fields:
-                raise unknown_field(name, self.fields, url=self.url)
+        fields = merge_fields(summaries, [pattern.format(i) for i in range(len(summaries))])
+        return cls(
+            framing=framing,
+            fields=fields,
+            naming=(NamedShards(pattern, len(summaries)),),
+            table=ShardTable.of(summaries),
+            classes=None if classes is None else tuple(classes),
+            meta=dict(meta or {}),
+            seed=seed,
+            plan=plan,
+            index_bytes=max((one.index_bytes for one in summaries), default=0),
+            codecs={name: "zstd" for name in sorted(zstd) if name in fields},
+        )
 
     @classmethod
     def load(cls, url: str | os.PathLike[str]) -> Manifest:
@@ -236,12 +257,10 @@ def _table_name(value: int) -> str:
     return f"shards-{value:016x}.table"
 
 
-def unknown_field(name: str, fields: Iterable[str], *, url: str | None = None) -> FieldError:
+def unknown_field(name: str, fields: Collection[str], *, url: str | None = None) -> FieldError:
     """The error for a field that does not exist, with the nearest that does."""
-    fields = list(fields)
-    near = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return FieldError(f"there is no field {name!r}", url=url, field=name, hint=f"{hint}fields are {', '.join(fields)}")
+    hint = f"{did_you_mean(name, fields)}fields are {', '.join(fields)}"
+    return FieldError(f"there is no field {name!r}", url=url, field=name, hint=hint)
 
 
 def merge_fields(summaries: Sequence[ShardSummary], names: Sequence[str]) -> dict[str, FieldType]:

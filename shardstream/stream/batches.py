@@ -35,7 +35,7 @@ class BatchMaker:
 
     def __init__(self, maker: SampleMaker, *, batch_transform: Callable[..., Any] | None, mark: bool) -> None:
         self._maker = maker
-        self._batch_transform = None if batch_transform is None else UserCall(batch_transform, what="batch_transform")
+        self.transform = None if batch_transform is None else UserCall(batch_transform, what="batch_transform")
         self._mark = mark
         self._loose = [output for output in maker.plan.outputs if not (output.plain or output.as_bytes)]
         self._images = frozenset(output.name for output in maker.plan.outputs if output.is_image)
@@ -55,15 +55,15 @@ class BatchMaker:
             BatchError: Values that cannot become one batch, or no good sample.
             DataError: Broken data, if the policy is to raise.
         """
-        make = self._of_samples if self._maker.transforms else self._of_slabs
+        make = self._of_samples if self._maker.transform is not None else self._of_slabs
         batch, dropped, broken = make(step)
         valid = np.ones(len(step.rows), np.bool_) if step.valid is None else step.valid.copy()
         valid[dropped] = False
         if isinstance(batch, dict) and (self._mark or dropped):
             batch["__valid__"] = slab_of(valid)
-        if self._batch_transform is not None:
+        if self.transform is not None:
             position = int(step.positions[0])
-            batch = self._batch_transform(batch, seed=self._maker.seed, epoch=step.epoch, position=position)
+            batch = self.transform(batch, seed=self._maker.seed, epoch=step.epoch, position=position)
         if torch.utils.data.get_worker_info() is not None:
             refuse_devices(batch)
         return batch, valid, broken
@@ -89,7 +89,8 @@ class BatchMaker:
             if i in broken or not self._loose:
                 continue
             try:
-                sample = self._maker.decode(rows, i, step, self._loose, {name: view[i] for name, view in views.items()})
+                slots = {name: view[i] for name, view in views.items()}
+                sample = self._maker.decode(rows, i, self._maker.context(rows, i, step), self._loose, slots)
             except DataError as error:
                 broken[i] = self._maker.policy.admit(error)
                 continue

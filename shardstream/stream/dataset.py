@@ -240,7 +240,7 @@ class ShardDataset(IterableDataset[Any]):
         run = EpochRun(self._manifest, self._settings, self._rank(), epoch=epoch, num_workers=workers)
         counts = self._settings.deliver == "items"  # ss.Loader counts for itself, by what was consumed
         if counts and workers:
-            self._clock.begin_worker(worker)
+            self._clock.begin_worker(worker, workers)
             if worker == 0 and self._settings.batch_size is None:
                 logger.info("single samples cost more on their way to the training process than batches: use ss.Loader")
         for number in range(worker, run.steps, max(workers, 1)):
@@ -298,10 +298,6 @@ class _Makers:
         settings, manifest, plan = dataset._settings, dataset._manifest, dataset._plan
         policy = SkipPolicy(settings.on_error, settings.max_skips)
         reader = RowReader(manifest, plan.sources, verify=settings.verify)
-        calls = [UserCall(call) for call in (settings.transform, settings.batch_transform) if call is not None]
-        calls += [step for output in plan.outputs for step in output.steps if isinstance(step, UserCall)]
-        # Seeding the global generators costs less where they are saved and restored once a step.
-        self._kept = global_states_kept if any(call.uses_global_states for call in calls) else nullcontext
         self._names = settings.names
         self._in_worker = get_worker_info() is not None
         self._mark = settings.on_error == "skip" or effective_tail(settings) == "pad"
@@ -309,6 +305,10 @@ class _Makers:
             reader, plan, manifest.fields, seed=settings.seed, transform=settings.transform, policy=policy
         )
         self._batches = BatchMaker(self._maker, batch_transform=settings.batch_transform, mark=self._mark)
+        calls = [self._maker.transform, self._batches.transform, *(step for one in plan.outputs for step in one.steps)]
+        # Seeding the global generators costs less where they are saved and restored once a step.
+        seeds = any(isinstance(call, UserCall) and call.uses_global_states for call in calls)
+        self._kept = global_states_kept if seeds else nullcontext
 
     def parcel(self, step: Step, *, lists: bool) -> Parcel:
         """A step as a batch, or as a list of those of its samples that can be used."""
@@ -332,11 +332,11 @@ class _Makers:
             if self._in_worker:
                 refuse_devices(sample)
             kept.append(self._as_tuple(sample))
-        return Parcel(kept, len(samples), own, list(broken.values()))
+        return Parcel(kept, own, list(broken.values()))
 
     def _batch(self, step: Step) -> Parcel:
         batch, valid, broken = self._batches.batch(step)
-        return Parcel(self._as_tuple(batch), len(valid), int(valid.sum()), list(broken.values()))
+        return Parcel(self._as_tuple(batch), int(valid.sum()), list(broken.values()))
 
     def _as_tuple(self, value: Any) -> Any:
         if self._names is None:

@@ -45,14 +45,14 @@ class EpochClock:
 
     def finish_worker(self, epoch: int, worker: int, workers: int) -> None:
         """Worker ``worker`` of ``workers`` has delivered all of its part; the last one to say so ends the epoch."""
-        if workers > _MOST_WORKERS:
-            raise UsageError(f"{workers} workers are more than {_MOST_WORKERS}", hint="use fewer")
         self._words[1 + worker] = epoch + 1
         if bool((self._words[1 : 1 + workers] == epoch + 1).all()):
             self.finish(epoch)
 
-    def begin_worker(self, worker: int) -> None:
-        """Forget that this worker finished an epoch that is being read again."""
+    def begin_worker(self, worker: int, workers: int) -> None:
+        """Forget that worker ``worker`` of ``workers`` finished an epoch that is being read again."""
+        if workers > _MOST_WORKERS:
+            raise UsageError(f"{workers} workers are more than {_MOST_WORKERS}", hint="use fewer")
         self._words[1 + worker] = 0
 
     def __getstate__(self) -> dict[str, Any]:

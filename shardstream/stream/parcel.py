@@ -20,14 +20,12 @@ class Parcel:
 
     Attributes:
         data: A batch, or a list of samples.
-        positions: Positions of the epoch this step stands for, padding included.
-        samples: How many of them hold a sample of their own: not padded, not skipped.
+        samples: How many samples of its own it holds: not padded, not skipped.
         skipped: Where each skipped sample lies, and why.
         seconds: Time the worker spent on it.
     """
 
     data: Any
-    positions: int
     samples: int
     skipped: list[str] = field(default_factory=list)
     seconds: float = 0.0

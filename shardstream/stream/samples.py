@@ -64,12 +64,7 @@ class SampleMaker:
         self.seed = seed
         self.policy = policy
         self._reader = reader
-        self._transform = None if transform is None else UserCall(transform, what="transform")
-
-    @property
-    def transforms(self) -> bool:
-        """Whether a user's callable sees every sample."""
-        return self._transform is not None
+        self.transform = None if transform is None else UserCall(transform, what="transform")
 
     def read(self, step: Step) -> tuple[Rows, dict[int, str]]:
         """The stored rows of a step, and the slots whose data is broken with the reason.
@@ -97,21 +92,20 @@ class SampleMaker:
         return self._reader.read(shards, rows), broken
 
     def decode(
-        self, rows: Rows, i: int, step: Step, outputs: Sequence[Output], slots: Mapping[str, NDArray[Any]]
+        self, rows: Rows, i: int, context: SampleContext, outputs: Sequence[Output], slots: Mapping[str, NDArray[Any]]
     ) -> dict[str, Any]:
         """Sample i of the rows.
 
         Args:
             rows: The rows of the step.
             i: Which of them.
-            step: The step.
+            context: The sample, from `context`.
             outputs: What to decode.
             slots: By output, where the sample's value is to be written.
 
         Raises:
             DecodeError: A payload is no valid value of its type.
         """
-        context = self._context(rows, i, step)
         sample: dict[str, Any] = {"__key__": context.key}
         for output in outputs:
             sample[output.name] = self._value(output, rows, i, context, slots.get(output.name))
@@ -125,22 +119,8 @@ class SampleMaker:
                 return value.item() if isinstance(value, np.generic) else value
         return output.missing(context, out)
 
-    def transform(self, sample: dict[str, Any], rows: Rows, i: int, step: Step) -> Any:
-        """The sample through the user's transform; ``None`` if that drops it."""
-        if self._transform is None:
-            return sample
-        context = self._context(rows, i, step)
-        return self._transform(
-            sample,
-            seed=self.seed,
-            epoch=step.epoch,
-            position=context.position,
-            key=context.key,
-            shard=context.shard,
-            sample=context.row,
-        )
-
-    def _context(self, rows: Rows, i: int, step: Step) -> SampleContext:
+    def context(self, rows: Rows, i: int, step: Step) -> SampleContext:
+        """Which sample row i of a step is."""
         return SampleContext(rows.keys[i], rows.shards[i], rows.rows[i], int(step.positions[i]), self.seed, step.epoch)
 
     def samples(self, step: Step) -> tuple[list[Any], dict[int, str]]:
@@ -152,11 +132,13 @@ class SampleMaker:
         rows, broken = self.read(step)
         out: list[Any] = []
         for i in range(len(step.rows)):
-            sample = None
+            sample: Any = None
             if i not in broken:
                 try:
-                    decoded = self.decode(rows, i, step, self.plan.outputs, {})
-                    sample = self.transform(decoded, rows, i, step)
+                    context = self.context(rows, i, step)
+                    sample = self.decode(rows, i, context, self.plan.outputs, {})
+                    if self.transform is not None:
+                        sample = self.transform.on_sample(sample, context)
                 except DataError as error:
                     broken[i] = self.policy.admit(error)
             out.append(sample)

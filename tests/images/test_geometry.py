@@ -14,7 +14,6 @@ from shardstream.images.geometry import (
     Box,
     Geometry,
     aligned_scale,
-    below,
     center_window,
     covering_scale,
     on_grid,
@@ -22,7 +21,6 @@ from shardstream.images.geometry import (
     resized_size,
     scaled_box,
     scaled_size,
-    unit,
     whole,
 )
 
@@ -122,10 +120,10 @@ def test_box_is_never_empty():
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 2**31))
-def test_words_become_numbers_as_in_rng(word, n):
+def test_words_become_the_same_numbers_one_by_one_and_as_arrays(word, n):
     raw = np.array([word], np.uint64)
-    assert unit(word) == rng.unit(raw)[0]
-    assert below(word, n) == rng.below(raw, n)[0]
+    assert rng.unit(word) == rng.unit(raw)[0]
+    assert rng.below(word, n) == rng.below(raw, n)[0]
 
 
 @pytest.mark.parametrize(

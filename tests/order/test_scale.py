@@ -19,7 +19,7 @@ SHARDS = 1_000_000
 @pytest.fixture(scope="module")
 def counts():
     words = rng.words(SHARDS, seed=0, domain=rng.Domain.PACK)
-    return 9_000 + rng.below(words, 2_001)
+    return 9_000 + rng.below(words, 2_001).astype(np.int64)
 
 
 @pytest.fixture(scope="module")
