@@ -26,15 +26,27 @@ from shardstream.shards.manifest import Manifest
 if TYPE_CHECKING:
     from shardstream import decode
     from shardstream.load import Loader
-    from shardstream.stream import Ragged, Reader, ShardDataset
+    from shardstream.stream import Mixture, Ragged, Reader, ShardDataset, convert_state
 
 __version__ = "0.1.0"
 
-__all__ = ["Loader", "Manifest", "Ragged", "Reader", "ShardDataset", "ShardWriter", "decode", "errors", "pack"]
+__all__ = [
+    "Loader",
+    "Manifest",
+    "Mixture",
+    "Ragged",
+    "Reader",
+    "ShardDataset",
+    "ShardWriter",
+    "convert_state",
+    "decode",
+    "errors",
+    "pack",
+]
 
 # What needs torch is imported at first use, so that the command line answers at once.
-_LAZY = {"Loader": "shardstream.load", "Ragged": "shardstream.stream", "Reader": "shardstream.stream"}
-_LAZY |= {"ShardDataset": "shardstream.stream"}
+_STREAM = ("Mixture", "Ragged", "Reader", "ShardDataset", "convert_state")
+_LAZY = {"Loader": "shardstream.load"} | dict.fromkeys(_STREAM, "shardstream.stream")
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,8 @@ Grouped by what the caller would do about it::
     ├── UsageError            fix the call (also a ValueError)
     │   ├── FieldError        a field name or field type that does not fit the data
     │   ├── DestinationError  the output folder already holds something else
-    │   └── BatchError        samples that cannot become one batch
+    │   ├── BatchError        samples that cannot become one batch
+    │   └── RankError         ranks that are about to read different things
     ├── MissingExtraError     install an optional package (also an ImportError)
     ├── StorageError          look at the store: path, rights, disk, network
     │   └── NotFoundError     no object of that name
@@ -18,6 +19,7 @@ Grouped by what the caller would do about it::
     │   ├── ChecksumError     bytes differ from what was written
     │   └── DecodeError       bytes are as written, but do not decode
     ├── TransformError        a user's callable raised
+    ├── WorkerError           a worker process died: look at memory, and at the sample named (also a RuntimeError)
     └── TooManySkipsError     on_error="skip" reached its limit
 
 Every error says what happened, where, and what to do. The place is also kept in ``error.place`` as a dict
@@ -107,6 +109,12 @@ class BatchError(UsageError):
     code = "batch"
 
 
+class RankError(UsageError):
+    """Ranks of one run that are about to read different things."""
+
+    code = "rank"
+
+
 class MissingExtraError(ShardStreamError, ImportError):
     """An optional package is not installed; the message has the line that installs it."""
 
@@ -171,6 +179,12 @@ class TransformError(ShardStreamError):
     """A user's transform raised; the cause is chained and quoted."""
 
     code = "transform"
+
+
+class WorkerError(ShardStreamError, RuntimeError):
+    """A worker process died without a word."""
+
+    code = "worker"
 
 
 class TooManySkipsError(ShardStreamError):

@@ -30,6 +30,7 @@ class Domain(IntEnum):
     AUGMENT = 6  # a sample's augmentation: a = position, b = the output's stream
     PACK = 7  # the write-time shuffle
     TRANSFORM = 8  # seeds for users' callables: a = position
+    SOURCE = 9  # the seed of one source of a mixture: a = its number, from 1 on
 
 
 def words(count: int, *, seed: int, domain: Domain, epoch: int = 0, a: int = 0, b: int = 0) -> NDArray[np.uint64]:

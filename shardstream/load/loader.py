@@ -1,17 +1,20 @@
-"""``Loader``: torch's ``DataLoader`` with the right settings for a `ShardDataset`."""
+"""``Loader``: torch's ``DataLoader`` with the right settings for shards, and a state of its own."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch.utils.data import DataLoader
 
-from shardstream.errors import UsageError
+from shardstream.errors import UsageError, WorkerError
+from shardstream.load.agreement import Agreement
 from shardstream.load.report import LoaderStats
-from shardstream.stream import ShardDataset
+from shardstream.stream.base import Stream
 from shardstream.stream.parcel import CollateParcel, Failure, Parcel, keep
+from shardstream.stream.run import EpochRun
 
 # DataLoader arguments that are decided by the data set here, with what to use in their place.
 _ELSEWHERE = {
@@ -19,18 +22,27 @@ _ELSEWHERE = {
     "sampler": "ShardDataset(..., shuffle=True); ranks and workers are found by themselves",
     "batch_sampler": "ShardDataset(..., batch_size=...)",
     "drop_last": 'ShardDataset(..., tail="drop"), or "pad" or "exact"',
+    "in_order": "nothing: batches come in the order of the data set",
 }
+_DEAD = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([0-9, ]+)\)")
 
 
 class Loader(DataLoader[Any]):
-    """Delivers the batches of a `ShardDataset`, made by worker processes.
+    """Delivers the batches of a `ShardDataset` or `Mixture`, made by worker processes.
 
     A ``DataLoader`` in all else: its arguments are forwarded. Batches are made in the workers, straight in shared
     memory; single samples travel in blocks. Iterating to the end advances the data set's epoch by one; after
     ``break``, the next iteration begins the same epoch again.
 
+    `state_dict` says which samples are left, by what the training loop has received: what workers have fetched ahead is
+    handed out again after `load_state_dict`. One rank's state serves all ranks, and any other number of ranks, workers
+    and samples a batch.
+
+    Under ``torch.distributed``, ranks compare what they are about to read before the first iteration and the first one
+    after a state was loaded, without waiting for each other.
+
     Args:
-        dataset: The data set.
+        dataset: The data set or mixture.
         num_workers: Worker processes. Default 8; 0 works in this process.
         batch_size: Samples a batch; replaces that of the data set. Default: the data set's own.
         collate_fn: Called in the worker with the list of samples of a batch, in place of our own batching; with single
@@ -42,6 +54,8 @@ class Loader(DataLoader[Any]):
 
     Raises:
         UsageError: An argument that is the data set's to decide; says which of its arguments does.
+        RankError: On iteration: other ranks are about to read something else.
+        WorkerError: On iteration: a worker died; names the shard it was reading.
 
     Example:
         >>> loader = ss.Loader(ds.to_tuple("jpg", "cls"), batch_size=64, num_workers=2)
@@ -51,7 +65,7 @@ class Loader(DataLoader[Any]):
 
     def __init__(
         self,
-        dataset: ShardDataset,
+        dataset: Stream,
         *,
         num_workers: int = 8,
         batch_size: int | None = None,
@@ -59,9 +73,9 @@ class Loader(DataLoader[Any]):
         persistent_workers: bool | None = None,
         **arguments: Any,
     ) -> None:
-        if not isinstance(dataset, ShardDataset):
+        if not isinstance(dataset, Stream):
             raise UsageError(
-                f"ss.Loader needs a ShardDataset, not {type(dataset).__name__}",
+                f"ss.Loader needs a ShardDataset or a Mixture, not {type(dataset).__name__}",
                 hint="use torch's DataLoader for others",
             )
         for name in arguments:
@@ -71,10 +85,11 @@ class Loader(DataLoader[Any]):
         single = size is None
         self.stats = LoaderStats()
         self._single = single
-        self._current: object = None
+        self._current: _Iteration | None = None
+        self._agreement = Agreement()
         collate: Callable[[Any], Any] = CollateParcel(collate_fn, each=single) if collate_fn else keep
         super().__init__(
-            dataset.replace(batch_size=size, deliver="lists" if collate_fn else "parcels"),
+            dataset.for_loader(num_workers, batch_size=size, deliver="lists" if collate_fn else "parcels"),
             batch_size=None,
             num_workers=num_workers,
             collate_fn=collate,
@@ -82,26 +97,62 @@ class Loader(DataLoader[Any]):
             **arguments,
         )
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch promises an object of its own there
-        len(self._shards)  # raises here, and not in every worker, if there is no step to make
-        epoch = self._shards.epoch
-        self._current = token = object()
-        return self._unpack(super().__iter__(), epoch, token)
+    @property
+    def epoch(self) -> int:
+        """The epoch that is being read, or that the next iteration reads."""
+        current = self._current
+        return self._shards.epoch if current is None or current.over else current.run.begin.epoch
 
     @property
-    def _shards(self) -> ShardDataset:
-        assert isinstance(self.dataset, ShardDataset)
+    def _shards(self) -> Stream:
+        assert isinstance(self.dataset, Stream)
         return self.dataset
 
-    def _unpack(self, parcels: Iterator[Parcel | Failure], epoch: int, token: object) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch promises an object of its own there
+        run = self._shards.assign(self.num_workers)
+        self._agreement.check(run.rank, lambda: self._shards.plan(run))
+        self._current = current = _Iteration(run)
+        return self._unpack(super().__iter__(), current)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where training is: a small JSON-able dict that says which samples of the epoch are left.
+
+        It counts what the loop has received, the batch at hand included. Costs microseconds. After the end of an
+        epoch it is the beginning of the next.
+
+            >>> loader = ss.Loader(ss.ShardDataset("out/", batch_size=10, fields=["cls"]), num_workers=0)
+            >>> batches = iter(loader)
+            >>> batch = next(batches)
+            >>> loader.state_dict()["position"]
+            10
+        """
+        current = self._current
+        if current is None or current.over:
+            return self._shards.state_dict()
+        return current.run.state_at(current.run.after((current.taken,)))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state: the next iteration hands out what was left, the one after it begins a fresh epoch.
+
+        Other ranks, workers and batch sizes are fine; the order stays that of the run that was interrupted.
+
+        Raises:
+            UsageError: A state of other data, another view or another seed; names both values.
+        """
+        self._shards.load_state_dict(state)
+        self._current = None
+        self._agreement.renew()
+
+    def _unpack(self, parcels: Iterator[Parcel | Failure], current: _Iteration) -> Iterator[Any]:
         stats = self.stats
         while True:
             asked = time.perf_counter()
-            if self._current is not token:
+            if self._current is not current:
                 raise UsageError(
-                    "this iterator ended when a newer one of the same loader began", hint="use a loader for each loop"
+                    "this iterator ended when a newer one of the same loader began, or a state was loaded",
+                    hint="use a loader for each loop",
                 )
-            parcel = next(parcels, None)
+            parcel = self._next(parcels)
             waited = time.perf_counter() - asked
             stats.wait_seconds += waited
             stats.seconds += waited
@@ -110,9 +161,65 @@ class Loader(DataLoader[Any]):
             if isinstance(parcel, Failure):
                 raise parcel.raised()
             stats.add(parcel)
-            for item in parcel.data if self._single else (parcel.data,):
+            before = current.taken
+            items = parcel.data if self._single else (parcel.data,)
+            slots = parcel.slots if self._single else (parcel.positions - 1,)
+            for item, slot in zip(items, slots or range(parcel.positions), strict=True):
                 stats.batches += 1
+                current.taken = before + slot + 1
                 handed = time.perf_counter()
                 yield item
                 stats.seconds += time.perf_counter() - handed
-        self._shards.finish_epoch(epoch)
+            current.taken = before + parcel.positions
+        current.over = True
+        self._shards.finish_epoch(current.run.begin.epoch)
+
+    def _next(self, parcels: Iterator[Parcel | Failure]) -> Parcel | Failure | None:
+        try:
+            return next(parcels, None)
+        except (RuntimeError, EOFError, OSError) as error:
+            death = _death(error, parcels)
+            if death is None:
+                raise
+            raise self._died(*death) from error
+
+    def _died(self, processes: list[int], message: str) -> WorkerError:
+        found = next(filter(None, map(self._shards.reading, processes)), None)
+        worker, place = found or (None, {})
+        who = f"process {processes[0]}" if worker is None else f"DataLoader worker {worker} (process {processes[0]})"
+        how = "was killed by signal" + message.partition("killed by signal")[2] if "by signal" in message else "died"
+        doing = " while it was at the sample named here" if "sample" in place else ""
+        return WorkerError(
+            f"{who} {how.rstrip('. ')}{doing}",
+            hint="killed: look at the machine's memory (dmesg), use fewer workers or a smaller prefetch_factor; bus "
+            "error: /dev/shm is full; else look at the sample with ss.Reader and at the code that decodes it",
+            **place,
+        )
+
+
+def _death(error: Exception, parcels: Any) -> tuple[list[int], str] | None:
+    """The processes whose death is behind an error, and what torch says of it; ``None`` if it is another error."""
+    said = str(error)
+    if not _DEAD.search(said) and not isinstance(error, RuntimeError):
+        # Fetching what a worker had promised to send failed: has it died? Torch's signal handler says so in between.
+        workers = getattr(parcels, "_workers", [])
+        deadline = time.monotonic() + 1
+        try:
+            while workers and time.monotonic() < deadline:
+                dead = [worker.pid for worker in workers if worker.exitcode]
+                if dead:
+                    return dead, said
+                time.sleep(0.01)
+        except RuntimeError as later:
+            said = str(later)
+    found = _DEAD.search(said)
+    return None if found is None else ([int(pid) for pid in found[1].split(",")], said)
+
+
+class _Iteration:
+    """One iteration of a loader: what it reads, and how many positions of this rank's stream were handed out."""
+
+    def __init__(self, run: EpochRun) -> None:
+        self.run = run
+        self.taken = 0
+        self.over = False

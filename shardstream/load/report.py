@@ -24,6 +24,7 @@ class LoaderStats:
         worker_seconds: Time that workers spent on these data, all of them together.
         skipped: Number of samples that were skipped for broken data.
         skipped_places: Where the first 1,000 of them lie, and why.
+        sources: Of a mixture: samples delivered from each source, by name.
     """
 
     batches: int = 0
@@ -33,6 +34,7 @@ class LoaderStats:
     worker_seconds: float = 0.0
     skipped: int = 0
     skipped_places: list[str] = field(default_factory=list)
+    sources: dict[str, int] = field(default_factory=dict)
 
     @property
     def wait_share(self) -> float:
@@ -49,6 +51,8 @@ class LoaderStats:
         self.samples += parcel.samples
         self.worker_seconds += parcel.seconds
         self.skipped += len(parcel.skipped)
+        for name, count in parcel.sources.items():
+            self.sources[name] = self.sources.get(name, 0) + count
         self.skipped_places += parcel.skipped[: _LISTED - len(self.skipped_places)]
 
     def reset(self) -> None:

@@ -4,10 +4,17 @@ Module map, from the outside in::
 
     parameters.py  OrderParameters (what makes two runs see one order), their defaults, ORDER_VERSION
     steps.py       which positions a rank's step (or block of samples) takes, and how many steps there are
-    epoch.py       EpochOrder: position in the epoch -> (shard, row); ties the four parts below together
+    remaining.py   Remaining: the positions that are left after runs stopped, as a line to take further steps on
+    subsets.py     which rows of each shard a part of a split, or the first n samples, consist of
+    mixing.py      MixedOrder: EpochOrder for several sources, or for an endless walk through one; its parameters
+    quotas.py      the weights of a mixture as integers
+    walks.py       endless paths through the spans, epoch after epoch, that use every sample evenly
+    sized.py       SizedOrder: epochs of another size, as pieces of an endless walk through the data set's own
+    epoch.py       EpochOrder: position in the epoch -> (shard, row); ties the parts below together
     sequence.py    position -> (lane, offset): chunks dealt to the lanes in turn, then the ragged last row
     lanes.py       lane -> its span of the line, and back
     windows.py     (lane, offset) -> position on the line: the shuffle buffer, as permutations of windows
+    held.py        the permutations of windows and of labels that are in use, within a bound in bytes
     line.py        position on the line -> (shard, row): shards laid end to end
 
 A *position* counts the samples of an epoch in the order of consumption, over all ranks. The *line* is the epoch's
@@ -19,17 +26,34 @@ directly and every process computes the same answer.
 from __future__ import annotations
 
 from shardstream.order.epoch import EpochOrder
+from shardstream.order.mixing import MixBy, MixedOrder, mixing_parameters
 from shardstream.order.parameters import ORDER_VERSION, OrderParameters, default_parameters
+from shardstream.order.quotas import quotas_of
+from shardstream.order.remaining import Remaining, Stop, taken_by_batches, worker_samples
+from shardstream.order.sized import SizedOrder
 from shardstream.order.steps import BLOCK, Tail, sample_count, step_count, step_positions
+from shardstream.order.subsets import SplitBy, split_ranges, take_counts
 
 __all__ = [
     "BLOCK",
     "ORDER_VERSION",
     "EpochOrder",
+    "MixBy",
+    "MixedOrder",
     "OrderParameters",
+    "Remaining",
+    "SizedOrder",
+    "SplitBy",
+    "Stop",
     "Tail",
     "default_parameters",
+    "mixing_parameters",
+    "quotas_of",
     "sample_count",
+    "split_ranges",
     "step_count",
     "step_positions",
+    "take_counts",
+    "taken_by_batches",
+    "worker_samples",
 ]

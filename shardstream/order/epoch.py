@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
-from shardstream.order.lanes import Lanes
+from shardstream.order.lanes import Integers, Lanes
 from shardstream.order.line import Line, checked_counts, grouped_line, shuffled_line, stored_line
 from shardstream.order.parameters import OrderParameters
 from shardstream.order.sequence import Sequence
@@ -46,8 +46,7 @@ class EpochOrder:
         parameters: OrderParameters,
         shuffle: bool = True,
     ) -> None:
-        if not 0 <= epoch < 1 << 32:
-            raise UsageError(f"epoch must be in [0, 2**32), got {epoch}", hint="count epochs from 0")
+        checked_epoch(epoch)
         counts = checked_counts(counts)
         if not shuffle:
             parameters = OrderParameters(lanes=1, chunk=1, window=1)
@@ -76,7 +75,20 @@ class EpochOrder:
         Raises:
             UsageError: A position out of range.
         """
-        lane, offset = self.lanes_of(positions)
+        return self.locate_in_lanes(*self.lanes_of(positions))
+
+    def locate_in_lanes(
+        self, lane: NDArray[np.int64], offset: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The stored sample at each offset of each lane.
+
+        Args:
+            lane: int64 in [0, lanes), shape (n,).
+            offset: int64, shape (n,), each in [0, samples of its lane).
+
+        Returns:
+            Shard and row inside that shard: int64, shape (n,) each.
+        """
         if self._windows is None:
             return self._line.find(offset)  # the one lane is the line
         return self._line.find(self._windows.line_positions(lane, offset))
@@ -93,13 +105,25 @@ class EpochOrder:
         Raises:
             UsageError: A position out of range.
         """
-        positions = np.asarray(positions, dtype=np.int64)
-        if positions.size and (positions.min() < 0 or positions.max() >= self.samples):
-            raise UsageError(
-                f"positions must be in [0, {self.samples}), got {positions.min()} to {positions.max()}",
-                hint="step_positions gives positions inside the epoch",
-            )
-        return self._sequence.lanes_of(positions)
+        return self._sequence.lanes_of(checked_positions(positions, self.samples))
+
+
+def checked_epoch(epoch: int) -> int:
+    """``epoch``, or a ``UsageError`` where it is not in [0, 2**32)."""
+    if not 0 <= epoch < 1 << 32:
+        raise UsageError(f"epoch must be in [0, 2**32), got {epoch}", hint="count epochs from 0")
+    return epoch
+
+
+def checked_positions(positions: NDArray[np.int64], samples: int) -> Integers:
+    """``positions`` as int64, or a ``UsageError`` where one is not in [0, samples)."""
+    positions = np.asarray(positions, dtype=np.int64)
+    if positions.size and (positions.min() < 0 or positions.max() >= samples):
+        raise UsageError(
+            f"positions must be in [0, {samples}), got {positions.min()} to {positions.max()}",
+            hint="step_positions gives positions inside the epoch",
+        )
+    return positions
 
 
 def _line(counts: NDArray[np.int64], *, seed: int, epoch: int, groups: int) -> Line:

@@ -139,6 +139,11 @@ def require_positive(name: str, value: int) -> None:
         raise UsageError(f"{name} must be at least 1 (and at most 2**62), got {value}", hint=f"pass a positive {name}")
 
 
+def fills_lanes(samples: int, *, lanes: int, chunk: int) -> bool:
+    """Whether lanes of that many samples are long enough to be worth having."""
+    return samples >= _LEAST_CHUNKS_PER_LANE * chunk * lanes
+
+
 def _check_run(
     samples: int, batch_size: int, world_size: int, num_workers: int, mean_bytes: float, groups: int
 ) -> None:
@@ -160,7 +165,7 @@ def _spread_lanes(
     sublanes = math.gcd(batch_size, _MOST_SUBLANES)
     chunk = batch_size // sublanes
     virtual = _virtual_workers(num_workers)
-    while samples < _LEAST_CHUNKS_PER_LANE * chunk * world_size * virtual * sublanes:
+    while not fills_lanes(samples, lanes=world_size * virtual * sublanes, chunk=chunk):
         if virtual == 1:
             return None
         virtual = 1 if virtual % 2 else virtual // 2

@@ -1,14 +1,38 @@
 """The stream: one worker's share of an epoch, as samples or batches. Knows ranks and workers, but no devices.
 
+What is streamed:
+
 =============  ==================================================================================
-``dataset``    ``ShardDataset``: the glue of one worker
-``settings``   its arguments, checked, as one value
-``ranks``      which rank of how many this process is
-``epochs``     the epoch number, shared with workers
-``run``        one epoch of one rank as steps
+``dataset``    ``ShardDataset``: a data set, or several end to end
+``mixture``    ``Mixture``: several, drawn from by weight
+``base``       ``Stream``: what both have in common: iteration, epochs, ranks, states
+``settings``   their arguments, checked, as values
+``places``     a folder, a list, a glob, braces -> folders
+``view``       split, filter, first n: which rows of each shard
+``source``     ``Source``: data sets through a view
+``content``    ``Content``: sources, and the order their samples come in
+=============  ==================================================================================
+
+Who reads what, and when:
+
+==============  =================================================================================
+``ranks``       which rank of how many this process is, and which ranks share a node
+``run``         what is left of one epoch of one rank, as steps
+``progress``    how far an iteration in one process has come
+``epochs``      the epoch number and a loaded state, shared with workers
+``state``       what a checkpoint holds
+``convert``     ``convert_state``: from torchdata's state to ours
+``assignment``  what a ``Loader`` tells its workers
+``shared``      small facts in anonymous shared memory
+==============  =================================================================================
+
+How samples and batches are made:
+
+=============  ==================================================================================
 ``rows``       stored values by (shard, row), with a bounded number of open shards
 ``samples``    rows -> samples: decode, transform
 ``batches``    rows -> batches: decode into slots of slabs
+``makers``     both, for all sources, in one process
 ``collate``    values of many samples as one value of a batch
 ``slabs``      where batches are written
 ``ragged``     ``Ragged``: values of different lengths as one slab
@@ -18,8 +42,11 @@
 =============  ==================================================================================
 """
 
+from shardstream.stream.base import Stream
+from shardstream.stream.convert import convert_state
 from shardstream.stream.dataset import ShardDataset
+from shardstream.stream.mixture import Mixture
 from shardstream.stream.ragged import Ragged
 from shardstream.stream.reader import Reader
 
-__all__ = ["Ragged", "Reader", "ShardDataset"]
+__all__ = ["Mixture", "Ragged", "Reader", "ShardDataset", "Stream", "convert_state"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,25 +25,51 @@ from shardstream.stream.slabs import empty_slab, slab_of, torch_dtype
 
 
 class BatchMaker:
-    """Makes batches of a data set.
+    """Makes batches of sources.
+
+    A step whose samples are all decoded alike, by one maker without a ``transform``, is decoded straight into slabs;
+    any other is put together from samples.
 
     Args:
-        maker: Makes the samples.
+        makers: What makes the samples.
+        maker_of: For each source the number of its maker.
         batch_transform: A user's callable for each batch, or ``None``.
         mark: Whether every batch has ``__valid__``, not only those with slots that were dropped.
     """
 
-    def __init__(self, maker: SampleMaker, *, batch_transform: Callable[..., Any] | None, mark: bool) -> None:
-        self._maker = maker
+    def __init__(
+        self,
+        makers: Sequence[SampleMaker],
+        maker_of: NDArray[np.int64],
+        *,
+        batch_transform: Callable[..., Any] | None,
+        mark: bool,
+    ) -> None:
+        self._makers = makers
+        self._maker_of = maker_of
+        self._slabs = [SlabMaker(maker) for maker in makers]
         self.transform = None if batch_transform is None else UserCall(batch_transform, what="batch_transform")
         self._mark = mark
-        self._loose = [output for output in maker.plan.outputs if not (output.plain or output.as_bytes)]
-        self._images = frozenset(output.name for output in maker.plan.outputs if output.is_image)
-        self._dtypes = {
-            output.name: dtype
-            for output in maker.plan.outputs
-            if output.plain and (dtype := maker.fields[output.sources[0]].dtype) is not None
-        }
+        outputs = [output for maker in makers for output in maker.plan.outputs]
+        self._images = frozenset(output.name for output in outputs if output.is_image)
+        self._dtypes = {name: dtype for maker in makers for name, dtype in _dtypes(maker).items()}
+
+    def samples(self, step: Step) -> tuple[list[Any], dict[int, str]]:
+        """The step's samples, slot by slot, as `SampleMaker.samples`."""
+        if step.sources is None:
+            return self._makers[0].samples(step)
+        samples: list[Any] = [None] * len(step.rows)
+        broken: dict[int, str] = {}
+        for number in np.unique(makers := self._maker_of[step.sources]).tolist():
+            slots = np.flatnonzero(makers == number)
+            made, failed = self._makers[number].samples(step.only(slots))
+            for slot, sample in zip(slots.tolist(), made, strict=True):
+                samples[slot] = sample
+            broken.update({int(slots[i]): reason for i, reason in failed.items()})
+        for sample, source in zip(samples, step.sources.tolist(), strict=True):
+            if isinstance(sample, dict):
+                sample["__source__"] = source
+        return samples, broken
 
     def batch(self, step: Step) -> tuple[Any, NDArray[np.bool_], dict[int, str]]:
         """The step as one batch.
@@ -55,27 +81,56 @@ class BatchMaker:
             BatchError: Values that cannot become one batch, or no good sample.
             DataError: Broken data, if the policy is to raise.
         """
-        make = self._of_samples if self._maker.transform is not None else self._of_slabs
-        batch, dropped, broken = make(step)
+        makers = np.zeros(1, np.int64) if step.sources is None else self._maker_of[step.sources]
+        maker = int(makers[0])
+        if (makers == maker).all() and self._makers[maker].transform is None:
+            batch, dropped, broken = self._slabs[maker].batch(step)
+        else:
+            batch, dropped, broken = self._of_samples(step)
         valid = np.ones(len(step.rows), np.bool_) if step.valid is None else step.valid.copy()
         valid[dropped] = False
-        if isinstance(batch, dict) and (self._mark or dropped):
-            batch["__valid__"] = slab_of(valid)
+        if isinstance(batch, dict):
+            if step.sources is not None:
+                batch["__source__"] = slab_of(step.sources)
+            if self._mark or dropped:
+                batch["__valid__"] = slab_of(valid)
         if self.transform is not None:
             position = int(step.positions[0])
-            batch = self.transform(batch, seed=self._maker.seed, epoch=step.epoch, position=position)
+            batch = self.transform(batch, seed=self._makers[0].seed, epoch=step.epoch, position=position)
         if torch.utils.data.get_worker_info() is not None:
             refuse_devices(batch)
         return batch, valid, broken
 
     def _of_samples(self, step: Step) -> tuple[Any, list[int], dict[int, str]]:
-        samples, broken = self._maker.samples(step)
+        samples, broken = self.samples(step)
         dropped = [i for i, sample in enumerate(samples) if sample is None]
         good = first_good(dict.fromkeys(dropped) | broken, len(samples))
         filled = [samples[good] if sample is None else sample for sample in samples]
         return collate_samples(filled, images=self._images, dtypes=self._dtypes), dropped, broken
 
-    def _of_slabs(self, step: Step) -> tuple[dict[str, Any], list[int], dict[int, str]]:
+
+def _dtypes(maker: SampleMaker) -> dict[str, np.dtype[Any]]:
+    """Dtypes of the outputs that are stored numbers."""
+    return {
+        output.name: dtype
+        for output in maker.plan.outputs
+        if output.plain and (dtype := maker.fields[output.sources[0]].dtype) is not None
+    }
+
+
+class SlabMaker:
+    """Decodes steps straight into slabs.
+
+    Args:
+        maker: What reads and decodes; its ``transform`` is not called.
+    """
+
+    def __init__(self, maker: SampleMaker) -> None:
+        self._maker = maker
+        self._loose = [output for output in maker.plan.outputs if not (output.plain or output.as_bytes)]
+
+    def batch(self, step: Step) -> tuple[dict[str, Any], list[int], dict[int, str]]:
+        """The step's batch, the slots that have no sample of their own, and the reasons of those that were broken."""
         rows, broken = self._maker.read(step)
         count = len(step.rows)
         slabs = {

@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
-import numpy as np
-from torch.utils.data import IterableDataset, get_worker_info
+from shardstream.errors import UsageError
+from shardstream.order import SplitBy, Tail
+from shardstream.shards.manifest import Manifest
+from shardstream.stream.base import Stream
+from shardstream.stream.content import Content, Part
+from shardstream.stream.places import Place, find_places
+from shardstream.stream.ranks import Affinity
+from shardstream.stream.settings import Fields, Recipe, Settings, check_positive
+from shardstream.stream.skips import OnError
+from shardstream.stream.source import Source
+from shardstream.stream.view import Split, ViewSpec, Where
 
-from shardstream.decode.plan import DecodePlan, compile_fields
-from shardstream.decode.usercall import UserCall, global_states_kept
-from shardstream.errors import FormatError, ShardStreamError, UsageError
-from shardstream.order import Tail
-from shardstream.shards.manifest import Manifest, unknown_field
-from shardstream.stream.batches import BatchMaker
-from shardstream.stream.collate import refuse_devices
-from shardstream.stream.epochs import EpochClock
-from shardstream.stream.parcel import Failure, Parcel
-from shardstream.stream.ranks import Rank, find_rank
-from shardstream.stream.rows import RowReader
-from shardstream.stream.run import EpochRun, count_items, effective_tail
-from shardstream.stream.samples import SampleMaker, Step
-from shardstream.stream.settings import Fields, Settings
-from shardstream.stream.skips import OnError, SkipPolicy
-
-logger = logging.getLogger(__name__)
+_RECIPE = frozenset(field.name for field in dataclasses.fields(Recipe))
 
 
-class ShardDataset(IterableDataset[Any]):
+class ShardDataset(Stream):
     """A data set of shards, streamed in an order that is a pure function of ``seed`` and epoch.
 
     Batches are the same with 0, 1, 2, 4 or 8 workers, and each rank and worker computes its own share: nothing is
@@ -46,13 +36,21 @@ class ShardDataset(IterableDataset[Any]):
     output that is a slab has a mask of its own, ``NAME.__valid__``: False where the sample has no such field.
 
     Args:
-        url: The folder of the data set.
+        url: The folder of the data set. A list of folders, a glob (``"data/part-*"``) or braces
+            (``"data/part-{000..011}"``) streams several as one, end to end.
         fields: What to deliver: a list of stored fields, or output name -> ``None`` (stored type), ``"bytes"``, a
             decoder of `shardstream.decode`, a callable, or a list of these applied in turn. Default: every field by
             its type. Only what is asked for is read; labels and other numbers come from the index alone.
         batch_size: Samples a batch on each rank. Default ``None``: single samples.
         shuffle: Whether to shuffle, differently each epoch. Default: the stored order, whatever the ranks and workers.
         seed: Of the order and of everything random in decoding and transforms. Default 0.
+        split: A part and the shares of all parts: ``("val", {"train": 0.98, "val": 0.02})``. Parts are disjoint, exact,
+            spread evenly over the shards, and keep their samples when shards are appended.
+        split_by: ``"samples"`` (default), or ``"shards"`` to give every shard to one part, whole.
+        where: Values by stored number, ``{"cls": [1, 5, 9]}``: only samples that have one of them. Class names may
+            stand for labels. Costs one scan of the indexes, when this is made.
+        epoch_size: Samples of an epoch over all ranks, for training by steps: epochs are then pieces of an endless walk
+            through the data set, each sample once before any comes again. Default: all samples.
         tail: What happens to samples that fill no batch on every rank: ``"drop"`` leaves them out, ``"pad"`` repeats
             others, marked in ``__valid__``, ``"exact"`` ends with a short batch. Default: ``"drop"`` when shuffling,
             else ``"exact"``, since an evaluation must not lose samples in silence.
@@ -65,9 +63,12 @@ class ShardDataset(IterableDataset[Any]):
             Failures of the store always raise.
         max_skips: Samples that one worker may skip in an epoch before it raises. Default 100; ``None``: any number.
         verify: Compare checksums of the index and of each value read. Default true: it costs less than 1 % of decoding.
-        rank: This process among the data-parallel ones; with ``world_size``. Default: ``torch.distributed``, else
-            ``RANK`` and ``WORLD_SIZE``, else 0 of 1, looked up when an iteration begins.
+        rank: This process among the data-parallel ones; with ``world_size``. Default: ``torch.distributed``, else the
+            variables of torchrun (``RANK``, ``WORLD_SIZE``), SLURM or Open MPI, else 0 of 1, looked up when an
+            iteration begins. Ranks that share a model replica (tensor or pipeline parallel) pass the same number.
         world_size: Number of data-parallel processes.
+        affinity: ``"node"`` keeps shards with a node (``LOCAL_WORLD_SIZE`` consecutive ranks) from epoch to epoch, so
+            that its page cache stays warm; ``"none"`` spreads every shard over all nodes. Default: ``"none"``.
         lanes: Places of the data set read side by side, in place of the default.
         chunk: Consecutive samples of one lane in a batch, in place of the default.
         window: Samples of a lane that are shuffled among themselves, in place of the default.
@@ -85,12 +86,16 @@ class ShardDataset(IterableDataset[Any]):
 
     def __init__(
         self,
-        url: str | os.PathLike[str],
+        url: Place | Sequence[Place],
         *,
         fields: Fields = None,
         batch_size: int | None = None,
         shuffle: bool = False,
         seed: int = 0,
+        split: Split | None = None,
+        split_by: SplitBy = "samples",
+        where: Where | None = None,
+        epoch_size: int | None = None,
         tail: Tail | None = None,
         transform: Callable[..., Any] | None = None,
         batch_transform: Callable[..., Any] | None = None,
@@ -99,257 +104,124 @@ class ShardDataset(IterableDataset[Any]):
         verify: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
+        affinity: Affinity | None = None,
         lanes: int | None = None,
         chunk: int | None = None,
         window: int | None = None,
     ) -> None:
-        super().__init__()
-        if (rank is None) != (world_size is None) or rank is not None:
-            find_rank(rank, world_size)
-        SkipPolicy(on_error, max_skips)
-        self._settings = Settings(
-            fields=fields,
+        settings = Settings(
             batch_size=batch_size,
             shuffle=shuffle,
             seed=seed,
             tail=tail,
-            transform=transform,
             batch_transform=batch_transform,
-            on_error=on_error,
-            max_skips=max_skips,
-            verify=verify,
             rank=rank,
             world_size=world_size,
+            affinity=affinity,
             lanes=lanes,
             chunk=chunk,
             window=window,
         )
-        self._clock = EpochClock()
-        self._manifest = Manifest.load(url)
-        self._plan = self._compile()
-
-    def _compile(self) -> DecodePlan:
-        return compile_fields(self._settings.fields, self._manifest.fields)
-
-    # ------------------------------------------------------------------------------------------------ what it is
+        check_positive("epoch_size", epoch_size)
+        recipe = Recipe(fields=fields, transform=transform, on_error=on_error, max_skips=max_skips, verify=verify)
+        source = Source(find_places(url), ViewSpec.of(split, split_by, where), verify=verify)
+        self._start(Content((Part.of(source, recipe),), epoch_size=epoch_size), settings)
 
     @property
     def manifest(self) -> Manifest:
-        """The data set's manifest."""
-        return self._manifest
-
-    @property
-    def fingerprint(self) -> str:
-        """Identity of the stored data: 32 hexadecimal digits."""
-        return self._manifest.fingerprint
-
-    @property
-    def batch_size(self) -> int | None:
-        """Samples a batch, ``None`` for single samples."""
-        return self._settings.batch_size
-
-    @property
-    def rank_source(self) -> str:
-        """Where rank and world size are known from, at this moment."""
-        return self._rank().source
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that the next iteration reads. A completed iteration advances it by one."""
-        return self._clock.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next iteration reads; reaches persistent workers too.
+        """The data set's manifest.
 
         Raises:
-            UsageError: Not an integer in [0, 2**32).
+            UsageError: There are several data sets; see `manifests`.
         """
-        self._clock.set(epoch)
+        if len(self.manifests) > 1:
+            raise UsageError(f"there are {len(self.manifests)} data sets here", hint="use .manifests")
+        return self.manifests[0]
 
-    def finish_epoch(self, epoch: int) -> None:
-        """Say that all of ``epoch`` was consumed, so that the next iteration reads the one after; `Loader` does."""
-        self._clock.finish(epoch)
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """The manifests of all data sets that are streamed as one."""
+        return self._source.manifests
 
-    def _rank(self) -> Rank:
-        return find_rank(self._settings.rank, self._settings.world_size)
+    @property
+    def samples(self) -> int:
+        """Samples of the view, over all ranks; of an epoch, unless it has a size of its own."""
+        return self._source.samples
 
-    def __len__(self) -> int:
-        """Batches of this rank in an epoch; samples, if there is no batch size."""
-        self._settings.check_complete()
-        return count_items(self._manifest, self._settings, self._rank())
+    @property
+    def _source(self) -> Source:
+        return self._content.parts[0].source
 
     def __repr__(self) -> str:
-        manifest, settings = self._manifest, self._settings
+        source, settings = self._source, self._settings
         order = f"shuffled with seed {settings.seed}" if settings.shuffle else "in stored order"
         unit = f"batches of {settings.batch_size}" if settings.batch_size else "single samples"
-        size = f"{manifest.samples} samples in {manifest.shards} shards"
-        return f"ShardDataset({manifest.url!r}: {size}, {order}, as {unit})"
+        size = f"{source.samples} samples in {source.shards} shards"
+        view = "" if source.spec.whole else f" ({source.spec})"
+        epoch = "" if self._content.epoch_size is None else f", epochs of {self._content.epoch_size}"
+        return f"ShardDataset({source.url!r}: {size}{view}, {order}{epoch}, as {unit})"
 
     # ------------------------------------------------------------------------------------------------- variations
 
-    def replace(self, **changes: Any) -> ShardDataset:
+    def replace(self, **changes: Any) -> Self:
         """The same data set with other settings; it shares this one's epoch.
 
         Raises:
-            UsageError: The settings do not go together.
+            FieldError, UsageError: The settings do not go together, or not with the data.
         """
-        copy: ShardDataset = object.__new__(type(self))
-        IterableDataset.__init__(copy)
-        copy._settings = dataclasses.replace(self._settings, **changes)
-        copy._clock = self._clock
-        copy._manifest = self._manifest
-        copy._plan = copy._compile() if "fields" in changes else self._plan
-        return copy
+        recipe = {name: value for name, value in changes.items() if name in _RECIPE}
+        content = self._content
+        if recipe:
+            part = content.parts[0]
+            part = Part.of(part.source, dataclasses.replace(part.recipe, **recipe))
+            content = dataclasses.replace(content, parts=(part,))
+        if "epoch_size" in changes:
+            check_positive("epoch_size", changes["epoch_size"])
+            content = dataclasses.replace(content, epoch_size=changes["epoch_size"])
+        rest = {name: value for name, value in changes.items() if name not in _RECIPE and name != "epoch_size"}
+        return self._with(content, dataclasses.replace(self._settings, **rest))
 
-    def to_tuple(self, *names: str) -> ShardDataset:
-        """The same data set, delivering tuples of these outputs in place of dicts; it shares this one's epoch.
-
-        ``"__key__"`` and ``"__valid__"`` can be named too.
+    def take(self, count: int) -> Self:
+        """The first ``count`` samples in stored order, as a data set; it shares this one's epoch.
 
         Raises:
-            FieldError: There is no such output.
+            UsageError: Not an integer from 0 on.
 
-            >>> images, labels = next(iter(ds.to_tuple("jpg", "cls")))
+            >>> len(ss.ShardDataset("out/").take(100))
+            100
         """
-        if not names:
-            raise UsageError("to_tuple needs names", hint='for example to_tuple("jpg", "cls")')
-        known = {output.name for output in self._plan.outputs} | {"__key__", "__valid__"}
-        if self._settings.transform is None and self._settings.batch_transform is None:
-            for name in names:
-                if name not in known:
-                    raise unknown_field(name, [output.name for output in self._plan.outputs], url=self._manifest.url)
-        return self.replace(names=names)
+        part = self._content.parts[0]
+        taken = Part.of(part.source.taking(count), part.recipe)
+        return self._with(dataclasses.replace(self._content, parts=(taken,)), self._settings)
 
-    def peek(self) -> Any:
-        """The first batch (or sample) of the next epoch of this rank, made in this process; moves nothing on."""
-        settings = self._settings
-        settings.check_complete()
-        run = EpochRun(self._manifest, settings, self._rank(), epoch=self.epoch, num_workers=0)
-        if not run.steps:
-            raise UsageError("there is nothing to look at: this rank has no samples", url=self._manifest.url)
-        return next(self._items(_Makers(self), run.step(0)))
+    def repeat(self, times: float) -> Self:
+        """Epochs of ``times`` as many samples as there are: over-sampling above 1, under-sampling below.
 
-    # -------------------------------------------------------------------------------------------------- iteration
+        Epochs are pieces of an endless walk, so that all samples are used equally often in the long run, and none
+        twice before all others were used once. In a `Mixture` without weights, this is what the source counts.
 
-    def __iter__(self) -> Iterator[Any]:
-        self._settings.check_complete()
-        info = get_worker_info()
-        worker, workers = (0, 0) if info is None else (info.id, info.num_workers)
-        epoch = self.epoch
-        makers = _Makers(self)
-        run = EpochRun(self._manifest, self._settings, self._rank(), epoch=epoch, num_workers=workers)
-        counts = self._settings.deliver == "items"  # ss.Loader counts for itself, by what was consumed
-        if counts and workers:
-            self._clock.begin_worker(worker, workers)
-            if worker == 0 and self._settings.batch_size is None:
-                logger.info("single samples cost more on their way to the training process than batches: use ss.Loader")
-        for number in range(worker, run.steps, max(workers, 1)):
-            try:
-                yield from self._items(makers, run.step(number))
-            except ShardStreamError as error:
-                if counts or not workers:
-                    raise
-                yield Failure.of(error, worker)
-                return
-        if counts and workers:
-            self._clock.finish_worker(epoch, worker, workers)
-        elif counts:
-            self._clock.finish(epoch)
+        Raises:
+            UsageError: Not a positive number, or fewer than one sample an epoch.
 
-    def _items(self, makers: _Makers, step: Step) -> Iterator[Any]:
-        settings = self._settings
-        lists = settings.deliver == "lists" or settings.batch_size is None
-        parcel = makers.parcel(step, lists=lists)
-        if settings.deliver != "items":
-            yield parcel
-        elif lists:
-            yield from parcel.data
-        else:
-            yield parcel.data
+            >>> len(ss.ShardDataset("out/").repeat(2.5))
+            500
+        """
+        if type(times) not in (int, float) or not 0 < times < math.inf:
+            raise UsageError(f"repeat needs a positive number, got {times!r}", hint="for example repeat(2)")
+        size = int(times * self.samples)
+        if size < 1:
+            raise UsageError(f"{times} times {self.samples} samples is less than one", hint="repeat more often")
+        return self.replace(epoch_size=size)
 
-    # --------------------------------------------------------------------------------------------------- pickling
+    def choose(self, count: int) -> Self:
+        """Epochs of ``count`` samples, other ones each time; see `repeat`.
 
-    def __getstate__(self) -> dict[str, Any]:
-        self._settings.check_picklable()
-        return {
-            "url": self._manifest.url,
-            "fingerprint": self._manifest.fingerprint,
-            "settings": self._settings,
-            "clock": self._clock,
-        }
+        Raises:
+            UsageError: Not a positive integer.
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._settings = state["settings"]
-        self._clock = state["clock"]
-        self._manifest = Manifest.load(state["url"])
-        if self._manifest.fingerprint != state["fingerprint"]:
-            raise FormatError(
-                "the data set was replaced by another one since this object was made",
-                url=self._manifest.url,
-                hint="make a new ShardDataset",
-            )
-        self._plan = self._compile()
-
-
-class _Makers:
-    """What one iteration in one process makes samples and batches with."""
-
-    def __init__(self, dataset: ShardDataset) -> None:
-        settings, manifest, plan = dataset._settings, dataset._manifest, dataset._plan
-        policy = SkipPolicy(settings.on_error, settings.max_skips)
-        reader = RowReader(manifest, plan.sources, verify=settings.verify)
-        self._names = settings.names
-        self._in_worker = get_worker_info() is not None
-        self._mark = settings.on_error == "skip" or effective_tail(settings) == "pad"
-        self._maker = SampleMaker(
-            reader, plan, manifest.fields, seed=settings.seed, transform=settings.transform, policy=policy
-        )
-        self._batches = BatchMaker(self._maker, batch_transform=settings.batch_transform, mark=self._mark)
-        calls = [self._maker.transform, self._batches.transform, *(step for one in plan.outputs for step in one.steps)]
-        # Seeding the global generators costs less where they are saved and restored once a step.
-        seeds = any(isinstance(call, UserCall) and call.uses_global_states for call in calls)
-        self._kept = global_states_kept if seeds else nullcontext
-
-    def parcel(self, step: Step, *, lists: bool) -> Parcel:
-        """A step as a batch, or as a list of those of its samples that can be used."""
-        start = time.perf_counter()
-        with self._kept():
-            parcel = self._samples(step) if lists else self._batch(step)
-        parcel.seconds = time.perf_counter() - start
-        return parcel
-
-    def _samples(self, step: Step) -> Parcel:
-        samples, broken = self._maker.samples(step)
-        valid = np.ones(len(samples), np.bool_) if step.valid is None else step.valid
-        kept = []
-        own = 0
-        for sample, is_valid in zip(samples, valid.tolist(), strict=True):
-            if sample is None:
-                continue
-            own += is_valid
-            if self._mark and isinstance(sample, dict):
-                sample["__valid__"] = is_valid
-            if self._in_worker:
-                refuse_devices(sample)
-            kept.append(self._as_tuple(sample))
-        return Parcel(kept, own, list(broken.values()))
-
-    def _batch(self, step: Step) -> Parcel:
-        batch, valid, broken = self._batches.batch(step)
-        return Parcel(self._as_tuple(batch), int(valid.sum()), list(broken.values()))
-
-    def _as_tuple(self, value: Any) -> Any:
-        if self._names is None:
-            return value
-        if not isinstance(value, dict):
-            raise UsageError(
-                f"to_tuple needs a dict, but a transform returned {type(value).__name__}", hint="leave to_tuple out"
-            )
-        missing = [name for name in self._names if name not in value]
-        if missing:
-            raise UsageError(
-                f"there is no {missing[0]!r} to put into a tuple",
-                field=missing[0],
-                hint=f"there are {', '.join(value)}",
-            )
-        return tuple(value[name] for name in self._names)
+            >>> len(ss.ShardDataset("out/").choose(50))
+            50
+        """
+        if count is None:
+            raise UsageError("choose needs a number of samples", hint="for example choose(10_000)")
+        return self.replace(epoch_size=count)

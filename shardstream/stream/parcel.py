@@ -23,12 +23,18 @@ class Parcel:
         samples: How many samples of its own it holds: not padded, not skipped.
         skipped: Where each skipped sample lies, and why.
         seconds: Time the worker spent on it.
+        sources: Of a mixture: how many of these samples came from each source, by name.
+        positions: How many positions of the epoch it stands for.
+        slots: Of a list of samples: the place of each in the step, where some places have none; else ``None``.
     """
 
     data: Any
     samples: int
     skipped: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    sources: dict[str, int] = field(default_factory=dict)
+    positions: int = 0
+    slots: list[int] | None = None
 
     def pin_memory(self) -> Parcel:
         """The same with its data in page-locked memory; called by torch's pinning thread."""

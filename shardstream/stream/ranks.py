@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from shardstream.errors import UsageError
+
+logger = logging.getLogger(__name__)
+
+Affinity: TypeAlias = Literal["node", "none"]
+
+# Launchers' variables: rank, world size; the first pair that is set counts. SLURM's step comes before its job, since
+# a step of one task inside a larger job is one process.
+_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+)
+# This process among those of its node, and their number.
+_LOCAL_VARIABLES = (
+    ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+)
 
 
 class Rank(NamedTuple):
@@ -23,7 +43,7 @@ class Rank(NamedTuple):
 
 
 def find_rank(rank: int | None = None, world_size: int | None = None) -> Rank:
-    """Explicit values, else ``torch.distributed``, else ``RANK`` and ``WORLD_SIZE``, else 0 of 1.
+    """Explicit values, else ``torch.distributed``, else the variables of torchrun, SLURM or Open MPI, else 0 of 1.
 
     Raises:
         UsageError: Only one of the two is given, or they contradict each other.
@@ -41,18 +61,70 @@ def find_rank(rank: int | None = None, world_size: int | None = None) -> Rank:
 
     if dist.is_available() and dist.is_initialized():
         return Rank(dist.get_rank(), dist.get_world_size(), "torch.distributed")
-    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        try:
-            found = Rank(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), "RANK and WORLD_SIZE")
-        except ValueError as error:
-            raise UsageError(f"RANK and WORLD_SIZE must be integers: {error}", hint="unset or correct them") from error
-        return _checked(found)
+    for names in _VARIABLES:
+        values = _integers(names)
+        if values is not None:
+            return _checked(Rank(*values, " and ".join(names)))
     return Rank(0, 1, "single process")
 
 
 def _checked(found: Rank) -> Rank:
-    if not 0 <= found.rank < found.world_size:
+    if type(found.rank) is not int or type(found.world_size) is not int or not 0 <= found.rank < found.world_size:
         raise UsageError(
             f"rank {found.rank} of {found.world_size} ({found.source})", hint="rank must be in [0, world_size)"
         )
     return found
+
+
+def _integers(names: tuple[str, str]) -> tuple[int, int] | None:
+    """The values of two environment variables; ``None`` if one is not set."""
+    values = [os.environ.get(name) for name in names]
+    if any(not value for value in values):
+        return None
+    try:
+        first, second = (int(value) for value in values if value)
+    except ValueError as error:
+        raise UsageError(f"{' and '.join(names)} must be integers: {error}", hint="unset or correct them") from error
+    return first, second
+
+
+def check_affinity(affinity: Affinity | None) -> None:
+    """Refuse what is no affinity.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if affinity is not None and affinity not in get_args(Affinity):
+        raise UsageError(
+            f"affinity must be one of {', '.join(get_args(Affinity))} or None, got {affinity!r}", hint="correct it"
+        )
+
+
+def find_groups(found: Rank, affinity: Affinity | None) -> int:
+    """The number of affinity groups: one a node under ``"node"``, else 1.
+
+    A node is so many consecutive ranks as ``LOCAL_WORLD_SIZE`` says (or SLURM's or Open MPI's variable). Where ranks
+    are placed in another way, or their placement is unknown, there is one group, and a warning in the log says why.
+    """
+    if affinity != "node" or found.world_size == 1:
+        return 1
+    local = next(filter(None, map(_integers, _LOCAL_VARIABLES)), None)
+    if local is None:
+        return _no_groups("how many ranks a node has is unknown: LOCAL_RANK and LOCAL_WORLD_SIZE are not set")
+    local_rank, ranks_per_node = local
+    launched = next(filter(None, map(_integers, _VARIABLES)), None)
+    if found.source == "arguments" and (launched is None or launched[1] != found.world_size):
+        return _no_groups("rank= and world_size= are not those of the launcher, so which ranks share a node is unknown")
+    if ranks_per_node < 1 or found.world_size % ranks_per_node:
+        return _no_groups(f"{found.world_size} ranks are not a multiple of {ranks_per_node} ranks a node")
+    if local_rank != found.rank % ranks_per_node:
+        return _no_groups(
+            f"rank {found.rank} is number {local_rank} of {ranks_per_node} on its node: ranks are placed on the nodes "
+            "in turn (cyclic), not one node after another (block)"
+        )
+    return found.world_size // ranks_per_node
+
+
+def _no_groups(reason: str) -> int:
+    logger.warning('affinity="node" has no effect, every node reads all shards: %s', reason)
+    return 1

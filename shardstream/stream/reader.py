@@ -9,11 +9,12 @@ from typing import Any, overload
 import numpy as np
 
 from shardstream.decode.plan import compile_fields
-from shardstream.shards.manifest import Manifest
 from shardstream.stream.rows import RowReader
 from shardstream.stream.samples import SampleMaker, Step
 from shardstream.stream.settings import Fields
 from shardstream.stream.skips import SkipPolicy
+from shardstream.stream.source import Source
+from shardstream.stream.view import ViewSpec
 
 
 class Reader(Sequence[dict[str, Any]]):
@@ -37,10 +38,11 @@ class Reader(Sequence[dict[str, Any]]):
     def __init__(
         self, url: str | os.PathLike[str], *, fields: Fields = None, seed: int = 0, verify: bool = True
     ) -> None:
-        self.manifest = Manifest.load(url)
+        source = Source([os.fspath(url)], ViewSpec(), verify=verify)
+        self.manifest = source.manifests[0]
         self._ends = np.cumsum(self.manifest.table.samples, dtype=np.int64)
         plan = compile_fields(fields, self.manifest.fields)
-        self._rows = RowReader(self.manifest, plan.sources, verify=verify)
+        self._rows = RowReader([source], plan.sources, verify=verify)
         policy = SkipPolicy("raise", None)
         self._maker = SampleMaker(self._rows, plan, self.manifest.fields, seed=seed, transform=None, policy=policy)
 

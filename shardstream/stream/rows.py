@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import FormatError
+from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import FieldValues
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Store, fetch, open_store
+from shardstream.stream.shared import Desk, place_of, source_and_shard
+from shardstream.stream.source import Source
 
 # Open indexes a worker: as many as a local store maps files, and more than a rank has lanes by default.
 _OPEN_INDEXES = 320
@@ -45,60 +47,64 @@ class Rows:
         return values.data[i]
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenShard:
+    """A shard whose index is at hand."""
+
+    index: ShardIndex
+    manifest: Manifest
+    store: Store
+    rows: NDArray[np.int64] | int
+
+    def stored_rows(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of the shard that these rows of the view are."""
+        return rows + self.rows if isinstance(self.rows, int) else self.rows[rows]
+
+
 class RowReader:
-    """Reads rows of a data set. Holds a bounded number of open indexes, nothing a sample.
+    """Reads rows of one source or several. Holds a bounded number of open indexes, nothing a sample.
 
     Args:
-        manifest: The data set.
+        sources: The sources, which hold ``fields`` with the same types.
         fields: The fields to read.
         verify: Compare checksums.
+        desk: Where to say which shard is being read, or ``None``.
     """
 
-    def __init__(self, manifest: Manifest, fields: Sequence[str], *, verify: bool) -> None:
-        self._manifest = manifest
-        self._store: Store = open_store(manifest.url)
+    def __init__(
+        self, sources: Sequence[Source], fields: Sequence[str], *, verify: bool, desk: Desk | None = None
+    ) -> None:
+        self._sources = sources
+        self._types = {name: kind for source in reversed(sources) for name, kind in source.fields.items()}
         self._fields = list(fields)
         self._verify = verify
-        self._indexes: OrderedDict[int, ShardIndex] = OrderedDict()
+        self._desk = desk
+        self._stores: dict[str, Store] = {}
+        self._open: OrderedDict[tuple[int, int], _OpenShard] = OrderedDict()
 
     def index(self, shard: int) -> ShardIndex:
-        """The index of a shard, by its number."""
-        found = self._indexes.get(shard)
+        """The index of a shard of the first source, by its number."""
+        return self._opened(0, shard).index
+
+    def _opened(self, source: int, shard: int) -> _OpenShard:
+        found = self._open.get((source, shard))
         if found is not None:
-            self._indexes.move_to_end(shard)
+            self._open.move_to_end((source, shard))
             return found
-        name = self._manifest.shard_name(shard)
-        found = self._manifest.reader.scan(
-            self._store, name, index_bytes=self._manifest.index_bytes, verify=self._verify
-        )
-        self._check(found, shard)
-        self._indexes[shard] = found
-        if len(self._indexes) > _OPEN_INDEXES:
-            self._indexes.popitem(last=False)
+        origin = self._sources[source]
+        manifest, _ = origin.manifest_of(shard)
+        store = self._stores.get(manifest.url)
+        if store is None:
+            store = self._stores[manifest.url] = open_store(manifest.url)
+        index = origin.scan(shard, store)
+        found = _OpenShard(index, manifest, store, origin.rows(shard, index))
+        self._open[source, shard] = found
+        if len(self._open) > _OPEN_INDEXES:
+            self._open.popitem(last=False)
         return found
 
-    def _check(self, index: ShardIndex, shard: int) -> None:
-        expected = int(self._manifest.table.samples[shard])
-        if index.samples != expected:
-            raise FormatError(
-                f"the shard holds {index.samples} samples, the manifest says {expected}",
-                url=index.url,
-                shard=index.path,
-                hint="`shardstream verify` lists every shard that does not belong",
-            )
-        for name in self._fields:
-            column = index.columns.get(name)
-            if column is not None and column.type != self._manifest.fields[name]:
-                raise FormatError(
-                    f"the shard holds {column.type}, the manifest says {self._manifest.fields[name]}",
-                    url=index.url,
-                    shard=index.path,
-                    field=name,
-                    hint="`shardstream verify` lists every shard that does not belong",
-                )
-
-    def read(self, shards: NDArray[np.int64], rows: NDArray[np.int64]) -> Rows:
-        """The stored values of samples (shards[i], rows[i]).
+    def read(self, sources: NDArray[np.int64] | None, shards: NDArray[np.int64], rows: NDArray[np.int64]) -> Rows:
+        """The stored values of samples (sources[i], shards[i], rows[i]); ``None`` where all are of the first source.
 
         Raises:
             DataError: A value or a whole shard is damaged; names it.
@@ -106,35 +112,41 @@ class RowReader:
         """
         names = [""] * len(rows)
         keys = [""] * len(rows)
-        columns = {name: _Growing(self._manifest, name, len(rows)) for name in self._fields}
-        order = np.argsort(shards, kind="stable")
-        ends = np.flatnonzero(np.diff(shards[order], append=-1)) + 1
+        stored = rows.copy()
+        columns = {name: _Growing(self._types[name], len(rows)) for name in self._fields}
+        place = place_of(sources, shards)
+        order = np.argsort(place, kind="stable")
+        ends = np.flatnonzero(np.diff(place[order], append=-1)) + 1
         start = 0
         for end in ends.tolist():
             slots = order[start:end]
             start = end
-            index = self.index(int(shards[slots[0]]))
-            chosen = rows[slots]
+            here = int(place[slots[0]])
+            if self._desk is not None:
+                self._desk.at(here)
+            opened = self._opened(*source_and_shard(here))
+            index = opened.index
+            chosen = stored[slots] = opened.stored_rows(rows[slots])
             for slot, row in zip(slots.tolist(), chosen.tolist(), strict=True):
                 names[slot] = index.path
                 keys[slot] = index.keys[row]
-            for name, values in self._extract(index, chosen).items():
+            for name, values in self._extract(opened, chosen).items():
                 columns[name].put(slots, values)
         finished = {name: column.finish() for name, column in columns.items()}
-        return Rows(keys, names, rows.tolist(), finished)
+        return Rows(keys, names, stored.tolist(), finished)
 
-    def _extract(self, index: ShardIndex, rows: NDArray[np.int64]) -> dict[str, FieldValues]:
-        framing = self._manifest.reader
+    def _extract(self, opened: _OpenShard, rows: NDArray[np.int64]) -> dict[str, FieldValues]:
+        framing, index = opened.manifest.reader, opened.index
         present = [name for name in self._fields if name in index.columns]
-        buffers = fetch(self._store, partial(framing.plan, index, rows, present))
+        buffers = fetch(opened.store, partial(framing.plan, index, rows, present))
         return framing.extract(index, buffers, rows, present, verify=self._verify)
 
 
 class _Growing:
     """One field of the rows, filled shard by shard."""
 
-    def __init__(self, manifest: Manifest, name: str, count: int) -> None:
-        self._type = kind = manifest.fields[name]
+    def __init__(self, kind: FieldType, count: int) -> None:
+        self._type = kind
         self._data: list[memoryview | None] | NDArray[Any]
         if kind.kind == "payload":
             self._data = [None] * count

@@ -2,92 +2,165 @@
 
 from __future__ import annotations
 
-import numpy as np
+import logging
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 from shardstream.errors import UsageError
-from shardstream.order import EpochOrder, Tail, default_parameters, sample_count, step_count, step_positions
-from shardstream.shards.manifest import Manifest
+from shardstream.order import BLOCK, Remaining, Stop, sample_count, step_count, step_positions, worker_samples
+from shardstream.stream.content import Content, ContentOrder
 from shardstream.stream.ranks import Rank
 from shardstream.stream.samples import Step
 from shardstream.stream.settings import Settings
+from shardstream.stream.state import Begin, make_state, stops_entry
+
+logger = logging.getLogger(__name__)
 
 
-def effective_tail(settings: Settings) -> Tail:
-    """The tail in force: ``None`` means ``"drop"`` when shuffling and ``"exact"`` otherwise."""
-    return settings.tail or ("drop" if settings.shuffle else "exact")
-
-
-def count_steps(manifest: Manifest, settings: Settings, rank: Rank) -> int:
-    """Steps of this rank in an epoch.
+def count_steps(content: Content, settings: Settings, rank: Rank) -> int:
+    """Steps of this rank in a whole epoch.
 
     Raises:
         UsageError: There is data, but not one step of it under ``tail="drop"``.
     """
-    samples, tail = manifest.samples, effective_tail(settings)
+    samples, tail = content.whole_samples(settings, rank), settings.effective_tail
     steps = step_count(samples, rank=rank.rank, world_size=rank.world_size, batch_size=settings.batch_size, tail=tail)
-    if not steps and samples and tail == "drop":
+    if not steps and content.samples and tail == "drop":
         batch = f"a batch of {settings.batch_size}" if settings.batch_size else "one sample"
         raise UsageError(
-            f"{batch} on each of {rank.world_size} ranks needs more than the {samples} samples there are, "
+            f"{batch} on each of {rank.world_size} ranks needs more than the {content.samples} samples there are, "
             'and tail="drop" leaves out what does not fill a batch on every rank',
-            url=manifest.url,
+            url=content.url,
             hint='use a smaller batch_size, or tail="pad" or "exact"',
         )
     return steps
 
 
-def count_items(manifest: Manifest, settings: Settings, rank: Rank) -> int:
-    """What ``len`` says: batches, or samples where there is no batch size."""
-    steps = count_steps(manifest, settings, rank)
+def count_items(content: Content, settings: Settings, rank: Rank) -> int:
+    """What ``len`` says: batches of a whole epoch, or samples where there is no batch size.
+
+    Raises:
+        UsageError: See `count_steps`.
+    """
+    steps = count_steps(content, settings, rank)
     if settings.batch_size is not None:
         return steps
-    tail = effective_tail(settings)
-    return sample_count(manifest.samples, rank=rank.rank, world_size=rank.world_size, batch_size=None, tail=tail)
+    samples = content.whole_samples(settings, rank)
+    return sample_count(
+        samples, rank=rank.rank, world_size=rank.world_size, batch_size=None, tail=settings.effective_tail
+    )
 
 
 class EpochRun:
-    """The steps of one rank in one epoch; costs O(shards) to make and O(b) a step.
+    """The steps of one rank in what is left of one epoch; the first costs O(shards), each O(b).
 
     Args:
-        manifest: The data set.
-        settings: Of the `ShardDataset`.
+        content: What is streamed.
+        settings: How.
         rank: This rank.
-        epoch: The epoch.
+        begin: Where it begins; without parameters, those of this shape are taken.
         num_workers: DataLoader workers of this rank, 0 for none.
+
+    Raises:
+        UsageError: There is nothing to do in a whole epoch; see `count_steps`.
     """
 
-    def __init__(self, manifest: Manifest, settings: Settings, rank: Rank, *, epoch: int, num_workers: int) -> None:
-        self.epoch = epoch
-        self.steps = count_steps(manifest, settings, rank)
-        self._rank = rank
+    def __init__(self, content: Content, settings: Settings, rank: Rank, begin: Begin, num_workers: int) -> None:
+        parameters = begin.parameters or content.parameters(settings, rank, num_workers)
+        self.begin = replace(begin, parameters=parameters)
+        self.rank = rank
         self._batch_size = settings.batch_size
-        self._tail = effective_tail(settings)
-        samples = manifest.samples
-        parameters = default_parameters(
-            samples,
-            batch_size=settings.batch_size,
+        self._tail = settings.effective_tail
+        self._content = content
+        self._settings = settings
+        self._left = Remaining(content.dealt_samples(parameters), position=begin.position, stops=begin.stops)
+        self.samples = self._left.samples
+        self.start = self._left.start
+        if begin.fresh:
+            count_steps(content, settings, rank)
+        self.steps = step_count(
+            self.samples,
+            start=self.start,
+            rank=rank.rank,
             world_size=rank.world_size,
-            num_workers=num_workers,
-            mean_bytes=manifest.bytes / max(samples, 1),
-            shuffle=settings.shuffle,
-            lanes=settings.lanes,
-            chunk=settings.chunk,
-            window=settings.window,
-        )
-        counts = manifest.table.samples.astype(np.int64)
-        self._order = EpochOrder(
-            counts, seed=settings.seed, epoch=epoch, parameters=parameters, shuffle=settings.shuffle
-        )
-
-    def step(self, number: int) -> Step:
-        """Step ``number`` in [0, steps)."""
-        positions, valid = step_positions(
-            number,
-            samples=self._order.samples,
-            rank=self._rank.rank,
-            world_size=self._rank.world_size,
             batch_size=self._batch_size,
             tail=self._tail,
         )
-        shards, rows = self._order.locate(positions)
-        return Step(self.epoch, positions, shards, rows, valid)
+
+    @cached_property
+    def _order(self) -> ContentOrder:
+        assert self.begin.parameters is not None
+        return self._content.order(self._settings, self.begin.epoch, self.begin.parameters)
+
+    def step(self, number: int) -> Step:
+        """Step ``number`` in [0, steps)."""
+        virtual, valid = step_positions(
+            number,
+            samples=self.samples,
+            start=self.start,
+            rank=self.rank.rank,
+            world_size=self.rank.world_size,
+            batch_size=self._batch_size,
+            tail=self._tail,
+        )
+        positions = self._left.positions(virtual)
+        sources, shards, rows = self._order.locate(positions)
+        return Step(self.begin.epoch, positions, shards, rows, valid, sources)
+
+    def worker_samples(self, worker: int, num_workers: int) -> int:
+        """Positions of worker ``worker``'s stream of single samples."""
+        return worker_samples(
+            self.samples,
+            start=self.start,
+            rank=self.rank.rank,
+            world_size=self.rank.world_size,
+            worker=worker,
+            num_workers=num_workers,
+            tail=self._tail,
+        )
+
+    def after(self, taken: tuple[int, ...]) -> Begin:
+        """Where to go on after so many positions of each worker's stream were handed out, here and on all ranks alike.
+
+        Args:
+            taken: Positions, a number for each worker; with a batch size their sum counts, as whole steps.
+        """
+        if self._batch_size is None:
+            left = self._left.after(Stop(self.rank.world_size, self._tail, taken))
+        else:
+            steps = -(-sum(taken) // self._batch_size)
+            left = self._left.after_batches(steps, world_size=self.rank.world_size, batch_size=self._batch_size)
+        return replace(self.begin, position=left.start, stops=left.stops, taken=0)
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        return make_state(self._content, self._settings, replace(self.begin, stops=()))
+
+    def state_at(self, begin: Begin) -> dict[str, Any]:
+        """The state that says: go on there, in this epoch and order."""
+        return self._identity | {"position": begin.position} | stops_entry(begin.stops)
+
+    def first_step(self, worker: int, num_workers: int) -> tuple[int, int]:
+        """The step that worker ``worker`` goes on with after `Begin.taken`, and how much of it it has handed out."""
+        unit = self._batch_size or BLOCK
+        steps, inside = divmod(self.begin.taken, unit)
+        if self._batch_size is not None and inside:  # the short last batch of "exact"
+            steps, inside = steps + 1, 0
+        return worker + steps * max(num_workers, 1), inside
+
+
+def say_shape(begin: Begin, rank: Rank, num_workers: int) -> None:
+    """Say, where a resumed run has another shape than its order was made for, what that costs."""
+    order = begin.parameters
+    if order is None or order.lanes == 1:
+        return
+    if order.ranks != rank.world_size or (num_workers and order.virtual % num_workers):
+        logger.info(
+            "resumed an order made for %d ranks of %d virtual workers with %d ranks of %d workers: the samples are "
+            "exactly those that were left, but workers share lanes, and so read some shards more than once",
+            order.ranks,
+            order.virtual,
+            rank.world_size,
+            num_workers,
+        )

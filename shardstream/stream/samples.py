@@ -15,6 +15,7 @@ from shardstream.decode.usercall import UserCall
 from shardstream.errors import BatchError, DataError
 from shardstream.shards.fields import FieldType
 from shardstream.stream.rows import RowReader, Rows
+from shardstream.stream.shared import Desk, place_of
 from shardstream.stream.skips import SkipPolicy
 
 
@@ -28,6 +29,7 @@ class Step:
         shards: int64, shard numbers.
         rows: int64, sample numbers inside their shards.
         valid: False where a position repeats an earlier one as padding; ``None`` if none does.
+        sources: int64, the number of each sample's source in a mixture; ``None`` for a data set.
     """
 
     epoch: int
@@ -35,10 +37,17 @@ class Step:
     shards: NDArray[np.int64]
     rows: NDArray[np.int64]
     valid: NDArray[np.bool_] | None
+    sources: NDArray[np.int64] | None = None
+
+    def only(self, slots: NDArray[np.int64]) -> Step:
+        """These slots of the step, as a step."""
+        valid = None if self.valid is None else self.valid[slots]
+        sources = None if self.sources is None else self.sources[slots]
+        return Step(self.epoch, self.positions[slots], self.shards[slots], self.rows[slots], valid, sources)
 
 
 class SampleMaker:
-    """Makes samples of a data set.
+    """Makes samples of sources that are decoded alike.
 
     Args:
         reader: Where stored values come from.
@@ -47,6 +56,7 @@ class SampleMaker:
         seed: Of everything random.
         transform: A user's callable for each sample, or ``None``.
         policy: What is done about broken samples.
+        desk: Where to say which sample is being made, or ``None``.
     """
 
     def __init__(
@@ -58,12 +68,14 @@ class SampleMaker:
         seed: int,
         transform: Callable[..., Any] | None,
         policy: SkipPolicy,
+        desk: Desk | None = None,
     ) -> None:
         self.plan = plan
         self.fields = fields
         self.seed = seed
         self.policy = policy
         self._reader = reader
+        self._desk = desk
         self.transform = None if transform is None else UserCall(transform, what="transform")
 
     def read(self, step: Step) -> tuple[Rows, dict[int, str]]:
@@ -76,20 +88,21 @@ class SampleMaker:
             BatchError: Nothing in the step is good.
         """
         try:
-            return self._reader.read(step.shards, step.rows), {}
+            return self._reader.read(step.sources, step.shards, step.rows), {}
         except DataError:
             if not self.policy.skips:
                 raise
         broken: dict[int, str] = {}
         for i in range(len(step.rows)):
+            one = step.only(np.array([i]))
             try:
-                self._reader.read(step.shards[i : i + 1], step.rows[i : i + 1])
+                self._reader.read(one.sources, one.shards, one.rows)
             except DataError as error:
                 broken[i] = self.policy.admit(error)
-        good = first_good(broken, len(step.rows))
-        shards, rows = step.shards.copy(), step.rows.copy()
-        shards[list(broken)], rows[list(broken)] = shards[good], rows[good]
-        return self._reader.read(shards, rows), broken
+        chosen = np.arange(len(step.rows))
+        chosen[list(broken)] = first_good(broken, len(step.rows))
+        good = step.only(chosen)
+        return self._reader.read(good.sources, good.shards, good.rows), broken
 
     def decode(
         self, rows: Rows, i: int, context: SampleContext, outputs: Sequence[Output], slots: Mapping[str, NDArray[Any]]
@@ -120,7 +133,10 @@ class SampleMaker:
         return output.missing(context, out)
 
     def context(self, rows: Rows, i: int, step: Step) -> SampleContext:
-        """Which sample row i of a step is."""
+        """Which sample row i of a step is, about to be made."""
+        if self._desk is not None:
+            source = None if step.sources is None else int(step.sources[i])
+            self._desk.at(place_of(source, int(step.shards[i])), rows.rows[i])
         return SampleContext(rows.keys[i], rows.shards[i], rows.rows[i], int(step.positions[i]), self.seed, step.epoch)
 
     def samples(self, step: Step) -> tuple[list[Any], dict[int, str]]:

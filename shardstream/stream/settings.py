@@ -1,4 +1,4 @@
-"""The arguments of a `ShardDataset`, checked, as one value."""
+"""The arguments of a `ShardDataset` or a `Mixture`, as values: how samples are made, and how they are dealt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from shardstream.errors import UsageError
 from shardstream.order import Tail
-from shardstream.stream.skips import OnError
+from shardstream.stream.ranks import Affinity, check_affinity, find_rank
+from shardstream.stream.skips import OnError, SkipPolicy
 
 Fields: TypeAlias = Mapping[str, Any] | Sequence[str] | None
 Deliver: TypeAlias = Literal["items", "parcels", "lists"]
@@ -17,44 +18,71 @@ Deliver: TypeAlias = Literal["items", "parcels", "lists"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """See `ShardDataset` for the meaning of each; ``names`` is what `ShardDataset.to_tuple` was given."""
+class Recipe:
+    """How samples of one source are made. See `ShardDataset` for the meaning of each."""
 
     fields: Fields
-    batch_size: int | None
-    shuffle: bool
-    seed: int
-    tail: Tail | None
     transform: Callable[..., Any] | None
-    batch_transform: Callable[..., Any] | None
     on_error: OnError
     max_skips: int | None
     verify: bool
-    rank: int | None
-    world_size: int | None
-    lanes: int | None
-    chunk: int | None
-    window: int | None
+
+    def __post_init__(self) -> None:
+        _check_callable("transform", self.transform)
+        SkipPolicy(self.on_error, self.max_skips)
+
+    def check_picklable(self) -> None:
+        """Say which argument cannot travel to a worker that does not fork.
+
+        Raises:
+            UsageError: One cannot.
+        """
+        _check_picklable(self, ("fields", "transform"))
+
+    def makes_the_same(self, other: Recipe) -> bool:
+        """Whether both make the same of the same stored values."""
+        try:
+            return bool(self == other)
+        except (TypeError, ValueError):  # arguments of a user's callable that cannot be compared
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How samples are dealt to ranks, workers and batches; ``names`` is what ``to_tuple`` was given."""
+
+    batch_size: int | None = None
+    shuffle: bool = False
+    seed: int = 0
+    tail: Tail | None = None
+    batch_transform: Callable[..., Any] | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    affinity: Affinity | None = None
+    lanes: int | None = None
+    chunk: int | None = None
+    window: int | None = None
     names: tuple[str, ...] | None = None
     deliver: Deliver = "items"
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "lanes", "chunk", "window"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise UsageError(f"{name} must be a positive integer or None, got {value!r}", hint="correct it")
+            check_positive(name, getattr(self, name))
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise UsageError(f"seed must be an integer, got {self.seed!r}", hint="correct it")
         if self.tail is not None and self.tail not in get_args(Tail):
             raise UsageError(
                 f"tail must be one of {', '.join(get_args(Tail))} or None, got {self.tail!r}", hint="correct it"
             )
-        for name in ("transform", "batch_transform"):
-            value = getattr(self, name)
-            if value is not None and not callable(value):
-                raise UsageError(
-                    f"{name} must be callable, got {value!r}", hint="pass a function or an object with __call__"
-                )
+        check_affinity(self.affinity)
+        if self.rank is not None or self.world_size is not None:
+            find_rank(self.rank, self.world_size)
+        _check_callable("batch_transform", self.batch_transform)
+
+    @property
+    def effective_tail(self) -> Tail:
+        """The tail in force: ``None`` means ``"drop"`` when shuffling and ``"exact"`` otherwise."""
+        return self.tail or ("drop" if self.shuffle else "exact")
 
     def check_complete(self) -> None:
         """Say what an iteration still lacks; a loader may have added it since the data set was made.
@@ -75,12 +103,31 @@ class Settings:
         Raises:
             UsageError: One cannot.
         """
-        for name in ("fields", "transform", "batch_transform"):
-            try:
-                pickle.dumps(getattr(self, name))
-            except (pickle.PicklingError, AttributeError, TypeError) as error:
-                raise UsageError(
-                    f"`{name}` cannot be pickled, which workers under spawn and forkserver need: {error}",
-                    hint="replace lambdas and local functions by functions at the top of a module or by "
-                    'functools.partial, or use multiprocessing_context="fork"',
-                ) from error
+        _check_picklable(self, ("batch_transform",))
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Refuse what is neither ``None`` nor an integer from 1 on.
+
+    Raises:
+        UsageError: Names the argument.
+    """
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise UsageError(f"{name} must be a positive integer or None, got {value!r}", hint="correct it")
+
+
+def _check_callable(name: str, value: Any) -> None:
+    if value is not None and not callable(value):
+        raise UsageError(f"{name} must be callable, got {value!r}", hint="pass a function or an object with __call__")
+
+
+def _check_picklable(settings: Any, names: Sequence[str]) -> None:
+    for name in names:
+        try:
+            pickle.dumps(getattr(settings, name))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise UsageError(
+                f"`{name}` cannot be pickled, which workers under spawn and forkserver need: {error}",
+                hint="replace lambdas and local functions by functions at the top of a module or by "
+                'functools.partial, or use multiprocessing_context="fork"',
+            ) from error

@@ -1,5 +1,8 @@
 """Adds the golden vectors of order version 1 that are missing; never changes one that is there.
 
+``golden_v1.json`` has epochs, ``golden_mixtures_v1.json`` epochs of mixtures, and ``golden_splits_v1.json`` the parts
+of splits.
+
 ``python -m tests.order.make_golden`` from the root of the repository. A case once named stays as it is: users' runs
 resume by it. New cases get new names; a new order gets a new version and a new file.
 """
@@ -9,12 +12,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from .reference import Epoch, Position, Shape
+from .reference import Epoch, Mixture, MixturePosition, Position, Shape, split, split_by_shards
 
 PATH = Path(__file__).with_name("golden_v1.json")
+MIXTURES_PATH = Path(__file__).with_name("golden_mixtures_v1.json")
+SPLITS_PATH = Path(__file__).with_name("golden_splits_v1.json")
 
 Case = dict[str, Any]
 
@@ -76,6 +82,104 @@ CASES: dict[str, Callable[[], Case]] = {
 }  # fmt: skip
 
 
+def _split(counts: list[int], fractions: dict[str, Any], *, by: str = "samples") -> Case:
+    shares = {name: Fraction(str(given)) for name, given in fractions.items()}
+    parts = (split if by == "samples" else split_by_shards)(counts, shares)
+    ranges = {name: _ranges(rows) for name, rows in parts.items()}
+    return {"counts": counts, "fractions": fractions, "by": by, "parts": ranges}
+
+
+def _ranges(rows: list[tuple[int, int]]) -> list[list[int]]:
+    """Shard, first row and number of rows of each shard that the part has rows of."""
+    held: dict[int, list[int]] = {}
+    for shard, row in rows:
+        held.setdefault(shard, []).append(row)
+    return [[shard, min(some), len(some)] for shard, some in held.items()]
+
+
+_MANY = [97 + i * 31 % 17 for i in range(40)]
+
+SPLITS: dict[str, Callable[[], Case]] = {
+    "two-parts": lambda: _split([10, 10, 0, 7, 1, 13, 60], {"train": 0.9, "val": 0.1}),
+    "three-parts": lambda: _split(_MANY, {"train": 0.96, "val": 0.03, "test": 0.01}),
+    "thirds": lambda: _split([1, 0, 2, 5, 3, 1, 1, 8], {"a": "1/3", "b": "1/3", "c": "1/3"}),
+    "long-decimals": lambda: _split(_MANY, {"kept": 0.8765432109876543, "rest": 0.1234567890123457}),
+    "shards": lambda: _split([4, 0, 2, 9, 1, 1, 3, 5, 2, 7], {"train": 0.7, "val": 0.2, "test": 0.1}, by="shards"),
+}
+
+
+def _mixture(
+    counts: list[list[int]],
+    quotas: list[int],
+    samples: int,
+    *,
+    seed: int,
+    epoch: int,
+    shape: Shape,
+    by: str = "samples",
+) -> Case:
+    run = {"quotas": quotas, "samples": samples, "seed": seed}
+    found = Mixture(counts, **run, shape=shape, by=by, epochs=epoch + 1).epochs[epoch]
+    return _mixture_case(counts, run, epoch, shape, by, list(range(len(found))), found)
+
+
+def _mixture_some(
+    rules: list[dict[str, int]],
+    quotas: list[int],
+    samples: int,
+    positions: list[int],
+    *,
+    seed: int,
+    epoch: int,
+    shape: Shape,
+) -> Case:
+    run = {"quotas": quotas, "samples": samples, "seed": seed}
+    order = MixturePosition([counts_of({"counts": rule}) for rule in rules], **run, epoch=epoch, shape=shape)
+    return _mixture_case(rules, run, epoch, shape, "samples", positions, [order.locate(p) for p in positions])
+
+
+def _mixture_case(
+    counts: Any,
+    run: Case,
+    epoch: int,
+    shape: Shape,
+    by: str,
+    positions: list[int],
+    samples: list[tuple[int, int, int]],
+) -> Case:
+    return {
+        "counts": counts, **run, "epoch": epoch, "shape": asdict(shape), "by": by, "positions": positions,
+        "sources": [source for source, _, _ in samples], "shards": [shard for _, shard, _ in samples],
+        "rows": [row for _, _, row in samples],
+    }  # fmt: skip
+
+
+_LARGE = {"shards": 1000, "least": 90_000, "step": 7919, "spread": 20_001}
+
+MIXTURES: dict[str, Callable[[], Case]] = {
+    "two-sources": lambda: _mixture([[40, 0, 61], [33, 50]], [3, 1], 70, seed=1, epoch=0, shape=Shape(4, 2, 5)),
+    "two-sources-later": lambda: _mixture([[40, 0, 61], [33, 50]], [3, 1], 70, seed=1, epoch=5, shape=Shape(4, 2, 5)),
+    "one-source-more-positions": lambda: _mixture([[30, 13]], [1], 100, seed=2, epoch=2, shape=Shape(5, 1, 3)),
+    "one-source-fewer-positions": lambda: _mixture([[30, 13]], [1], 17, seed=2, epoch=4, shape=Shape(5, 1, 3)),
+    "a-small-source": lambda: _mixture(
+        [[70, 30], [0, 2, 0, 5]], [2, 1], 90, seed=3, epoch=1, shape=Shape(8, 1, 4, 2, 4)
+    ),
+    "by-batches": lambda: _mixture(
+        [[60, 40], [90]], [2, 1], 75, seed=4, epoch=3, shape=Shape(8, 2, 4, 2, 4), by="batches"
+    ),
+    "groups": lambda: _mixture(
+        [[60, 50, 70], [99, 80]], [1, 2], 80, seed=5, epoch=2, shape=Shape(16, 1, 2, 2, 2, 4, 2)
+    ),
+    "one-source-of-one-sample": lambda: _mixture([[1], [0, 12]], [1, 4], 30, seed=6, epoch=1, shape=Shape(2, 2, 2)),
+    "huge": lambda: _mixture_some(
+        [_HUGE, _LARGE], [9, 1], 10**9, [0, 1, 127, 128, 5 * 10**8, 999_999_999], seed=42, epoch=11,
+        shape=Shape(4096, 4, 128, 8, 32, 16),
+    ),
+}  # fmt: skip
+
+FILES = {PATH: CASES, MIXTURES_PATH: MIXTURES, SPLITS_PATH: SPLITS}
+
+
 class GoldenChangedError(Exception):
     """A committed case differs from what the reference gives now."""
 
@@ -88,14 +192,17 @@ def merged(stored: dict[str, Case], made: dict[str, Case]) -> dict[str, Case]:
     return {**made, **stored}
 
 
-def load() -> dict[str, Case]:
-    return json.loads(PATH.read_text(encoding="utf-8")) if PATH.exists() else {}
+def load(path: Path = PATH) -> dict[str, Case]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def main() -> None:
-    cases = merged(load(), {name: make() for name, make in CASES.items()})
-    lines = [f"  {json.dumps(name)}: {json.dumps(case, separators=(',', ':'))}" for name, case in sorted(cases.items())]
-    PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    for path, makers in FILES.items():
+        cases = merged(load(path), {name: make() for name, make in makers.items()})
+        lines = [
+            f"  {json.dumps(name)}: {json.dumps(case, separators=(',', ':'))}" for name, case in sorted(cases.items())
+        ]
+        path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
 """The order of an epoch, version 1, once more: slow, in Python integers and lists, straight from the design.
 
 Shares nothing with the package but the raw random words. ``Epoch`` builds a whole small epoch as lists, dealing chunks
-as cards are dealt; ``Position`` computes single positions of epochs of any size from the formulas. The golden vectors
-of this folder come from here, so nothing in this file may change what it returns.
+as cards are dealt; ``Position`` computes single positions of epochs of any size from the formulas. ``Mixture`` and
+``MixturePosition`` do the same for mixtures. The golden vectors of this folder come from here, so nothing in this file
+may change what it returns.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, count
 
 from shardstream import rng
 
@@ -139,8 +142,10 @@ class Position:
         return next(lane for lane in range(lanes) if self.shape.span_of_lane(lane) == span), offset
 
     def locate(self, p: int) -> tuple[int, int]:
+        return self.locate_in_lane(*self.lane_of(p))
+
+    def locate_in_lane(self, lane: int, offset: int) -> tuple[int, int]:
         n, lanes = self.ends[-1], self.shape.lanes
-        lane, offset = self.lane_of(p)
         span = self.shape.span_of_lane(lane)
         begin, end = span * n // lanes, (span + 1) * n // lanes
         bounds = self.shape.window_bounds(end - begin)
@@ -181,3 +186,212 @@ def steps(
         shown = [p if p < samples else p - world_size * b if p >= world_size * b else p % samples for p in step]
         result.append((shown, [p < samples for p in step]))
     return result
+
+
+def worker_streams(
+    *, samples: int, start: int, rank: int, world_size: int, workers: int, tail: str
+) -> list[list[tuple[int, bool]]]:
+    """Positions, and whether they are valid, of each worker's stream of single samples."""
+    streams: list[list[tuple[int, bool]]] = [[] for _ in range(workers)]
+    run = {"samples": samples, "start": start, "rank": rank, "world_size": world_size}
+    for number, (positions, valid) in enumerate(steps(**run, batch_size=None, tail=tail)):
+        streams[number % workers] += zip(positions, valid, strict=True)
+    return streams
+
+
+def handed_out(*, samples: int, start: int, world_size: int, tail: str, taken: list[int]) -> set[int]:
+    """The positions that a run over single samples had handed out, on all ranks, when it stopped."""
+    run = {"samples": samples, "start": start, "world_size": world_size, "tail": tail}
+    given: set[int] = set()
+    for rank in range(world_size):
+        for stream, size in zip(worker_streams(**run, rank=rank, workers=len(taken)), taken, strict=True):
+            given |= {position for position, valid in stream[:size] if valid}
+    return given
+
+
+def batches_in_turn(lengths: list[int], batch_size: int) -> list[int]:
+    """The worker of each batch of a loader that batches its workers' streams itself."""
+    left, turn = list(lengths), []
+    while any(left):
+        for worker, samples in enumerate(left):
+            if samples:
+                turn.append(worker)
+                left[worker] = max(0, samples - batch_size)
+    return turn
+
+
+def split(counts: list[int], shares: dict[str, Fraction]) -> dict[str, list[tuple[int, int]]]:
+    """(shard, row) of each sample of each part of a split, in stored order."""
+    left = [[(shard, row) for row in range(n)] for shard, n in enumerate(counts)]
+    names, parts = list(shares), {}
+    for name in names[:0:-1]:
+        f = shares[name] / sum(shares[earlier] for earlier in names[: names.index(name) + 1])
+        seen, part = 0, []
+        for rows in left:
+            take = math.floor(f * (seen + len(rows))) - math.floor(f * seen)
+            seen += len(rows)
+            part += [rows.pop() for _ in range(take)]
+        parts[name] = sorted(part)
+    parts[names[0]] = [sample for rows in left for sample in rows]
+    return parts
+
+
+def split_by_shards(counts: list[int], shares: dict[str, Fraction]) -> dict[str, list[tuple[int, int]]]:
+    parts = split([1] * len(counts), shares)
+    return {name: [(s, row) for s, _ in chosen for row in range(counts[s])] for name, chosen in parts.items()}
+
+
+def source_seed(seed: int, source: int) -> int:
+    return rng.words(1, seed=seed, domain=rng.Domain(9), a=source).tolist()[0] if source else seed
+
+
+def own_shape(samples: int, mixed_samples: int, shape: Shape) -> Shape | None:
+    """The shape of a source that has too few samples for the lanes of the mixture; ``None`` where it has enough."""
+    if samples >= shape.groups and (samples >= mixed_samples or samples >= 8 * shape.chunk * shape.lanes):
+        return None
+    lanes = shape.lanes
+    while lanes > 1 and (shape.lanes % lanes or samples < 8 * shape.chunk * lanes):
+        lanes -= 1
+    return Shape(lanes, shape.chunk, max(shape.window, min(4096, math.ceil(samples / lanes))))
+
+
+def spans_walked(walk: int, shape: Shape, groups: int) -> Iterator[int]:
+    """The span that a walk reads in epoch 0, 1, 2, ...: the next one of its group, around."""
+    size = shape.lanes // groups
+    group = walk // size
+    spans = list(range(group * size, (group + 1) * size))
+    for epoch in count():
+        yield spans[(walk - group * size + epoch) % size]
+
+
+class Mixture:
+    """Several epochs of a mixture as lists of (source, shard, row)."""
+
+    def __init__(
+        self, counts: list[list[int]], *, quotas: list[int], samples: int, seed: int, shape: Shape, by: str, epochs: int
+    ) -> None:
+        self.counts, self.quotas, self.samples, self.seed, self.shape = counts, quotas, samples, seed, shape
+        if by == "batches":
+            self.samples -= samples % (shape.lanes * shape.chunk)
+        self.held: dict[tuple[int, int], Epoch] = {}
+        self.shared: dict[tuple[int, int], tuple[list[tuple[int, int, int]], Iterator[tuple[int, int, int]]]] = {}
+        # each epoch's cards are dealt like those of an epoch of one shard
+        deal = Epoch([self.samples], seed=0, epoch=0, shape=shape)
+        held: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+        if by == "batches" and len(counts) > 1:
+            self._walk_by_batches(held, epochs)
+        else:
+            self._walk(held, epochs)
+        self.epochs = [
+            [held[epoch, shape.span_of_lane(lane), offset] for lane, offset in deal.dealt] for epoch in range(epochs)
+        ]
+
+    def _span_length(self, span: int) -> int:
+        return (span + 1) * self.samples // self.shape.lanes - span * self.samples // self.shape.lanes
+
+    def _labels(self, key: int) -> Iterator[int]:
+        multiset = [source for source, quota in enumerate(self.quotas) for _ in range(quota)]
+        for block in count():
+            for i in permutation(len(multiset), seed=self.seed, domain=5, epoch=0, a=key, b=block):
+                yield multiset[i]
+
+    def _walk(self, held: dict[tuple[int, int, int], tuple[int, int, int]], epochs: int) -> None:
+        for walk in range(self.shape.lanes):
+            labels = self._labels(walk)
+            streams = [self._source(source, walk) for source in range(len(self.counts))]
+            for epoch, span in zip(range(epochs), spans_walked(walk, self.shape, self.shape.groups), strict=False):
+                for offset in range(self._span_length(span)):
+                    held[epoch, span, offset] = next(streams[next(labels)])
+
+    def _walk_by_batches(self, held: dict[tuple[int, int, int], tuple[int, int, int]], epochs: int) -> None:
+        m, c = self.shape.sublanes, self.shape.chunk
+        streams = [
+            [self._source(source, walk) for walk in range(self.shape.lanes)] for source in range(len(self.counts))
+        ]
+        for worker in range(self.shape.lanes // m):
+            labels = self._labels(worker)
+            for epoch in range(epochs):
+                for turn in range(self.samples // (self.shape.lanes * c)):
+                    source = next(labels)
+                    for lane in range(worker * m, (worker + 1) * m):
+                        span = self.shape.span_of_lane(lane)
+                        for i in range(c):
+                            held[epoch, span, turn * c + i] = next(streams[source][span])
+
+    def _source(self, source: int, walk: int) -> Iterator[tuple[int, int, int]]:
+        """The samples of a source that one walk of the mixture gets, without end."""
+        shape = own_shape(sum(self.counts[source]), self.samples, self.shape)
+        if shape is None:
+            yield from self._on_walk(source, walk, self.shape)
+            return
+        sharers = self.shape.lanes // shape.lanes
+        key = (source, walk // sharers)
+        if key not in self.shared:
+            self.shared[key] = ([], self._on_walk(*key, shape))
+        drawn, more = self.shared[key]
+        for turn in count():  # neighbours take a sample each, in turn
+            while len(drawn) <= turn * sharers + walk % sharers:
+                drawn.append(next(more))
+            yield drawn[turn * sharers + walk % sharers]
+
+    def _on_walk(self, source: int, walk: int, shape: Shape) -> Iterator[tuple[int, int, int]]:
+        lane_of_span = {shape.span_of_lane(lane): lane for lane in range(shape.lanes)}
+        for epoch, span in enumerate(spans_walked(walk, shape, shape.groups)):
+            order = self._source_epoch(source, epoch, shape)
+            yield from ((source, *order.line[at]) for at in order.lanes[lane_of_span[span]])
+
+    def _source_epoch(self, source: int, epoch: int, shape: Shape) -> Epoch:
+        if (source, epoch) not in self.held:
+            make = Epoch if shape is self.shape else _WithoutEmptyShards
+            self.held[source, epoch] = make(self.counts[source], seed=self._seed(source), epoch=epoch, shape=shape)
+        return self.held[source, epoch]
+
+    def _seed(self, source: int) -> int:
+        return source_seed(self.seed, source)
+
+
+class _WithoutEmptyShards(Epoch):
+    """Only shards that hold something are permuted."""
+
+    @cached_property
+    def line(self) -> list[tuple[int, int]]:
+        full = [shard for shard, n in enumerate(self.counts) if n]
+        order = [full[i] for i in permutation(len(full), seed=self.seed, domain=1, epoch=self.epoch)]
+        return [(shard, row) for shard in order for row in range(self.counts[shard])]
+
+
+class MixturePosition:
+    """Single positions of mixtures by samples of any size, by the formulas. One group, and no small sources."""
+
+    def __init__(
+        self, counts: list[list[int]], *, quotas: list[int], samples: int, seed: int, epoch: int, shape: Shape
+    ) -> None:
+        self.counts, self.quotas, self.seed, self.epoch, self.shape = counts, quotas, seed, epoch, shape
+        self.samples = samples
+        self.deal = Position([samples], seed=0, epoch=0, shape=shape)
+
+    def begin(self, samples: int, walked: int) -> int:
+        """Where span 0, 1, 2, ... begins, if all epochs lie one behind the other."""
+        epoch, span = divmod(walked, self.shape.lanes)
+        return epoch * samples + span * samples // self.shape.lanes
+
+    def locate(self, p: int) -> tuple[int, int, int]:
+        lanes, size = self.shape.lanes, sum(self.quotas)
+        lane, offset = self.deal.lane_of(p)
+        walk = (self.shape.span_of_lane(lane) - self.epoch) % lanes
+        place = self.begin(self.samples, walk + self.epoch) - self.begin(self.samples, walk) + offset
+        block, inside = divmod(place, size)
+        multiset = [source for source, quota in enumerate(self.quotas) for _ in range(quota)]
+        order = permutation(size, seed=self.seed, domain=5, epoch=0, a=walk, b=block)
+        labels = [multiset[i] for i in order][: inside + 1]
+        source = labels.pop()
+        samples = sum(self.counts[source])
+        at = self.begin(samples, walk) + block * self.quotas[source] + labels.count(source)
+        walked = at * lanes // samples
+        while self.begin(samples, walked + 1) <= at:
+            walked += 1
+        epoch = Position(
+            self.counts[source], seed=source_seed(self.seed, source), epoch=walked - walk, shape=self.shape
+        )
+        lane = next(lane for lane in range(lanes) if self.shape.span_of_lane(lane) == walked % lanes)
+        return source, *epoch.locate_in_lane(lane, at - self.begin(samples, walked))

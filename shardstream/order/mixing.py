@@ -1,0 +1,339 @@
+"""Mixtures: several sources in one order, by integer quotas, mixed inside each lane.
+
+The epoch of a mixture has as many positions as asked for, dealt to the lanes like those of any epoch. Along the lanes,
+from epoch to epoch, go endless *walks* (``walks.py``). On a walk stand blocks of B = Σq labels, each a permutation of
+q_s labels of every source s; and each label takes the next sample on the same walk through its source, whose epochs
+follow one another as often as its weight wants it. So every position of every epoch of a run is still a pure function
+of integers, and each source is used evenly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream import rng
+from shardstream.errors import UsageError, did_you_mean
+from shardstream.order.epoch import EpochOrder, checked_epoch, checked_positions
+from shardstream.order.held import HeldPermutations
+from shardstream.order.lanes import Integers, Lanes
+from shardstream.order.line import checked_counts
+from shardstream.order.parameters import OrderParameters, default_parameters, fills_lanes
+from shardstream.order.quotas import checked_quotas
+from shardstream.order.sequence import Sequence as Deal
+from shardstream.order.walks import Walks
+
+MixBy: TypeAlias = Literal["samples", "batches"]
+"""What a label of a mixture stands for: one sample, or all of a batch (of the size the order was made for)."""
+
+_MOST_WINDOW = 4096  # of a source too small for the lanes, as of a small data set
+_STALE_CALLS = 1024  # an epoch of a source not used for so many calls is done with: all lanes have had their turn
+
+
+class MixedOrder:
+    """The order of one epoch of a mixture, in the role of ``EpochOrder`` (order version 1).
+
+    Each source is read evenly, one whole epoch of it after another, however small or large its weight, and the next
+    epoch of the mixture goes on where the last one stopped. Each block of B positions of a walk has exactly q_s samples
+    of source s. The first source is ordered by the seed itself, so a mixture of one source with as many positions as
+    it has samples is ``EpochOrder`` in every epoch; with another number it is an endless walk through its epochs.
+
+    A source too small for so many lanes is cut into fewer, each shuffled as a whole, and lanes of the mixture take
+    turns on them.
+
+    Costs what ``EpochOrder`` costs, for the one or two epochs of each source that are being read, and one permutation
+    of B labels a lane. An epoch number of a million costs no more than the first. Not for several threads at once.
+
+    Attributes:
+        samples: Positions of the epoch: as asked for, under ``by="batches"`` cut to whole rows of ``lanes * chunk``.
+
+    Args:
+        counts: Of each source, the samples of its shards: int64, shape (shards,). Zeros are fine.
+        quotas: Of each source, its samples in a block of labels, from ``quotas_of``.
+        samples: Positions of an epoch (E).
+        seed: Seed of the run; taken modulo 2**64. Sources after the first have seeds derived from it.
+        epoch: Epoch, in [0, 2**32).
+        parameters: See ``OrderParameters``, from ``mixing_parameters``.
+        shuffle: ``False`` is the stored order, epoch after epoch; with one source only.
+        by: ``"batches"`` draws one label for the ``chunk`` samples of each of the ``sublanes`` lanes that make up a
+            batch. Batches of another size have several sources. Explicit lanes have one sub-lane, so there ``chunk``
+            has to be the batch size.
+
+    Raises:
+        UsageError: Arguments out of range, or a source without samples.
+
+    Example: three samples of the first source for each of the second::
+
+        >>> order = MixedOrder(
+        ...     [np.array([6, 3]), np.array([2])], quotas=(3, 1), samples=8, seed=0, epoch=0,
+        ...     parameters=OrderParameters(lanes=1, chunk=1, window=4),
+        ... )
+        >>> source, shard, row = order.locate(np.arange(8))
+        >>> np.bincount(source)
+        array([6, 2])
+    """
+
+    def __init__(
+        self,
+        counts: Sequence[NDArray[np.int64]],
+        *,
+        quotas: Sequence[int],
+        samples: int,
+        seed: int,
+        epoch: int,
+        parameters: OrderParameters,
+        shuffle: bool = True,
+        by: MixBy = "samples",
+    ) -> None:
+        _check(len(counts), samples, checked_epoch(epoch), parameters, shuffle, by)
+        if by == "batches":
+            samples -= samples % (parameters.lanes * parameters.chunk)
+        if not shuffle:
+            parameters = OrderParameters(lanes=1, chunk=1, window=1)
+        self.samples = samples
+        self._epoch = epoch
+        self._lanes = Lanes(samples, parameters)
+        self._deal = Deal(self._lanes, parameters.chunk)
+        self._walks = Walks(self._lanes, parameters.groups)
+        # by batches: the lanes of one virtual worker are labelled alike, a chunk at a time
+        self._chunk = parameters.chunk if by == "batches" and len(counts) > 1 else 0
+        self._sublanes = parameters.sublanes
+        self._labels = _Labels(checked_quotas(quotas, len(counts)), seed)
+        self._sources = [
+            _Source(checked_counts(one), number, samples, seed=seed, parameters=parameters, shuffle=shuffle)
+            for number, one in enumerate(counts)
+        ]
+
+    def locate(self, positions: NDArray[np.int64]) -> tuple[Integers, Integers, Integers]:
+        """The stored sample at each position.
+
+        Args:
+            positions: int64 in [0, samples), shape (n,), in any order.
+
+        Returns:
+            Source, shard inside that source, and row inside that shard: int64, shape (n,) each.
+
+        Raises:
+            UsageError: A position out of range.
+        """
+        lane, offset = self._deal.lanes_of(checked_positions(positions, self.samples))
+        span = self._lanes.span_of(lane)
+        if self._chunk:
+            walk, source, place = self._labelled_by_batches(lane, span, offset)
+        else:
+            walk, place = self._walks.enter(self._epoch, span, offset)
+            source, place = self._labels.find(walk, place)
+        if len(self._sources) == 1:
+            return source, *self._sources[0].locate(walk, place)
+        shard, row = np.empty_like(place), np.empty_like(place)
+        for number, one in enumerate(self._sources):
+            mine = np.flatnonzero(source == number)
+            if len(mine):
+                shard[mine], row[mine] = one.locate(walk[mine], place[mine])
+        return source, shard, row
+
+    def _labelled_by_batches(
+        self, lane: Integers, span: Integers, offset: Integers
+    ) -> tuple[Integers, Integers, Integers]:
+        # whole rows make all lanes as long in every epoch, so each may be a walk of its own; as it has to be, for the
+        # labels of a walk to be those of one virtual worker
+        place = self._epoch * (self.samples // self._lanes.count) + offset
+        turn, inside = divmod(place, self._chunk)
+        source, turn = self._labels.find(lane // self._sublanes, turn)
+        return span, source, turn * self._chunk + inside
+
+
+class _Labels:
+    """Endless rows of labels, in blocks that have exactly their quota of each source."""
+
+    def __init__(self, quotas: tuple[int, ...], seed: int) -> None:
+        self._quotas = np.array(quotas, np.int64)
+        self._firsts = np.cumsum(self._quotas) - self._quotas
+        self._multiset = np.repeat(np.arange(len(quotas)), quotas)
+        self._seed = seed
+        self._held = HeldPermutations()
+
+    def find(self, key: Integers, place: Integers) -> tuple[Integers, Integers]:
+        """The label at each place of the row of each key, and how many places of that label lie before it."""
+        if len(self._quotas) == 1 or len(place) == 0:
+            return np.zeros_like(place), place
+        size = len(self._multiset)
+        block, inside = divmod(place, size)
+        tells_apart = (block - block.min()) * (int(key.max()) + 1) + key
+        slot = self._held.through(
+            key, block, inside, size=np.full_like(key, size), place=tells_apart, make=self._permutation
+        )
+        source = self._multiset[slot]
+        return source, block * self._quotas[source] + slot - self._firsts[source]
+
+    def _permutation(self, key: int, block: int, size: int) -> Integers:
+        """Place in the block -> slot of the multiset, where the slots of each label come in their order."""
+        raw = rng.words(size, seed=self._seed, domain=rng.Domain.MIXTURE, a=key, b=block)
+        labels = self._multiset[rng.permutation(raw)]
+        slots = np.empty(size, np.int64)
+        slots[np.argsort(labels, kind="stable")] = np.arange(size)
+        return slots
+
+
+class _Source:
+    """One source as endless walks.
+
+    One for each walk of the mixture, where the source has enough samples for so many lanes. Otherwise several
+    neighbours take turns on one walk, so that spans are long enough to be shuffled.
+
+    Args:
+        counts: Samples of its shards.
+        number: Which source.
+        samples: Positions of an epoch of the mixture.
+        seed: Seed of the run.
+        parameters: Of the mixture.
+        shuffle: Whether its epochs are shuffled.
+    """
+
+    def __init__(
+        self, counts: Integers, number: int, samples: int, *, seed: int, parameters: OrderParameters, shuffle: bool
+    ) -> None:
+        total, mixed_lanes = int(counts.sum()), parameters.lanes
+        if total == 0:
+            raise UsageError(f"source {number} has no samples", hint="leave it out of the mixture")
+        self._sharers = 1
+        self._shards: Integers | None = None
+        if total < parameters.groups or (
+            total < samples and not fills_lanes(total, lanes=parameters.lanes, chunk=parameters.chunk)
+        ):
+            parameters = _fewer_lanes(total, parameters)
+            self._sharers = mixed_lanes // parameters.lanes
+            self._shards = np.flatnonzero(counts)  # a filter may leave few samples in very many shards
+            counts = counts[self._shards]
+        self._lanes = Lanes(total, parameters)
+        self._walks = Walks(self._lanes, parameters.groups)
+        if number:
+            seed = int(rng.words(1, seed=seed, domain=rng.Domain.SOURCE, a=number)[0])
+        self._order_of = partial(EpochOrder, counts, seed=seed, parameters=parameters, shuffle=shuffle)
+        self._most_held = 4 + 2 * mixed_lanes // total  # two, but where walks outnumber samples
+        self._held: dict[int, tuple[EpochOrder, int]] = {}  # with the call that used it last; that used last, last
+        self._calls = 0
+
+    def locate(self, walk: Integers, place: Integers) -> tuple[Integers, Integers]:
+        """Shard and row at each place of each walk of the mixture."""
+        if self._sharers > 1:
+            walk, turn = divmod(walk, self._sharers)
+            place = place * self._sharers + turn
+        epoch, span, offset = self._walks.find(walk, place)
+        lane = self._lanes.lane_of(span)
+        self._calls += 1
+        shard, row = self._locate(epoch, lane, offset)
+        return (shard if self._shards is None else self._shards[shard]), row
+
+    def _locate(self, epoch: Integers, lane: Integers, offset: Integers) -> tuple[Integers, Integers]:
+        if len(epoch) == 0 or epoch.min() == epoch.max():
+            return self._epoch(int(epoch[0]) if len(epoch) else 0).locate_in_lanes(lane, offset)
+        shard, row = np.empty_like(offset), np.empty_like(offset)
+        for number in np.unique(epoch).tolist():
+            now = np.flatnonzero(epoch == number)
+            shard[now], row[now] = self._epoch(number).locate_in_lanes(lane[now], offset[now])
+        return shard, row
+
+    def _epoch(self, number: int) -> EpochOrder:
+        held = self._held.pop(number, None)
+        if held is None:
+            for other, (_, used) in list(self._held.items()):
+                if len(self._held) >= self._most_held or self._calls - used > _STALE_CALLS:
+                    del self._held[other]
+            held = self._order_of(epoch=number % (1 << 32)), 0
+        self._held[number] = held[0], self._calls
+        return held[0]
+
+
+def _fewer_lanes(samples: int, parameters: OrderParameters) -> OrderParameters:
+    """Parameters for a source too small for all lanes of a mixture: a whole fraction of them, of one window each."""
+    lanes = max(
+        (n for n in _divisors(parameters.lanes) if fills_lanes(samples, lanes=n, chunk=parameters.chunk)), default=1
+    )
+    window = max(parameters.window, min(_MOST_WINDOW, -(-samples // lanes)))
+    return OrderParameters(lanes=lanes, chunk=parameters.chunk, window=window)
+
+
+def _divisors(n: int) -> list[int]:
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return small + [n // d for d in small]
+
+
+def _check(sources: int, samples: int, epoch: int, parameters: OrderParameters, shuffle: bool, by: MixBy) -> None:
+    if by not in get_args(MixBy):
+        hint = did_you_mean(str(by), get_args(MixBy)) + "use 'samples' or 'batches'"
+        raise UsageError(f"sources are mixed by samples or by batches, got by={by!r}", hint=hint)
+    if samples < 0:
+        raise UsageError(f"samples must not be negative, got {samples}", hint="pass the positions of an epoch")
+    if not shuffle and sources != 1:
+        raise UsageError(f"only one source can be read in stored order, got {sources}", hint="mix with shuffle=True")
+    if by == "batches" and parameters.lanes % parameters.sublanes:
+        raise UsageError(
+            f"by='batches' needs lanes that are a multiple of sublanes, got {parameters.lanes} and "
+            f"{parameters.sublanes}",
+            hint="leave lanes to its default",
+        )
+    if (epoch + 1) * (samples + parameters.lanes) >= 1 << 62:
+        raise UsageError(
+            f"epoch {epoch} of {samples} positions is beyond 2**62 positions of the run", hint="use smaller epochs"
+        )
+
+
+def mixing_parameters(
+    totals: Sequence[int],
+    quotas: Sequence[int],
+    *,
+    samples: int,
+    batch_size: int | None,
+    world_size: int,
+    num_workers: int,
+    mean_bytes: float,
+    groups: int = 1,
+    lanes: int | None = None,
+    chunk: int | None = None,
+    window: int | None = None,
+) -> OrderParameters:
+    """The parameters for a mixture: those of a data set of its size, whatever the sizes of its sources.
+
+    Args:
+        totals: Samples of each source.
+        quotas: Of each source, its samples in a block of labels.
+        samples: Positions of an epoch of the mixture (E).
+        batch_size: See ``default_parameters``, as for the other arguments.
+        world_size: Ranks.
+        num_workers: DataLoader workers a rank.
+        mean_bytes: Mean stored bytes of a sample of the mixture.
+        groups: Affinity groups.
+        lanes: In place of the default number of lanes.
+        chunk: In place of the default chunk.
+        window: In place of the default window.
+
+    Raises:
+        UsageError: A number out of range, or an empty source.
+
+    Example::
+
+        >>> shape = {"batch_size": 128, "world_size": 1, "num_workers": 4, "mean_bytes": 1e4}
+        >>> mixing_parameters([10**6, 40], [9, 1], samples=10**6, **shape).lanes
+        256
+    """
+    checked_quotas(quotas, len(totals))
+    if min(totals) < 1:
+        raise UsageError(f"source {list(totals).index(min(totals))} has no samples", hint="leave it out of the mixture")
+    return default_parameters(
+        samples,
+        batch_size=batch_size,
+        world_size=world_size,
+        num_workers=num_workers,
+        mean_bytes=mean_bytes,
+        shuffle=True,
+        groups=groups,
+        lanes=lanes,
+        chunk=chunk,
+        window=window,
+    )

@@ -1,0 +1,46 @@
+"""Walks: one endless path a span, through the spans of a line, epoch after epoch.
+
+Walk w reads span w in epoch 0, span w + 1 in epoch 1, and so on, around inside its affinity group. So in every epoch
+each span is read by exactly one walk, and although spans differ by a sample, all walks are as long: none runs ahead of
+the others by more than a sample, in however many epochs.
+"""
+
+from __future__ import annotations
+
+from shardstream.order.lanes import Integers, Lanes
+
+
+class Walks:
+    """(epoch, span, offset) <-> (walk, place on that walk).
+
+    Args:
+        lanes: The cut of the line into spans.
+        groups: Affinity groups (G), which divide the spans evenly and have at least one sample each.
+    """
+
+    def __init__(self, lanes: Lanes, groups: int) -> None:
+        self._lanes = lanes
+        self._spans = lanes.count // groups  # of a group
+
+    def enter(self, epoch: int, span: Integers, offset: Integers) -> tuple[Integers, Integers]:
+        """The walk that reads each span in an epoch, and the place on it where each offset stands."""
+        first, _, samples = self._group(span)
+        walk = first + (span - first - epoch) % self._spans
+        rounds = (walk - span + epoch) // self._spans
+        return walk, self._lanes.begin(span) - self._lanes.begin(walk) + rounds * samples + offset
+
+    def find(self, walk: Integers, place: Integers) -> tuple[Integers, Integers, Integers]:
+        """Epoch, span and offset that each place on each walk stands for."""
+        _, begin, samples = self._group(walk)
+        rounds, inside = divmod(self._lanes.begin(walk) - begin + place, samples)
+        at = begin + inside
+        span = ((at + 1) * self._lanes.count - 1) // self._lanes.samples
+        return rounds * self._spans + span - walk, span, at - self._lanes.begin(span)
+
+    def _group(self, span: Integers) -> tuple[Integers | int, Integers | int, Integers | int]:
+        """First span, beginning on the line and samples of the group of each span."""
+        if self._spans == self._lanes.count:
+            return 0, 0, self._lanes.samples
+        first = span - span % self._spans
+        begin = self._lanes.begin(first)
+        return first, begin, self._lanes.begin(first + self._spans) - begin

@@ -1,0 +1,381 @@
+"""``Stream``: what `ShardDataset` and `Mixture` have in common: iteration, epochs, ranks and states."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from torch.utils.data import IterableDataset, get_worker_info
+
+from shardstream.errors import ShardStreamError, UsageError
+from shardstream.order import OrderParameters, taken_by_batches
+from shardstream.shards.manifest import unknown_field
+from shardstream.stream.assignment import Assignment
+from shardstream.stream.content import Content
+from shardstream.stream.epochs import EpochClock
+from shardstream.stream.makers import Makers
+from shardstream.stream.parcel import Failure, Parcel
+from shardstream.stream.progress import Progress
+from shardstream.stream.ranks import Rank, find_rank
+from shardstream.stream.run import EpochRun, count_items, say_shape
+from shardstream.stream.settings import Settings
+from shardstream.stream.state import Begin, make_state, parse_state
+
+logger = logging.getLogger(__name__)
+
+
+class Stream(IterableDataset[Any]):
+    """Samples or batches in an order that is a pure function of seed and epoch. Not to be made directly."""
+
+    _content: Content
+    _settings: Settings
+    _clock: EpochClock
+
+    def _start(self, content: Content, settings: Settings, clock: EpochClock | None = None) -> None:
+        super().__init__()
+        self._content = content
+        self._settings = settings
+        self._clock = clock or EpochClock()
+        self._found_rank: Rank | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """What belongs to one process only."""
+        self._assignment: Assignment | None = None
+        self._own_begin: Begin | None = None
+        self._own_order: OrderParameters | None = None
+        self._seen = 0
+        self._progress: Progress | None = None
+        self._held: tuple[int, Makers] | None = None
+
+    # ------------------------------------------------------------------------------------------------ what it is
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of what is streamed, data and view: 32 hexadecimal digits."""
+        return self._content.fingerprint
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples a batch, ``None`` for single samples."""
+        return self._settings.batch_size
+
+    @property
+    def rank_source(self) -> str:
+        """Where rank and world size are known from, at this moment."""
+        return self._rank().source
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration reads. A completed iteration advances it by one."""
+        return self._clock.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration reads; reaches persistent workers too.
+
+        Setting the current one changes nothing: not a loaded state either.
+
+        Raises:
+            UsageError: Not an integer in [0, 2**32).
+        """
+        self._clock.set(epoch)
+
+    def _rank(self) -> Rank:
+        if self._settings.rank is None and get_worker_info() is not None and self._found_rank is not None:
+            return self._found_rank
+        return find_rank(self._settings.rank, self._settings.world_size)
+
+    def __len__(self) -> int:
+        """Batches of this rank in a whole epoch; samples, if there is no batch size."""
+        if self._content.endless:
+            raise TypeError("an endless mixture has no length")
+        self._settings.check_complete()
+        return count_items(self._content, self._settings, self._rank())
+
+    # ------------------------------------------------------------------------------------------------- variations
+
+    def _with(self, content: Content, settings: Settings) -> Self:
+        copy: Self = object.__new__(type(self))
+        copy._start(content, settings, self._clock)
+        return copy
+
+    def replace(self, **changes: Any) -> Self:
+        """The same with other settings; it shares this one's epoch.
+
+        Raises:
+            UsageError: The settings do not go together.
+        """
+        return self._with(self._content, dataclasses.replace(self._settings, **changes))
+
+    def to_tuple(self, *names: str) -> Self:
+        """The same, delivering tuples of these outputs in place of dicts; it shares this one's epoch.
+
+        ``"__key__"`` and ``"__valid__"`` can be named too, and ``"__source__"`` of a mixture.
+
+        Raises:
+            FieldError: There is no such output.
+
+            >>> images, labels = next(iter(ds.to_tuple("jpg", "cls")))
+        """
+        if not names:
+            raise UsageError("to_tuple needs names", hint='for example to_tuple("jpg", "cls")')
+        parts = self._content.parts
+        outputs = list(dict.fromkeys(output.name for part in parts for output in part.plan.outputs))
+        known = {*outputs, "__key__", "__valid__", "__source__"}
+        if self._settings.batch_transform is None and all(part.recipe.transform is None for part in parts):
+            for name in names:
+                if name not in known:
+                    raise unknown_field(name, outputs, url=self._content.url)
+        return self.replace(names=names)
+
+    def peek(self) -> Any:
+        """The first batch (or sample) of the next epoch of this rank, made in this process; moves nothing on."""
+        self._settings.check_complete()
+        run = EpochRun(self._content, self._settings, self._rank(), self._fresh(), 0)
+        if not run.steps:
+            raise UsageError("there is nothing to look at: this rank has no samples", url=self._content.url)
+        parcel = Makers(self._content, self._settings, None).parcel(run.step(0), lists=self._lists)
+        return next(iter(parcel.data)) if self._lists else parcel.data
+
+    # -------------------------------------------------------------------------------------------------- iteration
+
+    @property
+    def _lists(self) -> bool:
+        return self._settings.deliver == "lists" or self._settings.batch_size is None
+
+    def __iter__(self) -> Iterator[Any]:
+        self._settings.check_complete()
+        info = get_worker_info()
+        worker, workers = (0, 0) if info is None else (info.id, info.num_workers)
+        if self._assignment is not None:
+            run = self._assignment.run(self._content, self._settings, workers)
+            return self._parcels(run, self._makers(self._assignment.desk(worker)), worker, workers)
+        begin, resumed = self._take_begin(info)
+        run = EpochRun(self._content, self._settings, self._rank(), begin, workers)
+        progress = self._progress = Progress(run, worker, workers)
+        self._clock.begin(worker, workers, begin, resumed=resumed)
+        if workers and worker == 0 and self._settings.batch_size is None:
+            logger.info("single samples cost more on their way to the training process than batches: use ss.Loader")
+        if progress.ended:  # a state was loaded that leaves nothing: whoever asks for nothing more must not keep it so
+            self._finish(progress)
+        return self._items(progress, self._makers(None))
+
+    def _take_begin(self, info: Any) -> tuple[Begin, bool]:
+        """Where the iteration that begins now begins, and whether a state said so."""
+        begin, self._own_begin = self._own_begin, None
+        if begin is not None and begin.epoch == self.epoch:
+            return begin, True
+        loaded = self._clock.take(info, self._seen)
+        if loaded is not None:
+            self._seen = self._clock.loaded
+            return loaded, True
+        return self._fresh(), False
+
+    def _fresh(self) -> Begin:
+        """The beginning of the next epoch."""
+        return Begin(self.epoch, parameters=self._own_order or self._clock.pinned)
+
+    def _makers(self, desk: Any) -> Makers:
+        """Those of this process: another one that a fork made must not share open stores."""
+        if self._held is None or self._held[0] != os.getpid():
+            self._held = (os.getpid(), Makers(self._content, self._settings, desk))
+        makers = self._held[1]
+        makers.begin()
+        return makers
+
+    def _parcels(self, run: EpochRun, makers: Makers, worker: int, workers: int) -> Iterator[Parcel | Failure]:
+        """For `Loader`, which counts for itself by what was consumed."""
+        for number in range(worker, run.steps, max(workers, 1)):
+            try:
+                parcel = makers.parcel(run.step(number), lists=self._lists)
+            except ShardStreamError as error:
+                if not workers:
+                    raise
+                yield Failure.of(error, worker)
+                return
+            yield parcel
+
+    def _items(self, progress: Progress, makers: Makers) -> Iterator[Any]:
+        while not progress.ended:
+            step = progress.next_step()
+            parcel = makers.parcel(step, lists=self._lists)
+            if not self._lists:
+                progress.hand(parcel.positions)
+                yield parcel.data
+                continue
+            if parcel.slots is not None:
+                self._clock.drop()
+            slots = parcel.slots or range(parcel.positions)
+            handed = 0
+            for slot, item in zip(slots, parcel.data, strict=True):
+                progress.hand(slot + 1 - handed)
+                handed = slot + 1
+                yield item
+            progress.hand(parcel.positions - handed)
+        self._finish(progress)
+
+    def _finish(self, progress: Progress) -> None:
+        epoch = progress.run.begin.epoch
+        if progress.workers:
+            self._clock.finish_worker(epoch, progress.worker, progress.workers)
+        else:
+            self._clock.finish(epoch)
+            if self._progress is progress:
+                self._progress = None
+
+    # -------------------------------------------------------------------------------------------------- for Loader
+
+    def for_loader(self, num_workers: int, **changes: Any) -> Self:
+        """The same for one loader: it says where iterations begin, and counts by itself what was consumed."""
+        copy = self.replace(**changes)
+        copy._assignment = Assignment(num_workers)
+        return copy
+
+    def assign(self, num_workers: int) -> EpochRun:
+        """Say to the workers of the loader what the iteration that begins now reads.
+
+        Raises:
+            UsageError: There is nothing to read, or it cannot be read like that.
+        """
+        assert self._assignment is not None
+        self._settings.check_complete()
+        begin, resumed = self._take_begin(None)
+        run = EpochRun(self._content, self._settings, self._rank(), begin, num_workers)
+        if resumed:
+            say_shape(run.begin, run.rank, num_workers)
+        self._assignment.give(run.begin, run.rank)
+        return run
+
+    def plan(self, run: EpochRun) -> dict[str, Any]:
+        """What all ranks must agree on: the state that an iteration begins with, and its shape."""
+        shape = {"world_size": run.rank.world_size, "batch_size": self._settings.batch_size}
+        return run.state_at(run.begin) | shape
+
+    def finish_epoch(self, epoch: int) -> None:
+        """All of ``epoch`` was consumed, so that the next iteration reads the one after."""
+        self._clock.finish(epoch)
+
+    def reading(self, process: int) -> tuple[int, dict[str, Any]] | None:
+        """The worker of this process id, and the place of the sample or shard that it is at; ``None``: no worker."""
+        found = None if self._assignment is None else self._assignment.reading(process)
+        if found is None:
+            return None
+        worker, place, row = found
+        return worker, {} if place < 0 else self._content.place(place, row)
+
+    # ------------------------------------------------------------------------------------------------------ states
+
+    def state_dict(
+        self, *, batches: int | None = None, num_workers: int | None = None, batch_size: int | None = None
+    ) -> dict[str, Any]:
+        """Where training is: a small JSON-able dict that says which samples of the epoch are left.
+
+        It holds the position of the consumer. Without arguments, that of an iteration in this process (also inside a
+        worker of torchdata's ``StatefulDataLoader``); `Loader.state_dict` knows its own. With workers of a plain
+        ``DataLoader``, which fetch ahead, only the training loop knows what it consumed, and says so. One rank's state
+        serves all ranks, and any other number of them.
+
+        Args:
+            batches: Batches that the loop has received from a ``DataLoader`` in the running iteration.
+            num_workers: Of that ``DataLoader``.
+            batch_size: Of that ``DataLoader``, if it makes the batches; ``None`` where the data set does.
+
+        Raises:
+            UsageError: Workers are at it, and ``batches`` is not said; or it cannot be known from that.
+
+            >>> state = ds.state_dict(batches=100, num_workers=4)
+        """
+        if batches is not None:
+            return self._state_after_batches(batches, num_workers, batch_size)
+        progress = self._progress
+        if get_worker_info() is not None and progress is not None:
+            return progress.worker_state(self._settings.batch_size)
+        if progress is not None:
+            return progress.run.state_at(progress.run.after((progress.taken,)))
+        if self._clock.busy:
+            raise UsageError(
+                "workers fetch ahead, so the data set cannot know what the training loop has consumed",
+                hint="use ss.Loader and its state_dict, or say state_dict(batches=n, num_workers=K)",
+            )
+        begin = self._own_begin or self._clock.pending() or self._fresh()
+        return make_state(self._content, self._settings, begin)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state: the next iteration hands out what was left, the one after it begins a fresh epoch.
+
+        Other ranks, workers and batch sizes are fine; the order stays that of the run that was interrupted.
+
+        Raises:
+            UsageError: A state of other data, another view or another seed; names both values.
+        """
+        begin = parse_state(state, self._content, self._settings)
+        info = get_worker_info()
+        if "worker" in state:
+            self._check_worker(state, info)
+        if self._assignment is not None:
+            self._own_order = begin.parameters
+        elif info is None and "worker" not in state:
+            self._clock.load(begin)
+            self._progress = None
+            return
+        else:
+            self._clock.pin(begin.parameters)
+        self._clock.set(begin.epoch)
+        self._own_begin = begin
+        self._progress = None
+
+    def _check_worker(self, state: Mapping[str, Any], info: Any) -> None:
+        here = {"worker": 0, "num_workers": 0} if info is None else {"worker": info.id, "num_workers": info.num_workers}
+        here |= {"world_size": self._rank().world_size, "batch_size": self._settings.batch_size}
+        for name, value in here.items():
+            if state.get(name) != value:
+                raise UsageError(
+                    f"this is the state of one worker of a StatefulDataLoader, saved with {name}={state.get(name)}, "
+                    f"here it is {name}={value}",
+                    url=self._content.url,
+                    hint="such a state needs the same shape; ss.convert_state(state) makes one that goes with any",
+                )
+
+    def _state_after_batches(self, batches: int, num_workers: int | None, batch_size: int | None) -> dict[str, Any]:
+        if type(batches) is not int or batches < 0 or type(num_workers) is not int or num_workers < 0:
+            raise UsageError(
+                f"batches={batches!r} and num_workers={num_workers!r} must be integers from 0 on",
+                hint="pass both: what the loop has received, and the DataLoader's num_workers",
+            )
+        run = EpochRun(self._content, self._settings, self._rank(), self._clock.begun(), num_workers)
+        ours = self._settings.batch_size
+        if ours is not None:
+            if batch_size not in (None, ours):
+                raise UsageError(f"the data set makes batches of {ours}, not of {batch_size}", hint="leave it out")
+            return run.state_at(run.after((min(batches, run.steps) * ours,)))
+        if batch_size is None:
+            raise UsageError(
+                "the data set delivers single samples, so a batch is unknown to it",
+                hint="pass batch_size= of the DataLoader (1 where it has none), or use ss.Loader",
+            )
+        if self._clock.dropped:
+            raise UsageError(
+                "samples were dropped, so the number of batches does not tell the position",
+                hint="use ss.Loader, which knows it",
+            )
+        lengths = [run.worker_samples(worker, num_workers) for worker in range(max(num_workers, 1))]
+        taken = taken_by_batches(batches, num_workers=num_workers, batch_size=batch_size, samples_per_worker=lengths)
+        return run.state_at(run.after(taken))
+
+    # --------------------------------------------------------------------------------------------------- pickling
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._settings.check_picklable()
+        for part in self._content.parts:
+            part.recipe.check_picklable()
+        state = self.__dict__ | {"_found_rank": self._rank()}
+        for name in ("_own_begin", "_own_order", "_seen", "_progress", "_held"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._forget()
+        self.__dict__.update(state)

@@ -1,0 +1,142 @@
+"""``Makers``: what one process makes the samples and batches of a `Content` with, kept from iteration to iteration."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+from torch.utils.data import get_worker_info
+
+from shardstream.decode.usercall import UserCall, global_states_kept
+from shardstream.errors import UsageError
+from shardstream.stream.batches import BatchMaker
+from shardstream.stream.collate import refuse_devices
+from shardstream.stream.content import Content, Part
+from shardstream.stream.parcel import Parcel
+from shardstream.stream.rows import RowReader
+from shardstream.stream.samples import SampleMaker, Step
+from shardstream.stream.settings import Settings
+from shardstream.stream.shared import Desk
+from shardstream.stream.skips import SkipPolicy
+
+
+class Makers:
+    """Makes parcels of steps. Open indexes and stores live as long as this.
+
+    Args:
+        content: What is streamed.
+        settings: How.
+        desk: Where to say which sample is being made, or ``None``.
+    """
+
+    def __init__(self, content: Content, settings: Settings, desk: Desk | None) -> None:
+        self._content = content
+        self._names = settings.names
+        self._in_worker = get_worker_info() is not None
+        groups, maker_of = _alike(content.parts)
+        self._makers = [self._maker(part, settings, desk) for part in groups]
+        self._mark = settings.effective_tail == "pad" or any(maker.policy.skips for maker in self._makers)
+        self._batches = BatchMaker(
+            self._makers, np.array(maker_of), batch_transform=settings.batch_transform, mark=self._mark
+        )
+        calls: list[Any] = [self._batches.transform]
+        for maker in self._makers:
+            calls += [maker.transform, *(step for output in maker.plan.outputs for step in output.steps)]
+        # Seeding the global generators costs less where they are saved and restored once a step.
+        seeds = any(isinstance(call, UserCall) and call.uses_global_states for call in calls)
+        self._kept = global_states_kept if seeds else nullcontext
+
+    def _maker(self, part: Part, settings: Settings, desk: Desk | None) -> SampleMaker:
+        recipe = part.recipe
+        sources = [one.source for one in self._content.parts]
+        return SampleMaker(
+            RowReader(sources, part.plan.sources, verify=recipe.verify, desk=desk),
+            part.plan,
+            part.source.fields,
+            seed=settings.seed,
+            transform=recipe.transform,
+            policy=SkipPolicy(recipe.on_error, recipe.max_skips),
+            desk=desk,
+        )
+
+    def begin(self) -> None:
+        """Begin an iteration: skips are counted anew."""
+        for maker in self._makers:
+            maker.policy.begin()
+
+    def parcel(self, step: Step, *, lists: bool) -> Parcel:
+        """A step as a batch, or as a list of those of its samples that can be used."""
+        start = time.perf_counter()
+        with self._kept():
+            parcel = self._samples(step) if lists else self._batch(step)
+        parcel.seconds = time.perf_counter() - start
+        return parcel
+
+    def _samples(self, step: Step) -> Parcel:
+        samples, broken = self._batches.samples(step)
+        valid = np.ones(len(samples), np.bool_) if step.valid is None else step.valid
+        own = np.array([sample is not None for sample in samples], np.bool_) & valid
+        kept, slots = [], []
+        for slot, (sample, is_valid) in enumerate(zip(samples, valid.tolist(), strict=True)):
+            if sample is None:
+                continue
+            if self._mark and isinstance(sample, dict):
+                sample["__valid__"] = is_valid
+            if self._in_worker:
+                refuse_devices(sample)
+            kept.append(self._as_tuple(sample))
+            slots.append(slot)
+        return Parcel(
+            kept,
+            int(own.sum()),
+            list(broken.values()),
+            sources=self._counts(step, own),
+            slots=None if len(slots) == len(samples) else slots,
+            positions=len(samples),
+        )
+
+    def _batch(self, step: Step) -> Parcel:
+        batch, valid, broken = self._batches.batch(step)
+        return Parcel(
+            self._as_tuple(batch),
+            int(valid.sum()),
+            list(broken.values()),
+            sources=self._counts(step, valid),
+            positions=len(step.rows),
+        )
+
+    def _counts(self, step: Step, own: np.ndarray[Any, np.dtype[np.bool_]]) -> dict[str, int]:
+        if step.sources is None:
+            return {}
+        counts = np.bincount(step.sources[own], minlength=len(self._content.names))
+        return dict(zip(self._content.names, counts.tolist(), strict=True))
+
+    def _as_tuple(self, value: Any) -> Any:
+        if self._names is None:
+            return value
+        if not isinstance(value, dict):
+            raise UsageError(
+                f"to_tuple needs a dict, but a transform returned {type(value).__name__}", hint="leave to_tuple out"
+            )
+        missing = [name for name in self._names if name not in value]
+        if missing:
+            raise UsageError(
+                f"there is no {missing[0]!r} to put into a tuple",
+                field=missing[0],
+                hint=f"there are {', '.join(value)}",
+            )
+        return tuple(value[name] for name in self._names)
+
+
+def _alike(parts: tuple[Part, ...]) -> tuple[list[Part], list[int]]:
+    """One part of each group that can be decoded alike, and the group of each part."""
+    groups: list[Part] = []
+    group_of: list[int] = []
+    for part in parts:
+        found = next((number for number, other in enumerate(groups) if other.goes_with(part)), len(groups))
+        if found == len(groups):
+            groups.append(part)
+        group_of.append(found)
+    return groups, group_of

@@ -1,0 +1,87 @@
+"""What people write for one data set or several: a folder, a list of folders, a glob, or a list in braces."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from shardstream.errors import NotFoundError, UsageError
+from shardstream.shards.manifest import MANIFEST_NAME
+
+Place: TypeAlias = str | os.PathLike[str]
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)")
+_MOST = 100_000
+
+
+def find_places(url: Place | Sequence[Place]) -> list[str]:
+    """The folders that ``url`` names, in order: of a list its own, of braces as written, of a glob sorted by name.
+
+    Braces are ``{a,b}`` or ``{000..011}``, as many as wanted. A glob matches folders that hold a data set. A folder
+    that exists is taken by its name, whatever characters are in it.
+
+    Raises:
+        UsageError: An empty list, braces that cannot be read, or a glob in a URL.
+        NotFoundError: A glob that matches no data set.
+
+        >>> find_places("data/part-{08..10}")
+        ['data/part-08', 'data/part-09', 'data/part-10']
+    """
+    if isinstance(url, str | os.PathLike):
+        return list(_expand(os.fspath(url)))
+    places = [place for one in url for place in _expand(os.fspath(one))]
+    if not places:
+        raise UsageError("an empty list names no data set", hint="pass at least one folder")
+    return places
+
+
+def _expand(text: str) -> Iterator[str]:
+    if "://" not in text and os.path.exists(text):
+        yield text
+        return
+    for place in _without_braces(text):
+        if not any(character in place for character in "*?[") or os.path.exists(place):
+            yield place
+        elif "://" in place:
+            raise UsageError("a glob needs a local path", url=place, hint="list the data sets, or use braces")
+        else:
+            yield from _matching(place)
+
+
+def _matching(pattern: str) -> list[str]:
+    found = sorted(path for path in glob.glob(pattern) if os.path.exists(os.path.join(path, MANIFEST_NAME)))
+    if not found:
+        raise NotFoundError(
+            "no data set matches", url=pattern, hint=f"a data set is a folder with a {MANIFEST_NAME}, as pack makes it"
+        )
+    return found
+
+
+def _without_braces(text: str) -> list[str]:
+    """``text`` once for each combination of what its braces list; the first brace varies slowest."""
+    whole = [""]
+    end = 0
+    for match in _BRACES.finditer(text):
+        choices = _choices(match[1], text)
+        whole = [head + text[end : match.start()] + choice for head in whole for choice in choices]
+        end = match.end()
+        if len(whole) > _MOST:
+            raise UsageError(f"braces name more than {_MOST} data sets", url=text, hint="correct the range")
+    return [head + text[end:] for head in whole]
+
+
+def _choices(inside: str, text: str) -> list[str]:
+    span = _RANGE.fullmatch(inside)
+    if span is None:
+        if ".." in inside or "," not in inside:
+            raise UsageError(f"{{{inside}}} is neither a list nor a range", url=text, hint="use {a,b} or {000..011}")
+        return inside.split(",")
+    first, last = int(span[1]), int(span[2])
+    if not first <= last < first + _MOST:
+        raise UsageError(f"{{{inside}}} is no range", url=text, hint="write the smaller number first")
+    width = len(span[1]) if span[1].startswith("0") else 0
+    return [f"{number:0{width}d}" for number in range(first, last + 1)]

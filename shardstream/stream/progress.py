@@ -1,0 +1,62 @@
+"""``Progress``: how far an iteration in one process has come, where that process itself hands out what it makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardstream.stream.run import EpochRun
+from shardstream.stream.samples import Step
+
+
+class Progress:
+    """How far one iteration in one process has come.
+
+    Args:
+        run: The epoch.
+        worker: This worker.
+        workers: Workers, 0 for none.
+    """
+
+    def __init__(self, run: EpochRun, worker: int, workers: int) -> None:
+        self.run = run
+        self.worker = worker
+        self.workers = workers
+        self.taken = run.begin.taken
+        self._next, self._inside = run.first_step(worker, workers)
+        self._skip_empty()
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is no further step."""
+        return self._next >= self.run.steps
+
+    def _skip_empty(self) -> None:
+        """A step of which all was handed out is over."""
+        if self._inside and not self.ended and self._inside >= len(self.run.step(self._next).rows):
+            self._next += max(self.workers, 1)
+            self._inside = 0
+
+    def next_step(self) -> Step:
+        """The step to make now; moves on."""
+        step = self.run.step(self._next)
+        if self._inside:
+            step = step.only(np.arange(self._inside, len(step.rows)))
+        self._next += max(self.workers, 1)
+        self._inside = 0
+        return step
+
+    def hand(self, positions: int) -> None:
+        """So many positions more were handed out."""
+        self.taken += positions
+
+    def worker_state(self, batch_size: int | None) -> dict[str, Any]:
+        """Where the iteration began, and how far this worker alone has come from there."""
+        return self.run.state_at(self.run.begin) | {
+            "worker": self.worker,
+            "num_workers": self.workers,
+            "world_size": self.run.rank.world_size,
+            "batch_size": batch_size,
+            "taken": self.taken,
+        }

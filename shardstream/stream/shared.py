@@ -1,0 +1,115 @@
+"""Small facts in anonymous shared memory, which the copies of a data set in all its processes map.
+
+A ``DataLoader`` tells the workers of an iterable data set nothing. What they have to know (where to begin), and what
+has to be known of them (what they are reading), stands here. Nothing has a name on the host: the memory ends with the
+last process that maps it, however that ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import torch
+
+from shardstream.errors import UsageError
+
+_RECORD_BYTES = 1 << 14
+
+
+class SharedWords:
+    """``count`` 64-bit integers, zero at first. Single words are read and written atomically."""
+
+    def __init__(self, count: int, dtype: torch.dtype = torch.int64) -> None:
+        self._tensor = torch.zeros(count, dtype=dtype)
+        self._share()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"tensor": self._tensor}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._tensor = state["tensor"]
+        self._share()
+
+    def _share(self) -> None:
+        if not self._tensor.is_shared():
+            self._tensor.share_memory_()
+        self.words = self._tensor.numpy()
+
+
+class SharedRecord:
+    """One JSON value that a process leaves for others; ``None`` at first.
+
+    Whoever reads it must know that nobody writes at that moment.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = SharedWords(_RECORD_BYTES, torch.uint8)
+
+    def write(self, value: Any) -> None:
+        """Replace the value.
+
+        Raises:
+            UsageError: It is far larger than anything of ours.
+        """
+        data = json.dumps(value).encode()
+        if len(data) + 4 > _RECORD_BYTES:
+            raise UsageError(f"a state of {len(data)} bytes is too large", hint="pass a state as it was saved")
+        words = self._bytes.words
+        words[4 : 4 + len(data)] = memoryview(data)
+        words[:4] = memoryview(len(data).to_bytes(4, "little"))
+
+    def read(self) -> Any:
+        """The value that was written last."""
+        words = self._bytes.words
+        size = int.from_bytes(words[:4].tobytes(), "little")
+        return json.loads(words[4 : 4 + size].tobytes()) if size else None
+
+
+class WorkerDesk:
+    """Which sample each worker is at, so that the parent can say so when a worker dies.
+
+    Args:
+        workers: Number of workers.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._places = SharedWords(3 * workers)
+
+    def place(self, worker: int) -> Desk:
+        """Where worker ``worker`` writes."""
+        return Desk(self._places.words[3 * worker : 3 * worker + 3])
+
+    def find(self, process: int) -> tuple[int, int, int] | None:
+        """Worker, place and row of the process of this id; place or row are -1 if it was at none."""
+        for worker, (pid, place, row) in enumerate(self._places.words.reshape(-1, 3).tolist()):
+            if pid == process:
+                return worker, place - 1, row - 1
+        return None
+
+
+class Desk:
+    """One worker's three words: process, place + 1, row + 1."""
+
+    def __init__(self, words: Any) -> None:
+        self._words = words
+        words[:] = os.getpid(), 0, 0
+
+    def at(self, place: int, row: int = -1) -> None:
+        """The worker is busy with this shard, a number that `place_of` made, or with this row of it."""
+        self._words[1] = place + 1
+        self._words[2] = row + 1
+
+
+_SOURCE = 40
+
+
+def place_of(sources: Any, shards: Any) -> Any:
+    """Numbers, or arrays of numbers, that tell the shards of all sources apart; ``None`` for the only source."""
+    return shards if sources is None else sources << _SOURCE | shards
+
+
+def source_and_shard(place: int) -> tuple[int, int]:
+    """What `place_of` made one number of."""
+    return place >> _SOURCE, place & (1 << _SOURCE) - 1

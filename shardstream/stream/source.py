@@ -1,0 +1,190 @@
+"""``Source``: one data set, or several laid end to end, through a view. What exists, not in which order it comes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from shardstream.errors import FieldError, FormatError, UsageError
+from shardstream.shards.fields import FieldType
+from shardstream.shards.index import ShardIndex
+from shardstream.shards.manifest import Manifest
+from shardstream.storage import Store, open_store
+from shardstream.stream.shared import SharedWords
+from shardstream.stream.view import Matcher, ViewSpec, make_view, matcher_of
+
+
+class Source:
+    """The samples that a `ShardDataset` streams, numbered by shard and row of the view.
+
+    Holds nothing a sample, and of each shard only what its data set's table and the view hold. Its pickle has
+    addresses and fingerprints; counts that took a scan of the data travel in shared memory.
+
+    Args:
+        places: Folders of the data sets; several are streamed as one, in this order.
+        spec: The view.
+        verify: Compare checksums of indexes.
+
+    Raises:
+        NotFoundError: There is no data set at one of them.
+        FieldError, UsageError: The view asks for what is not there.
+    """
+
+    def __init__(self, places: Sequence[str], spec: ViewSpec, *, verify: bool) -> None:
+        self._load(places, spec, verify, None)
+
+    def _load(self, places: Sequence[str], spec: ViewSpec, verify: bool, filtered: SharedWords | None) -> None:
+        self.manifests = tuple(Manifest.load(place) for place in places)
+        self.spec = spec
+        self._verify = verify
+        self._filtered = filtered
+        self._begins = np.cumsum([0] + [one.shards for one in self.manifests])
+        self._stored = self._joined([one.table.samples for one in self.manifests])
+        self.fields, self._conflicts = _merged_fields(self.manifests)
+        self.data = self._data()
+        self.fingerprint = self.data if spec.whole else _digest([self.data, spec.as_json()])
+        self._matchers = [matcher_of(spec, one.fields, one.classes, one.url) for one in self.manifests]
+        self._make_view()
+
+    def _make_view(self) -> None:
+        known = None if self._filtered is None else self._filtered.words[: len(self._stored)]
+        count = self._count_matches if self.spec.where else None
+        self._view, filtered = make_view(self.spec, self._stored, count, known)
+        if filtered is not None and self._filtered is None:
+            self._filtered = SharedWords(max(len(filtered), 1))
+            self._filtered.words[: len(filtered)] = filtered
+        self.counts = self._view.counts
+        self.samples = int(self.counts.sum(dtype=np.int64))
+
+    def _joined(self, columns: list[NDArray[Any]]) -> NDArray[Any]:
+        return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+    def _data(self) -> str:
+        prints = [one.fingerprint for one in self.manifests]
+        return prints[0] if len(prints) == 1 else _digest(prints)
+
+    @property
+    def shards(self) -> int:
+        """Number of shards of all data sets."""
+        return len(self.counts)
+
+    @property
+    def mean_bytes(self) -> float:
+        """Mean stored bytes a sample."""
+        return sum(one.bytes for one in self.manifests) / max(sum(one.samples for one in self.manifests), 1)
+
+    @property
+    def url(self) -> str:
+        """The address, for messages."""
+        urls = [one.url for one in self.manifests]
+        return urls[0] if len(urls) == 1 else f"{urls[0]} and {len(urls) - 1} more"
+
+    def taking(self, count: int) -> Source:
+        """The first ``count`` samples of this, in stored order."""
+        copy: Source = object.__new__(Source)
+        copy.__dict__.update(self.__dict__)
+        copy.spec = self.spec.taking(count)
+        copy.fingerprint = _digest([self.data, copy.spec.as_json()])
+        copy._make_view()
+        return copy
+
+    def check_fields(self, names: Collection[str]) -> None:
+        """Refuse fields that the data sets hold with different types, and labels that mean different things.
+
+        Raises:
+            FieldError: There is one; names both data sets.
+        """
+        for name in names:
+            if name in self._conflicts:
+                raise FieldError(self._conflicts[name], field=name, hint="leave it out of `fields`, or pack them alike")
+        known = [one for one in self.manifests if one.classes is not None]
+        for other in known[1:]:
+            if "cls" in names and other.classes != known[0].classes:
+                raise UsageError(
+                    f"{known[0].url} and {other.url} have different class names, so equal labels mean different things",
+                    field="cls",
+                    hint="pack them with the same classes, or leave cls out of `fields`",
+                )
+
+    def manifest_of(self, shard: int) -> tuple[Manifest, int]:
+        """The data set that a shard belongs to, and its number there."""
+        member = int(np.searchsorted(self._begins, shard, side="right")) - 1
+        return self.manifests[member], shard - int(self._begins[member])
+
+    def scan(self, shard: int, store: Store) -> ShardIndex:
+        """Read the index of a shard from the store of its data set.
+
+        Raises:
+            DataError: It is damaged, or the shard does not belong here.
+            StorageError: It cannot be read.
+        """
+        manifest, number = self.manifest_of(shard)
+        name = manifest.shard_name(number)
+        index = manifest.reader.scan(store, name, index_bytes=manifest.index_bytes, verify=self._verify)
+        _check(index, manifest, number)
+        return index
+
+    def rows(self, shard: int, index: ShardIndex) -> NDArray[np.int64] | int:
+        """The rows of an open shard that the view's rows are; a number where they just begin later."""
+        return self._view.rows_of(shard, index, self._matcher(shard))
+
+    def _matcher(self, shard: int) -> Matcher | None:
+        return self._matchers[int(np.searchsorted(self._begins, shard, side="right")) - 1]
+
+    def _count_matches(self, shard: int, first: int, last: int) -> int:
+        matcher = self._matcher(shard)
+        assert matcher is not None
+        store = open_store(self.manifest_of(shard)[0].url)
+        return int(matcher(self.scan(shard, store))[first:last].sum())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "places": [one.url for one in self.manifests],
+            "fingerprint": self.fingerprint,
+            "spec": self.spec,
+            "verify": self._verify,
+            "filtered": self._filtered,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._load(state["places"], state["spec"], state["verify"], state["filtered"])
+        if self.fingerprint != state["fingerprint"]:
+            raise FormatError(
+                "the data set was replaced by another one since this object was made",
+                url=self.url,
+                hint="make a new ShardDataset",
+            )
+
+
+def _merged_fields(manifests: Sequence[Manifest]) -> tuple[dict[str, FieldType], dict[str, str]]:
+    """The fields of all data sets, and what is wrong with those that they hold with different types."""
+    found: dict[str, tuple[FieldType, str]] = {}
+    conflicts: dict[str, str] = {}
+    for one in manifests:
+        for name, kind in one.fields.items():
+            first, where = found.setdefault(name, (kind, one.url))
+            if first != kind:
+                conflicts[name] = f"the field is {first} in {where}, but {kind} in {one.url}"
+    return {name: kind for name, (kind, _) in found.items()}, conflicts
+
+
+def _check(index: ShardIndex, manifest: Manifest, shard: int) -> None:
+    expected = int(manifest.table.samples[shard])
+    hint = "`shardstream verify` lists every shard that does not belong"
+    if index.samples != expected:
+        what = f"the shard holds {index.samples} samples, the manifest says {expected}"
+        raise FormatError(what, url=index.url, shard=index.path, hint=hint)
+    for name, column in index.columns.items():
+        kind = manifest.fields.get(name)
+        if kind is not None and column.type != kind:
+            what = f"the shard holds {column.type}, the manifest says {kind}"
+            raise FormatError(what, url=index.url, shard=index.path, field=name, hint=hint)
+
+
+def _digest(value: Any) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True).encode())

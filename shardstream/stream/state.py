@@ -1,0 +1,154 @@
+"""What a checkpoint holds of a data set: a few integers that say which samples are left, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import Any
+
+from shardstream.errors import UsageError
+from shardstream.order import ORDER_VERSION, OrderParameters, Stop
+from shardstream.stream.content import Content
+from shardstream.stream.settings import Settings
+
+_PARAMETERS = tuple(field.name for field in fields(OrderParameters))
+_CHECK = "pass a state as state_dict() returned it"
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Where an iteration begins.
+
+    Attributes:
+        epoch: The epoch.
+        position: Everything before it was handed out.
+        stops: What was handed out beyond it.
+        parameters: The order's parameters; ``None`` for those of the run's own shape.
+        taken: Of a worker's state: positions of its own stream that were handed out from there on.
+    """
+
+    epoch: int
+    position: int = 0
+    stops: tuple[Stop, ...] = ()
+    parameters: OrderParameters | None = None
+    taken: int = 0
+
+    def as_json(self) -> list[Any]:
+        """For other processes."""
+        parameters = None if self.parameters is None else values_of(self.parameters)
+        return [self.epoch, self.position, [astuple(stop) for stop in self.stops], parameters, self.taken]
+
+    @classmethod
+    def from_json(cls, value: Any) -> Begin:
+        """What `as_json` made."""
+        epoch, position, stops, parameters, taken = value
+        found = tuple(_stop_of(stop) for stop in stops)
+        return cls(epoch, position, found, None if parameters is None else parameters_of(parameters), taken)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether this is the beginning of an epoch."""
+        return not (self.position or self.stops or self.taken)
+
+
+def values_of(parameters: OrderParameters) -> tuple[int, ...]:
+    """The parameters as integers."""
+    return astuple(parameters)
+
+
+def parameters_of(values: Sequence[int]) -> OrderParameters:
+    """The parameters that `values_of` made integers of."""
+    return OrderParameters(*values)
+
+
+def _stop_of(values: Sequence[Any]) -> Stop:
+    world_size, tail, taken = values
+    return Stop(int(world_size), tail, tuple(map(int, taken)))
+
+
+def make_state(content: Content, settings: Settings, begin: Begin) -> dict[str, Any]:
+    """The state that says: go on there. JSON-able, and nothing in it is shared with anything alive."""
+    parameters = dict.fromkeys(_PARAMETERS) if begin.parameters is None else _named(begin.parameters)
+    state = {
+        "order_version": ORDER_VERSION,
+        "fingerprint": content.fingerprint,
+        "data": content.data,
+        "samples": content.samples,
+        "seed": settings.seed,
+        "shuffle": settings.shuffle,
+        "epoch": begin.epoch,
+        "position": begin.position,
+        **parameters,
+        "tail": settings.effective_tail,
+    }
+    return state | stops_entry(begin.stops)
+
+
+def stops_entry(stops: Sequence[Stop]) -> dict[str, Any]:
+    """The entry for blocks that were handed out in part; none where there are none."""
+    return {"stops": [[stop.world_size, stop.tail, list(stop.taken)] for stop in stops]} if stops else {}
+
+
+def _named(parameters: OrderParameters) -> dict[str, int]:
+    return dict(zip(_PARAMETERS, values_of(parameters), strict=True))
+
+
+def parse_state(state: Any, content: Content, settings: Settings) -> Begin:
+    """Where to go on, after a check that this state belongs here.
+
+    Raises:
+        UsageError: It is none of ours, or one of other data, another view, seed or order; names both values.
+    """
+    if not isinstance(state, Mapping):
+        raise UsageError(f"a state is a dict, not {type(state).__name__}", hint=_CHECK)
+    if "_snapshot" in state or "_iterator_finished" in state:
+        raise UsageError("this is the state of a StatefulDataLoader", hint="convert it first: ss.convert_state(state)")
+    missing = [name for name in ("order_version", "fingerprint", "epoch", "position", "seed") if name not in state]
+    if missing:
+        raise UsageError(f"this is no state of a data set: it has no {missing[0]!r}", hint=_CHECK)
+    _check_identity(state, content, settings)
+    try:
+        begin = _begin_of(state)
+    except (TypeError, ValueError, KeyError) as error:
+        raise UsageError(f"the state is malformed: {error}", hint=_CHECK) from error
+    if begin.position and begin.parameters is None:
+        raise UsageError("the state has a position, but not the parameters of its order", hint=_CHECK)
+    return begin
+
+
+def _begin_of(state: Mapping[str, Any]) -> Begin:
+    for name in ("epoch", "position"):
+        if type(state[name]) is not int or state[name] < 0:
+            raise ValueError(f"{name} is {state[name]!r}")
+    values = [state.get(name) for name in _PARAMETERS]
+    known = [int(value) for value in values if value is not None]
+    if known and len(known) < len(values):
+        raise ValueError("some of the order's parameters are missing")
+    stops = tuple(_stop_of(stop) for stop in state.get("stops", ()))
+    parameters = parameters_of(known) if known else None
+    return Begin(state["epoch"], state["position"], stops, parameters, int(state.get("taken", 0)))
+
+
+def _check_identity(state: Mapping[str, Any], content: Content, settings: Settings) -> None:
+    if state["order_version"] != ORDER_VERSION:
+        raise UsageError(
+            f"the state is of order version {state['order_version']}, this is version {ORDER_VERSION}",
+            hint="go on with the version of shardstream that saved it",
+        )
+    if state["fingerprint"] != content.fingerprint:
+        other_view = state.get("data") == content.data
+        what = "another view of this data (split, where, take, epoch size, mixture)" if other_view else "other data"
+        raise UsageError(
+            f"the state is of {what}: its fingerprint is {state['fingerprint']} with {state.get('samples')} samples, "
+            f"here it is {content.fingerprint} with {content.samples} samples",
+            url=content.url,
+            hint="open the data set, with the view, that the state was saved with",
+        )
+    for name, here in (("seed", settings.seed), ("shuffle", settings.shuffle)):
+        there = state.get(name, here)
+        if there != here:
+            raise UsageError(
+                f"the state was saved with {name}={there}, here it is {name}={here}: the order would be another",
+                url=content.url,
+                hint=f"pass {name}={there}",
+            )

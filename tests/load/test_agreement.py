@@ -1,0 +1,75 @@
+"""Ranks compare what they are about to read, without waiting. Real processes do so in ``tests/distributed``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+import shardstream as ss
+from shardstream.load import agreement
+from shardstream.load.agreement import Agreement
+from shardstream.stream.ranks import Rank
+
+SOURCE = "torch.distributed"
+PLAN = {"fingerprint": "abc", "seed": 1, "epoch": 0, "position": 128}
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    store = dist.HashStore()
+    monkeypatch.setattr(agreement, "_store", lambda: store)
+    return store
+
+
+def of_process(monkeypatch: pytest.MonkeyPatch) -> Agreement:
+    """The first loader of another process."""
+    monkeypatch.setattr(Agreement, "_loaders", 0)
+    return Agreement()
+
+
+def test_ranks_that_agree_pass_in_any_order(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in (2, 0, 1):
+        of_process(monkeypatch).check(Rank(rank, 3, SOURCE), lambda: dict(PLAN))
+
+
+@pytest.mark.parametrize(("name", "value"), [("seed", 2), ("fingerprint", "abd"), ("position", 0), ("epoch", 3)])
+def test_the_one_that_differs_fails_with_both_values(
+    store: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: object
+) -> None:
+    of_process(monkeypatch).check(Rank(1, 2, SOURCE), lambda: dict(PLAN))
+    with pytest.raises(ss.errors.RankError) as caught:
+        of_process(monkeypatch).check(Rank(0, 2, SOURCE), lambda: PLAN | {name: value})
+    assert f"{name} is {value!r} on rank 0 and {PLAN[name]!r} on rank 1" in str(caught.value)
+
+
+def test_it_is_compared_at_first_and_after_a_state_was_loaded(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = of_process(monkeypatch), of_process(monkeypatch)
+    first.check(Rank(0, 2, SOURCE), lambda: dict(PLAN))
+    monkeypatch.setattr(Agreement, "_loaders", 0)
+    second.check(Rank(1, 2, SOURCE), lambda: dict(PLAN))
+    # a look at the loader on one rank alone, later on
+    first.check(Rank(0, 2, SOURCE), lambda: PLAN | {"epoch": 1})
+    first.renew()
+    second.renew()
+    first.check(Rank(0, 2, SOURCE), lambda: PLAN | {"position": 500})
+    with pytest.raises(ss.errors.RankError, match="position is 128 on rank 1 and 500 on rank 0"):
+        second.check(Rank(1, 2, SOURCE), lambda: dict(PLAN))
+
+
+def test_loaders_are_told_apart(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in (0, 1):
+        monkeypatch.setattr(Agreement, "_loaders", 0)
+        for seed in (1, 2):
+            Agreement().check(Rank(rank, 2, SOURCE), lambda seed=seed: PLAN | {"seed": seed})
+
+
+@pytest.mark.parametrize("rank", [Rank(0, 2, "arguments"), Rank(0, 1, SOURCE), Rank(1, 2, "RANK and WORLD_SIZE")])
+def test_without_a_store_or_others_nothing_is_compared(monkeypatch: pytest.MonkeyPatch, rank: Rank) -> None:
+    def fail() -> None:
+        raise AssertionError("looked for a store")
+
+    monkeypatch.setattr(agreement, "_store", fail)
+    Agreement().check(rank, lambda: dict(PLAN))

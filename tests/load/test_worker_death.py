@@ -1,0 +1,51 @@
+"""A worker that dies without a word: the error says what it was reading."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shardstream as ss
+
+from ..stream.making import die_at, numbered, write_dataset
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_dataset(tmp_path / "d", numbered([50, 100, 80]))
+
+
+@pytest.mark.parametrize(("context", "how"), [("fork", signal.SIGSEGV), ("forkserver", signal.SIGKILL)])
+def test_the_error_names_the_sample(folder: Path, how: signal.Signals, context: str) -> None:
+    dataset = ss.ShardDataset(folder, transform=partial(die_at, 60, how), batch_size=10)
+    loader = ss.Loader(dataset, num_workers=2, multiprocessing_context=context)
+    with pytest.raises(ss.errors.WorkerError) as caught:
+        list(loader)
+    error = caught.value
+    assert error.place == {"url": str(folder), "shard": "shard-000001.tar", "sample": 10}
+    assert "DataLoader worker 0 (process " in str(error)
+    assert isinstance(error, RuntimeError)
+
+
+def test_the_source_of_a_mixture_is_named(folder: Path, tmp_path: Path) -> None:
+    other = write_dataset(tmp_path / "other", numbered([300]))
+    parts = {
+        "a": (ss.ShardDataset(folder), 1),
+        "b": (ss.ShardDataset(other, transform=partial(die_at, 200, signal.SIGKILL)), 1),
+    }
+    loader = ss.Loader(ss.Mixture(parts, batch_size=10, epoch="b"), num_workers=1)
+    with pytest.raises(ss.errors.WorkerError) as caught:
+        list(loader)
+    assert caught.value.place == {"url": str(other), "shard": "shard-000000.tar", "sample": 200}
+
+
+def test_other_errors_of_torch_pass(folder: Path) -> None:
+    def fail(sample: dict[str, Any]) -> dict[str, Any]:
+        raise RuntimeError("DataLoader worker is not what failed")
+
+    with pytest.raises(ss.errors.TransformError, match="not what failed"):
+        list(ss.Loader(ss.ShardDataset(folder, transform=fail, batch_size=10), num_workers=1))
