@@ -112,7 +112,7 @@ class Loader(DataLoader[Any]):
         run = self._shards.assign(self.num_workers)
         self._agreement.check(run.rank, lambda: self._shards.plan(run))
         self._current = current = _Iteration(run)
-        return self._unpack(super().__iter__(), current)
+        return self._unpack(self._guarded(super().__iter__), current)
 
     def state_dict(self) -> dict[str, Any]:
         """Where training is: a small JSON-able dict that says which samples of the epoch are left.
@@ -152,7 +152,7 @@ class Loader(DataLoader[Any]):
                     "this iterator ended when a newer one of the same loader began, or a state was loaded",
                     hint="use a loader for each loop",
                 )
-            parcel = self._next(parcels)
+            parcel = self._guarded(lambda: next(parcels, None), parcels)
             waited = time.perf_counter() - asked
             stats.wait_seconds += waited
             stats.seconds += waited
@@ -174,11 +174,12 @@ class Loader(DataLoader[Any]):
         current.over = True
         self._shards.finish_epoch(current.run.begin.epoch)
 
-    def _next(self, parcels: Iterator[Parcel | Failure]) -> Parcel | Failure | None:
+    def _guarded(self, request: Callable[[], Any], parcels: Any = None) -> Any:
+        """What torch answers; where a worker's death is behind its error, one that says where that worker was."""
         try:
-            return next(parcels, None)
+            return request()
         except (RuntimeError, EOFError, OSError) as error:
-            death = _death(error, parcels)
+            death = _death(error, self._iterator if parcels is None else parcels)
             if death is None:
                 raise
             raise self._died(*death) from error

@@ -11,18 +11,19 @@ import json
 import os
 from typing import Any
 
+import numpy as np
 import torch
 
 from shardstream.errors import UsageError
 
-_RECORD_BYTES = 1 << 14
+_RECORD_WORDS = 1024
 
 
 class SharedWords:
     """``count`` 64-bit integers, zero at first. Single words are read and written atomically."""
 
-    def __init__(self, count: int, dtype: torch.dtype = torch.int64) -> None:
-        self._tensor = torch.zeros(count, dtype=dtype)
+    def __init__(self, count: int) -> None:
+        self._tensor = torch.zeros(count, dtype=torch.int64)
         self._share()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -41,11 +42,12 @@ class SharedWords:
 class SharedRecord:
     """One JSON value that a process leaves for others; ``None`` at first.
 
-    Whoever reads it must know that nobody writes at that moment.
+    One process writes at a time, others may read meanwhile: there are two places, written in turn, and a number that
+    says which one counts.
     """
 
     def __init__(self) -> None:
-        self._bytes = SharedWords(_RECORD_BYTES, torch.uint8)
+        self._shared = SharedWords(1 + 2 * _RECORD_WORDS)
 
     def write(self, value: Any) -> None:
         """Replace the value.
@@ -54,17 +56,25 @@ class SharedRecord:
             UsageError: It is far larger than anything of ours.
         """
         data = json.dumps(value).encode()
-        if len(data) + 4 > _RECORD_BYTES:
+        if len(data) > 8 * (_RECORD_WORDS - 1):
             raise UsageError(f"a state of {len(data)} bytes is too large", hint="pass a state as it was saved")
-        words = self._bytes.words
-        words[4 : 4 + len(data)] = memoryview(data)
-        words[:4] = memoryview(len(data).to_bytes(4, "little"))
+        version = int(self._shared.words[0]) + 1
+        place = self._place(version)
+        place[0] = len(data)
+        place[1:].view(np.uint8)[: len(data)] = memoryview(data)
+        self._shared.words[0] = version
 
     def read(self) -> Any:
         """The value that was written last."""
-        words = self._bytes.words
-        size = int.from_bytes(words[:4].tobytes(), "little")
-        return json.loads(words[4 : 4 + size].tobytes()) if size else None
+        while version := int(self._shared.words[0]):
+            place = self._place(version).copy()
+            if int(self._shared.words[0]) - version < 2:  # else the place was written again meanwhile
+                return json.loads(place[1:].view(np.uint8)[: int(place[0])].tobytes())
+        return None
+
+    def _place(self, version: int) -> Any:
+        begin = 1 + version % 2 * _RECORD_WORDS
+        return self._shared.words[begin : begin + _RECORD_WORDS]
 
 
 class WorkerDesk:

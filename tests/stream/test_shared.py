@@ -1,0 +1,68 @@
+"""Small facts in shared memory: between processes, and while somebody writes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import threading
+from typing import Any
+
+import pytest
+
+from shardstream.errors import UsageError
+from shardstream.stream.shared import SharedRecord, WorkerDesk, place_of, source_and_shard
+
+
+def answer(record: SharedRecord, desk: WorkerDesk) -> None:
+    value = record.read()
+    desk.place(1).at(value["shard"], 3)
+    record.write([value, os.getpid()])
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_other_processes_see_the_same(method: str) -> None:
+    record, desk = SharedRecord(), WorkerDesk(2)
+    assert record.read() is None
+    record.write({"shard": 7})
+    process = multiprocessing.get_context(method).Process(target=answer, args=(record, desk))
+    process.start()
+    process.join()
+    assert record.read() == [{"shard": 7}, process.pid]
+    assert process.pid is not None
+    assert desk.find(process.pid) == (1, 7, 3)
+    assert desk.find(1) is None
+
+
+def test_whoever_reads_while_it_is_written_gets_a_whole_value() -> None:
+    record = SharedRecord()
+    values: list[Any] = [["a"] * 3, ["b"] * 900]
+    record.write(values[0])
+    done = threading.Event()
+
+    def write() -> None:
+        for turn in range(20_000):
+            record.write(values[turn % 2])
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not done.is_set():
+        assert record.read() in values
+    writer.join()
+
+
+def test_what_is_far_too_large_is_refused() -> None:
+    with pytest.raises(UsageError, match="too large"):
+        SharedRecord().write("x" * 10_000)
+
+
+def test_a_pickle_holds_the_value() -> None:
+    record = SharedRecord()
+    record.write([1, "two"])
+    assert pickle.loads(pickle.dumps(record)).read() == [1, "two"]
+
+
+@pytest.mark.parametrize(("source", "shard"), [(0, 0), (3, 999_999), (1000, (1 << 40) - 1)])
+def test_places_tell_sources_and_shards_apart(source: int, shard: int) -> None:
+    assert source_and_shard(place_of(source, shard)) == (source, shard)
