@@ -72,9 +72,11 @@ def permutation(raw: NDArray[np.uint64]) -> NDArray[np.int64]:
     """
     n = len(raw)
     mask = np.uint64((1 << max(n - 1, 0).bit_length()) - 1)
-    tagged = (raw & ~mask) | np.arange(n, dtype=np.uint64)
+    tagged = raw & ~mask
+    tagged |= np.arange(n, dtype=np.uint64)
     tagged.sort()
-    return (tagged & mask).astype(np.int64)
+    tagged &= mask
+    return tagged.view(np.int64)
 
 
 @overload

@@ -4,6 +4,9 @@ So before a loader's first iteration, and the first after a state was loaded, ea
 into the key-value store of ``torch.distributed``, where the first one is kept, and compares. Nobody waits for anybody:
 it is one round trip, and a rank that comes alone passes.
 
+Loaders are told apart by where in the program they were made, so that one that a single rank makes for itself, to look
+at its data, does not shift those of all others.
+
 Under ``torchrun --max-restarts`` the store outlives the ranks. What an earlier start wrote is told by its time:
 a process group exists only once all of its ranks do, so what is older than this process is of no rank of today.
 """
@@ -12,22 +15,29 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, ClassVar
+
+import xxhash
 
 from shardstream.errors import RankError
 from shardstream.stream.ranks import Rank
 
 
 class Agreement:
-    """The comparisons of one loader; loaders are told apart by the order in which a process first iterates them."""
+    """The comparisons of one loader."""
 
-    _loaders = 0
+    _made: ClassVar[Counter[str]] = Counter()  # loaders by place
 
     def __init__(self) -> None:
-        self._loader: int | None = None
+        place = _place()
+        self._name = f"{place}/{Agreement._made[place]}"
+        Agreement._made[place] += 1
         self._checks = 0
         self._due = True
 
@@ -50,10 +60,7 @@ class Agreement:
         if not self._due or rank.source != "torch.distributed" or rank.world_size == 1:
             return
         self._due = False
-        if self._loader is None:
-            self._loader = Agreement._loaders
-            Agreement._loaders += 1
-        key = f"shardstream/{self._loader}/{self._checks}"
+        key = f"shardstream/{self._name}/{self._checks}"
         self._checks += 1
         mine = describe()
         store, entry = _store(), json.dumps([time.time(), rank.rank, mine])
@@ -78,6 +85,17 @@ def _store() -> Any:
     from torch.distributed import distributed_c10d
 
     return distributed_c10d._get_default_store()
+
+
+def _place() -> str:
+    """Where the program is: the functions that are running, outside of this package, as a hash."""
+    frame: FrameType | None = sys._getframe(1)
+    calls = []
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] != __package__.partition(".")[0]:
+            calls.append((Path(frame.f_code.co_filename).name, frame.f_code.co_name, frame.f_lineno))
+        frame = frame.f_back
+    return xxhash.xxh3_64_hexdigest(repr(calls).encode())
 
 
 def _process_start() -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TypeAlias
@@ -12,85 +11,114 @@ from numpy.typing import NDArray
 
 from shardstream.order.lanes import Integers
 
-Permutation: TypeAlias = NDArray[np.unsignedinteger]
+Make: TypeAlias = Callable[[int, int, int], Integers]
+"""(lane, number, size) -> the permutation."""
 
 CACHE_BYTES = 64 << 20
 """Bytes of permutations held a process. A rank's 256 lanes with windows of 128 need 0.2 MB; a larger bound would only
 serve windows beyond 100,000 samples on hundreds of lanes at once, and cost that much in every worker."""
 
-_HELD_PER_LANE = 2  # the one being read, and the next, which read-ahead or a batch across both has opened
-_ENTRY_BYTES = 512  # what Python adds to a small array and its place in two dicts
+_PER_LANE = 2  # the one being read, and the next, which read-ahead or a batch across both has opened
+_FEWEST_ROWS = 64
 
 
 class HeldPermutations:
-    """The last permutations of the lanes used last.
+    """The last two permutations of each lane that is read, as rows of one table, so that a batch is one gather.
 
-    A worker visits its lanes in turn, with one permutation open in each, so what must be held is one a lane: a plain
-    cache of the last permutations would fill its bound with those that are done with.
+    Permutation k of a lane lies in the row of its parity: the two that are in use at a time are neighbours. Where the
+    table is full, it is emptied; calls that it cannot serve, as of a whole epoch at once, go without it.
 
     Args:
-        limit_bytes: Bound of what is held; the permutation in use is held, however large.
+        lanes: Lanes are in [0, lanes).
+        width: Length of the longest permutation.
+        limit_bytes: Bound of the table.
     """
 
-    def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
-        self.bytes = 0
-        self._limit = limit_bytes
-        self._lanes: OrderedDict[int, dict[int, Permutation]] = OrderedDict()
+    def __init__(self, lanes: int, width: int, *, limit_bytes: int = CACHE_BYTES) -> None:
+        self._dtype = np.min_scalar_type(max(width - 1, 0))
+        self._width = width
+        self._most_rows = limit_bytes // (width * self._dtype.itemsize)
+        self._first_row = np.zeros(lanes, np.int32)  # of each lane; untouched pages cost no memory
+        self._empty(0)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the table."""
+        return self._table.nbytes
+
+    def _empty(self, rows: int) -> None:
+        self._first_row[:] = 0
+        self._rows = _PER_LANE  # the first rows belong to no lane, and hold nothing
+        self._number = np.full(max(rows, _PER_LANE), -1, np.int64)
+        self._table = np.empty((rows, self._width), self._dtype)
 
     def through(
-        self,
-        lane: Integers,
-        number: Integers,
-        inside: Integers,
-        *,
-        size: Integers,
-        place: Integers,
-        make: Callable[[int, int, int], Integers],
-    ) -> Integers:
+        self, lane: Integers, number: Integers, inside: Integers, *, size: Integers, make: Make
+    ) -> NDArray[np.integer]:
         """Each ``inside`` through the permutation of its (lane, number).
 
         Args:
             lane: The lane of each.
-            number: Which of its lane's permutations.
+            number: Which of its lane's permutations, from 0 on.
             inside: The place in the permutation.
             size: Length of the permutation.
-            place: Any number that tells the permutations of all lanes apart.
-            make: (lane, number, size) -> the permutation.
+            make: Makes a permutation that is not held.
         """
-        by_place = np.argsort(place, kind="stable")
-        edges = np.flatnonzero(np.diff(place[by_place], prepend=-1, append=-1))
-        heads = by_place[edges[:-1]]
-        keys = zip(lane[heads].tolist(), number[heads].tolist(), size[heads].tolist(), strict=True)
-        sorted_inside = inside[by_place]
-        found = np.empty_like(inside)
-        for (low, high), key in zip(pairwise(edges.tolist()), keys, strict=True):
-            found[low:high] = self._permutation(*key, make)[sorted_inside[low:high]]
-        result = np.empty_like(inside)
-        result[by_place] = found
-        return result
+        parity = number & 1
+        row = self._first_row[lane] + parity
+        missing = np.flatnonzero(self._number[row] != number)
+        if len(missing):
+            keys = set(zip(lane[missing].tolist(), number[missing].tolist(), size[missing].tolist(), strict=True))
+            if not self._hold(keys, make):
+                return _one_by_one(lane, number, inside, size, make)
+            row = self._first_row[lane] + parity
+            if (self._number[row] != number).any():  # its place was needed by another one of the same call
+                return _one_by_one(lane, number, inside, size, make)
+        return self._table[row, inside]
 
-    def _permutation(self, lane: int, number: int, size: int, make: Callable[[int, int, int], Integers]) -> Permutation:
-        held = self._lanes.get(lane)
-        if held is not None:
-            self._lanes.move_to_end(lane)
-            found = held.get(number)
-            if found is not None:
-                return found
-        made = make(lane, number, size).astype(np.min_scalar_type(size - 1))
-        self._put(lane, number, made)
-        return made
+    def _hold(self, keys: set[tuple[int, int, int]], make: Make) -> bool:
+        """Make and hold these; ``False`` if they do not all have a place at once."""
+        places = {(lane, number & 1) for lane, number, _ in keys}
+        if len(places) < len(keys) or _PER_LANE * (len(keys) + 1) > self._most_rows:
+            return False
+        for lane, number, size in sorted(keys):
+            row = self._row_of(lane) + (number & 1)
+            self._table[row, :size] = make(lane, number, size)
+            self._number[row] = number
+        return True
 
-    def _put(self, lane: int, number: int, permutation: Permutation) -> None:
-        held = self._lanes.setdefault(lane, {})
-        if len(held) == _HELD_PER_LANE:
-            self.bytes -= _cost(held.pop(next(iter(held))))
-        held[number] = permutation
-        self.bytes += _cost(permutation)
-        self._lanes.move_to_end(lane)
-        while self.bytes > self._limit and len(self._lanes) > 1:
-            _, dropped = self._lanes.popitem(last=False)
-            self.bytes -= sum(map(_cost, dropped.values()))
+    def _row_of(self, lane: int) -> int:
+        """The first row of a lane; gives it one if it has none."""
+        row = int(self._first_row[lane])
+        if row:
+            return row
+        if self._rows + _PER_LANE > len(self._table):
+            self._grow()
+        row = self._first_row[lane] = self._rows
+        self._rows += _PER_LANE
+        return row
+
+    def _grow(self) -> None:
+        rows = min(max(_FEWEST_ROWS, 2 * len(self._table)), self._most_rows)
+        if rows < self._rows + _PER_LANE:
+            self._empty(rows)
+            return
+        number, table = self._number, self._table
+        self._number = np.full(rows, -1, np.int64)
+        self._table = np.empty((rows, self._width), self._dtype)
+        self._number[: len(number)] = number
+        self._table[: len(table)] = table
 
 
-def _cost(permutation: Permutation) -> int:
-    return permutation.nbytes + _ENTRY_BYTES
+def _one_by_one(lane: Integers, number: Integers, inside: Integers, size: Integers, make: Make) -> NDArray[np.integer]:
+    """The same without a table: each permutation is made once, and forgotten."""
+    order = np.lexsort((number, lane))
+    sorted_lane, sorted_number = lane[order], number[order]
+    new = (np.diff(sorted_lane, prepend=-1) != 0) | (np.diff(sorted_number, prepend=-1) != 0)
+    edges = [*np.flatnonzero(new).tolist(), len(order)]
+    result = np.empty_like(inside)
+    for low, high in pairwise(edges):
+        slots = order[low:high]
+        first = slots[0]
+        result[slots] = make(int(lane[first]), int(number[first]), int(size[first]))[inside[slots]]
+    return result

@@ -12,36 +12,37 @@ from shardstream.errors import UsageError
 
 
 class Line:
-    """Position on the line -> (shard, row). 8 to 20 bytes a shard, whatever its size.
+    """Position on the line -> (shard, row). 8 to 12 bytes a shard, whatever its size.
 
     Use ``stored_line``, ``shuffled_line`` or ``grouped_line``.
 
     Args:
-        lengths: int64 samples of each piece, in the order of the line; may be 0.
+        bounds: int64 (pieces + 1,): where each piece begins, in the order of the line, and where the last one ends.
         shards: Shard of each piece; ``None`` for 0, 1, 2, ...
-        first_rows: Row of its shard that each piece begins with; ``None`` for whole shards.
+        cut: The few pieces, ascending, that begin inside their shard, and the rows they begin with; int64 each.
     """
 
     def __init__(
         self,
-        lengths: NDArray[np.int64],
+        bounds: NDArray[np.int64],
         *,
         shards: NDArray[np.integer] | None = None,
-        first_rows: NDArray[np.int64] | None = None,
+        cut: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
     ) -> None:
-        ends = np.cumsum(lengths)
-        self.samples = int(ends[-1]) if len(ends) else 0
-        self._begins = ends - lengths
+        self.samples = int(bounds[-1])
+        self._bounds = bounds
         self._shards = shards
-        self._first_rows = first_rows
+        self._cut = cut if cut is not None and len(cut[0]) else None
 
     def find(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Shard and row of each position in [0, samples)."""
         # of pieces with one beginning all but the last are empty
-        piece = np.searchsorted(self._begins, positions, side="right") - 1
-        row = positions - self._begins[piece]
-        if self._first_rows is not None:
-            row += self._first_rows[piece]
+        piece = np.searchsorted(self._bounds, positions, side="right") - 1
+        row = positions - self._bounds[piece]
+        if self._cut is not None:
+            pieces, first_rows = self._cut
+            at = np.minimum(np.searchsorted(pieces, piece), len(pieces) - 1)
+            row += np.where(pieces[at] == piece, first_rows[at], 0)
         shard = piece if self._shards is None else self._shards[piece]
         return shard.astype(np.int64, copy=False), row
 
@@ -63,13 +64,17 @@ def checked_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def stored_line(counts: NDArray[np.int64]) -> Line:
     """The shards as they are stored."""
-    return Line(counts)
+    bounds = _bounds(len(counts))
+    np.cumsum(counts, out=bounds[1:])
+    return Line(bounds)
 
 
 def shuffled_line(counts: NDArray[np.int64], *, seed: int, epoch: int) -> Line:
     """The shards in an order of this epoch's own."""
     shards = _shard_permutation(len(counts), seed=seed, epoch=epoch)
-    return Line(counts[shards], shards=shards)
+    bounds = _bounds(len(counts))
+    np.take(counts, shards, out=bounds[1:])
+    return Line(np.cumsum(bounds, out=bounds), shards=shards)
 
 
 def grouped_line(counts: NDArray[np.int64], *, seed: int, epoch: int, groups: int) -> Line:
@@ -79,26 +84,42 @@ def grouped_line(counts: NDArray[np.int64], *, seed: int, epoch: int, groups: in
     group, and have at least one sample.
     """
     fixed = _shard_permutation(len(counts), seed=seed, epoch=0)
-    ends = np.cumsum(counts[fixed])
+    if counts.size and not counts.min():
+        fixed = fixed[counts[fixed] > 0]
+    ends = counts[fixed]
+    np.cumsum(ends, out=ends)
     samples = int(ends[-1]) if len(ends) else 0
-    cuts = np.array([group * samples // groups for group in range(groups + 1)], dtype=np.int64)
-    edges = np.sort(np.concatenate((cuts, ends)), kind="stable")  # fast on two sorted runs
-    edges = edges[np.diff(edges, prepend=-1) > 0]
-    begins = edges[:-1]
-    held_by = np.searchsorted(ends, begins, side="right")
-    shards = fixed[held_by]
-    first_rows = begins - (ends[held_by] - counts[shards])
-    order = _permuted_inside_groups(np.searchsorted(begins, cuts), seed=seed, epoch=epoch)
-    return Line(np.diff(edges)[order], shards=shards[order], first_rows=first_rows[order])
+    cuts = [group * samples // groups for group in range(groups + 1)]
+    spans = [(g, begin, end) for g, (begin, end) in enumerate(pairwise(cuts)) if begin < end]
+    lows = np.searchsorted(ends, np.array([begin for _, begin, _ in spans], np.int64), side="right").tolist()
+    highs = np.searchsorted(ends, np.array([end for _, _, end in spans], np.int64)).tolist()
+    pieces = sum(highs) - sum(lows) + len(spans)
+    shards, bounds = np.empty(pieces, fixed.dtype), _bounds(pieces)
+    lengths = bounds[1:]
+    cut: list[tuple[int, int]] = []
+    at = 0
+    for (group, begin, end), low, high in zip(spans, lows, highs, strict=True):
+        count = high + 1 - low
+        order = rng.permutation(rng.words(count, seed=seed, domain=rng.Domain.PIECES, epoch=epoch, a=group))
+        first, last = (at + int(np.flatnonzero(order == number)[0]) for number in (0, count - 1))
+        order += low
+        shards[at : at + count] = fixed[order]
+        lengths[at : at + count] = counts[shards[at : at + count]]
+        first_row = begin - int(ends[low] - counts[fixed[low]])
+        lengths[first] -= first_row
+        lengths[last] -= ends[high] - end
+        if first_row:
+            cut.append((first, first_row))
+        at += count
+    numbers = np.array(cut, np.int64).reshape(-1, 2)
+    return Line(np.cumsum(bounds, out=bounds), shards=shards, cut=(numbers[:, 0], numbers[:, 1]))
 
 
-def _permuted_inside_groups(bounds: NDArray[np.intp], *, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Pieces [bounds[g], bounds[g + 1]) of each group g, in an order of this epoch's own."""
-    parts = [np.empty(0, np.int64)]
-    for group, (low, high) in enumerate(pairwise(bounds.tolist())):
-        raw = rng.words(high - low, seed=seed, domain=rng.Domain.PIECES, epoch=epoch, a=group)
-        parts.append(low + rng.permutation(raw))
-    return np.concatenate(parts)
+def _bounds(pieces: int) -> NDArray[np.int64]:
+    """An array for the bounds of so many pieces, of which the first is set."""
+    bounds = np.empty(pieces + 1, np.int64)
+    bounds[0] = 0
+    return bounds
 
 
 def _shard_permutation(shards: int, *, seed: int, epoch: int) -> NDArray[np.integer]:

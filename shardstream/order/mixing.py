@@ -103,7 +103,7 @@ class MixedOrder:
         # by batches: the lanes of one virtual worker are labelled alike, a chunk at a time
         self._chunk = parameters.chunk if by == "batches" and len(counts) > 1 else 0
         self._sublanes = parameters.sublanes
-        self._labels = _Labels(checked_quotas(quotas, len(counts)), seed)
+        self._labels = _Labels(checked_quotas(quotas, len(counts)), seed, parameters.lanes)
         self._sources = [
             _Source(checked_counts(one), number, samples, seed=seed, parameters=parameters, shuffle=shuffle)
             for number, one in enumerate(counts)
@@ -149,14 +149,14 @@ class MixedOrder:
 
 
 class _Labels:
-    """Endless rows of labels, in blocks that have exactly their quota of each source."""
+    """Endless rows of labels, one for each key below ``rows``, in blocks with exactly their quota of each source."""
 
-    def __init__(self, quotas: tuple[int, ...], seed: int) -> None:
+    def __init__(self, quotas: tuple[int, ...], seed: int, rows: int) -> None:
         self._quotas = np.array(quotas, np.int64)
         self._firsts = np.cumsum(self._quotas) - self._quotas
         self._multiset = np.repeat(np.arange(len(quotas)), quotas)
         self._seed = seed
-        self._held = HeldPermutations()
+        self._held = HeldPermutations(rows, len(self._multiset))
 
     def find(self, key: Integers, place: Integers) -> tuple[Integers, Integers]:
         """The label at each place of the row of each key, and how many places of that label lie before it."""
@@ -164,10 +164,7 @@ class _Labels:
             return np.zeros_like(place), place
         size = len(self._multiset)
         block, inside = divmod(place, size)
-        tells_apart = (block - block.min()) * (int(key.max()) + 1) + key
-        slot = self._held.through(
-            key, block, inside, size=np.full_like(key, size), place=tells_apart, make=self._permutation
-        )
+        slot = self._held.through(key, block, inside, size=np.full_like(key, size), make=self._permutation)
         source = self._multiset[slot]
         return source, block * self._quotas[source] + slot - self._firsts[source]
 

@@ -31,7 +31,10 @@ class Windows:
         self._seed = seed
         self._epoch = epoch
         self._first_plus_1 = np.zeros(lanes.count, np.int64)  # 0: not drawn yet, so untouched pages cost no memory
-        self._held = HeldPermutations(cache_bytes)
+        longest = min(
+            -(-lanes.samples // lanes.count), window + window // 2
+        )  # the last window of a lane takes the rest
+        self._held = HeldPermutations(lanes.count, max(longest, 1), limit_bytes=cache_bytes)
 
     def line_positions(self, lane: Integers, offset: Integers) -> Integers:
         """Position on the line of each offset of each lane, after the shuffle."""
@@ -45,9 +48,7 @@ class Windows:
         window_begin = window * self._window
         size = np.where(window == count - 1, length - window_begin, self._window)
         place = begin + window_begin
-        return place + self._held.through(
-            lane, window, turned - window_begin, size=size, place=place, make=self._permutation
-        )
+        return place + self._held.through(lane, window, turned - window_begin, size=size, make=self._permutation)
 
     def _first_window(self, lane: Integers, count: Integers) -> Integers:
         first = self._first_plus_1[lane]

@@ -47,6 +47,7 @@ class Stream(IterableDataset[Any]):
         self._assignment: Assignment | None = None
         self._own_begin: Begin | None = None
         self._own_order: OrderParameters | None = None
+        self._used_order: OrderParameters | None = None
         self._seen = 0
         self._progress: Progress | None = None
         self._held: tuple[int, Makers] | None = None
@@ -155,8 +156,8 @@ class Stream(IterableDataset[Any]):
             return self._parcels(run, self._makers(self._assignment.desk(worker)), worker, workers)
         begin, resumed = self._take_begin(info)
         run = EpochRun(self._content, self._settings, self._rank(), begin, workers)
-        progress = self._progress = Progress(run, worker, workers)
-        self._clock.begin(worker, workers, begin, resumed=resumed)
+        mark = self._clock.begin(info, run.begin, resumed=resumed)
+        progress = self._progress = Progress(run, worker, workers, mark)
         if workers and worker == 0 and self._settings.batch_size is None:
             logger.info("single samples cost more on their way to the training process than batches: use ss.Loader")
         if progress.ended:  # a state was loaded that leaves nothing: whoever asks for nothing more must not keep it so
@@ -207,7 +208,7 @@ class Stream(IterableDataset[Any]):
                 yield parcel.data
                 continue
             if parcel.slots is not None:
-                self._clock.drop()
+                self._clock.drop(progress.mark)
             slots = parcel.slots or range(parcel.positions)
             handed = 0
             for slot, item in zip(slots, parcel.data, strict=True):
@@ -220,7 +221,7 @@ class Stream(IterableDataset[Any]):
     def _finish(self, progress: Progress) -> None:
         epoch = progress.run.begin.epoch
         if progress.workers:
-            self._clock.finish_worker(epoch, progress.worker, progress.workers)
+            self._clock.finish_worker(epoch, progress.worker, progress.workers, progress.mark)
         else:
             self._clock.finish(epoch)
             if self._progress is progress:
@@ -247,6 +248,7 @@ class Stream(IterableDataset[Any]):
         if resumed:
             say_shape(run.begin, run.rank, num_workers)
         self._assignment.give(run.begin, run.rank)
+        self._used_order = run.begin.parameters
         return run
 
     def plan(self, run: EpochRun) -> dict[str, Any]:
@@ -286,22 +288,29 @@ class Stream(IterableDataset[Any]):
         Raises:
             UsageError: Workers are at it, and ``batches`` is not said; or it cannot be known from that.
 
-            >>> state = ds.state_dict(batches=100, num_workers=4)
+            >>> state = ds.state_dict(batches=10, num_workers=4)
         """
         if batches is not None:
             return self._state_after_batches(batches, num_workers, batch_size)
         progress = self._progress
         if get_worker_info() is not None and progress is not None:
             return progress.worker_state(self._settings.batch_size)
-        if progress is not None:
-            return progress.run.state_at(progress.run.after((progress.taken,)))
-        if self._clock.busy:
+        if self._clock.busy and self._assignment is None:
             raise UsageError(
                 "workers fetch ahead, so the data set cannot know what the training loop has consumed",
-                hint="use ss.Loader and its state_dict, or say state_dict(batches=n, num_workers=K)",
+                hint="use ss.Loader and its state_dict, or say state_dict(batches=n, num_workers=K), also after a loop",
             )
-        begin = self._own_begin or self._clock.pending() or self._fresh()
+        if progress is not None:
+            return progress.run.state_at(progress.run.after((progress.taken,)))
+        begin = self._to_begin()
+        used = self._clock.used if self._assignment is None else self._used_order
+        # between two epochs the order is still that of the run
+        begin = dataclasses.replace(begin, parameters=begin.parameters or used)
         return make_state(self._content, self._settings, begin)
+
+    def _to_begin(self) -> Begin:
+        """Where the next iteration begins."""
+        return self._own_begin or self._clock.pending() or self._fresh()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state: the next iteration hands out what was left, the one after it begins a fresh epoch.
@@ -323,6 +332,8 @@ class Stream(IterableDataset[Any]):
             return
         else:
             self._clock.pin(begin.parameters)
+        if info is not None:
+            self._clock.forget_finished(info.id)
         self._clock.set(begin.epoch)
         self._own_begin = begin
         self._progress = None
@@ -345,12 +356,24 @@ class Stream(IterableDataset[Any]):
                 f"batches={batches!r} and num_workers={num_workers!r} must be integers from 0 on",
                 hint="pass both: what the loop has received, and the DataLoader's num_workers",
             )
-        run = EpochRun(self._content, self._settings, self._rank(), self._clock.begun(), num_workers)
+        received = batches > 0 or self._progress is not None
+        begin = self._clock.begun(num_workers, received=received) or self._to_begin()
+        run = EpochRun(self._content, self._settings, self._rank(), begin, num_workers)
+        if not received and self._clock.fetched and run.steps:
+            raise UsageError(
+                "before the first batch it is not known whether workers are already at the next epoch",
+                hint="ask for the state before the loop, or after its first batch",
+            )
         ours = self._settings.batch_size
         if ours is not None:
             if batch_size not in (None, ours):
                 raise UsageError(f"the data set makes batches of {ours}, not of {batch_size}", hint="leave it out")
-            return run.state_at(run.after((min(batches, run.steps) * ours,)))
+            if batches > run.steps:
+                raise UsageError(
+                    f"{batches} batches are more than the {run.steps} of this iteration",
+                    hint="count the batches of this epoch, since its beginning or the state that was loaded",
+                )
+            return run.state_at(run.after((batches * ours,)))
         if batch_size is None:
             raise UsageError(
                 "the data set delivers single samples, so a batch is unknown to it",
@@ -372,7 +395,7 @@ class Stream(IterableDataset[Any]):
         for part in self._content.parts:
             part.recipe.check_picklable()
         state = self.__dict__ | {"_found_rank": self._rank()}
-        for name in ("_own_begin", "_own_order", "_seen", "_progress", "_held"):
+        for name in ("_own_begin", "_own_order", "_used_order", "_seen", "_progress", "_held"):
             del state[name]
         return state
 

@@ -21,12 +21,15 @@ _MOST_WORKERS = 1024
 _EPOCH = 0
 _LOADED = 1  # counts the states that were loaded
 _TAKER = 2  # who began an iteration from the last one: 0 nobody, else a number that this iteration's workers share
-_BEGUN_EPOCH = 3  # what the last iteration (of workers: the first one) began: the epoch,
-_BEGUN_LOADED = 4  # and which state, 0 for the epoch's beginning
-_BUSY = 5  # whether workers began an iteration and have not all come to its end
-_DROPPED = 6  # whether a worker dropped a single sample, so that samples no longer tell positions
-_PINNED = 7  # seven order parameters that a loaded state has brought; 0: none
-_MARKS = 14  # a word a worker: the epoch it has finished, plus 1
+_BEGUN_EPOCH = 3  # what the last iteration began: the epoch,
+_BEGUN_LOADED = 4  # which state, 0 for the epoch's beginning,
+_BEGUN_MARK = 5  # its mark,
+_BEGUN_WORKERS = 6  # and the number of its workers
+_BUSY = 7  # 1: workers began an iteration, 2: and have all come to its end, which the training loop may not have
+_DROPPED = 8  # mark of the last iteration in which a single sample was dropped, so that samples do not tell positions
+_PINNED = 9  # seven order parameters that a loaded state has brought; 0: none
+_USED = 16  # those of the last iteration
+_MARKS = 23  # a word a worker: the mark of the iteration that it has finished
 
 
 class EpochClock:
@@ -55,6 +58,7 @@ class EpochClock:
             raise UsageError(f"epoch must be an integer in [0, 2**32), got {epoch!r}", hint="count epochs from 0")
         if epoch != self.epoch:
             self._words[_TAKER] = -1
+            self._words[_BUSY] = 0
         self._words[_EPOCH] = epoch
 
     def finish(self, epoch: int) -> None:
@@ -81,7 +85,15 @@ class EpochClock:
     @property
     def pinned(self) -> OrderParameters | None:
         """The parameters that a loaded state has brought."""
-        values = self._words[_PINNED : _PINNED + 7].tolist()
+        return self._parameters(_PINNED)
+
+    @property
+    def used(self) -> OrderParameters | None:
+        """The parameters of the last iteration."""
+        return self._parameters(_USED)
+
+    def _parameters(self, at: int) -> OrderParameters | None:
+        values = self._words[at : at + 7].tolist()
         return parameters_of(values) if values[0] else None
 
     @property
@@ -105,7 +117,7 @@ class EpochClock:
         """
         if not self.loaded or seen == self.loaded:
             return None
-        taker = 0 if worker is None else 1 + (worker.seed - worker.id) % (1 << 62)
+        taker = _tag(worker)
         if self._words[_TAKER] not in (0, taker):
             return None
         self._words[_TAKER] = taker or -1
@@ -113,41 +125,89 @@ class EpochClock:
 
     # ------------------------------------------------------------------------------------------------------ workers
 
-    def begin(self, worker: int, workers: int, begin: Begin, *, resumed: bool) -> None:
-        """Worker ``worker`` of ``workers``, 0 for none, begins an iteration."""
-        if workers > _MOST_WORKERS:
-            raise UsageError(f"{workers} workers are more than {_MOST_WORKERS}", hint="use fewer")
-        if workers:
-            self._words[_MARKS + worker] = 0
-            self._words[_BUSY] = 1
-        if worker == 0:
-            self._words[_BEGUN_EPOCH] = begin.epoch
-            self._words[_BEGUN_LOADED] = self.loaded if resumed else 0
-            self._words[_DROPPED] = 0
+    def begin(self, worker: Any, begin: Begin, *, resumed: bool) -> int:
+        """An iteration begins in this process; all its workers say so, whichever is the first.
 
-    def finish_worker(self, epoch: int, worker: int, workers: int) -> None:
-        """Worker ``worker`` of ``workers`` has delivered all of its part; the last one to say so ends the epoch."""
-        self._words[_MARKS + worker] = epoch + 1
-        if bool((self._words[_MARKS : _MARKS + workers] == epoch + 1).all()):
+        Args:
+            worker: Of ``get_worker_info``, or ``None``.
+            begin: Where, with the order's parameters.
+            resumed: Whether a loaded state said so.
+
+        Returns:
+            The iteration's mark. Those of two sets of workers differ, so that a worker that has not begun yet is not
+            taken for one that has finished the same epoch earlier.
+        """
+        mark = _tag(worker) << 33 | begin.epoch + 1
+        if worker is not None:
+            if worker.num_workers > _MOST_WORKERS:
+                raise UsageError(f"{worker.num_workers} workers are more than {_MOST_WORKERS}", hint="use fewer")
+            self.forget_finished(worker.id)
+            self._words[_BUSY] = 1
+        else:
             self._words[_BUSY] = 0
+            if self._words[_DROPPED] == mark:
+                self._words[_DROPPED] = 0
+        assert begin.parameters is not None
+        self._words[_USED : _USED + 7] = values_of(begin.parameters)
+        self._words[_BEGUN_EPOCH] = begin.epoch
+        self._words[_BEGUN_LOADED] = self.loaded if resumed else 0
+        self._words[_BEGUN_MARK] = mark
+        self._words[_BEGUN_WORKERS] = 0 if worker is None else worker.num_workers
+        return mark
+
+    def forget_finished(self, worker: int) -> None:
+        """Worker ``worker`` is at the beginning of what it may have finished before."""
+        self._words[_MARKS + worker] = 0
+
+    def finish_worker(self, epoch: int, worker: int, workers: int, mark: int) -> None:
+        """Worker ``worker`` of ``workers`` has delivered all of its part; the last one to say so ends the epoch."""
+        self._words[_MARKS + worker] = mark
+        if bool((self._words[_MARKS : _MARKS + workers] == mark).all()):
+            self._words[_BUSY] = 2
             self.finish(epoch)
 
-    def drop(self) -> None:
-        """A worker dropped a sample of an iteration over single samples."""
-        self._words[_DROPPED] = 1
+    def drop(self, mark: int) -> None:
+        """A single sample was dropped in the iteration of this mark."""
+        self._words[_DROPPED] = mark
 
     @property
     def busy(self) -> bool:
-        """Whether workers are at an iteration that has not ended, as far as is known."""
+        """Whether workers were at it last, so that only the training loop knows what it has consumed."""
         return bool(self._words[_BUSY])
 
     @property
-    def dropped(self) -> bool:
-        """Whether workers dropped single samples in the last iteration."""
-        return bool(self._words[_DROPPED])
+    def fetched(self) -> bool:
+        """Whether all workers of the last iteration have come to its end: the next one may be meant, or still this."""
+        return bool(self._words[_BUSY] == 2)
 
-    def begun(self) -> Begin:
-        """Where the last iteration began."""
+    @property
+    def dropped(self) -> bool:
+        """Whether single samples were dropped in the last iteration."""
+        return bool(self._words[_BEGUN_MARK] and self._words[_DROPPED] == self._words[_BEGUN_MARK])
+
+    def begun(self, num_workers: int, *, received: bool) -> Begin | None:
+        """Where the running iteration began; ``None`` if, as far as is known, it is still to begin.
+
+        Args:
+            num_workers: Of the loader, as the caller knows it.
+            received: Whether the training loop has anything of it.
+
+        Raises:
+            UsageError: The iteration has another number of workers.
+        """
+        if not received and not self._words[_BUSY]:
+            return None
+        workers = int(self._words[_BEGUN_WORKERS])
+        if self._words[_BEGUN_MARK] and workers != num_workers:
+            raise UsageError(
+                f"num_workers={num_workers}, but the last iteration had {workers} workers",
+                hint="pass the DataLoader's own num_workers",
+            )
         if self._words[_BEGUN_LOADED] and self._words[_BEGUN_LOADED] == self.loaded:
             return Begin.from_json(self._record.read())
         return Begin(int(self._words[_BEGUN_EPOCH]), parameters=self.pinned)
+
+
+def _tag(worker: Any) -> int:
+    """A number below 2**30 that the workers of one iteration share (0: no worker); each new set of them has another."""
+    return 0 if worker is None else 1 + (worker.seed - worker.id) % ((1 << 30) - 1)

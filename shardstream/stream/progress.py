@@ -17,10 +17,12 @@ class Progress:
         run: The epoch.
         worker: This worker.
         workers: Workers, 0 for none.
+        mark: Of the iteration, from the data set's clock.
     """
 
-    def __init__(self, run: EpochRun, worker: int, workers: int) -> None:
+    def __init__(self, run: EpochRun, worker: int, workers: int, mark: int) -> None:
         self.run = run
+        self.mark = mark
         self.worker = worker
         self.workers = workers
         self.taken = run.begin.taken

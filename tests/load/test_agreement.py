@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,8 +26,9 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def of_process(monkeypatch: pytest.MonkeyPatch) -> Agreement:
-    """The first loader of another process."""
-    monkeypatch.setattr(Agreement, "_loaders", 0)
+    """The first loader that another process makes at one place of the program."""
+    monkeypatch.setattr(Agreement, "_made", Counter())
+    monkeypatch.setattr(agreement, "_place", lambda: "here")
     return Agreement()
 
 
@@ -48,7 +50,6 @@ def test_the_one_that_differs_fails_with_both_values(
 def test_it_is_compared_at_first_and_after_a_state_was_loaded(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = of_process(monkeypatch), of_process(monkeypatch)
     first.check(Rank(0, 2, SOURCE), lambda: dict(PLAN))
-    monkeypatch.setattr(Agreement, "_loaders", 0)
     second.check(Rank(1, 2, SOURCE), lambda: dict(PLAN))
     # a look at the loader on one rank alone, later on
     first.check(Rank(0, 2, SOURCE), lambda: PLAN | {"epoch": 1})
@@ -59,11 +60,25 @@ def test_it_is_compared_at_first_and_after_a_state_was_loaded(store: Any, monkey
         second.check(Rank(1, 2, SOURCE), lambda: dict(PLAN))
 
 
-def test_loaders_are_told_apart(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def make(seed: int, rank: int) -> None:
+    Agreement().check(Rank(rank, 2, SOURCE), lambda: PLAN | {"seed": seed})
+
+
+def test_loaders_are_told_apart_by_place_and_number(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for rank in (0, 1):
-        monkeypatch.setattr(Agreement, "_loaders", 0)
+        monkeypatch.setattr(Agreement, "_made", Counter())
+        if rank == 0:
+            make(77, rank)  # rank 0 looks at something of its own
         for seed in (1, 2):
-            Agreement().check(Rank(rank, 2, SOURCE), lambda seed=seed: PLAN | {"seed": seed})
+            make(seed, rank)
+        make(3, rank)
+
+
+def test_loaders_of_one_place_are_compared(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ss.errors.RankError, match="seed is 3 on rank 1 and 1 on rank 0"):  # noqa: PT012 - one place
+        for rank, seed in ((0, 1), (1, 3)):
+            monkeypatch.setattr(Agreement, "_made", Counter())
+            make(seed, rank)
 
 
 @pytest.mark.parametrize("rank", [Rank(0, 2, "arguments"), Rank(0, 1, SOURCE), Rank(1, 2, "RANK and WORLD_SIZE")])

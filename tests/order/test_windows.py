@@ -83,7 +83,7 @@ def test_permutations_held_are_bounded():
     windows = Windows(lanes, window=100, seed=0, epoch=0)
     for offset in range(0, 1000, 100):
         windows.line_positions(np.arange(100), np.full(100, offset))
-    assert windows._held.bytes <= 2 * 100 * (100 + 512)  # two windows a lane, a byte a sample
+    assert windows._held.bytes <= 2 * 2 * 2 * 100 * 150  # two windows a lane, grown by doubling, two bytes a sample
 
     tight = Windows(lanes, window=100, seed=0, epoch=0, cache_bytes=10_000)
     for offset in range(0, 1000, 100):

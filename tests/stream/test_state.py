@@ -173,3 +173,15 @@ def test_states_stay_small_and_do_not_grow(tmp_path: Path) -> None:
     loader.load_state_dict(state)
     seen += [sample["id"] for sample in loader]
     assert sorted(seen) == list(range(5000))
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_between_two_epochs_the_order_is_that_of_the_run(dataset: ss.ShardDataset, direct: bool) -> None:
+    first = dataset if direct else ss.Loader(dataset, num_workers=0)
+    list(first)
+    state = first.state_dict()
+    assert (state["epoch"], state["position"], state["chunk"]) == (1, 0, 5)
+    expected = [number for batch in first for number in batch["id"].tolist()]
+    other = ss.Loader(dataset, num_workers=0, batch_size=50)
+    other.load_state_dict(state)
+    assert [number for batch in other for number in batch["id"].tolist()] == expected

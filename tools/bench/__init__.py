@@ -1,4 +1,4 @@
-"""Benchmarks against peers: ``tools/bench/run``.
+"""Benchmarks against peers, and studies of our own: ``tools/bench/run``.
 
 A benchmark is a list of contenders. Each round runs every contender once, in a process of its own, in an order
 shuffled anew. Figures are medians over the rounds, and ratios medians of the ratios inside each round, since machines
@@ -7,7 +7,10 @@ drift.
 - `harness`: contenders, rounds, what is checked, memory; knows no benchmark.
 - `child`: the process a contender runs in: calls one function and prints its result as one line of JSON.
 - `pack`, `train`, `raw`: the benchmarks: what is compared, and the functions that do it.
+- `scale`: what the order costs at ten billion samples, and starting, resuming and changing epochs; with bars.
+- `shuffle`: how well epochs are shuffled, beside peers; with plots.
+- `cluster`: a simulation of what many nodes would fetch.
 - `data`: the photographs, and the shards made from them.
-- `report`: machine and versions, the tables, the sections of ``docs/benchmarks.md``.
+- `report`: machine and versions, the tables, the sections of ``docs/benchmarks.md`` and ``docs/shuffle.md``.
 - `__main__`: the command.
 """

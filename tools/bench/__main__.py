@@ -6,34 +6,36 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bench import data, pack, raw, report, train
 from bench.harness import Benchmark, measure
 
-DOCUMENT = data.ROOT / "docs" / "benchmarks.md"
-NAMES = ("pack", "train", "raw")
+BENCHMARKS = data.ROOT / "docs" / "benchmarks.md"
+SHUFFLE = data.ROOT / "docs" / "shuffle.md"
+PHOTOGRAPHS = ("pack", "train", "raw")
+OURS = ("order", "shuffle", "cluster")
 
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="tools/bench/run", description="Benchmarks against peers.")
-    parser.add_argument("which", nargs="?", choices=[*NAMES, "all"], default="all")
+    parser = argparse.ArgumentParser(prog="tools/bench/run", description="Benchmarks and studies.")
+    parser.add_argument("which", nargs="?", choices=[*PHOTOGRAPHS, *OURS, "all"], default="all")
     parser.add_argument("--count", type=int, default=12 * data.UNIT, help="photographs (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds (default %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every round's figures to this file")
-    parser.add_argument("--no-docs", action="store_true", help="leave docs/benchmarks.md as it is")
+    parser.add_argument("--no-docs", action="store_true", help="leave docs/ as it is")
     args = parser.parse_args()
     if args.rounds < 1 or args.count < 1:
         parser.error("--rounds and --count are at least 1")
     return args
 
 
-def plan(which: str, corpus: data.Corpus) -> list[tuple[Benchmark, Callable[[], None]]]:
-    """The benchmarks, each with what prepares the machine for a contender."""
-    wanted = NAMES if which == "all" else (which,)
+def plan(wanted: tuple[str, ...], corpus: data.Corpus) -> list[tuple[Benchmark, Callable[[], None]]]:
+    """The benchmarks on photographs, each with what prepares the machine for a contender."""
     chosen: list[tuple[Benchmark, Callable[[], None]]] = []
     if "pack" in wanted:
 
@@ -52,28 +54,62 @@ def plan(which: str, corpus: data.Corpus) -> list[tuple[Benchmark, Callable[[], 
     return chosen
 
 
-def main() -> int:
-    """Run, print, write; 1 when something of ours failed or missed its bar."""
-    args = arguments()
+def on_photographs(wanted: tuple[str, ...], args: argparse.Namespace) -> Iterator[report.Outcome]:
+    """Run the benchmarks on photographs."""
     corpus = data.photographs(args.count)
     described = f"{corpus.count:,} photographs of together {corpus.bytes / 1e6:,.0f} MB, {args.rounds} rounds"
     print(described)
-    results = []
-    failed = False
-    for benchmark, prepare in plan(args.which, corpus):
+    for benchmark, prepare in plan(wanted, corpus):
         print(benchmark.title, flush=True)
         where = report.circumstances()
         rows = measure(benchmark, args.rounds, prepare)
         print("\n".join(["", report.table(rows), *report.findings(rows), ""]), flush=True)
-        failed |= report.missed(rows)
-        results.append({**where, **report.as_json(benchmark, rows)})
-        if not args.no_docs:
-            command = f"tools/bench/run {benchmark.name} --rounds {args.rounds} --count {corpus.count}"
-            report.replace_section(DOCUMENT, benchmark.name, report.section(benchmark, rows, where, described, command))
-    if args.json:
-        content = {"photographs": corpus.count, "bytes": corpus.bytes, "benchmarks": results}
-        args.json.write_text(json.dumps(content, indent=1) + "\n")
+        command = f"tools/bench/run {benchmark.name} --rounds {args.rounds} --count {corpus.count}"
+        content = {**where, "photographs": corpus.count, "bytes": corpus.bytes, **report.as_json(benchmark, rows)}
+        text = report.section(benchmark, rows, where, described, command)
+        yield report.Outcome(benchmark.name, BENCHMARKS, text, report.missed(rows), content)
     shutil.rmtree(pack.OUT, ignore_errors=True)
+
+
+def of_our_own(wanted: tuple[str, ...], rounds: int) -> Iterator[report.Outcome]:
+    """Run what has no contenders."""
+    # imported here: each needs packages of its own
+    if "order" in wanted:
+        from bench.scale import study as scale
+
+        yield scale.run(BENCHMARKS, rounds)
+    if "shuffle" in wanted:
+        from bench.shuffle import page
+
+        yield page.run(SHUFFLE)
+    if "cluster" in wanted:
+        from bench.cluster import study as cluster
+
+        yield cluster.run(SHUFFLE)
+
+
+def main() -> int:
+    """Run, print, write; 1 when something of ours failed or missed its bar."""
+    args = arguments()
+    wanted = (*PHOTOGRAPHS, *OURS) if args.which == "all" else (args.which,)
+    results: list[dict[str, Any]] = []
+    failed = False
+
+    def finish(outcome: report.Outcome) -> None:
+        nonlocal failed
+        failed |= outcome.missed
+        results.append({"name": outcome.name, "results": outcome.content})
+        if not args.no_docs:
+            outcome.write()
+
+    if set(wanted) & set(PHOTOGRAPHS):
+        for outcome in on_photographs(wanted, args):
+            finish(outcome)
+    for outcome in of_our_own(wanted, args.rounds):
+        print(outcome.text, flush=True)
+        finish(outcome)
+    if args.json:
+        args.json.write_text(json.dumps({"benchmarks": results}, indent=1) + "\n")
     return failed
 
 

@@ -142,6 +142,32 @@ def measure(benchmark: Benchmark, rounds: int, prepare: Callable[[], None]) -> l
     return rows
 
 
+def measure_alone(contenders: Sequence[Contender], rounds: int) -> tuple[dict[str, list[dict[str, float]]], float]:
+    """Run processes that have no competitors, each once a round in an order shuffled anew.
+
+    Args:
+        contenders: What to run; the first run of each is not counted.
+        rounds: How often each runs after that.
+
+    Returns:
+        Each round's figures by contender, and the mean share of the machine that others used just before the runs.
+
+    Raises:
+        ContenderError: One failed.
+    """
+    figures: dict[str, list[dict[str, float]]] = {one.name: [] for one in contenders}
+    busy = []
+    for number in range(rounds + 1):
+        for one in random.Random(number).sample(contenders, len(contenders)):
+            busy.append(busy_share())
+            result, _ = run_fresh(one)
+            if number:
+                figures[one.name].append(result["figures"])
+                told = "  ".join(f"{value:,.3f} {title}" for title, value in result["figures"].items())
+                print(f"  round {number}  {one.name}: {told}", flush=True)
+    return figures, statistics.mean(busy)
+
+
 def check_delivered(rows: Sequence[Row]) -> None:
     """All contenders have to deliver the same as the first; whoever does not has no figures.
 

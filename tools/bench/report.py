@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,6 +17,33 @@ from bench.harness import Benchmark, Row
 
 MISSED = "**missed**"
 PACKAGES = ("shardstream", "torch", "torchvision", "webdataset", "numpy", "pillow", "simplejpeg")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a study of our own gives, which has no contenders.
+
+    Attributes:
+        name: As in the command line.
+        document: The document that has a section of that name.
+        text: The section.
+        missed: Whether a bar was missed.
+        content: All figures, for JSON.
+        draw: Draws the section's plots in a folder, if it has any.
+    """
+
+    name: str
+    document: Path
+    text: str
+    missed: bool
+    content: Any
+    draw: Callable[[Path], object] | None = None
+
+    def write(self) -> None:
+        """Put the section into its document, and plots beside it."""
+        replace_section(self.document, self.name, self.text)
+        if self.draw is not None:
+            self.draw(self.document.parent)
 
 
 def circumstances() -> dict[str, Any]:
@@ -38,10 +66,10 @@ def processor() -> str:
     return found[1] if found else platform.machine()
 
 
-def versions() -> dict[str, str]:
+def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     """Versions of the packages that take part, where installed."""
     found = {}
-    for package in PACKAGES:
+    for package in packages:
         try:
             found[package] = version(package)
         except PackageNotFoundError:
@@ -73,7 +101,7 @@ def table(rows: Sequence[Row]) -> str:
     baseline = rows[0]
     figures = next((list(row.rounds[0]) for row in rows if row.rounds), [])
     heads = ["", *(head for figure in figures for head in (figure, "ratio")), "memory, MB"]
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
+    lines = [heads]
     for row in rows:
         cells = [f"**{row.contender.name}**" if row.contender.ours else row.contender.name]
         if row.problem:
@@ -83,7 +111,14 @@ def table(rows: Sequence[Row]) -> str:
                 cells += [f"{row.median(figure):,.0f}", ratio(row, baseline, figure)]
             cells.append(f"{row.peak / 1e6:,.0f}")
         lines.append(cells)
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return markdown(lines)
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table: heads, then rows; all columns but the first are numbers."""
+    heads, *rows = lines
+    rule = ["---", *["---:"] * (len(heads) - 1)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (heads, rule, *rows))
 
 
 def ratio(row: Row, baseline: Row, figure: str) -> str:
@@ -126,13 +161,25 @@ def missed(rows: Sequence[Row]) -> bool:
 
 def section(benchmark: Benchmark, rows: Sequence[Row], where: dict[str, Any], corpus: str, command: str) -> str:
     """A benchmark as a section of the document."""
-    machine = where["machine"]
-    packages = ", ".join(f"{name} {number}" for name, number in where["versions"].items())
     notes = "".join(f"- {line}\n" for line in findings(rows))
     notes += "\n" if notes else ""
     busy = mean(share for row in rows for share in row.busy)
+    origin = provenance(where, command, busy, corpus)
+    return f"## {benchmark.title}\n\n{benchmark.text}\n{table(rows)}\n{notes}{origin}"
+
+
+def provenance(where: dict[str, Any], command: str, busy: float, corpus: str) -> str:
+    """Date, command, machine and versions, in a line.
+
+    Args:
+        where: What `circumstances` gave.
+        command: What was run.
+        busy: Share of the machine that other programs used.
+        corpus: On which data.
+    """
+    machine = where["machine"]
+    packages = ", ".join(f"{name} {number}" for name, number in where["versions"].items())
     return (
-        f"## {benchmark.title}\n\n{benchmark.text}\n{table(rows)}\n{notes}"
         f"{where['date']}, `{command}`: {corpus}; {machine['processor']}, {machine['cores']} cores, "
         f"of which other programs used {busy:.0%} just before the runs, {machine['memory_gb']} GB, "
         f"Linux {machine['kernel']}; {packages}.\n"

@@ -1,0 +1,131 @@
+"""Ranks that were started with different arguments: an error that names both values, and nobody hangs."""
+
+from __future__ import annotations
+
+import time
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import shardstream as ss
+from shardstream.load import agreement
+from shardstream.stream.ranks import Rank
+
+from ..stream.making import numbered, write_dataset
+from .launching import on_ranks
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "seed": {"seed": 7},
+    "epoch": {"epoch": 4},
+    "batch_size": {"batch_size": 24},
+    "position": {"skip": 3},
+    "shuffle": {"shuffle": False},
+    "view": {"split": ("a", {"a": 0.5, "b": 0.5})},
+    "data": {"other": True},
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    one, two = (tmp_path_factory.mktemp(name) for name in ("one", "two"))
+    return write_dataset(one, numbered([400, 300])), write_dataset(two, numbered([400, 301]))
+
+
+def train(rank: int, folders: tuple[Path, Path], changes: dict[str, Any], at: int, workers: int) -> dict[str, Any]:
+    """One epoch; rank ``at`` with changes. What the rank's data set is, for comparison with the error."""
+    changes = dict(changes) if rank == at else {}
+    folder = folders[1] if changes.pop("other", False) else folders[0]
+    epoch, skip = changes.pop("epoch", 0), changes.pop("skip", 0)
+    settings = {"seed": 0, "batch_size": 16, "shuffle": True} | changes
+    dataset = ss.ShardDataset(folder, fields=["id"], **settings)
+    dataset.set_epoch(epoch)
+    loader = ss.Loader(dataset, num_workers=workers)
+    if skip:  # a state that only this rank has loaded
+        other = ss.ShardDataset(folder, fields=["id"], **settings, rank=0, world_size=3)
+        before = ss.Loader(other, num_workers=0)
+        for _ in zip(range(skip), before, strict=False):
+            pass
+        loader.load_state_dict(before.state_dict())
+    steps = 0
+    for _ in loader:
+        dist.all_reduce(torch.zeros(1))
+        steps += 1
+    return {"steps": steps}
+
+
+@pytest.mark.parametrize("at", [0, 2])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_rank_that_differs_is_named_with_both_values(
+    folders: tuple[Path, Path], tmp_path: Path, change: str, at: int
+) -> None:
+    results = on_ranks(tmp_path, 3, train, folders, CHANGES[change], at, 0)
+    refused = [result for result in results if isinstance(result, ss.errors.UsageError)]
+    assert refused, results
+    one, two = (ss.Manifest.load(folder).fingerprint for folder in folders)
+    half = ss.ShardDataset(folders[0], split=CHANGES["view"]["split"]).fingerprint
+    both = {
+        "seed": ("seed", "0", "7"),
+        "epoch": ("epoch", "0", "4"),
+        "batch_size": ("batch_size", "16", "24"),
+        "position": ("position", "0", "144"),
+        "shuffle": ("shuffle", "True", "False"),
+        "view": (one, half),
+        "data": (one, two),
+    }[change]
+    for error in refused:
+        for value in both:
+            assert value in str(error), str(error)
+    # And those that were not told lost a peer, and ended; none trained to the end.
+    assert all(isinstance(result, Exception) for result in results)
+
+
+def test_ranks_that_agree_are_left_alone(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    assert on_ranks(tmp_path, 3, train, folders, {}, 0, 1) == [{"steps": 14}] * 3
+
+
+def compare(port: int, rank: int, position: int, pipe: Connection) -> None:
+    """What a rank that is about to read from a position is told, once it is asked."""
+    pipe.recv()
+    store = dist.TCPStore("localhost", port, is_master=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agreement, "_store", lambda: store)
+        try:
+            agreement.Agreement().check(Rank(rank, 2, "torch.distributed"), lambda: {"position": position})
+        except ss.errors.RankError as error:
+            pipe.send(str(error))
+        else:
+            pipe.send(None)
+
+
+def start(port: int, positions: tuple[int, int]) -> list[str | None]:
+    """What two ranks are told, one after the other; both live before either of them compares, as in a process group."""
+    context = get_context("fork")
+    ranks = []
+    for rank, position in enumerate(positions):
+        ours, theirs = context.Pipe()
+        process = context.Process(target=compare, args=(port, rank, position, theirs))
+        process.start()
+        ranks.append((process, ours))
+    time.sleep(0.1)  # the kernel counts the beginning of a process in hundredths of a second
+    told = []
+    for process, pipe in ranks:
+        pipe.send("go")
+        told.append(pipe.recv())
+        process.join()
+    time.sleep(0.1)
+    return told
+
+
+def test_what_an_earlier_start_wrote_into_a_store_that_outlived_it_does_not_count() -> None:
+    """Under ``torchrun --max-restarts`` the store is torchrun's, and ranks start again at another position."""
+    server = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    assert start(server.port, (0, 0)) == [None, None]
+    assert start(server.port, (96, 96)) == [None, None]
+    first, second = start(server.port, (96, 112))
+    assert first is None
+    assert "position is 112 on rank 1 and 96 on rank 0" in str(second)

@@ -1,0 +1,174 @@
+"""Jobs killed with SIGKILL at random moments and started again in other shapes: no repeats, no gaps, one order.
+
+After a kill the truth is the last checkpoint. What a run consumed after it is consumed again by the next run, and must
+then be the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import shardstream as ss
+
+from ..stream.making import numbered, write_dataset
+from .launching import Job
+
+SAMPLES = 4_003
+SEED = 6
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sizes = [900, 1, 0, 1_500, 602, 1_000]
+    assert sum(sizes) == SAMPLES
+    return write_dataset(tmp_path_factory.mktemp("ids"), numbered(sizes))
+
+
+def uninterrupted(folder: Path, epoch: int, *, ranks: int, batch_size: int) -> list[int]:
+    """The ids of a whole epoch in the order of consumption, for a run of this shape that nobody stops."""
+    streams = []
+    for rank in range(ranks):
+        dataset = ss.ShardDataset(
+            folder,
+            fields=["id"],
+            shuffle=True,
+            seed=SEED,
+            tail="exact",
+            batch_size=batch_size,
+            rank=rank,
+            world_size=ranks,
+        )
+        dataset.set_epoch(epoch)
+        streams.append([batch["id"].tolist() for batch in dataset])
+    ids = [i for step in itertools.zip_longest(*streams, fillvalue=[]) for batch in step for i in batch]
+    assert sorted(ids) == list(range(SAMPLES))
+    return ids
+
+
+class Chain(ExitStack):
+    """Runs after one another that share a checkpoint, and what they consumed by the last checkpoint.
+
+    What is left of a run that was killed stays as it is until the chain ends.
+
+    Args:
+        folder: The data set.
+        work: Where the runs have their folders.
+        epochs: Epochs that the last run completes.
+        first: Ranks and batch size of the first run, which fix the order.
+    """
+
+    def __init__(self, folder: Path, work: Path, *, epochs: int, first: tuple[int, int]) -> None:
+        super().__init__()
+        ranks, batch_size = first
+        self._expected = [uninterrupted(folder, epoch, ranks=ranks, batch_size=batch_size) for epoch in range(epochs)]
+        self._folder = folder
+        self._work = work
+        self._runs = 0
+        self._epoch = 0
+        self._position = 0
+        self._jobs: list[Job] = []
+
+    def start(self, *, ranks: int, batch_size: int, workers: int, pause: float) -> Job:
+        job = Job(
+            self._work / f"run-{self._runs}",
+            self._folder,
+            ranks=ranks,
+            run=self._runs,
+            checkpoint=self._work / "checkpoint.json",
+            dataset={"seed": SEED, "batch_size": batch_size},
+            workers=workers,
+            epochs=len(self._expected),
+            pause=pause,
+        )
+        self._runs += 1
+        self._jobs.append(job)
+        return self.enter_context(job)
+
+    def check(self, job: Job, *, batch_size: int, complete: bool = False) -> None:
+        """Every step of the run is what comes next in the uninterrupted order; then go on from its checkpoint."""
+        row = job.ranks * batch_size
+        epoch, position = self._epoch, self._position
+        places = [(epoch, position)]
+        for number, ids in job.steps():
+            if number != epoch:
+                assert number == epoch + 1
+                left = SAMPLES - position
+                assert left < row, f"epoch {epoch} ended with {left} samples left"
+                epoch, position = number, 0
+            assert ids == self._expected[epoch][position : position + row]
+            position += row
+            places.append((epoch, position))
+        self._epoch, self._position = (epoch, position) if complete else places[job.saved_steps()]
+        if complete:
+            assert epoch == len(self._expected) - 1
+            assert SAMPLES - position < row
+
+    def wait_for_orphans(self) -> None:
+        for job in self._jobs:
+            job.wait_for_orphans()
+
+
+def kill_rounds(folder: Path, work: Path, *, rounds: int, epochs: int, draws: random.Random) -> None:
+    # The batch sizes of one chain differ, too; the first shape is one that has many lanes.
+    shapes = [(4, 8, 2), (2, 16, 1), (3, 5, 3), (1, 24, 0)]
+    with Chain(folder, work, epochs=epochs, first=shapes[0][:2]) as chain:
+        for number in range(rounds):
+            ranks, batch_size, workers = shapes[number % 4] if number < 4 else draws.choice(shapes)
+            job = chain.start(ranks=ranks, batch_size=batch_size, workers=workers, pause=0.01)
+            lines = draws.randrange(1, 30)
+            job.wait_for(lambda job=job, lines=lines: len(job.lines(0)) >= lines)  # type: ignore[misc]
+            time.sleep(draws.uniform(0, 0.03))
+            match number % 3:
+                case 0:  # the machine goes
+                    job.kill()
+                case 1:  # the ranks and torchrun; workers find out by themselves, while the next run already begins
+                    job.kill([*job.rank_pids(), job.process.pid])
+                case _:  # one rank; torchrun ends the others
+                    job.kill([draws.choice(job.rank_pids())])
+            chain.check(job, batch_size=batch_size)
+        ranks, batch_size, workers = shapes[rounds % 4]
+        job = chain.start(ranks=ranks, batch_size=batch_size, workers=workers, pause=0)
+        job.wait()
+        chain.check(job, batch_size=batch_size, complete=True)
+        chain.wait_for_orphans()
+
+
+def test_killed_at_random_moments_and_resumed_in_other_shapes(folder: Path, tmp_path: Path) -> None:
+    kill_rounds(folder, tmp_path, rounds=3, epochs=2, draws=random.Random(0))
+
+
+@pytest.mark.full
+def test_torchrun_restarts_the_ranks_by_itself(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Or ranks may find the addresses of the start before in torch's store (github.com/pytorch/pytorch/issues/135712).
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    dataset = {"seed": SEED, "batch_size": 8}
+    expected = uninterrupted(folder, 0, ranks=2, batch_size=8)
+    with Job(tmp_path / "run", folder, ranks=2, dataset=dataset, workers=1, pause=0.005, restarts=1) as job:
+        job.wait_for(lambda: len(job.lines(0)) >= 7)
+        job.kill_one(job.rank_pids()[1])
+        job.wait()
+    begins = [[i for i, (_, step, _) in enumerate(job.lines(rank)) if step == 0] for rank in range(2)]
+    assert [len(starts) for starts in begins] == [2, 2]
+    parts: list[list[list[int]]] = []
+    for first, last in ((0, 1), (1, None)):
+        lines = [job.lines(rank)[starts[first] : starts[last] if last else None] for rank, starts in enumerate(begins)]
+        parts.append([[i for _, _, ids in batches for i in ids] for batches in zip(*lines, strict=False)])
+    before, after = parts
+    steps = [expected[begin : begin + 16] for begin in range(0, SAMPLES - 15, 16)]
+    assert before == steps[: len(before)]
+    saved = len(steps) - len(after)
+    assert after == steps[saved:]
+    assert 6 <= saved <= len(before)
+    assert saved % 3 == 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", [1, 2])  # twenty rounds; a test of all of them would take as long as a hanging one may
+def test_killed_many_times(folder: Path, tmp_path: Path, seed: int) -> None:
+    kill_rounds(folder, tmp_path, rounds=10, epochs=4, draws=random.Random(seed))
