@@ -163,8 +163,8 @@ class Loader(DataLoader[Any]):
             stats.add(parcel)
             before = current.taken
             items = parcel.data if self._single else (parcel.data,)
-            slots = parcel.slots if self._single else (parcel.positions - 1,)
-            for item, slot in zip(items, slots or range(parcel.positions), strict=True):
+            slots = parcel.slots if self._single else [parcel.positions - 1]
+            for item, slot in zip(items, range(parcel.positions) if slots is None else slots, strict=True):
                 stats.batches += 1
                 current.taken = before + slot + 1
                 handed = time.perf_counter()

@@ -209,7 +209,7 @@ class Stream(IterableDataset[Any]):
                 continue
             if parcel.slots is not None:
                 self._clock.drop(progress.mark)
-            slots = parcel.slots or range(parcel.positions)
+            slots = range(parcel.positions) if parcel.slots is None else parcel.slots
             handed = 0
             for slot, item in zip(slots, parcel.data, strict=True):
                 progress.hand(slot + 1 - handed)
@@ -357,7 +357,8 @@ class Stream(IterableDataset[Any]):
                 hint="pass both: what the loop has received, and the DataLoader's num_workers",
             )
         received = batches > 0 or self._progress is not None
-        begin = self._clock.begun(num_workers, received=received) or self._to_begin()
+        following = self._to_begin()  # looked up first: a worker may begin from it at this moment
+        begin = self._clock.begun(num_workers, received=received) or following
         run = EpochRun(self._content, self._settings, self._rank(), begin, num_workers)
         if not received and self._clock.fetched and run.steps:
             raise UsageError(

@@ -120,8 +120,10 @@ class EpochClock:
         taker = _tag(worker)
         if self._words[_TAKER] not in (0, taker):
             return None
+        begin = Begin.from_json(self._record.read())
+        self._note(worker, begin, resumed=True)  # first: at no moment is the state neither pending nor begun from
         self._words[_TAKER] = taker or -1
-        return Begin.from_json(self._record.read())
+        return begin
 
     # ------------------------------------------------------------------------------------------------------ workers
 
@@ -137,23 +139,25 @@ class EpochClock:
             The iteration's mark. Those of two sets of workers differ, so that a worker that has not begun yet is not
             taken for one that has finished the same epoch earlier.
         """
-        mark = _tag(worker) << 33 | begin.epoch + 1
+        mark = _mark(worker, begin.epoch)
         if worker is not None:
             if worker.num_workers > _MOST_WORKERS:
                 raise UsageError(f"{worker.num_workers} workers are more than {_MOST_WORKERS}", hint="use fewer")
             self.forget_finished(worker.id)
-            self._words[_BUSY] = 1
-        else:
-            self._words[_BUSY] = 0
-            if self._words[_DROPPED] == mark:
-                self._words[_DROPPED] = 0
+        elif self._words[_DROPPED] == mark:
+            self._words[_DROPPED] = 0
         assert begin.parameters is not None
         self._words[_USED : _USED + 7] = values_of(begin.parameters)
-        self._words[_BEGUN_EPOCH] = begin.epoch
-        self._words[_BEGUN_LOADED] = self.loaded if resumed else 0
-        self._words[_BEGUN_MARK] = mark
-        self._words[_BEGUN_WORKERS] = 0 if worker is None else worker.num_workers
+        self._note(worker, begin, resumed=resumed)
         return mark
+
+    def _note(self, worker: Any, begin: Begin, *, resumed: bool) -> None:
+        words = self._words
+        words[_BEGUN_EPOCH] = begin.epoch
+        words[_BEGUN_LOADED] = self.loaded if resumed else 0
+        words[_BEGUN_MARK] = _mark(worker, begin.epoch)
+        words[_BEGUN_WORKERS] = 0 if worker is None else worker.num_workers
+        words[_BUSY] = 0 if worker is None else 1  # last: whoever sees it may read the others
 
     def forget_finished(self, worker: int) -> None:
         """Worker ``worker`` is at the beginning of what it may have finished before."""
@@ -211,3 +215,7 @@ class EpochClock:
 def _tag(worker: Any) -> int:
     """A number below 2**30 that the workers of one iteration share (0: no worker); each new set of them has another."""
     return 0 if worker is None else 1 + (worker.seed - worker.id) % ((1 << 30) - 1)
+
+
+def _mark(worker: Any, epoch: int) -> int:
+    return _tag(worker) << 33 | epoch + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import cache
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from shardstream.errors import UsageError
@@ -125,6 +126,7 @@ def find_groups(found: Rank, affinity: Affinity | None) -> int:
     return found.world_size // ranks_per_node
 
 
-def _no_groups(reason: str) -> int:
+@cache
+def _no_groups(reason: str) -> int:  # said once in each process, not at every epoch
     logger.warning('affinity="node" has no effect, every node reads all shards: %s', reason)
     return 1

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import shardstream as ss
+from shardstream.stream import ranks
 from shardstream.stream.ranks import find_groups, find_rank
 
 from .making import numbered, write_dataset
@@ -88,6 +89,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Makes the environment that of a launcher, and of no other."""
     for name in LAUNCHERS:
         monkeypatch.delenv(name, raising=False)
+    ranks._no_groups.cache_clear()
 
     def launch(**variables: int) -> None:
         for name, value in variables.items():
@@ -143,8 +145,9 @@ def test_where_nodes_are_not_known_there_is_one_group_and_it_is_said(
     launched: Callable[..., None], caplog: pytest.LogCaptureFixture, variables: dict[str, int], said: str
 ) -> None:
     launched(**variables)
-    assert find_groups(find_rank(), "node") == 1
-    assert said in caplog.text
+    for _ in range(2):
+        assert find_groups(find_rank(), "node") == 1
+    assert caplog.text.count(said) == 1
 
 
 def test_explicit_ranks_of_another_size_than_the_launcher_have_no_nodes(

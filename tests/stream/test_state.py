@@ -185,3 +185,20 @@ def test_between_two_epochs_the_order_is_that_of_the_run(dataset: ss.ShardDatase
     other = ss.Loader(dataset, num_workers=0, batch_size=50)
     other.load_state_dict(state)
     assert [number for batch in other for number in batch["id"].tolist()] == expected
+
+
+@pytest.mark.parametrize("workers", [0, 1, None])
+def test_blocks_of_which_all_samples_are_dropped_are_passed_over(ids: Path, workers: int | None) -> None:
+    """Positions count, not what was delivered: ``None`` iterates the data set itself."""
+
+    def second_half(sample: dict[str, Any]) -> dict[str, Any] | None:
+        return sample if sample["id"] >= 500 else None
+
+    dataset = ss.ShardDataset(ids, fields=["id"], transform=second_half)
+    stream = dataset if workers is None else ss.Loader(dataset, num_workers=workers)
+    samples = iter(stream)
+    assert [next(samples)["id"] for _ in range(20)] == list(range(500, 520))
+    state = stream.state_dict()
+    left = ss.Loader(dataset, num_workers=0)
+    left.load_state_dict(state)
+    assert [sample["id"] for sample in left] == list(range(520, 1000))
