@@ -159,7 +159,11 @@ class Loader(DataLoader[Any]):
             if parcel is None:
                 break
             if isinstance(parcel, Failure):
-                raise parcel.raised()
+                error = parcel.raised()
+                try:
+                    raise error
+                finally:  # or this frame, which the error's traceback holds, would hold the error
+                    del error, parcel
             stats.add(parcel)
             before = current.taken
             items = parcel.data if self._single else (parcel.data,)

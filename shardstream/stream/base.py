@@ -203,22 +203,32 @@ class Stream(IterableDataset[Any]):
         while not progress.ended:
             step = progress.next_step()
             parcel = makers.parcel(step, lists=self._lists)
+            # What a worker hands out last says that it has finished, not the request after that one: whoever got it may
+            # begin the next epoch at once, with other workers.
+            ends = progress.worker_ends
             if not self._lists:
                 progress.hand(parcel.positions)
+                if ends:
+                    self._finish(progress)
                 yield parcel.data
                 continue
             if parcel.slots is not None:
                 self._clock.drop(progress.mark)
             slots = range(parcel.positions) if parcel.slots is None else parcel.slots
             handed = 0
-            for slot, item in zip(slots, parcel.data, strict=True):
+            for number, (slot, item) in enumerate(zip(slots, parcel.data, strict=True)):
                 progress.hand(slot + 1 - handed)
                 handed = slot + 1
+                if ends and number == len(parcel.data) - 1:
+                    self._finish(progress)
                 yield item
             progress.hand(parcel.positions - handed)
         self._finish(progress)
 
     def _finish(self, progress: Progress) -> None:
+        if progress.finished:  # said once: a later word could be taken for one of the next iteration
+            return
+        progress.finished = True
         epoch = progress.run.begin.epoch
         if progress.workers:
             self._clock.finish_worker(epoch, progress.worker, progress.workers, progress.mark)

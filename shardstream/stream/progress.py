@@ -26,6 +26,7 @@ class Progress:
         self.worker = worker
         self.workers = workers
         self.taken = run.begin.taken
+        self.finished = False
         self._next, self._inside = run.first_step(worker, workers)
         self._skip_empty()
 
@@ -33,6 +34,11 @@ class Progress:
     def ended(self) -> bool:
         """Whether there is no further step."""
         return self._next >= self.run.steps
+
+    @property
+    def worker_ends(self) -> bool:
+        """Whether the step that was made last is the last one of a worker."""
+        return self.workers > 0 and self.ended
 
     def _skip_empty(self) -> None:
         """A step of which all was handed out is over."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import pickle
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +199,24 @@ def test_an_error_keeps_its_type_and_place_on_its_way_from_a_worker(photos: Path
     assert 'raise ValueError(f"no {sample[' in notes
     with pytest.raises(ss.errors.TransformError, match=r"no 0[\s\S]*key k000000"):
         next(iter(DataLoader(ss.ShardDataset(photos, fields=["id"], transform=fail), batch_size=None, num_workers=1)))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_an_error_that_is_caught_holds_nothing(photos: Path, persistent: bool) -> None:
+    """Workers end with the last reference. Left to the cycle collector, torch would wait 5 seconds for each of them."""
+    dataset = ss.ShardDataset(photos, fields=["id"], transform=fail)
+    loader = ss.Loader(dataset, batch_size=8, num_workers=1, persistent_workers=persistent)
+    gc.collect()
+    gc.disable()
+    try:
+        items = iter(loader)
+        workers = weakref.ref(items.gi_frame.f_locals["parcels"])
+        with contextlib.suppress(ss.errors.TransformError):
+            next(items)
+        del loader, items
+        assert workers() is None
+    finally:
+        gc.enable()
 
 
 def test_a_lambda_under_spawn_is_named(photos: Path) -> None:
