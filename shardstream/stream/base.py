@@ -22,7 +22,7 @@ from shardstream.stream.progress import Progress
 from shardstream.stream.ranks import Rank, find_rank
 from shardstream.stream.run import EpochRun, count_items, say_shape
 from shardstream.stream.settings import Settings
-from shardstream.stream.state import Begin, make_state, parse_state
+from shardstream.stream.state import Begin, check_counts, check_worker, make_state, parse_state
 
 logger = logging.getLogger(__name__)
 
@@ -203,8 +203,7 @@ class Stream(IterableDataset[Any]):
         while not progress.ended:
             step = progress.next_step()
             parcel = makers.parcel(step, lists=self._lists)
-            # What a worker hands out last says that it has finished, not the request after that one: whoever got it may
-            # begin the next epoch at once, with other workers.
+            # A worker has finished with what it hands out last: whoever got it may begin the next epoch at once.
             ends = progress.worker_ends
             if not self._lists:
                 progress.hand(parcel.positions)
@@ -263,8 +262,10 @@ class Stream(IterableDataset[Any]):
 
     def plan(self, run: EpochRun) -> dict[str, Any]:
         """What all ranks must agree on: the state that an iteration begins with, and its shape."""
-        shape = {"world_size": run.rank.world_size, "batch_size": self._settings.batch_size}
-        return run.state_at(run.begin) | shape
+        return run.state_at(run.begin) | self._shape(run.rank)
+
+    def _shape(self, rank: Rank) -> dict[str, int | None]:
+        return {"world_size": rank.world_size, "batch_size": self._settings.batch_size}
 
     def finish_epoch(self, epoch: int) -> None:
         """All of ``epoch`` was consumed, so that the next iteration reads the one after."""
@@ -333,7 +334,7 @@ class Stream(IterableDataset[Any]):
         begin = parse_state(state, self._content, self._settings)
         info = get_worker_info()
         if "worker" in state:
-            self._check_worker(state, info)
+            check_worker(state, info, self._shape(self._rank()), self._content.url)
         if self._assignment is not None:
             self._own_order = begin.parameters
         elif info is None and "worker" not in state:
@@ -348,24 +349,8 @@ class Stream(IterableDataset[Any]):
         self._own_begin = begin
         self._progress = None
 
-    def _check_worker(self, state: Mapping[str, Any], info: Any) -> None:
-        here = {"worker": 0, "num_workers": 0} if info is None else {"worker": info.id, "num_workers": info.num_workers}
-        here |= {"world_size": self._rank().world_size, "batch_size": self._settings.batch_size}
-        for name, value in here.items():
-            if state.get(name) != value:
-                raise UsageError(
-                    f"this is the state of one worker of a StatefulDataLoader, saved with {name}={state.get(name)}, "
-                    f"here it is {name}={value}",
-                    url=self._content.url,
-                    hint="such a state needs the same shape; ss.convert_state(state) makes one that goes with any",
-                )
-
     def _state_after_batches(self, batches: int, num_workers: int | None, batch_size: int | None) -> dict[str, Any]:
-        if type(batches) is not int or batches < 0 or type(num_workers) is not int or num_workers < 0:
-            raise UsageError(
-                f"batches={batches!r} and num_workers={num_workers!r} must be integers from 0 on",
-                hint="pass both: what the loop has received, and the DataLoader's num_workers",
-            )
+        num_workers = check_counts(batches, num_workers)
         received = batches > 0 or self._progress is not None
         following = self._to_begin()  # looked up first: a worker may begin from it at this moment
         begin = self._clock.begun(num_workers, received=received) or following

@@ -23,7 +23,7 @@ def convert_state(state: Mapping[str, Any], *, batch_size: int | None = None) ->
 
     A ``StatefulDataLoader`` goes on from its own state only with as many workers as it had. The state that this
     returns has no such limit: number of ranks, of workers and batch size may all differ. One rank's state serves all,
-    if all have taken as many steps.
+    if all have taken as many steps; under ``tail="exact"``, where ranks end unevenly, rank 0's.
 
     Args:
         state: What ``StatefulDataLoader.state_dict()`` returned, over one of our data sets, with any ``num_workers``

@@ -152,3 +152,40 @@ def _check_identity(state: Mapping[str, Any], content: Content, settings: Settin
                 url=content.url,
                 hint=f"pass {name}={there}",
             )
+
+
+def check_worker(state: Mapping[str, Any], info: Any, shape: Mapping[str, Any], url: str) -> None:
+    """Refuse the state of one worker where another worker, or one of another shape, would go on from it.
+
+    Args:
+        state: What a worker of a ``StatefulDataLoader`` saved.
+        info: Of ``get_worker_info``.
+        shape: World size and batch size here.
+        url: For messages.
+
+    Raises:
+        UsageError: They differ; names both values.
+    """
+    here = {"worker": 0, "num_workers": 0} if info is None else {"worker": info.id, "num_workers": info.num_workers}
+    for name, value in {**here, **shape}.items():
+        if state.get(name) != value:
+            raise UsageError(
+                f"this is the state of one worker of a StatefulDataLoader, saved with {name}={state.get(name)}, "
+                f"here it is {name}={value}",
+                url=url,
+                hint="such a state needs the same shape; ss.convert_state(state) makes one that goes with any",
+            )
+
+
+def check_counts(batches: Any, num_workers: Any) -> int:
+    """``num_workers``, where a training loop says how many batches it has received, and from how many workers.
+
+    Raises:
+        UsageError: One of the two is no number.
+    """
+    if type(batches) is not int or batches < 0 or type(num_workers) is not int or num_workers < 0:
+        raise UsageError(
+            f"batches={batches!r} and num_workers={num_workers!r} must be integers from 0 on",
+            hint="pass both: what the loop has received, and the DataLoader's num_workers",
+        )
+    return num_workers

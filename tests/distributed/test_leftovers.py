@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 from pathlib import Path
 
 from ..stream.making import numbered, write_dataset
 from .launching import Job
+
+ROOT = Path(__file__).resolve().parents[2]
 
 TEMPORARY = re.escape(tempfile.gettempdir())
 # Not ours, and named by those who make them:
@@ -55,7 +58,8 @@ def killed_in_mid_epoch(folder: Path, work: Path) -> tuple[set[str], set[str]]:
         used = opened(job.pids())
         job.kill()
         after = names(*places, job.temporary) - {str(job.temporary)}
-    known = (f"{folder}/", f"{work}/rank-", f"{work}/output.txt")  # what a run reads, and what this test has it write
+    # what a run reads, what this test has it write, and Python itself, which may lie in a folder for temporary files
+    known = (f"{folder}/", f"{work}/rank-", f"{work}/output.txt", f"{sys.prefix}/", f"{ROOT}/")
     return {name for name in used if not name.startswith(known)}, after - before
 
 
