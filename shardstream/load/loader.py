@@ -118,7 +118,8 @@ class Loader(DataLoader[Any]):
         """Where training is: a small JSON-able dict that says which samples of the epoch are left.
 
         It counts what the loop has received, the batch at hand included. Costs microseconds. After the end of an
-        epoch it is the beginning of the next.
+        epoch it is the beginning of the next. One rank's serves all; under ``tail="exact"``, where ranks end unevenly,
+        rank 0's.
 
             >>> loader = ss.Loader(ss.ShardDataset("out/", batch_size=10, fields=["cls"]), num_workers=0)
             >>> batches = iter(loader)
