@@ -156,8 +156,8 @@ TEXT = f"""\
 An epoch of 10¹⁰ samples in {data.SHARDS:,} shards of {data.SHARD_BYTES // 10**6} MB, {RANKS} ranks of {CLUSTER_WORKERS}
 workers, batches of {BATCH}; the order alone, no byte is read. *Memory* is `Private_Dirty` of
 `/proc/self/smaps_rollup`, less that of a data set of {data.FEW:,} samples in a process of its own; *objects* are blocks
-of Python's allocator. Some 13 MB are held, 12 bytes a shard; the rest is what the C library keeps of arrays that were
-freed, for the next ones. The workers are real ones; their first read fails, since of these data sets only the manifests
+of Python's allocator. Some 12 MB are held, 12 bytes a shard; what is more with groups the C library keeps of
+arrays that were freed, for the next ones. The workers are real ones; their first read fails, since of these data sets only the manifests
 exist.
 
 *Raw records* are {data.RECORDS:,} samples of {data.RECORD_BYTES // 1000} KB in record shards in the page cache, read
