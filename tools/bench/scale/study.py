@@ -157,8 +157,8 @@ An epoch of 10¹⁰ samples in {data.SHARDS:,} shards of {data.SHARD_BYTES // 10
 workers, batches of {BATCH}; the order alone, no byte is read. *Memory* is `Private_Dirty` of
 `/proc/self/smaps_rollup`, less that of a data set of {data.FEW:,} samples in a process of its own; *objects* are blocks
 of Python's allocator. Some 12 MB are held, 12 bytes a shard; what is more with groups the C library keeps of
-arrays that were freed, for the next ones. The workers are real ones; their first read fails, since of these data sets only the manifests
-exist.
+arrays that were freed, for the next ones. The workers are real ones; their first read fails, since of these data sets
+only the manifests exist.
 
 *Raw records* are {data.RECORDS:,} samples of {data.RECORD_BYTES // 1000} KB in record shards in the page cache, read
 as bytes with checksums verified. The order's share is the processor time of all that decides which samples a batch
