@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from shardstream.decode.plan import DecodePlan, compile_fields
@@ -24,7 +22,7 @@ from shardstream.order import (
 from shardstream.stream.ranks import Rank, find_groups
 from shardstream.stream.settings import Recipe, Settings
 from shardstream.stream.shared import source_and_shard
-from shardstream.stream.source import Source
+from shardstream.stream.source import Source, digest, joint_identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +97,7 @@ class Content:
     @property
     def data(self) -> str:
         """Identity of the stored data alone."""
-        prints = [part.source.data for part in self.parts]
-        return prints[0] if len(prints) == 1 else _digest(prints)
+        return joint_identity([part.source.data for part in self.parts])
 
     @property
     def fingerprint(self) -> str:
@@ -109,7 +106,7 @@ class Content:
         if len(self.parts) == 1 and self.epoch_size is None:
             return first
         prints = [part.source.fingerprint for part in self.parts]
-        return _digest([prints, self.quotas, self.epoch_size, self.by, self.names])
+        return digest([prints, self.quotas, self.epoch_size, self.by, self.names])
 
     def place(self, number: int, row: int) -> dict[str, str | int]:
         """The place, for an error, of a shard by the number that `place_of` gave it, and of a row unless that is -1."""
@@ -180,7 +177,3 @@ class ContentOrder:
         if isinstance(self._order, MixedOrder):
             return self._order.locate(positions)
         return (None, *self._order.locate(positions))
-
-
-def _digest(value: Any) -> str:
-    return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True).encode())

@@ -44,10 +44,11 @@ class Source:
         self._verify = verify
         self._filtered = filtered
         self._begins = np.cumsum([0] + [one.shards for one in self.manifests])
-        self._stored = self._joined([one.table.samples for one in self.manifests])
+        columns = [one.table.samples for one in self.manifests]
+        self._stored = columns[0] if len(columns) == 1 else np.concatenate(columns)  # one alone stays mapped
         self.fields, self._conflicts = _merged_fields(self.manifests)
-        self.data = self._data()
-        self.fingerprint = self.data if spec.whole else _digest([self.data, spec.as_json()])
+        self.data = joint_identity([one.fingerprint for one in self.manifests])
+        self.fingerprint = self.data if spec.whole else digest([self.data, spec.as_json()])
         self._matchers = [matcher_of(spec, one.fields, one.classes, one.url) for one in self.manifests]
         self._make_view()
 
@@ -60,13 +61,6 @@ class Source:
             self._filtered.words[: len(filtered)] = filtered
         self.counts = self._view.counts
         self.samples = int(self.counts.sum(dtype=np.int64))
-
-    def _joined(self, columns: list[NDArray[Any]]) -> NDArray[Any]:
-        return columns[0] if len(columns) == 1 else np.concatenate(columns)
-
-    def _data(self) -> str:
-        prints = [one.fingerprint for one in self.manifests]
-        return prints[0] if len(prints) == 1 else _digest(prints)
 
     @property
     def shards(self) -> int:
@@ -89,7 +83,7 @@ class Source:
         copy: Source = object.__new__(Source)
         copy.__dict__.update(self.__dict__)
         copy.spec = self.spec.taking(count)
-        copy.fingerprint = _digest([self.data, copy.spec.as_json()])
+        copy.fingerprint = digest([self.data, copy.spec.as_json()])
         copy._make_view()
         return copy
 
@@ -113,7 +107,7 @@ class Source:
 
     def manifest_of(self, shard: int) -> tuple[Manifest, int]:
         """The data set that a shard belongs to, and its number there."""
-        member = int(np.searchsorted(self._begins, shard, side="right")) - 1
+        member = self._member(shard)
         return self.manifests[member], shard - int(self._begins[member])
 
     def scan(self, shard: int, store: Store) -> ShardIndex:
@@ -134,7 +128,10 @@ class Source:
         return self._view.rows_of(shard, index, self._matcher(shard))
 
     def _matcher(self, shard: int) -> Matcher | None:
-        return self._matchers[int(np.searchsorted(self._begins, shard, side="right")) - 1]
+        return self._matchers[self._member(shard)]
+
+    def _member(self, shard: int) -> int:
+        return int(np.searchsorted(self._begins, shard, side="right")) - 1
 
     def _count_matches(self, shard: int, first: int, last: int) -> int:
         matcher = self._matcher(shard)
@@ -186,5 +183,11 @@ def _check(index: ShardIndex, manifest: Manifest, shard: int) -> None:
             raise FormatError(what, url=index.url, shard=index.path, field=name, hint=hint)
 
 
-def _digest(value: Any) -> str:
+def joint_identity(fingerprints: Sequence[str]) -> str:
+    """The identity of several things in this order; of one, its own."""
+    return fingerprints[0] if len(fingerprints) == 1 else digest(fingerprints)
+
+
+def digest(value: Any) -> str:
+    """32 hexadecimal digits of a JSON value."""
     return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True).encode())
