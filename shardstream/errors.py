@@ -10,7 +10,9 @@ Grouped by what the caller would do about it::
     │   └── RankError         ranks that are about to read different things
     ├── MissingExtraError     install an optional package (also an ImportError)
     ├── StorageError          look at the store: path, rights, disk, network
-    │   └── NotFoundError     no object of that name
+    │   ├── NotFoundError     no object of that name
+    │   ├── AccessError       the store refuses: look at credentials and rights
+    │   └── ChangedError      an object was replaced while it was in use
     ├── SourceError           fix the input list or folder that is being packed
     │   └── DuplicateKeyError two samples with one key
     ├── DataError             stored bytes are damaged or foreign: permanent, may be skipped
@@ -131,6 +133,18 @@ class NotFoundError(StorageError):
     """No object of that name."""
 
     code = "not-found"
+
+
+class AccessError(StorageError):
+    """The store refuses: no credentials, wrong or expired ones, or ones without the right."""
+
+    code = "access"
+
+
+class ChangedError(StorageError):
+    """An object was replaced by another one while it was in use."""
+
+    code = "changed"
 
 
 class SourceError(ShardStreamError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -93,6 +95,28 @@ class EpochOrder:
             return self._line.find(offset)  # the one lane is the line
         return self._line.find(self._windows.line_positions(lane, offset))
 
+    def locate_windows(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        """The stored sample at each position, and which rows of its shard are read around the same time.
+
+        Whoever reads ahead gets with one read what the lane needs until it comes to its next window.
+
+        Args:
+            positions: As for `locate`.
+
+        Returns:
+            Shard, row, the first row of the part of the window that lies in this shard, the row after its last, and the
+            lane: int64, shape (n,) each. A lane reads one window after another; a part never comes twice in an epoch.
+        """
+        return self.windows_in_lanes(*self.lanes_of(positions))
+
+    def windows_in_lanes(self, lane: NDArray[np.int64], offset: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        """What `locate_windows` returns, for each offset of each lane. The stored order is one window."""
+        if self._windows is None:
+            found = self._line.find_between(offset, np.zeros_like(offset), np.full_like(offset, self.samples))
+        else:
+            found = self._line.find_between(*self._windows.find(lane, offset))
+        return *found, lane
+
     def lanes_of(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Which lane each position is read from, and its offset inside that lane, before windows are permuted.
 
@@ -106,6 +130,27 @@ class EpochOrder:
             UsageError: A position out of range.
         """
         return self._sequence.lanes_of(checked_positions(positions, self.samples))
+
+
+def gathered(
+    keys: NDArray[np.int64], read: Callable[[int, NDArray[np.int64]], tuple[NDArray[np.int64], ...]]
+) -> tuple[NDArray[np.int64], ...]:
+    """Columns that are found group by group, put together.
+
+    Args:
+        keys: What groups the slots; not empty.
+        read: Gets a key and the slots that have it; returns their columns.
+    """
+    if keys[0] == keys[-1] and (keys == keys[0]).all():
+        return read(int(keys[0]), np.arange(len(keys)))
+    columns: tuple[NDArray[np.int64], ...] = ()
+    for key in np.unique(keys).tolist():
+        slots = np.flatnonzero(keys == key)
+        found = read(key, slots)
+        columns = columns or tuple(np.empty(len(keys), np.int64) for _ in found)
+        for column, values in zip(columns, found, strict=True):
+            column[slots] = values
+    return columns
 
 
 def checked_epoch(epoch: int) -> int:

@@ -36,15 +36,39 @@ class Line:
 
     def find(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Shard and row of each position in [0, samples)."""
+        piece = self._piece(positions)
+        return self._shard(piece), positions - self._row_zero(piece)
+
+    def find_between(
+        self, positions: NDArray[np.int64], begin: NDArray[np.int64], end: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], ...]:
+        """Shard and row of each position, and which rows of that shard lie in [begin, end) around it.
+
+        Returns:
+            Shard, row, first row, and the row after the last: int64, shape (n,) each.
+        """
+        piece = self._piece(positions)
+        zero = self._row_zero(piece)
+        first = np.maximum(begin, self._bounds[piece]) - zero
+        last = np.minimum(end, self._bounds[piece + 1]) - zero
+        return self._shard(piece), positions - zero, first, last
+
+    def _piece(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         # of pieces with one beginning all but the last are empty
-        piece = np.searchsorted(self._bounds, positions, side="right") - 1
-        row = positions - self._bounds[piece]
+        return np.searchsorted(self._bounds, positions, side="right") - 1
+
+    def _row_zero(self, piece: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where row 0 of the shard would stand on the line, if the piece were whole."""
+        zero: NDArray[np.int64] = self._bounds[piece]
         if self._cut is not None:
             pieces, first_rows = self._cut
             at = np.minimum(np.searchsorted(pieces, piece), len(pieces) - 1)
-            row += np.where(pieces[at] == piece, first_rows[at], 0)
+            zero = zero - np.where(pieces[at] == piece, first_rows[at], 0)
+        return zero
+
+    def _shard(self, piece: NDArray[np.int64]) -> NDArray[np.int64]:
         shard = piece if self._shards is None else self._shards[piece]
-        return shard.astype(np.int64, copy=False), row
+        return shard.astype(np.int64, copy=False)
 
 
 def checked_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:

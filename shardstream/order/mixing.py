@@ -10,7 +10,7 @@ of integers, and each source is used evenly.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal, TypeAlias, get_args
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from shardstream import rng
 from shardstream.errors import UsageError, did_you_mean
-from shardstream.order.epoch import EpochOrder, checked_epoch, checked_positions
+from shardstream.order.epoch import EpochOrder, checked_epoch, checked_positions, gathered
 from shardstream.order.held import HeldPermutations
 from shardstream.order.lanes import Integers, Lanes
 from shardstream.order.line import checked_counts
@@ -30,6 +30,8 @@ from shardstream.order.walks import Walks
 
 MixBy: TypeAlias = Literal["samples", "batches"]
 """What a label of a mixture stands for: one sample, or all of a batch (of the size the order was made for)."""
+
+_How: TypeAlias = Callable[[EpochOrder, Integers, Integers], tuple[Integers, ...]]
 
 _MOST_WINDOW = 4096  # of a source too small for the lanes, as of a small data set
 _STALE_CALLS = 1024  # an epoch of a source not used for so many calls is done with: all lanes have had their turn
@@ -121,6 +123,14 @@ class MixedOrder:
         Raises:
             UsageError: A position out of range.
         """
+        source, shard, row = self._find(positions, EpochOrder.locate_in_lanes)
+        return source, shard, row
+
+    def locate_windows(self, positions: NDArray[np.int64]) -> tuple[Integers, ...]:
+        """The same with the windows around: source, then as ``EpochOrder.locate_windows`` of that source."""
+        return self._find(positions, EpochOrder.windows_in_lanes)
+
+    def _find(self, positions: NDArray[np.int64], how: _How) -> tuple[Integers, ...]:
         lane, offset = self._deal.lanes_of(checked_positions(positions, self.samples))
         span = self._lanes.span_of(lane)
         if self._chunk:
@@ -128,14 +138,9 @@ class MixedOrder:
         else:
             walk, place = self._walks.enter(self._epoch, span, offset)
             source, place = self._labels.find(walk, place)
-        if len(self._sources) == 1:
-            return source, *self._sources[0].locate(walk, place)
-        shard, row = np.empty_like(place), np.empty_like(place)
-        for number, one in enumerate(self._sources):
-            mine = np.flatnonzero(source == number)
-            if len(mine):
-                shard[mine], row[mine] = one.locate(walk[mine], place[mine])
-        return source, shard, row
+        if not len(place):
+            return source, *self._sources[0].find(walk, place, how)
+        return source, *gathered(source, lambda number, mine: self._sources[number].find(walk[mine], place[mine], how))
 
     def _labelled_by_batches(
         self, lane: Integers, span: Integers, offset: Integers
@@ -216,25 +221,18 @@ class _Source:
         self._held: dict[int, tuple[EpochOrder, int]] = {}  # with the call that used it last; that used last, last
         self._calls = 0
 
-    def locate(self, walk: Integers, place: Integers) -> tuple[Integers, Integers]:
-        """Shard and row at each place of each walk of the mixture."""
+    def find(self, walk: Integers, place: Integers, how: _How) -> tuple[Integers, ...]:
+        """Shard, row and what else is asked for at each place of each walk of the mixture."""
         if self._sharers > 1:
             walk, turn = divmod(walk, self._sharers)
             place = place * self._sharers + turn
         epoch, span, offset = self._walks.find(walk, place)
         lane = self._lanes.lane_of(span)
         self._calls += 1
-        shard, row = self._locate(epoch, lane, offset)
-        return (shard if self._shards is None else self._shards[shard]), row
-
-    def _locate(self, epoch: Integers, lane: Integers, offset: Integers) -> tuple[Integers, Integers]:
-        if len(epoch) == 0 or epoch.min() == epoch.max():
-            return self._epoch(int(epoch[0]) if len(epoch) else 0).locate_in_lanes(lane, offset)
-        shard, row = np.empty_like(offset), np.empty_like(offset)
-        for number in np.unique(epoch).tolist():
-            now = np.flatnonzero(epoch == number)
-            shard[now], row[now] = self._epoch(number).locate_in_lanes(lane[now], offset[now])
-        return shard, row
+        if not len(epoch):
+            return how(self._epoch(0), lane, offset)
+        shard, *rest = gathered(epoch, lambda number, now: how(self._epoch(number), lane[now], offset[now]))
+        return (shard if self._shards is None else self._shards[shard]), *rest
 
     def _epoch(self, number: int) -> EpochOrder:
         held = self._held.pop(number, None)

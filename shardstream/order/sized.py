@@ -6,13 +6,14 @@ every sample comes once before any comes again, whatever E; with E = N this is t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
-from shardstream.order.epoch import EpochOrder, checked_epoch, checked_positions
+from shardstream.order.epoch import EpochOrder, checked_epoch, checked_positions, gathered
 from shardstream.order.line import checked_counts
 from shardstream.order.parameters import OrderParameters
 
@@ -68,14 +69,22 @@ class SizedOrder:
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The stored sample at each position, as ``EpochOrder.locate``."""
-        epoch, position = divmod(self._first + checked_positions(positions, self.samples), self._size)
-        if len(epoch) and epoch[0] == epoch[-1] and (epoch == epoch[0]).all():
-            return self._epoch(int(epoch[0])).locate(position)
-        shard, row = np.empty_like(position), np.empty_like(position)
-        for number in np.unique(epoch).tolist():
-            slots = np.flatnonzero(epoch == number)
-            shard[slots], row[slots] = self._epoch(number).locate(position[slots])
+        shard, row = self._find(positions, EpochOrder.locate)
         return shard, row
+
+    def locate_windows(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        """The same with the windows around, as ``EpochOrder.locate_windows``."""
+        return self._find(positions, EpochOrder.locate_windows)
+
+    def _find(
+        self,
+        positions: NDArray[np.int64],
+        how: Callable[[EpochOrder, NDArray[np.int64]], tuple[NDArray[np.int64], ...]],
+    ) -> tuple[NDArray[np.int64], ...]:
+        epoch, position = divmod(self._first + checked_positions(positions, self.samples), self._size)
+        if not len(position):
+            return how(self._epoch(self._first // self._size), position)
+        return gathered(epoch, lambda number, slots: how(self._epoch(number), position[slots]))
 
     def _epoch(self, number: int) -> EpochOrder:
         held = self._held.pop(number, None)

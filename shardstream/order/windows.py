@@ -38,6 +38,11 @@ class Windows:
 
     def line_positions(self, lane: Integers, offset: Integers) -> Integers:
         """Position on the line of each offset of each lane, after the shuffle."""
+        position, _, _ = self.find(lane, offset)
+        return position
+
+    def find(self, lane: Integers, offset: Integers) -> tuple[Integers, Integers, Integers]:
+        """The same, with where the window begins and ends on the line."""
         span = self._lanes.span_of(lane)
         begin = self._lanes.begin(span)
         length = self._lanes.begin(span + 1) - begin
@@ -47,8 +52,9 @@ class Windows:
         window: Integers = np.minimum(turned // self._window, count - 1)
         window_begin = window * self._window
         size = np.where(window == count - 1, length - window_begin, self._window)
-        place = begin + window_begin
-        return place + self._held.through(lane, window, turned - window_begin, size=size, make=self._permutation)
+        first = begin + window_begin
+        place = self._held.through(lane, window, turned - window_begin, size=size, make=self._permutation)
+        return first + place, first, first + size
 
     def _first_window(self, lane: Integers, count: Integers) -> Integers:
         first = self._first_plus_1[lane]

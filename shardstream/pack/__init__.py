@@ -13,7 +13,6 @@
 ``worker``        what runs in a worker process
 ``destination``   the output folder: what it holds, how the new replaces the old, cleaning up
 ``duplicates``    equal keys, in eight bytes a key
-``sizes``         ``"256MB"``
 ================  =============================================================================
 
 As an attribute of the package, ``pack`` is the function; the room is imported as usual: ``from shardstream.pack import

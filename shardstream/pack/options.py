@@ -9,10 +9,10 @@ from typing import Any, Literal, TypeAlias
 
 from shardstream.errors import UsageError
 from shardstream.extras import require
-from shardstream.pack.sizes import parse_size
 from shardstream.pack.sources import LabelMode
 from shardstream.shards.fields import check_field_name
 from shardstream.shards.framings import Format, framing_of
+from shardstream.sizes import parse_size
 
 Jpeg: TypeAlias = Literal["keep", "addressable"]
 LABEL_MODES = ("int", "name")

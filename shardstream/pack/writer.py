@@ -14,12 +14,12 @@ from shardstream.pack.destination import open_destination
 from shardstream.pack.duplicates import SeenHashes, key_hash
 from shardstream.pack.options import check_classes, check_format, check_meta
 from shardstream.pack.plan import suffix_of
-from shardstream.pack.sizes import parse_size
 from shardstream.shards.fields import FieldType, check_field_name, infer_type
 from shardstream.shards.framings import Format, framing_of, writer_of
 from shardstream.shards.keys import check_key
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import Encoded, OneShard, ShardSummary, encode_value
+from shardstream.sizes import parse_size
 from shardstream.storage import ObjectWriter
 
 KEY = "__key__"

@@ -129,3 +129,24 @@ class Store(ABC):
     def locate(self, path: str) -> str:
         """The full URL of an object, for messages."""
         return f"{self.url}/{path}" if path else self.url
+
+
+class AsyncStore(Store):
+    """A store that many ranges can be asked of at once, by coroutines on the loop of ``loop``."""
+
+    @abstractmethod
+    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+        """Bytes ``[offset, offset + length)`` of an object, in read-only pieces that follow one another.
+
+        Pieces are buffers as they came, not copies. Failures that may pass were retried.
+
+        Args:
+            path: The object.
+            offset: First byte.
+            length: Number of bytes.
+            size: Size of the object, where it is known; one of another size is refused.
+
+        Raises:
+            NotFoundError: No such object.
+            StorageError: The range is not inside the object, or reading failed for good.
+        """

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from shardstream.errors import UsageError
-from shardstream.pack.sizes import parse_size
+from shardstream.sizes import parse_size
 
 
 @pytest.mark.parametrize(
