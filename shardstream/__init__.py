@@ -10,7 +10,7 @@ Pack once, then stream::
     for images, labels in ss.Loader(ds.to_tuple("jpg", "cls"), batch_size=128, num_workers=8):
         ...
 
-Rooms, from the bottom up: ``errors``; ``rng`` and ``extras``; ``storage``; ``shards``, ``order`` and ``images``;
+Rooms, from the bottom up: ``errors``; ``rng``, ``extras`` and ``sizes``; ``storage``; ``shards``, ``order`` and ``images``;
 ``pack`` and ``decode``; ``stream``; ``load``; ``diagnose``; ``cli``. ``docs/architecture.md`` shows them.
 """
 
@@ -26,11 +26,13 @@ from shardstream.shards.manifest import Manifest
 if TYPE_CHECKING:
     from shardstream import decode
     from shardstream.load import Loader
+    from shardstream.storage.cache import Cache
     from shardstream.stream import Mixture, Ragged, Reader, ShardDataset, convert_state
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cache",
     "Loader",
     "Manifest",
     "Mixture",
@@ -46,7 +48,7 @@ __all__ = [
 
 # What needs torch is imported at first use, so that the command line answers at once.
 _STREAM = ("Mixture", "Ragged", "Reader", "ShardDataset", "convert_state")
-_LAZY = {"Loader": "shardstream.load"} | dict.fromkeys(_STREAM, "shardstream.stream")
+_LAZY = {"Loader": "shardstream.load", "Cache": "shardstream.storage.cache"} | dict.fromkeys(_STREAM, "shardstream.stream")
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from .storage.places import azure, azure_server, gcs, gcs_server, s3, s3_server, web, web_server  # noqa: F401
+
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # or importing it asks the network for a newer version of itself
 
 # No deadline: machines are shared, and a slow example is not a wrong one (a hang ends by faulthandler_timeout).

@@ -8,6 +8,8 @@
 #
 # A second run finds the stamp of the first and does nothing.
 
+AZURITE=3.35.0
+
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=$ROOT/.venv
 
@@ -55,6 +57,25 @@ _install_torch() {
   _pip_install "${index[@]}" -r "$ROOT/tools/constraints-torch.txt"
 }
 
+# Azurite speaks Azure Blob Storage to the tests, which skip those parts where npm is missing.
+_install_azurite() {
+  [ "$(cat "$ROOT/.node/version" 2>/dev/null)" = "$AZURITE" ] && return
+  if ! command -v npm >/dev/null; then
+    say "npm was not found: tests that need an Azure server will be skipped"
+    return
+  fi
+  say "installing azurite $AZURITE"
+  mkdir -p "$ROOT/.node"
+  # Without a package.json of its own, npm would look for one in the folders above.
+  [ -e "$ROOT/.node/package.json" ] || printf '{"private": true}\n' >"$ROOT/.node/package.json"
+  if npm install --prefix "$ROOT/.node" --no-audit --no-fund --no-save --ignore-scripts --loglevel=error \
+    --fetch-timeout=60000 --fetch-retries=1 "azurite@$AZURITE" >/dev/null; then
+    printf '%s' "$AZURITE" >"$ROOT/.node/version"
+  else
+    say "azurite could not be installed: tests that need an Azure server will be skipped"
+  fi
+}
+
 environment() {
   local name=$1 extras=$2 groups=("${@:3}") stamp fingerprint
   PYTHON=${PYTHON:-python3}
@@ -76,6 +97,7 @@ environment() {
     "$VENV/bin/python" "$ROOT/tools/requirements.py" "${groups[@]}" >"$VENV/requirements-$name.txt"
     _pip_install -c "$VENV/torch.txt" -c "$ROOT/tools/constraints.txt" \
       -r "$VENV/requirements-$name.txt" -e "$ROOT[$extras]"
+    [[ " ${groups[*]} " != *" test "* ]] || _install_azurite
     printf '%s' "$fingerprint" >"$stamp"
   fi
   flock -u 9

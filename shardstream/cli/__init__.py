@@ -5,6 +5,10 @@
 ``pack``       ``shardstream pack SOURCE DEST``
 ``info``       ``shardstream info URL``
 ``verify``     ``shardstream verify URL``
+``view``       ``shardstream view URL [SAMPLE]...``
+``bench``      ``shardstream bench URL``
+``cache``      ``shardstream cache status|warm|verify|clear``
+``stores``     how every verb is told to reach a store: ``--storage-option``, ``--transport``
 ``progress``   bars on a terminal, a line now and then elsewhere; on stderr
 ``report``     exit codes, errors as one block, numbers for people
 =============  ==========================================================

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 import shardstream
-from shardstream.cli import info, pack, verify
+from shardstream.cli import bench, cache, info, pack, verify, view
 
 app = typer.Typer(
     name="shardstream",
-    help="Pack files into shards, look at them, and check them.",
+    help="Pack files into shards, here or in a store; look at them, check them, measure them.",
     epilog="Exit codes: 0 done, 1 verify found problems, 2 wrong arguments, 3 source, store or data at fault, "
     "130 interrupted.",
     no_args_is_help=True,
@@ -43,3 +43,6 @@ def command(
 app.command("pack", epilog="Next: shardstream info DEST, shardstream verify DEST.")(pack.pack)
 app.command("info")(info.info)
 app.command("verify")(verify.verify)
+app.command("view")(view.view)
+app.command("bench")(bench.bench)
+app.add_typer(cache.app)

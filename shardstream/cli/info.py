@@ -12,22 +12,26 @@ from rich.table import Table
 
 from shardstream import diagnose
 from shardstream.cli.report import print_json, reporting, size, stdout
+from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
 
 _SHOWN_CLASSES = 8
 
 
 def info(
     context: typer.Context,
-    url: Annotated[str, typer.Argument(metavar="URL", help="Folder of the data set.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")],
+    storage_options: StorageOptions = None,
+    transport: TransportOption = Transport.AUTO,
     as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON.")] = False,
 ) -> None:
     """Say what a data set holds. Reads its manifest and one index."""
     with reporting(context):
-        found = diagnose.info(url)
+        location = place(url, storage_options, transport)
+        found = diagnose.info(location)
         if as_json:
             print_json(asdict(found))
         else:
-            _print(found, url)
+            _print(found, shown(url, location))
 
 
 def _print(found: diagnose.Info, url: str) -> None:

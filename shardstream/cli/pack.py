@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from enum import StrEnum
@@ -14,6 +13,7 @@ import typer
 
 from shardstream.cli.progress import Update, progress
 from shardstream.cli.report import duration, plural, print_json, reporting, size, stderr, stdout
+from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
 from shardstream.errors import UsageError
 from shardstream.pack import PackOptions, PackProgress, PackReport, run_pack
 
@@ -46,7 +46,12 @@ def pack(
         str,
         typer.Argument(metavar="SOURCE", help="A list (path<TAB>label a line, or csv), or a folder of class folders."),
     ],
-    dest: Annotated[str, typer.Argument(metavar="DEST", help="Folder of the data set; made where missing.")],
+    dest: Annotated[
+        str,
+        typer.Argument(metavar="DEST", help="Folder of the data set, made where missing, or URL: s3://bucket/name."),
+    ],
+    storage_options: StorageOptions = None,
+    transport: TransportOption = Transport.AUTO,
     format: Annotated[Format, typer.Option(help="Framing of the shards.")] = Format.TAR,
     shard_size: Annotated[str, typer.Option(help="Size to aim for: 256MB, 256MiB, or bytes.", metavar="SIZE")] = str(
         _DEFAULTS.shard_size
@@ -98,11 +103,14 @@ def pack(
             zstd=zstd or (),
             checksums=checksums,
         )
+        location = place(dest, storage_options, transport)
         with progress("packing", quiet=quiet) as update:
             report = run_pack(
                 source,
-                dest,
+                location,
                 options,
+                storage_options=None,
+                transport="auto",
                 workers=workers,
                 executor=None,
                 overwrite=overwrite,
@@ -111,7 +119,7 @@ def pack(
         if as_json:
             print_json(_as_json(report))
         else:
-            _print_report(report, dest)
+            _print_report(report, shown(dest, location))
 
 
 def _read_classes(path: Path) -> list[str]:
@@ -181,6 +189,6 @@ def _print_report(report: PackReport, dest: str) -> None:
         out.print(f"{dest}: {what} in {duration(report.seconds)} ({speed})")
     if report.rejects and report.first_reject:
         one = report.first_reject
-        out.print(f"{plural(report.rejects, 'sample')} could not be read, see {os.path.join(dest, 'rejects.jsonl')}")
+        out.print(f"{plural(report.rejects, 'sample')} could not be read, see {report.rejects_url}")
         out.print(f"  such as line {one.line}, {one.path}: {one.reason}")
     out.print(f"next: shardstream info {dest}")

@@ -12,24 +12,28 @@ import typer
 from shardstream import diagnose
 from shardstream.cli.progress import Update, progress
 from shardstream.cli.report import Exit, duration, plural, print_json, reporting, size, stdout
+from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
 
 _SHOWN = 20
 
 
 def verify(
     context: typer.Context,
-    url: Annotated[str, typer.Argument(metavar="URL", help="Folder of the data set.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")],
+    storage_options: StorageOptions = None,
+    transport: TransportOption = Transport.AUTO,
     as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON, with all problems.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Read a data set whole and compare every byte with what was written. Exit code 1 if anything is wrong."""
     with reporting(context):
+        location = place(url, storage_options, transport)
         with progress("verifying", quiet=quiet) as update:
-            report = diagnose.verify(url, progress=_teller(update))
+            report = diagnose.verify(location, progress=_teller(update))
         if as_json:
             print_json({"ok": report.ok, **asdict(report)})
         else:
-            _print(report, url)
+            _print(report, shown(url, location))
         if not report.ok:
             raise typer.Exit(Exit.PROBLEMS)
 

@@ -1,13 +1,35 @@
 """What can be said about a data set: functions that return values. The command line prints them.
 
-============  =====================================================================
-``info``      what a data set holds, from its manifest and one index
-``verify``    every byte compared with what was written; all problems, not the first
-``members``   what ``verify`` checks of tar shards besides: the tar's own headers
-============  =====================================================================
+=============  =====================================================================
+``info``       what a data set holds, from its manifest and one index
+``verify``     every byte compared with what was written; all problems, not the first
+``cache``      what is in the cache of a machine; filling, comparing and clearing it
+``members``    what ``verify`` checks of tar shards besides: the tar's own headers
+``whole``      whole shards, the next one on its way while one is looked at
+``view``       single samples, looked at closely
+``bench``      how fast a data set streams here, and what keeps it from being faster
+``processor``  who computes, for ``bench``
+=============  =====================================================================
 """
 
+from shardstream.diagnose.bench import BenchProgress, BenchReport, bench
 from shardstream.diagnose.info import FieldInfo, Info, info
 from shardstream.diagnose.verify import Problem, VerifyProgress, VerifyReport, verify
+from shardstream.diagnose.view import View, ViewedField, ViewedSample, view
 
-__all__ = ["FieldInfo", "Info", "Problem", "VerifyProgress", "VerifyReport", "info", "verify"]
+__all__ = [
+    "BenchProgress",
+    "BenchReport",
+    "FieldInfo",
+    "Info",
+    "Problem",
+    "VerifyProgress",
+    "VerifyReport",
+    "View",
+    "ViewedField",
+    "ViewedSample",
+    "bench",
+    "info",
+    "verify",
+    "view",
+]

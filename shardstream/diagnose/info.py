@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import DataError, StorageError
+from shardstream.errors import DataError, NotFoundError, StorageError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.layout import FORMAT_VERSION
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import open_store
+from shardstream.storage import Location, Store, Transport, open_store
 
 _REJECTS_NAME = "rejects.jsonl"
 
@@ -96,24 +96,32 @@ class Info:
     checksums: bool | None
 
 
-def info(url: str | os.PathLike[str]) -> Info:
+def info(
+    url: str | os.PathLike[str] | Location,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+) -> Info:
     """Describe a data set. Reads its manifest and the index of its first shard, never a payload.
 
     Args:
-        url: Folder of the data set.
+        url: Folder or URL of the data set.
+        storage_options: Credentials and settings of the store by name. Default: those of the environment.
+        transport: The library that speaks to the store: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
 
     Raises:
         NotFoundError: There is no data set.
+        StorageError: The store cannot be read.
         DataError: The manifest is damaged. A damaged first shard only leaves its estimates out: `verify` finds it.
 
     Example:
         >>> info("out/").samples
         200
     """
-    manifest = Manifest.load(url)
-    index = _first_index(manifest)
-    store = open_store(url)
-    rejects = bytes(store.get(_REJECTS_NAME)).count(b"\n") if store.exists(_REJECTS_NAME) else 0
+    store = open_store(url, storage_options=storage_options, transport=transport)
+    manifest = Manifest.read(store)
+    index = _first_index(manifest, store)
+    rejects = _count_rejects(store)
     checked = None if index is None else any(column.checksums is not None for column in index.columns.values())
     return Info(
         url=manifest.url,
@@ -136,14 +144,24 @@ def info(url: str | os.PathLike[str]) -> Info:
     )
 
 
-def _first_index(manifest: Manifest) -> ShardIndex | None:
+def _first_index(manifest: Manifest, store: Store) -> ShardIndex | None:
     if not manifest.shards:
         return None
-    store = open_store(manifest.url)
     try:
         return manifest.reader.scan(store, manifest.shard_name(0), index_bytes=manifest.index_bytes or None)
-    except (DataError, StorageError):
+    except (DataError, NotFoundError):
         return None
+    except StorageError:
+        if store.mapped:  # a disk that does not give it back: `verify` tells more
+            return None
+        raise
+
+
+def _count_rejects(store: Store) -> int:
+    try:
+        return bytes(store.get(_REJECTS_NAME)).count(b"\n")
+    except NotFoundError:
+        return 0
 
 
 def _field(name: str, kind: FieldType, manifest: Manifest, index: ShardIndex | None) -> FieldInfo:

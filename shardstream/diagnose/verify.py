@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from shardstream.diagnose.members import differences
-from shardstream.errors import DataError, ShardStreamError, StorageError
+from shardstream.diagnose.whole import ReadShard, TooLarge, read_shards
+from shardstream.errors import DataError, NotFoundError, ShardStreamError, StorageError
 from shardstream.shards.checksum import Hasher, checksum
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Store, open_store
+from shardstream.storage import Location, Transport, open_store
 
 _STEP = 16 << 20
 
-ProblemKind: TypeAlias = Literal["missing", "size", "checksum", "index", "samples", "fields", "value", "tar"]
+ProblemKind: TypeAlias = Literal[
+    "missing", "unreadable", "size", "checksum", "index", "samples", "fields", "value", "tar"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,10 @@ class Problem:
     """One thing that is wrong.
 
     Attributes:
-        kind: ``missing`` (no such object), ``size``, ``checksum`` (of the whole object), ``index`` (it cannot be read),
-            ``samples`` (their number), ``fields`` (a field that the manifest lacks, or of another type), ``value`` (the
-            checksum of one value) or ``tar`` (a member that is not what the index says).
+        kind: ``missing`` (no such object), ``unreadable`` (the disk does not give it back), ``size``, ``checksum`` (of
+            the whole object), ``index`` (it cannot be read), ``samples`` (their number), ``fields`` (a field that the
+            manifest lacks, or of another type), ``value`` (the checksum of one value) or ``tar`` (a member that is not
+            what the index says).
         shard: Object name.
         what: In words.
         sample: Number in the shard, from 0.
@@ -89,30 +93,40 @@ class VerifyReport:
 OnProgress: TypeAlias = Callable[[VerifyProgress], None]
 
 
-def verify(url: str | os.PathLike[str], *, progress: OnProgress | None = None) -> VerifyReport:
+def verify(
+    url: str | os.PathLike[str] | Location,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+    progress: OnProgress | None = None,
+) -> VerifyReport:
     """Read a data set whole and compare: sizes and checksums of objects, indices, every value, tar members.
 
-    Problems are collected, not raised; a manifest that cannot be read is the only error.
+    Problems are collected, not raised; a manifest that cannot be read is an error, and so is a store that cannot be
+    reached. From a remote store a shard is read while the one before is compared, so memory holds two of them.
 
     Args:
-        url: Folder of the data set.
+        url: Folder or URL of the data set.
+        storage_options: Credentials and settings of the store by name. Default: those of the environment.
+        transport: The library that speaks to the store: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
         progress: Called after each shard.
 
     Raises:
         NotFoundError: There is no data set.
         DataError: Its manifest is damaged.
+        StorageError: The store cannot be read.
 
     Example:
         >>> verify("out/").ok
         True
     """
     started = time.monotonic()
-    manifest = Manifest.load(url)
-    store = open_store(url)
+    store = open_store(url, storage_options=storage_options, transport=transport)
+    manifest = Manifest.read(store)
     problems: list[Problem] = []
     samples = size = values = 0
-    for number in range(manifest.shards):
-        shard = _Shard(store, manifest, number)
+    for number, found in enumerate(read_shards(store, manifest)):
+        shard = _Shard(manifest, number, found)
         problems.extend(shard.problems())
         samples, size, values = samples + shard.samples, size + shard.bytes, values + shard.values
         if progress is not None:
@@ -125,26 +139,24 @@ def verify(url: str | os.PathLike[str], *, progress: OnProgress | None = None) -
 class _Shard:
     """The checks of one shard, and what they looked at."""
 
-    def __init__(self, store: Store, manifest: Manifest, number: int) -> None:
-        self._store = store
+    def __init__(self, manifest: Manifest, number: int, found: ReadShard) -> None:
         self._manifest = manifest
         self._number = number
+        self._found = found
         self.name = manifest.shard_name(number)
         self.samples = self.bytes = self.values = 0
 
     def problems(self) -> Iterator[Problem]:
         """All problems of this shard."""
-        try:
-            data = self._store.get(self.name)
-        except StorageError as error:
-            yield Problem("missing", self.name, error.what)
+        data, index = self._found.data, self._found.index
+        if isinstance(data, StorageError):
+            kinds: dict[type[StorageError], ProblemKind] = {NotFoundError: "missing", TooLarge: "size"}
+            yield Problem(kinds.get(type(data), "unreadable"), self.name, data.what)
             return
         self.bytes = len(data)
         yield from self._object(data)
-        try:
-            index = self._manifest.reader.scan(self._store, self.name)
-        except (DataError, StorageError) as error:
-            yield self._from_error("index", error)
+        if isinstance(index, ShardStreamError):
+            yield self._from_error("index", index)
             return
         self.samples = index.samples
         yield from self._totals(index)

@@ -88,12 +88,16 @@ class Loader(DataLoader[Any]):
         self._current: _Iteration | None = None
         self._agreement = Agreement()
         collate: Callable[[Any], Any] = CollateParcel(collate_fn, each=single) if collate_fn else keep
+        persistent = num_workers > 0 if persistent_workers is None else persistent_workers
+        deliver = "lists" if collate_fn else "parcels"
         super().__init__(
-            dataset.for_loader(num_workers, batch_size=size, deliver="lists" if collate_fn else "parcels"),
+            dataset.for_loader(
+                num_workers, workers_stay=persistent or not num_workers, batch_size=size, deliver=deliver
+            ),
             batch_size=None,
             num_workers=num_workers,
             collate_fn=collate,
-            persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
+            persistent_workers=persistent,
             **arguments,
         )
 

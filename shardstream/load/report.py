@@ -25,6 +25,8 @@ class LoaderStats:
         skipped: Number of samples that were skipped for broken data.
         skipped_places: Where the first 1,000 of them lie, and why.
         sources: Of a mixture: samples delivered from each source, by name.
+        transfers: What the workers read over a network: requests, bytes, retries by reason, hedged reads, bytes that
+            the cache served and fetched; see ``docs/storage.md``. Empty for local data.
     """
 
     batches: int = 0
@@ -35,6 +37,7 @@ class LoaderStats:
     skipped: int = 0
     skipped_places: list[str] = field(default_factory=list)
     sources: dict[str, int] = field(default_factory=dict)
+    transfers: dict[str, int] = field(default_factory=dict)
 
     @property
     def wait_share(self) -> float:
@@ -51,10 +54,15 @@ class LoaderStats:
         self.samples += parcel.samples
         self.worker_seconds += parcel.seconds
         self.skipped += len(parcel.skipped)
-        for name, count in parcel.sources.items():
-            self.sources[name] = self.sources.get(name, 0) + count
+        _add(self.sources, parcel.sources)
+        _add(self.transfers, parcel.transfers)
         self.skipped_places += parcel.skipped[: _LISTED - len(self.skipped_places)]
 
     def reset(self) -> None:
         """Begin anew."""
         self.__init__()  # type: ignore[misc]  # a dataclass without arguments
+
+
+def _add(totals: dict[str, int], more: dict[str, int]) -> None:
+    for name, count in more.items():
+        totals[name] = totals.get(name, 0) + count

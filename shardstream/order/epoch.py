@@ -104,18 +104,19 @@ class EpochOrder:
             positions: As for `locate`.
 
         Returns:
-            Shard, row, the first row of the part of the window that lies in this shard, the row after its last, and the
-            lane: int64, shape (n,) each. A lane reads one window after another; a part never comes twice in an epoch.
+            Shard, row, the first row of the part of the window that lies in this shard, the row after its last, the
+            lane, and the number of the window, which no other of the epoch has: int64, shape (n,) each. A lane reads
+            one window after another, and all of it.
         """
         return self.windows_in_lanes(*self.lanes_of(positions))
 
     def windows_in_lanes(self, lane: NDArray[np.int64], offset: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """What `locate_windows` returns, for each offset of each lane. The stored order is one window."""
         if self._windows is None:
-            found = self._line.find_between(offset, np.zeros_like(offset), np.full_like(offset, self.samples))
+            position, begin, end = offset, np.zeros_like(offset), np.full_like(offset, self.samples)
         else:
-            found = self._line.find_between(*self._windows.find(lane, offset))
-        return *found, lane
+            position, begin, end = self._windows.find(lane, offset)
+        return *self._line.find_between(position, begin, end), lane, begin
 
     def lanes_of(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Which lane each position is read from, and its offset inside that lane, before windows are permuted.

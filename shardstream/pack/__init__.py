@@ -11,7 +11,8 @@
 ``sample``        files to encoded values, or the reason why not
 ``workers``       tasks in processes, or on an executor
 ``worker``        what runs in a worker process
-``destination``   the output folder: what it holds, how the new replaces the old, cleaning up
+``commits``       finished shards on their way out, while the next is made
+``destination``   the place of the output: what it holds, how the new replaces the old, cleaning up
 ``duplicates``    equal keys, in eight bytes a key
 ================  =============================================================================
 

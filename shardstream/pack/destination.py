@@ -1,39 +1,53 @@
-"""The output folder: what it holds before, how the new data set takes the old one's place, what is cleaned up.
+"""The place of the output: what it holds before, how the new data set takes the old one's place, what is cleaned up.
 
 Nothing that shardstream did not write is ever replaced or removed: a file that is called like a shard is opened first,
 and has to end with an index of ours. The old data set stays readable until ``dataset.json`` is replaced, in one step;
 only then its files are removed. A run that dies in between leaves files that no manifest names; the next run that
 completes removes them.
+
+On a remote store the same holds, object by object. What takes a request an object there is asked of many at a time, or
+read from one listing.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from shardstream.errors import DataError, DestinationError, NotFoundError, StorageError
 from shardstream.shards.framings import framing_of
 from shardstream.shards.manifest import MANIFEST_NAME, Manifest
-from shardstream.storage import Store, open_store
+from shardstream.storage import Location, Store, Transport, locate
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
 
 REJECTS_NAME = "rejects.jsonl"
 _SHARD = re.compile(r"shard(-[0-9a-f]{8})?(-r\d+)?-\d{6,}\.(tar|rec)")
 _TABLE = re.compile(r"shards-[0-9a-f]{16}\.table")
 _FRAMINGS = {"tar": "tar", "rec": "record"}
+_AT_ONCE = 16  # requests to a remote store: round trips overlap, and no store calls that too many
 
 
 @dataclass(frozen=True)
 class Destination:
-    """An output folder as it was found.
+    """The place of the output as it was found.
 
     Attributes:
-        store: The folder.
+        location: Where, and how it is reached.
+        store: The store there.
         old: The data set that it holds, if any.
         strays: Objects of ours that no manifest names, left by runs that died.
     """
 
+    location: Location
     store: Store
     old: Manifest | None
     strays: tuple[str, ...]
@@ -65,8 +79,8 @@ class Destination:
         old = self.old
         if old is None or old.plan is None or old.plan != manifest.plan or not manifest.table.equals(old.table):
             return manifest
-        for i in range(manifest.shards):  # equal bytes: readers notice nothing, whenever this stops
-            self.store.move(manifest.shard_name(i), old.shard_name(i))
+        # Equal bytes: whenever this stops, the old data set is whole.
+        self._each(lambda i: self.store.move(manifest.shard_name(i), old.shard_name(i)), range(manifest.shards))
         return replace(manifest, naming=old.naming)
 
     def commit(self, manifest: Manifest, rejects: bytes = b"") -> Manifest:
@@ -86,40 +100,76 @@ class Destination:
         if not rejects and self.old is not None:
             self.store.delete(REJECTS_NAME)
         self.clean(manifest)
-        return Manifest.load(self.store.url)
+        return Manifest.load(self.location)
 
     def clean(self, manifest: Manifest) -> None:
         """Remove the files of the data set before, and those of runs that died, as far as ``manifest`` has no use."""
-        for name in (*self.strays, *(_objects(self.old) if self.old else ())):
-            if not _belongs(name, manifest):
-                self.store.delete(name)
+        names = (*self.strays, *(_objects(self.old) if self.old else ()))
+        self._each(self.store.delete, [name for name in names if not _belongs(name, manifest)])
 
-    def discard(self, names: Iterable[str]) -> None:
-        """Remove shards of a run that failed, and what its workers left half-written."""
-        for name in names:
-            self.store.delete(name)
-        self.store.sweep()
+    def discard(self, pattern: str) -> None:
+        """Remove the shards of a run that failed, and what its workers left half-written, as far as the store lets us.
+
+        Args:
+            pattern: The name pattern of its shards, which is no other run's.
+        """
+        start, _, end = pattern.partition("{:06d}")
+        try:
+            found = [one.path for one in self.store.list(start)]
+            numbered = re.compile(re.escape(start) + r"\d{6,}" + re.escape(end))
+            self._each(self.store.delete, [name for name in found if numbered.fullmatch(name)])
+            self.store.sweep()
+        except StorageError as error:  # why we are here is what the user has to know
+            _log.warning("shards of the failed run could not be removed; the next run removes them: %s", error)
+
+    def _each(self, act: Callable[[T], object], items: Iterable[T]) -> None:
+        for _ in each(act, items, at_once=1 if self.location.local else _AT_ONCE):
+            pass
 
 
-def open_destination(dest: str | os.PathLike[str]) -> Destination:
-    """Look at an output folder; it need not exist.
+def each(act: Callable[[T], R], items: Iterable[T], *, at_once: int) -> Iterator[R]:
+    """``act`` of every item, in order, so many at a time. The first error ends it."""
+    if at_once == 1:
+        yield from map(act, items)
+        return
+    with ThreadPoolExecutor(at_once, "shardstream-pack") as pool:
+        try:
+            yield from pool.map(act, items)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def open_destination(
+    dest: str | os.PathLike[str] | Location,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+) -> Destination:
+    """Look at the place of an output; it need not exist.
 
     Raises:
-        DestinationError: It is a file, or holds files in the way that are not ours.
+        DestinationError: It is a file or a web server, or holds files in the way that are not ours.
+        AccessError: The store refuses.
     """
-    store = open_store(dest)
-    if os.path.exists(store.url) and not os.path.isdir(store.url):
+    location = locate(dest, storage_options=storage_options, transport=transport)
+    if location.address.kind == "http":
+        raise DestinationError(
+            "a web server takes no data sets", url=location.url, hint="write to a folder, or to s3://, az:// or gs://"
+        )
+    store = location.open()
+    if location.local and os.path.exists(store.url) and not os.path.isdir(store.url):
         raise DestinationError("the destination is a file", url=store.url, hint="pass a folder, new or empty")
     store.sweep()
     old = _old_manifest(store)
-    return Destination(store, old, tuple(_strays(store, old)))
+    return Destination(location, store, old, tuple(_strays(store, old, local=location.local)))
 
 
 def _old_manifest(store: Store) -> Manifest | None:
     if not store.exists(MANIFEST_NAME):
         return None
     try:
-        return Manifest.load(store.url)
+        return Manifest.read(store)
     except (DataError, NotFoundError) as error:
         raise DestinationError(
             f"the folder holds a {MANIFEST_NAME} that is damaged, or not ours: {error.what}",
@@ -128,12 +178,16 @@ def _old_manifest(store: Store) -> Manifest | None:
         ) from error
 
 
-def _strays(store: Store, old: Manifest | None) -> Iterator[str]:
-    for found in store.list("shard"):
-        name = found.path
-        if (old is not None and _belongs(name, old)) or not (_TABLE.fullmatch(name) or _SHARD.fullmatch(name)):
-            continue
-        if not _is_ours(store, name):
+def _strays(store: Store, old: Manifest | None, *, local: bool) -> Iterator[str]:
+    names = [
+        found.path
+        for found in store.list("shard")
+        if (_TABLE.fullmatch(found.path) or _SHARD.fullmatch(found.path))
+        and not (old is not None and _belongs(found.path, old))
+    ]
+    ours = each(lambda name: _is_ours(store, name), names, at_once=1 if local else _AT_ONCE)
+    for name, is_ours in zip(names, ours, strict=True):
+        if not is_ours:
             raise DestinationError(
                 f"the folder holds {name}, which is called like a shard but was not written by shardstream",
                 url=store.url,
@@ -173,12 +227,11 @@ def check_shards(store: Store, manifest: Manifest) -> None:
     Raises:
         StorageError: One is missing, or of another size.
     """
+    beginning = os.path.commonprefix([run.pattern.partition("{")[0] for run in manifest.naming])  # noqa: RUF071 - of text
+    there = {found.path: found.size for found in store.list(beginning)}
     for i, size in enumerate(manifest.table.sizes.tolist()):
         name = manifest.shard_name(i)
-        try:
-            found: int | None = store.size(name)
-        except NotFoundError:
-            found = None
+        found = there.get(name)
         if found != size:
             is_now = "missing" if found is None else f"of {found} bytes, not {size}"
             raise StorageError(
@@ -189,18 +242,18 @@ def check_shards(store: Store, manifest: Manifest) -> None:
             )
 
 
-def check_apart(root: str | None, store: Store) -> None:
+def check_apart(root: str | None, destination: Destination) -> None:
     """Refuse to write into the folder that is being packed: the next run would pack its own output.
 
     Raises:
         DestinationError: It is so.
     """
-    if root is None:
+    if root is None or not destination.location.local:
         return
-    inside, outside = os.path.realpath(store.url), os.path.realpath(root)
+    inside, outside = os.path.realpath(destination.store.url), os.path.realpath(root)
     if os.path.commonpath([inside, outside]) == outside:
         raise DestinationError(
             "the destination lies in the folder that is being packed",
-            url=store.url,
+            url=destination.store.url,
             hint="choose a folder beside it",
         )

@@ -19,6 +19,7 @@ from shardstream.pack.sources.base import printable
 from shardstream.pack.task import ShardTask
 from shardstream.shards.framings import framing_of
 from shardstream.shards.layout import FORMAT_VERSION
+from shardstream.storage import Location
 
 PLAN_VERSION = 1
 SAMPLED = 1000
@@ -58,18 +59,18 @@ class PackPlan:
         """What the names of the shards begin with: another plan's shards never bear the same name."""
         return f"shard-{self.fingerprint[:8]}"
 
-    def tasks(self, dest: str, pattern: str) -> Sequence[ShardTask]:
+    def tasks(self, dest: Location, pattern: str) -> Sequence[ShardTask]:
         """A task a shard, made when asked for.
 
         Args:
-            dest: URL of the data set.
+            dest: Place of the data set.
             pattern: Name of shard i is ``pattern.format(i)``.
         """
         return _Tasks(self, dest, pattern)
 
 
 class _Tasks(Sequence[ShardTask]):
-    def __init__(self, plan: PackPlan, dest: str, pattern: str) -> None:
+    def __init__(self, plan: PackPlan, dest: Location, pattern: str) -> None:
         self._plan = plan
         self._dest = dest
         self._pattern = pattern

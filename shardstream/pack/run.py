@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pickle
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -20,7 +21,7 @@ from shardstream.pack.task import ShardResult
 from shardstream.pack.workers import run_here, run_in_processes, run_on
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Store
+from shardstream.storage import Location, Store, Transport
 
 _log = logging.getLogger(__name__)
 
@@ -72,8 +73,10 @@ OnProgress: TypeAlias = Callable[[PackProgress], None]
 
 def pack(
     source: str | os.PathLike[str],
-    dest: str | os.PathLike[str],
+    dest: str | os.PathLike[str] | Location,
     *,
+    storage_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
     format: Format = "tar",
     shard_size: int | str = "256MB",
     seed: int = 0,
@@ -98,7 +101,11 @@ def pack(
 
     Args:
         source: Path of the list or folder. Paths in a list are relative to its folder.
-        dest: Folder of the data set; made where missing.
+        dest: Folder of the data set, made where missing, or URL: ``s3://bucket/name``, ``az://container/name``, and
+            what else ``docs/storage.md`` lists. Shards are sent as they are made, and never lie on a local disk.
+        storage_options: Credentials and settings of the store by name. Default: those of the environment.
+        transport: The library that speaks to the store: ``"obstore"``, ``"fsspec"``, or ``"auto"`` for obstore where it
+            can.
         format: ``"tar"`` (readable by tar, WebDataset and others) or ``"record"``.
         shard_size: Size to aim for, as ``"256MB"`` (10⁶ bytes each), ``"256MiB"`` or a number of bytes. Shards are cut
             by count, from the mean size of 1,000 files. Small shards mean many objects; of large ones there may be
@@ -128,6 +135,7 @@ def pack(
         SourceError: An empty list, no readable file, a label that is no integer.
         DuplicateKeyError: Two samples with one key.
         StorageError: ``dest`` cannot be written.
+        MissingExtraError: A package that this store needs is not installed.
 
     Example:
         >>> manifest = pack("list.tsv", "out/")
@@ -147,7 +155,17 @@ def pack(
         zstd=zstd,
         checksums=checksums,
     )
-    report = run_pack(source, dest, options, workers=workers, executor=executor, overwrite=overwrite, progress=progress)
+    report = run_pack(
+        source,
+        dest,
+        options,
+        storage_options=storage_options,
+        transport=transport,
+        workers=workers,
+        executor=executor,
+        overwrite=overwrite,
+        progress=progress,
+    )
     if report.rejects:
         _log.warning("%d samples could not be read: see %s", report.rejects, report.rejects_url)
     return report.manifest
@@ -155,9 +173,11 @@ def pack(
 
 def run_pack(
     source: str | os.PathLike[str],
-    dest: str | os.PathLike[str],
+    dest: str | os.PathLike[str] | Location,
     options: PackOptions,
     *,
+    storage_options: Mapping[str, Any] | None,
+    transport: Transport,
     workers: int | None,
     executor: Executor | None,
     overwrite: bool,
@@ -167,10 +187,10 @@ def run_pack(
     started = time.monotonic()
     count = _check_workers(workers, executor)
     tell = progress or _ignore
-    destination = open_destination(dest)
+    destination = open_destination(dest, storage_options=storage_options, transport=transport)
     tell(PackProgress("plan"))
     origin = open_source(source, key=options.key, labels=options.labels)
-    check_apart(origin.root, destination.store)
+    check_apart(origin.root, destination)
     _check_classes(options, origin.classes)
     plan = make_plan(origin, options)
     tell(PackProgress("pack", plan.samples))
@@ -242,8 +262,12 @@ def _write(
     def tick(samples: int, rejects: int, size: int) -> None:
         tell(PackProgress("pack", plan.samples, samples, rejects, size))
 
-    tasks = plan.tasks(destination.store.url, pattern)
+    tasks = plan.tasks(destination.location, pattern)
     workers = min(workers, len(tasks))
+    if destination.location.address.scheme == "memory":
+        workers = 1  # it is the memory of one process
+    if executor is not None or workers > 1:
+        _check_travels(destination.location)
     try:
         if executor is not None:
             running = run_on(executor, tasks, tick)
@@ -261,9 +285,20 @@ def _write(
                 hint="relative paths are taken from the folder of the list",
             )
     except BaseException:
-        destination.discard(pattern.format(i) for i in range(len(tasks)))
+        destination.discard(pattern)
         raise
     return results
+
+
+def _check_travels(location: Location) -> None:
+    try:
+        pickle.dumps(location)
+    except Exception as error:  # whatever an object of somebody else's raises
+        raise UsageError(
+            f"storage_options cannot be sent to worker processes: {type(error).__name__}",
+            url=location.url,
+            hint="give credentials by value or through the environment, or pack in this process: workers=0",
+        ) from None
 
 
 def _manifest(plan: PackPlan, pattern: str, results: Sequence[ShardResult]) -> Manifest:

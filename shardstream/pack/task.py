@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from shardstream.errors import ShardStreamError
+from shardstream.pack.commits import named
 from shardstream.pack.sample import Unreadable, load
 from shardstream.pack.sources import Part, Reject
 from shardstream.pack.sources.base import printable
 from shardstream.shards.framings import Format, writer_of
 from shardstream.shards.writing import OneShard, ShardSummary
-from shardstream.storage import open_store
+from shardstream.storage import Location, ObjectWriter, Store
 
 Report: TypeAlias = Callable[[int, int, int], None]
 """Called once a sample with what was added: samples, rejects, bytes read."""
@@ -41,7 +43,7 @@ class ShardTask:
     Attributes:
         number: Which shard.
         name: Its object name.
-        dest: URL of the data set.
+        dest: Place of the data set. It holds credentials, so tasks travel through pipes, never in a command line.
         part: Its samples, in stored order.
         format: Framing.
         zstd: Fields to compress.
@@ -50,7 +52,7 @@ class ShardTask:
 
     number: int
     name: str
-    dest: str
+    dest: Location
     part: Part
     format: Format
     zstd: frozenset[str]
@@ -63,16 +65,27 @@ class ShardTask:
             SourceError: The source changed since it was planned.
             StorageError: The destination cannot be written.
         """
+        result, out = self.write(report)
         try:
-            with (
-                open_store(self.dest).create(self.name) as out,
-                closing(writer_of(self.format)(out, zstd=self.zstd, checksums=self.checksums)) as shard,
-            ):
-                rejects = self._fill(shard, report)
-                return ShardResult(self.number, shard.finish(), tuple(rejects))
+            out.commit()
         except ShardStreamError as error:
-            if not error.place.keys() & {"url", "shard"}:
-                error.place["shard"] = self.name
+            named(error, self.name)
+            raise
+        return result
+
+    def write(self, report: Report | None = None) -> tuple[ShardResult, ObjectWriter]:
+        """`run` up to the commit of the object, which is left to the caller."""
+        try:
+            out = _store_at(self.dest).create(self.name)
+            try:
+                with closing(writer_of(self.format)(out, zstd=self.zstd, checksums=self.checksums)) as shard:
+                    rejects = self._fill(shard, report)
+                    return ShardResult(self.number, shard.finish(), tuple(rejects)), out
+            except BaseException:
+                out.discard()
+                raise
+        except ShardStreamError as error:
+            named(error, self.name)
             raise
 
     def _fill(self, shard: OneShard, report: Report | None) -> list[Reject]:
@@ -90,3 +103,9 @@ class ShardTask:
             if report is not None:
                 report(int(size > 0), int(size == 0), size)
         return rejects
+
+
+@lru_cache(maxsize=1)
+def _store_at(dest: Location) -> Store:
+    """One store for all tasks of a run: its connections and tokens outlive a shard."""
+    return dest.open()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import time
 import traceback
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
+from shardstream.pack.commits import Committer
 from shardstream.pack.task import ShardResult, ShardTask
 
 TICK_S = 0.1
@@ -51,22 +55,72 @@ def main(handle: int) -> None:
     Args:
         handle: File descriptor of our end.
     """
+    signal.signal(signal.SIGTERM, _stop)
     pipe: Connection[Any, Any] = Connection(handle)
     try:
-        while True:
-            _work(pipe.recv(), pipe)
+        _work(pipe)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # we are going, and not to be interrupted in it
 
 
-def _work(task: ShardTask, pipe: Connection[Any, Any]) -> None:
-    totals = _Totals(pipe)
+def _stop(_number: int, _frame: object) -> None:
+    # An exception, so that what is half-written is dropped: a store keeps, and bills, parts that nobody drops.
+    sys.exit(128 + signal.SIGTERM)
+
+
+def _work(pipe: Connection[Any, Any]) -> None:
+    """Task after task; the commit of one goes on beside the next, as far as there is a next one at hand."""
+    committer: Committer | None = None
+    before: ShardResult | None = None  # being committed
+
+    def settle() -> None:
+        nonlocal before
+        if before is not None and committer is not None:
+            pipe.send(_outcome(before, committer.wait))
+            before = None
+
     try:
-        outcome: ShardResult | Exception = task.run(totals.add)
-    except (BrokenPipeError, ConnectionResetError):
-        raise
+        while True:
+            if not pipe.poll():
+                settle()
+            task: ShardTask = pipe.recv()
+            totals = _Totals(pipe)
+            committer = committer or Committer(behind=not task.dest.local)
+            try:
+                result, out = task.write(totals.add)
+            except (BrokenPipeError, ConnectionResetError):
+                raise
+            except Exception as error:
+                settle()
+                pipe.send(Done(_told(error)))
+                continue
+            totals.send()
+            try:
+                settle()
+            except BaseException:
+                out.discard()
+                raise
+            try:
+                committer.begin(out, task.name)
+            except Exception as error:  # on a local disk it is over at once
+                pipe.send(Done(_told(error)))
+                continue
+            before = result
+    finally:
+        if committer is not None:
+            committer.abandon()
+
+
+def _outcome(result: ShardResult, wait: Callable[[], None]) -> Done:
+    try:
+        wait()
     except Exception as error:
-        error.add_note(traceback.format_exc())  # the parent shows this for errors that are not ours
-        outcome = error
-    totals.send()
-    pipe.send(Done(outcome))
+        return Done(_told(error))
+    return Done(result)
+
+
+def _told(error: Exception) -> Exception:
+    error.add_note(traceback.format_exc())  # the parent shows this for errors that are not ours
+    return error

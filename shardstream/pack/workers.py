@@ -5,7 +5,8 @@ which has to be written for it, or are forked from a process that may hold locks
 
 1. A worker is killed: its pipe ends, and the error says by which signal and what was being written.
 2. The parent is killed: the pipes of the workers end, and so do they, at the latest with their next report.
-3. Ctrl-C, or an error in another task: workers are ended by signal; what they left half-written is swept.
+3. Ctrl-C, or an error in another task: workers are ended by signal, drop what is half-written, and are killed if that
+   takes long; what is still left is swept.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from multiprocessing import connection
 from typing import TypeAlias
 
 from shardstream.errors import ShardStreamError
+from shardstream.pack.commits import Committer
 from shardstream.pack.task import ShardResult, ShardTask
 from shardstream.pack.worker import TICK_S, Added, Done
 
@@ -60,8 +63,25 @@ class _Sum:
 def run_here(tasks: Sequence[ShardTask], tick: Tick) -> Iterator[ShardResult]:
     """Run tasks one after another in this process."""
     total = _Sum(tick)
-    for task in tasks:
-        yield task.run(total.add)
+    before: ShardResult | None = None  # being committed
+    committer = Committer(behind=len(tasks) > 0 and not tasks[0].dest.local)
+    try:
+        for task in tasks:
+            result, out = task.write(total.add)
+            try:
+                committer.wait()
+            except BaseException:
+                out.discard()
+                raise
+            committer.begin(out, task.name)
+            if before is not None:
+                yield before
+            before = result
+        committer.wait()
+    finally:
+        committer.abandon()
+    if before is not None:
+        yield before
     total.tell()
 
 
@@ -95,22 +115,33 @@ def run_in_processes(tasks: Sequence[ShardTask], tick: Tick, *, workers: int) ->
         ShardStreamError: A worker was killed; or what a task raised.
     """
     total = _Sum(tick)
-    waiting = iter(tasks)
+    left = deque(range(len(tasks)))
     crew: dict[connection.Connection, _Worker] = {}
+
+    def next_task() -> ShardTask | None:
+        return tasks[left.popleft()] if left else None
+
     try:
         for _ in range(workers):  # all start before the first is waited for
             worker = _Worker()
             crew[worker.pipe] = worker
         for worker in crew.values():
-            worker.give(next(waiting, None))
-        while any(worker.task for worker in crew.values()):
-            for pipe in connection.wait([pipe for pipe, worker in crew.items() if worker.task]):
+            worker.give(next_task())
+        if not tasks[0].dest.local:
+            for worker in crew.values():
+                if len(left) >= workers:
+                    worker.give(next_task())
+        while any(worker.tasks for worker in crew.values()):
+            for pipe in connection.wait([pipe for pipe, worker in crew.items() if worker.tasks]):
                 worker = crew[pipe]  # type: ignore[index] # what was waited for are these pipes
                 message = worker.receive()
                 if isinstance(message, Added):
                     total.add(*message)
                     continue
-                worker.give(next(waiting, None))
+                worker.tasks.popleft()
+                # At the end of the run, no task waits behind another one while a worker has none.
+                if len(left) >= workers or not worker.tasks:
+                    worker.give(next_task())
                 if isinstance(message.outcome, Exception):
                     raise message.outcome
                 yield message.outcome
@@ -125,12 +156,13 @@ class _Worker:
 
     Attributes:
         pipe: To it and from it.
-        task: What it is doing.
+        tasks: What it was given: what it is doing, and before a remote store the one that follows, so that it makes a
+            shard while the end of the last one is sent.
     """
 
     def __init__(self) -> None:
         self.pipe, theirs = connection.Pipe()
-        self.task: ShardTask | None = None
+        self.tasks: deque[ShardTask] = deque()
         command = [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), json.dumps(sys.path)]
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - this very program
@@ -142,8 +174,8 @@ class _Worker:
 
     def give(self, task: ShardTask | None) -> None:
         """Hand out a task, or none."""
-        self.task = task
         if task is not None:
+            self.tasks.append(task)
             try:
                 self.pipe.send(task)
             except OSError as error:
@@ -160,7 +192,7 @@ class _Worker:
     def end(self) -> None:
         """End the process, also in the middle of a task."""
         self.pipe.close()
-        if self.task is not None:
+        if self.tasks:
             self._process.terminate()
         try:
             self._process.wait(_PATIENCE_S)
@@ -173,6 +205,6 @@ class _Worker:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return ShardStreamError(
             f"a worker process {how}",
-            shard=self.task.name if self.task else None,
+            shard=self.tasks[0].name if self.tasks else None,
             hint="was memory short (dmesg tells)? pack again, with fewer workers",
         )

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from shardstream.errors import DuplicateKeyError, FieldError, ShardStreamError, UsageError
+from shardstream.pack.commits import Committer
 from shardstream.pack.destination import open_destination
 from shardstream.pack.duplicates import SeenHashes, key_hash
 from shardstream.pack.options import check_classes, check_format, check_meta
@@ -20,7 +21,7 @@ from shardstream.shards.keys import check_key
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import Encoded, OneShard, ShardSummary, encode_value
 from shardstream.sizes import parse_size
-from shardstream.storage import ObjectWriter
+from shardstream.storage import Location, ObjectWriter, Transport
 
 KEY = "__key__"
 
@@ -36,7 +37,11 @@ class ShardWriter:
     bytes of memory a sample.
 
     Args:
-        dest: Folder of the data set; made where missing.
+        dest: Folder of the data set, made where missing, or URL: ``s3://bucket/name`` and others. Shards are sent while
+            they are made: a full one is completed in the background while the next one is written.
+        storage_options: Credentials and settings of the store by name. Default: those of the environment.
+        transport: The library that speaks to the store: ``"obstore"``, ``"fsspec"``, or ``"auto"`` for obstore where it
+            can.
         format: ``"tar"`` or ``"record"``.
         shard_size: A shard that has reached this size is finished: ``"256MB"``, ``"256MiB"`` or a number of bytes.
         fields: Types of fields by name, as ``{"cls": "int32", "emb": "array:float32:768"}``. Fields that are not
@@ -58,8 +63,10 @@ class ShardWriter:
 
     def __init__(
         self,
-        dest: str | os.PathLike[str],
+        dest: str | os.PathLike[str] | Location,
         *,
+        storage_options: Mapping[str, Any] | None = None,
+        transport: Transport = "auto",
         format: Format = "tar",
         shard_size: int | str = "256MB",
         fields: Mapping[str, str] | None = None,
@@ -82,7 +89,8 @@ class ShardWriter:
         for name, kind in (fields or {}).items():
             check_field_name(name)
             self._declare(name, FieldType.parse(kind))
-        self._destination = open_destination(dest)
+        self._destination = open_destination(dest, storage_options=storage_options, transport=transport)
+        self._committer = Committer(behind=not self._destination.location.local)
         if self._destination.old is not None and not overwrite:
             raise self._destination.refuse()
         self._pattern = self._destination.pattern("shard", suffix_of(format))
@@ -181,7 +189,8 @@ class ShardWriter:
         assert self._shard is not None
         self._check_earlier_shards()
         summary = self._shard.finish()
-        self._out.commit()
+        self._committer.wait()
+        self._committer.begin(self._out, self._pattern.format(len(self._summaries)))
         self._summaries.append(summary)
         self._shard = self._out = None
         self._keys = {}
@@ -190,6 +199,7 @@ class ShardWriter:
         suspects = self._seen.add(key_hash(key.encode()) for key in self._keys)
         if not suspects:
             return
+        self._committer.wait()
         framing = framing_of(self._format)
         for number in range(len(self._summaries)):
             name = self._pattern.format(number)
@@ -219,6 +229,7 @@ class ShardWriter:
         self._check_failure()
         if self._shard is not None:
             self._finish_shard()
+        self._committer.wait()
         if not self._summaries:
             raise UsageError("no sample was written", url=self._destination.store.url, hint="a data set needs one")
         manifest = Manifest.of(
@@ -236,7 +247,8 @@ class ShardWriter:
             self._shard.close()
         if self._out is not None:
             self._out.discard()
-        self._destination.discard(self._pattern.format(i) for i in range(len(self._summaries)))
+        self._committer.abandon()
+        self._destination.discard(self._pattern)
 
 
 def _is_pixels(value: object) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from numpy.typing import NDArray
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import ShardIndex
 from shardstream.storage import Buffers, Request, Store
+
+Tail: TypeAlias = tuple[memoryview, int]
+"""The end of an object (all of it, where that is shorter), and the object's size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,18 @@ class Framing(ABC):
     name: str
     suffix: str
 
+    def tail_bytes(self, index_bytes: int) -> int:
+        """Bytes at the end of an object that `scan` begins with, so that they can be read ahead; 0: it does not.
+
+        Args:
+            index_bytes: As for `scan`.
+        """
+        return 0
+
     @abstractmethod
-    def scan(self, store: Store, path: str, *, index_bytes: int | None = None, verify: bool = True) -> ShardIndex:
+    def scan(
+        self, store: Store, path: str, *, index_bytes: int | None = None, verify: bool = True, tail: Tail | None = None
+    ) -> ShardIndex:
         """The index of a shard.
 
         Args:
@@ -62,6 +75,7 @@ class Framing(ABC):
             path: Its name there.
             index_bytes: Bytes at the end of the object that surely hold the index, so that one read is enough.
             verify: Check the index against its checksum.
+            tail: So many bytes from the end of the object as `tail_bytes` says, with its size, where they are at hand.
 
         Raises:
             DataError: The object is damaged, foreign, or newer than this version.

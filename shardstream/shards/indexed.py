@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from shardstream.errors import ChecksumError, DataError, DecodeError, ShardStreamError
 from shardstream.shards.checksum import checksum
 from shardstream.shards.compression import decompress
-from shardstream.shards.framing import FieldValues, Framing
+from shardstream.shards.framing import FieldValues, Framing, Tail
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.layout import TRAILER_BYTES, index_length, parse_index
 from shardstream.storage import Buffers, Request, Store
@@ -28,14 +28,19 @@ class IndexedFraming(Framing):
 
     end_bytes: int = 0
 
-    def scan(self, store: Store, path: str, *, index_bytes: int | None = None, verify: bool = True) -> ShardIndex:
+    def tail_bytes(self, index_bytes: int) -> int:
+        return max(index_bytes or _TAIL_GUESS, TRAILER_BYTES) + self.end_bytes
+
+    def scan(
+        self, store: Store, path: str, *, index_bytes: int | None = None, verify: bool = True, tail: Tail | None = None
+    ) -> ShardIndex:
         try:
-            return self._scan(store, path, index_bytes or _TAIL_GUESS, verify)
+            return self._scan(store, path, tail or store.get_tail(path, self.tail_bytes(index_bytes or 0)), verify)
         except DataError as error:
             raise error.at(url=store.url) from error.__cause__
 
-    def _scan(self, store: Store, path: str, index_bytes: int, verify: bool) -> ShardIndex:
-        tail, size = store.get_tail(path, max(index_bytes, TRAILER_BYTES) + self.end_bytes)
+    def _scan(self, store: Store, path: str, found: Tail, verify: bool) -> ShardIndex:
+        tail, size = found
         size = max(0, size - self.end_bytes)
         tail = tail[: max(0, len(tail) - self.end_bytes)]
         length = index_length(tail, shard=path, size=size)

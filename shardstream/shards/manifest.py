@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from shardstream.shards.index import Codec
 from shardstream.shards.layout import FORMAT_VERSION, check_version
 from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.shards.writing import ShardSummary
-from shardstream.storage import Store, open_store
+from shardstream.storage import Location, Store, Transport, open_store
 
 MANIFEST_NAME = "dataset.json"
 _TABLE_NAME = re.compile(r"shards-[0-9a-f]{16}\.table")
@@ -113,6 +113,16 @@ class Manifest:
             left -= run.count
         raise IndexError(f"shard {shard} of {self.shards}")
 
+    def number_of(self, name: str) -> int | None:
+        """The shard of this object name; ``None`` if there is none."""
+        before = 0
+        for run in self.naming:
+            number = run.number_of(name)
+            if number is not None:
+                return before + number
+            before += run.count
+        return None
+
     @classmethod
     def of(
         cls,
@@ -146,32 +156,59 @@ class Manifest:
         )
 
     @classmethod
-    def load(cls, url: str | os.PathLike[str]) -> Manifest:
-        """Read the manifest of the data set in a folder.
+    def load(
+        cls,
+        url: str | os.PathLike[str] | Location,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        transport: Transport = "auto",
+    ) -> Manifest:
+        """Read the manifest of the data set at a URL or in a folder.
+
+        Args:
+            url: Where it lies.
+            storage_options: Credentials and settings of the store, see `ShardDataset`.
+            transport: The library that speaks to the store, see `ShardDataset`.
 
         Raises:
             NotFoundError: There is no ``dataset.json``.
             VersionError: A newer version wrote it.
             FormatError, ChecksumError: It is damaged.
+            StorageError: The store cannot be read.
         """
-        store = open_store(url)
-        place = store.locate(MANIFEST_NAME)
+        return cls.read(open_store(url, storage_options=storage_options, transport=transport))
+
+    @classmethod
+    def read(cls, store: Store) -> Manifest:
+        """`load`, from a store that is open."""
         try:
-            data = store.get(MANIFEST_NAME)
+            head = store.get(MANIFEST_NAME)
         except NotFoundError as error:
-            raise NotFoundError(
-                "there is no data set here",
-                url=place,
-                hint="make one with `shardstream pack`; a run that was cut short has none",
-            ) from error
+            raise no_data_set(store.locate(MANIFEST_NAME), error) from error
+        return cls.parse(head, lambda name: store.get(name), url=store.url)
+
+    @classmethod
+    def parse(cls, head: memoryview, table: Callable[[str], memoryview], *, url: str) -> Manifest:
+        """The manifest in the bytes of its two objects.
+
+        Args:
+            head: ``dataset.json``.
+            table: Gives the bytes of the table of this name.
+            url: Where the data set lies.
+
+        Raises:
+            VersionError: A newer version wrote it.
+            FormatError, ChecksumError: It is damaged.
+        """
+        place = f"{url}/{MANIFEST_NAME}"
         try:
-            head = json.loads(str(data, "utf-8"))
-            if not isinstance(head, dict) or head.get("format") != "shardstream":
+            parsed = json.loads(str(head, "utf-8"))
+            if not isinstance(parsed, dict) or parsed.get("format") != "shardstream":
                 raise FormatError(
                     "this is no manifest of shardstream", url=place, hint="pass the folder of a packed data set"
                 )
-            check_version(head["format_version"], url=place)
-            return cls._parse(head, store)
+            check_version(parsed["format_version"], url=place)
+            return cls._parse(parsed, table, url)
         except DataError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -180,7 +217,7 @@ class Manifest:
             ) from error
 
     @classmethod
-    def _parse(cls, head: dict[str, Any], store: Store) -> Manifest:
+    def _parse(cls, head: dict[str, Any], table: Callable[[str], memoryview], url: str) -> Manifest:
         name, fields, classes = head["table"], head["fields"], head["classes"]
         if not _TABLE_NAME.fullmatch(name):
             raise ValueError(f"no table is called {name!r}")
@@ -189,12 +226,12 @@ class Manifest:
                 raise TypeError(f"{key} is {head[key]!r}")
         if not isinstance(head["meta"], dict) or not (classes is None or all(type(one) is str for one in classes)):
             raise TypeError("meta is no object, or classes are no list of names")
-        data = store.get(name)
+        data = table(name)
         manifest = cls(
             framing=framing_of(head["framing"]).name,
             fields={field: FieldType.parse(entry["type"]) for field, entry in fields.items()},
             naming=tuple(NamedShards(run["pattern"], run["shards"]) for run in head["naming"]),
-            table=ShardTable.parse(data, url=store.locate(name)),
+            table=ShardTable.parse(data, url=f"{url}/{name}"),
             classes=None if classes is None else tuple(classes),
             meta=head["meta"],
             seed=head["seed"],
@@ -202,7 +239,7 @@ class Manifest:
             version=head["version"],
             index_bytes=max(0, head["index_bytes"]),
             codecs={field: entry["codec"] for field, entry in fields.items() if entry.get("codec", "none") != "none"},
-            url=store.url,
+            url=url,
         )
         named = sum(run.count for run in manifest.naming)
         if (
@@ -210,7 +247,7 @@ class Manifest:
             or named != manifest.shards
             or manifest.fingerprint != head["fingerprint"]
         ):
-            raise FormatError("dataset.json and the table of shards disagree", url=store.url, hint=_RESTORE)
+            raise FormatError("dataset.json and the table of shards disagree", url=url, hint=_RESTORE)
         return manifest
 
     def save(self, store: Store) -> None:
@@ -251,6 +288,14 @@ class Manifest:
     def table_name(self) -> str:
         """Object name of the table: it holds the table's checksum."""
         return _table_name(self.table.checksum)
+
+
+def no_data_set(url: str, error: NotFoundError) -> NotFoundError:
+    """The error for a place without ``dataset.json``; what the store says of it stays, where that says more."""
+    if "bucket" in error.what or "container" in error.what:
+        return error
+    hint = "make one with `shardstream pack`; a run that was cut short has none"
+    return NotFoundError("there is no data set here", url=url, hint=hint)
 
 
 def _table_name(value: int) -> str:

@@ -49,6 +49,14 @@ class NamedShards:
         if type(self.count) is not int or self.count < 0:
             raise UsageError(f"{self.count!r} is no number of shards")
 
+    def number_of(self, name: str) -> int | None:
+        """The number of the shard of this name; ``None`` if it is not of this run."""
+        begin, end = _NUMBER.search(self.pattern).span()  # type: ignore[union-attr] # checked above
+        digits = name[begin : len(name) - (len(self.pattern) - end)]
+        if not digits.isascii() or not digits.isdecimal() or int(digits) >= self.count:
+            return None
+        return int(digits) if self.pattern.format(int(digits)) == name else None
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -57,9 +57,7 @@ class MappedBuffers(Buffers):
             return np.empty((len(offsets), width), np.uint8)
         start = int(offsets.min())
         span = self._store.get(path, start, int(offsets.max()) + width - start)
-        # One element begins at every byte, so any set of offsets is one fancy index.
-        elements = np.ndarray(len(span) - width + 1, f"V{width}", span, strides=(1,))
-        return elements[offsets - start].view(np.uint8).reshape(len(offsets), width)
+        return _gathered(span, offsets - start, width)
 
 
 class _Part(NamedTuple):
@@ -67,9 +65,16 @@ class _Part(NamedTuple):
     data: memoryview
     to_end: bool  # whether the object is known to end with it
 
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data)
+
 
 class FetchedBuffers(Buffers):
     """Ranges that were fetched beforehand; asking for anything else is an error.
+
+    A range that lies in one part is a slice of it; one that lies across parts that follow one another is copied
+    together.
 
     Args:
         parts: The requests and what came of them. Ranges may overlap.
@@ -92,14 +97,47 @@ class FetchedBuffers(Buffers):
                 return data[offset - start :]
             if length is not None and offset + length <= start + len(data):
                 return data[offset - start : offset - start + length]
+            if length is not None and (joined := self._across(path, last, offset, offset + length)) is not None:
+                return joined
         wanted = "the rest" if length is None else f"{length} bytes"
         raise StorageError(f"{wanted} of an object was used that had not been planned", url=path, offset=offset)
 
+    def views(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[memoryview]:
+        parts = self._parts.get(path, ())
+        if len(parts) == 1 and len(offsets):
+            start, data, _ = parts[0]
+            begins, ends = offsets - start, offsets - start + lengths
+            if int(begins.min()) >= 0 and int(ends.max()) <= len(data):
+                return [data[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+        return super().views(path, offsets, lengths)
+
+    def _across(self, path: str, first: int, begin: int, end: int) -> memoryview | None:
+        """Bytes [begin, end), copied from the parts from ``first`` on; ``None`` if they leave a gap."""
+        pieces = []
+        for part in self._parts[path][first:]:
+            if not part.start <= begin < part.end:
+                return None
+            pieces.append(part.data[begin - part.start : end - part.start])
+            begin = min(part.end, end)
+            if begin == end:
+                return memoryview(b"".join(pieces))
+        return None
+
     def gather(self, path: str, offsets: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
+        if len(offsets) and width and len(self._parts.get(path, ())) == 1:
+            (start, data, _) = self._parts[path][0]
+            if int(offsets.min()) >= start and int(offsets.max()) + width <= start + len(data):
+                return _gathered(data, offsets - start, width)
         out = np.empty((len(offsets), width), np.uint8)
         for i, offset in enumerate(offsets.tolist()):
             out[i] = np.frombuffer(self.view(path, offset, width), np.uint8)
         return out
+
+
+def _gathered(data: memoryview, offsets: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
+    # One element begins at every byte, so any set of offsets is one fancy index.
+    elements = np.ndarray(len(data) - width + 1, f"V{width}", data, strides=(1,))
+    return elements[offsets].view(np.uint8).reshape(len(offsets), width)
 
 
 def _outermost(ranges: list[_Part]) -> list[_Part]:
@@ -114,10 +152,3 @@ def _outermost(ranges: list[_Part]) -> list[_Part]:
         elif part.to_end:  # so does the range that it lies in
             kept[-1] = kept[-1]._replace(to_end=True)
     return kept
-
-
-def fetch(store: Store, plan: Callable[[], Iterable[Request]]) -> Buffers:
-    """The buffers for a plan: a mapped store needs none, any other is asked for each range of it."""
-    if store.mapped:
-        return MappedBuffers(store)
-    return FetchedBuffers((request, store.get(*request)) for request in plan())

@@ -16,7 +16,7 @@ FaultKind: TypeAlias = Literal["timeout", "connection", "throttled", "server err
 """What went wrong with one attempt, as statistics count it."""
 
 
-class Fault(Exception):  # noqa: N818 - it never leaves the room: transfers turn it into a StorageError
+class Fault(Exception):
     """An attempt that failed in a way that the next one may not.
 
     Args:
@@ -113,6 +113,9 @@ class Client(ABC):
 
     async def close(self) -> None:  # noqa: B027 - most clients close with the process
         """Close connections."""
+
+    def settle(self) -> None:  # noqa: B027 - for clients that are not Python's
+        """Let go of what cancelled requests held. Called at exit, maybe many times; see ``loop``."""
 
 
 class Upload(ABC):

@@ -2,36 +2,92 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import posixpath
-from urllib.parse import unquote, urlsplit
+from collections.abc import Mapping
+from typing import Any
 
-from shardstream.errors import UsageError
+from shardstream.errors import ShardStreamError, UsageError
+from shardstream.storage.access import Access, Location, Transport, locate
 from shardstream.storage.base import Store
+from shardstream.storage.client import Client
 from shardstream.storage.local import LocalStore
 
 
-def open_store(url: str | os.PathLike[str]) -> Store:
-    """The store rooted at a folder: a path, or a ``file://`` URL.
+def open_store(
+    place: str | os.PathLike[str] | Location,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+) -> Store:
+    """The store rooted at a URL or local folder. Nothing is asked of it yet.
+
+    Args:
+        place: A path, a URL, or a `Location`.
+        storage_options: Credentials and settings by name; default: the environment's.
+        transport: Which library speaks to the store; see `shardstream.storage.access.Transport`.
 
     Raises:
-        UsageError: The scheme is not supported.
+        UsageError: The URL, an option or the transport cannot work.
+        MissingExtraError: A package that this scheme needs is not installed.
 
         >>> open_store("file:///data/out").url
         '/data/out'
     """
-    text = os.fspath(url)
-    if "://" not in text:
-        return LocalStore(text)
-    parts = urlsplit(text)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return LocalStore(unquote(parts.path))
-    # No query and no user information: those hold credentials.
-    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    raise UsageError(f"{parts.scheme}:// is not supported", url=shown, hint="use a local path or a file:// URL")
+    return open_location(locate(place, storage_options=storage_options, transport=transport))
 
 
-def open_object(url: str | os.PathLike[str]) -> tuple[Store, str]:
-    """The store of the folder that holds an object, and the object's name in it."""
-    folder, name = posixpath.split(os.fspath(url))
-    return open_store(folder or "."), name
+def open_location(location: Location) -> Store:
+    """What `open_store` does once the place has been looked at."""
+    if location.local:
+        return LocalStore(location.address.prefix)
+    from shardstream.storage.remote import RemoteStore
+
+    if location.transport == "obstore":
+        from shardstream.storage.obstore_client import check
+    else:
+        from shardstream.storage.fsspec_client import check
+    try:
+        check(location)
+    except ShardStreamError as error:
+        raise error.at(url=location.url) from error.__cause__
+    return RemoteStore(location.url, functools.partial(make_client, location))
+
+
+def make_client(location: Location) -> Client:
+    """A client of this process for a store that is not local.
+
+    Raises:
+        UsageError: Options that cannot work.
+        AccessError: No credentials.
+        MissingExtraError: A package is not installed.
+    """
+    if location.transport == "obstore":
+        from shardstream.storage.obstore_client import ObstoreClient
+
+        return ObstoreClient(location)
+    from shardstream.storage.fsspec_client import FsspecClient
+
+    return FsspecClient(location)
+
+
+def open_object(
+    place: str | os.PathLike[str] | Location,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+) -> tuple[Store, str]:
+    """The store of the folder that holds an object, and the object's name in it.
+
+    Raises:
+        UsageError: As `open_store`, or the URL names no object.
+    """
+    location = locate(place, storage_options=storage_options, transport=transport)
+    folder, slash, name = location.url.rpartition("/")
+    if location.local:
+        return LocalStore(folder or "/"), name
+    if not slash or not location.address.prefix or folder.endswith("/"):
+        raise UsageError("the URL names no object", url=location.url)
+    return open_store(
+        Location(folder, Access(location.access.options, location.access.transport, location.access.secret))
+    ), name

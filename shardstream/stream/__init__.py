@@ -7,7 +7,9 @@ What is streamed:
 ``mixture``    ``Mixture``: several, drawn from by weight
 ``base``       ``Stream``: what both have in common: iteration, epochs, ranks, states
 ``settings``   their arguments, checked, as values
-``places``     a folder, a list, a glob, braces -> folders
+``places``     a folder, a list, a glob, braces -> folders or URLs
+``homes``      these, with replicas, cache and credentials -> ``Home``
+``home``       ``Home``: one data set: where its bytes lie, and its manifest
 ``view``       split, filter, first n: which rows of each shard
 ``source``     ``Source``: data sets through a view
 ``content``    ``Content``: sources, and the order their samples come in
@@ -18,6 +20,8 @@ Who reads what, and when:
 ==============  =================================================================================
 ``ranks``       which rank of how many this process is, and which ranks share a node
 ``run``         what is left of one epoch of one rank, as steps
+``step``        ``Step``: the samples of a step by where they lie
+``coming``      the steps of one worker, across the end of an epoch
 ``progress``    how far an iteration in one process has come
 ``epochs``      the epoch number and a loaded state, shared with workers
 ``state``       what a checkpoint holds
@@ -29,7 +33,10 @@ Who reads what, and when:
 How samples and batches are made:
 
 =============  ==================================================================================
-``rows``       stored values by (shard, row), with a bounded number of open shards
+``opened``     the shards whose index is at hand, bounded in number
+``ahead``      ``ReadAhead``: bytes of coming samples, fetched before anybody waits for them
+``budget``     how many bytes that may be
+``rows``       stored values by (shard, row)
 ``samples``    rows -> samples: decode, transform
 ``batches``    rows -> batches: decode into slots of slabs
 ``makers``     both, for all sources, in one process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardstream.stream.coming import WorkerSteps
 from shardstream.stream.content import Content
 from shardstream.stream.ranks import Rank
 from shardstream.stream.run import EpochRun
@@ -15,9 +16,11 @@ class Assignment:
 
     Args:
         num_workers: Of the loader.
+        workers_stay: Whether its processes read one epoch after another.
     """
 
-    def __init__(self, num_workers: int) -> None:
+    def __init__(self, num_workers: int, *, workers_stay: bool) -> None:
+        self._stay = workers_stay
         self._record = SharedRecord()
         self._desks = WorkerDesk(max(num_workers, 1))
 
@@ -29,6 +32,11 @@ class Assignment:
         """What was said last."""
         begin, rank = self._record.read()
         return EpochRun(content, settings, Rank(*rank), Begin.from_json(begin), num_workers)
+
+    def steps(self, run: EpochRun, worker: int, num_workers: int) -> WorkerSteps:
+        """The steps of one worker."""
+        numbers = range(worker, run.steps, max(num_workers, 1))
+        return WorkerSteps(run, numbers, num_workers, goes_on=self._stay)
 
     def desk(self, worker: int) -> Desk:
         """Where worker ``worker`` says what it is at."""

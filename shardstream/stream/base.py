@@ -14,6 +14,7 @@ from shardstream.errors import ShardStreamError, UsageError
 from shardstream.order import OrderParameters, taken_by_batches
 from shardstream.shards.manifest import unknown_field
 from shardstream.stream.assignment import Assignment
+from shardstream.stream.coming import WorkerSteps
 from shardstream.stream.content import Content
 from shardstream.stream.epochs import EpochClock
 from shardstream.stream.makers import Makers
@@ -153,7 +154,8 @@ class Stream(IterableDataset[Any]):
         worker, workers = (0, 0) if info is None else (info.id, info.num_workers)
         if self._assignment is not None:
             run = self._assignment.run(self._content, self._settings, workers)
-            return self._parcels(run, self._makers(self._assignment.desk(worker)), worker, workers)
+            makers = self._makers(self._assignment.desk(worker), workers)
+            return self._parcels(makers, self._assignment.steps(run, worker, workers), worker, workers)
         begin, resumed = self._take_begin(info)
         run = EpochRun(self._content, self._settings, self._rank(), begin, workers)
         mark = self._clock.begin(info, run.begin, resumed=resumed)
@@ -162,7 +164,7 @@ class Stream(IterableDataset[Any]):
             logger.info("single samples cost more on their way to the training process than batches: use ss.Loader")
         if progress.ended:  # a state was loaded that leaves nothing: whoever asks for nothing more must not keep it so
             self._finish(progress)
-        return self._items(progress, self._makers(None))
+        return self._items(progress, self._makers(None, workers))
 
     def _take_begin(self, info: Any) -> tuple[Begin, bool]:
         """Where the iteration that begins now begins, and whether a state said so."""
@@ -179,19 +181,17 @@ class Stream(IterableDataset[Any]):
         """The beginning of the next epoch."""
         return Begin(self.epoch, parameters=self._own_order or self._clock.pinned)
 
-    def _makers(self, desk: Any) -> Makers:
-        """Those of this process: another one that a fork made must not share open stores."""
+    def _makers(self, desk: Any, workers: int) -> Makers:
+        """Those of this process: another one that a fork made must not share what is on its way."""
         if self._held is None or self._held[0] != os.getpid():
-            self._held = (os.getpid(), Makers(self._content, self._settings, desk))
-        makers = self._held[1]
-        makers.begin()
-        return makers
+            self._held = (os.getpid(), Makers(self._content, self._settings, desk, workers))
+        return self._held[1].begin()
 
-    def _parcels(self, run: EpochRun, makers: Makers, worker: int, workers: int) -> Iterator[Parcel | Failure]:
+    def _parcels(self, makers: Makers, steps: WorkerSteps, worker: int, workers: int) -> Iterator[Parcel | Failure]:
         """For `Loader`, which counts for itself by what was consumed."""
-        for number in range(worker, run.steps, max(workers, 1)):
+        for step in makers.steps(steps):
             try:
-                parcel = makers.parcel(run.step(number), lists=self._lists)
+                parcel = makers.parcel(step, lists=self._lists)
             except ShardStreamError as error:
                 if not workers:
                     raise
@@ -200,8 +200,8 @@ class Stream(IterableDataset[Any]):
             yield parcel
 
     def _items(self, progress: Progress, makers: Makers) -> Iterator[Any]:
-        while not progress.ended:
-            step = progress.next_step()
+        for whole in makers.steps(progress.steps):
+            step = progress.begin(whole)
             parcel = makers.parcel(step, lists=self._lists)
             # A worker has finished with what it hands out last: whoever got it may begin the next epoch at once.
             ends = progress.worker_ends
@@ -238,10 +238,10 @@ class Stream(IterableDataset[Any]):
 
     # -------------------------------------------------------------------------------------------------- for Loader
 
-    def for_loader(self, num_workers: int, **changes: Any) -> Self:
+    def for_loader(self, num_workers: int, *, workers_stay: bool, **changes: Any) -> Self:
         """The same for one loader: it says where iterations begin, and counts by itself what was consumed."""
         copy = self.replace(**changes)
-        copy._assignment = Assignment(num_workers)
+        copy._assignment = Assignment(num_workers, workers_stay=workers_stay)
         return copy
 
     def assign(self, num_workers: int) -> EpochRun:

@@ -20,8 +20,9 @@ from shardstream.stream.collate import (
     refuse_devices,
 )
 from shardstream.stream.rows import Rows
-from shardstream.stream.samples import SampleMaker, Step, first_good
+from shardstream.stream.samples import SampleMaker, first_good
 from shardstream.stream.slabs import empty_slab, slab_of, torch_dtype
+from shardstream.stream.step import Step
 
 
 class BatchMaker:

@@ -37,7 +37,8 @@ def collate_values(name: str, values: Sequence[Any], *, image: bool = False, dty
     """
     first = values[0]
     if any(value is None for value in values):
-        return list(values)
+        # Views of buffers neither travel from a worker nor outlive them.
+        return [bytes(value) if isinstance(value, memoryview) else value for value in values]
     if isinstance(first, torch.Tensor):
         _check_shapes(name, values)
         slab = empty_slab((len(values), *first.shape), first.dtype) if first.device.type == "cpu" else None
@@ -95,7 +96,8 @@ def collate_rows(name: str, values: Sequence[Any]) -> Any:
         BatchError: They differ in dtype or number of dimensions.
     """
     if any(value is None for value in values):
-        return list(values)
+        # Views of buffers neither travel from a worker nor outlive them.
+        return [bytes(value) if isinstance(value, memoryview) else value for value in values]
     if isinstance(values[0], np.ndarray):
         return _array_rows(name, values)
     if len({(value.shape, value.dtype) for value in values}) == 1:

@@ -135,7 +135,7 @@ class Content:
             "world_size": rank.world_size,
             "num_workers": num_workers if self.by == "samples" else 0,
             "mean_bytes": float(sum(share * one.mean_bytes for share, one in zip(shares, sources, strict=True))),
-            "groups": find_groups(rank, settings.affinity),
+            "groups": find_groups(rank, settings.affinity, cached=any(one.cached for one in sources)),
             "lanes": settings.lanes,
             "chunk": settings.chunk,
             "window": settings.window,
@@ -177,3 +177,9 @@ class ContentOrder:
         if isinstance(self._order, MixedOrder):
             return self._order.locate(positions)
         return (None, *self._order.locate(positions))
+
+    def locate_windows(self, positions: NDArray[np.int64]) -> tuple[Any, ...]:
+        """The same, then the windows around, as `EpochOrder.locate_windows` has them."""
+        if isinstance(self._order, MixedOrder):
+            return self._order.locate_windows(positions)
+        return (None, *self._order.locate_windows(positions))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from shardstream.errors import UsageError
 from shardstream.order import SplitBy, Tail
 from shardstream.shards.manifest import Manifest
+from shardstream.storage import Transport
+from shardstream.storage.cache import Cache
 from shardstream.stream.base import Stream
 from shardstream.stream.content import Content, Part
-from shardstream.stream.places import Place, find_places
+from shardstream.stream.homes import find_homes
+from shardstream.stream.places import Place
 from shardstream.stream.ranks import Affinity
 from shardstream.stream.settings import Fields, Recipe, Settings, check_positive
 from shardstream.stream.skips import OnError
@@ -36,8 +40,9 @@ class ShardDataset(Stream):
     output that is a slab has a mask of its own, ``NAME.__valid__``: False where the sample has no such field.
 
     Args:
-        url: The folder of the data set. A list of folders, a glob (``"data/part-*"``) or braces
-            (``"data/part-{000..011}"``) streams several as one, end to end.
+        url: The folder of the data set, or its URL: ``s3://``, ``az://``, ``abfss://``, ``gs://``, ``https://``,
+            ``hf://``, or any that fsspec knows. A list of them, a glob (``"data/part-*"``, local only) or braces
+            (``"s3://bucket/part-{000..011}"``) streams several as one, end to end.
         fields: What to deliver: a list of stored fields, or output name -> ``None`` (stored type), ``"bytes"``, a
             decoder of `shardstream.decode`, a callable, or a list of these applied in turn. Default: every field by
             its type. Only what is asked for is read; labels and other numbers come from the index alone.
@@ -68,13 +73,26 @@ class ShardDataset(Stream):
             iteration begins. Ranks that share a model replica (tensor or pipeline parallel) pass the same number.
         world_size: Number of data-parallel processes.
         affinity: ``"node"`` keeps shards with a node (``LOCAL_WORLD_SIZE`` consecutive ranks) from epoch to epoch, so
-            that its page cache stays warm; ``"none"`` spreads every shard over all nodes. Default: ``"none"``.
+            that its caches stay warm; ``"none"`` spreads every shard over all nodes. Default: ``"node"`` where there is
+            a ``cache`` that is used, else ``"none"``.
+        cache: Where blocks that come over a network are kept on this machine: a folder, or a `Cache` with sizes and a
+            tier in memory. All processes of the machine share it. Local data sets are read where they are.
+        replicas: Other places that have the data set's shards, or some of them, the nearest first: each shard is read
+            from the first place that has it, known by its checksum. What the data set is, ``url`` alone says.
+        storage_options: Credentials and settings of the store by name; default: what the environment has. See
+            ``docs/storage.md`` for each store's.
+        transport: ``"auto"`` (default): obstore for S3, Azure, GCS and HTTP, fsspec for all else; ``"fsspec"`` or
+            ``"obstore"`` for the one or the other.
+        prefetch: Bytes that each worker reads ahead over a network, as ``"512MB"`` or a number. Default: 2 GiB divided
+            by the workers of a rank, which the default windows count on, and less where memory is short.
         lanes: Places of the data set read side by side, in place of the default.
         chunk: Consecutive samples of one lane in a batch, in place of the default.
         window: Samples of a lane that are shuffled among themselves, in place of the default.
 
     Raises:
         NotFoundError: There is no data set.
+        AccessError: The store refuses.
+        StorageError: The store cannot be reached, and the cache has no manifest of the data set.
         FieldError: ``fields`` asks for what does not exist; names the nearest.
         UsageError: Another argument cannot work.
 
@@ -105,6 +123,11 @@ class ShardDataset(Stream):
         rank: int | None = None,
         world_size: int | None = None,
         affinity: Affinity | None = None,
+        cache: str | os.PathLike[str] | Cache | None = None,
+        replicas: Sequence[Place] = (),
+        storage_options: Mapping[str, Any] | None = None,
+        transport: Transport = "auto",
+        prefetch: int | str | None = None,
         lanes: int | None = None,
         chunk: int | None = None,
         window: int | None = None,
@@ -121,10 +144,12 @@ class ShardDataset(Stream):
             lanes=lanes,
             chunk=chunk,
             window=window,
+            prefetch=prefetch,
         )
         check_positive("epoch_size", epoch_size)
         recipe = Recipe(fields=fields, transform=transform, on_error=on_error, max_skips=max_skips, verify=verify)
-        source = Source(find_places(url), ViewSpec.of(split, split_by, where), verify=verify)
+        homes = find_homes(url, replicas=replicas, cache=cache, storage_options=storage_options, transport=transport)
+        source = Source(homes, ViewSpec.of(split, split_by, where), verify=verify)
         self._start(Content((Part.of(source, recipe),), epoch_size=epoch_size), settings)
 
     @property

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from torch.utils.data import get_worker_info
 
 from shardstream.decode.usercall import UserCall, global_states_kept
 from shardstream.errors import UsageError
+from shardstream.storage import ReadQueue, counters
+from shardstream.stream.ahead import ReadAhead
 from shardstream.stream.batches import BatchMaker
+from shardstream.stream.budget import read_budget
 from shardstream.stream.collate import refuse_devices
+from shardstream.stream.coming import WorkerSteps
 from shardstream.stream.content import Content, Part
+from shardstream.stream.opened import OpenShards
 from shardstream.stream.parcel import Parcel
+from shardstream.stream.ranks import local_ranks
 from shardstream.stream.rows import RowReader
-from shardstream.stream.samples import SampleMaker, Step
+from shardstream.stream.samples import SampleMaker
 from shardstream.stream.settings import Settings
 from shardstream.stream.shared import Desk
 from shardstream.stream.skips import SkipPolicy
+from shardstream.stream.step import Step
 
 
 class Makers:
@@ -29,14 +37,25 @@ class Makers:
         content: What is streamed.
         settings: How.
         desk: Where to say which sample is being made, or ``None``.
+        workers: Of the loader, 0 for none, among which it is divided what is read ahead over a network; ``None``: only
+            what is asked for is read.
     """
 
-    def __init__(self, content: Content, settings: Settings, desk: Desk | None) -> None:
+    def __init__(self, content: Content, settings: Settings, desk: Desk | None, workers: int | None = None) -> None:
         self._content = content
         self._names = settings.names
         self._in_worker = get_worker_info() is not None
         groups, maker_of = _alike(content.parts)
+        self._sources = [part.source for part in content.parts]
+        queue = ReadQueue() if workers is not None and any(one.over_network for one in self._sources) else None
+        self._shards = OpenShards(self._sources, queue)
+        self._ahead: ReadAhead | None = None
+        if queue is not None and workers is not None:
+            budget = read_budget(settings.prefetch, num_workers=workers, local_ranks=local_ranks())
+            fields = [groups[number].plan.sources for number in maker_of]
+            self._ahead = ReadAhead(self._shards, fields, queue, budget=budget)
         self._makers = [self._maker(part, settings, desk) for part in groups]
+        self._counted = counters().snapshot()
         self._mark = settings.effective_tail == "pad" or any(maker.policy.skips for maker in self._makers)
         self._batches = BatchMaker(
             self._makers, np.array(maker_of), batch_transform=settings.batch_transform, mark=self._mark
@@ -50,9 +69,11 @@ class Makers:
 
     def _maker(self, part: Part, settings: Settings, desk: Desk | None) -> SampleMaker:
         recipe = part.recipe
-        sources = [one.source for one in self._content.parts]
+        reader = RowReader(
+            self._sources, self._shards, part.plan.sources, verify=recipe.verify, desk=desk, ahead=self._ahead
+        )
         return SampleMaker(
-            RowReader(sources, part.plan.sources, verify=recipe.verify, desk=desk),
+            reader,
             part.plan,
             part.source.fields,
             seed=settings.seed,
@@ -61,10 +82,15 @@ class Makers:
             desk=desk,
         )
 
-    def begin(self) -> None:
+    def begin(self) -> Self:
         """Begin an iteration: skips are counted anew."""
         for maker in self._makers:
             maker.policy.begin()
+        return self
+
+    def steps(self, coming: WorkerSteps) -> Iterator[Step]:
+        """The steps of an iteration, each with its bytes on their way."""
+        return iter(coming) if self._ahead is None else self._ahead.steps(coming)
 
     def parcel(self, step: Step, *, lists: bool) -> Parcel:
         """A step as a batch, or as a list of those of its samples that can be used."""
@@ -72,6 +98,9 @@ class Makers:
         with self._kept():
             parcel = self._samples(step) if lists else self._batch(step)
         parcel.seconds = time.perf_counter() - start
+        if self._ahead is not None:
+            parcel.transfers = counters().since(self._counted)
+            self._counted = counters().snapshot()
         return parcel
 
     def _samples(self, step: Step) -> Parcel:

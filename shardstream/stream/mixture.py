@@ -48,6 +48,7 @@ class Mixture(Stream):
         lanes: See `ShardDataset`.
         chunk: See `ShardDataset`.
         window: See `ShardDataset`.
+        prefetch: See `ShardDataset`. Caches and credentials are those of the sources.
 
     Raises:
         UsageError: No sources, some without weight, an empty one, an unknown epoch, or sources of different outputs.
@@ -75,6 +76,7 @@ class Mixture(Stream):
         lanes: int | None = None,
         chunk: int | None = None,
         window: int | None = None,
+        prefetch: int | str | None = None,
     ) -> None:
         settings = Settings(
             batch_size=batch_size,
@@ -88,6 +90,7 @@ class Mixture(Stream):
             lanes=lanes,
             chunk=chunk,
             window=window,
+            prefetch=prefetch,
         )
         if by not in ("samples", "batches"):
             raise UsageError(f"by must be 'samples' or 'batches', got {by!r}", hint="correct it")

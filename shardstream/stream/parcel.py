@@ -26,6 +26,7 @@ class Parcel:
         sources: Of a mixture: how many of these samples came from each source, by name.
         positions: How many positions of the epoch it stands for.
         slots: Of a list of samples: the place of each in the step, where some places have none; else ``None``.
+        transfers: What was read over a network meanwhile, see `shardstream.storage.counters`.
     """
 
     data: Any
@@ -35,6 +36,7 @@ class Parcel:
     sources: dict[str, int] = field(default_factory=dict)
     positions: int = 0
     slots: list[int] | None = None
+    transfers: dict[str, int] = field(default_factory=dict)
 
     def pin_memory(self) -> Parcel:
         """The same with its data in page-locked memory; called by torch's pinning thread."""

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from shardstream.errors import NotFoundError, UsageError
 from shardstream.shards.manifest import MANIFEST_NAME
+from shardstream.storage import locate
 
 Place: TypeAlias = str | os.PathLike[str]
 
@@ -44,12 +45,19 @@ def _expand(text: str) -> Iterator[str]:
         yield text
         return
     for place in _without_braces(text):
-        if not any(character in place for character in "*?[") or os.path.exists(place):
+        if "://" in place:
+            _refuse_glob(place)
             yield place
-        elif "://" in place:
-            raise UsageError("a glob needs a local path", url=place, hint="list the data sets, or use braces")
+        elif not any(character in place for character in "*?[") or os.path.exists(place):
+            yield place
         else:
             yield from _matching(place)
+
+
+def _refuse_glob(url: str) -> None:
+    shown = locate(url).url  # without the query, which may be a key, and may have any character
+    if "*" in shown or "[" in shown.partition("://")[2].partition("/")[2]:
+        raise UsageError("a glob needs a local path", url=shown, hint="list the data sets, or use braces")
 
 
 def _matching(pattern: str) -> list[str]:

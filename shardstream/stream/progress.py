@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from shardstream.stream.coming import WorkerSteps
 from shardstream.stream.run import EpochRun
-from shardstream.stream.samples import Step
+from shardstream.stream.step import Step
 
 
 class Progress:
@@ -46,9 +47,14 @@ class Progress:
             self._next += max(self.workers, 1)
             self._inside = 0
 
-    def next_step(self) -> Step:
-        """The step to make now; moves on."""
-        step = self.run.step(self._next)
+    @property
+    def steps(self) -> WorkerSteps:
+        """The steps that are left."""
+        numbers = range(self._next, self.run.steps, max(self.workers, 1))
+        return WorkerSteps(self.run, numbers, self.workers, goes_on=not self.workers)
+
+    def begin(self, step: Step) -> Step:
+        """What is left of the first of the coming steps; moves on."""
         if self._inside:
             step = step.only(np.arange(self._inside, len(step.rows)))
         self._next += max(self.workers, 1)

@@ -101,32 +101,45 @@ def check_affinity(affinity: Affinity | None) -> None:
         )
 
 
-def find_groups(found: Rank, affinity: Affinity | None) -> int:
+def local_ranks() -> int:
+    """Ranks on this machine, as far as the launcher says; else 1."""
+    found = next(filter(None, map(_integers, _LOCAL_VARIABLES)), None)
+    return 1 if found is None else max(found[1], 1)
+
+
+def find_groups(found: Rank, affinity: Affinity | None, *, cached: bool = False) -> int:
     """The number of affinity groups: one a node under ``"node"``, else 1.
+
+    ``None`` is ``"node"`` where there is a cache on each node, whose shards should stay with it.
 
     A node is so many consecutive ranks as ``LOCAL_WORLD_SIZE`` says (or SLURM's or Open MPI's variable). Where ranks
     are placed in another way, or their placement is unknown, there is one group, and a warning in the log says why.
     """
-    if affinity != "node" or found.world_size == 1:
+    asked = affinity == "node"
+    if found.world_size == 1 or not (asked or (affinity is None and cached)):
         return 1
     local = next(filter(None, map(_integers, _LOCAL_VARIABLES)), None)
     if local is None:
-        return _no_groups("how many ranks a node has is unknown: LOCAL_RANK and LOCAL_WORLD_SIZE are not set")
+        return _no_groups(asked, "how many ranks a node has is unknown: LOCAL_RANK and LOCAL_WORLD_SIZE are not set")
     local_rank, ranks_per_node = local
     launched = next(filter(None, map(_integers, _VARIABLES)), None)
     if found.source == "arguments" and (launched is None or launched[1] != found.world_size):
-        return _no_groups("rank= and world_size= are not those of the launcher, so which ranks share a node is unknown")
+        return _no_groups(
+            asked, "rank= and world_size= are not those of the launcher, so which ranks share a node is unknown"
+        )
     if ranks_per_node < 1 or found.world_size % ranks_per_node:
-        return _no_groups(f"{found.world_size} ranks are not a multiple of {ranks_per_node} ranks a node")
+        return _no_groups(asked, f"{found.world_size} ranks are not a multiple of {ranks_per_node} ranks a node")
     if local_rank != found.rank % ranks_per_node:
         return _no_groups(
+            asked,
             f"rank {found.rank} is number {local_rank} of {ranks_per_node} on its node: ranks are placed on the nodes "
-            "in turn (cyclic), not one node after another (block)"
+            "in turn (cyclic), not one node after another (block)",
         )
     return found.world_size // ranks_per_node
 
 
 @cache
-def _no_groups(reason: str) -> int:  # said once in each process, not at every epoch
-    logger.warning('affinity="node" has no effect, every node reads all shards: %s', reason)
+def _no_groups(asked: bool, reason: str) -> int:  # said once in each process, not at every epoch
+    level = logging.WARNING if asked else logging.INFO
+    logger.log(level, 'affinity="node" has no effect, every node reads all shards: %s', reason)
     return 1

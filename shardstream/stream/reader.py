@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
 
 from shardstream.decode.plan import compile_fields
+from shardstream.storage import Transport, locate
+from shardstream.storage.cache import Cache
+from shardstream.stream.home import Home
+from shardstream.stream.opened import OpenShards
 from shardstream.stream.rows import RowReader
-from shardstream.stream.samples import SampleMaker, Step
+from shardstream.stream.samples import SampleMaker
 from shardstream.stream.settings import Fields
 from shardstream.stream.skips import SkipPolicy
 from shardstream.stream.source import Source
+from shardstream.stream.step import Step
 from shardstream.stream.view import ViewSpec
 
 
@@ -21,10 +26,13 @@ class Reader(Sequence[dict[str, Any]]):
     """The samples of a data set by number, in stored order, or by key.
 
     Args:
-        url: The folder of the data set.
+        url: The folder of the data set, or its URL.
         fields: What to deliver, as of `ShardDataset`. Default: every field by its type.
         seed: Of random decoders; sample i is decoded as at position i of epoch 0.
         verify: Compare checksums.
+        cache: As of `ShardDataset`.
+        storage_options: The same.
+        transport: The same.
 
     Raises:
         NotFoundError: There is no data set.
@@ -36,13 +44,23 @@ class Reader(Sequence[dict[str, Any]]):
     """
 
     def __init__(
-        self, url: str | os.PathLike[str], *, fields: Fields = None, seed: int = 0, verify: bool = True
+        self,
+        url: str | os.PathLike[str],
+        *,
+        fields: Fields = None,
+        seed: int = 0,
+        verify: bool = True,
+        cache: str | os.PathLike[str] | Cache | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        transport: Transport = "auto",
     ) -> None:
-        source = Source([os.fspath(url)], ViewSpec(), verify=verify)
+        place = locate(url, storage_options=storage_options, transport=transport)
+        home = Home(place, cache=None if cache is None else Cache.of(cache))
+        source = Source([home], ViewSpec(), verify=verify)
         self.manifest = source.manifests[0]
         self._ends = np.cumsum(self.manifest.table.samples, dtype=np.int64)
         plan = compile_fields(fields, self.manifest.fields)
-        self._rows = RowReader([source], plan.sources, verify=verify)
+        self._rows = RowReader([source], OpenShards([source]), plan.sources, verify=verify)
         policy = SkipPolicy("raise", None)
         self._maker = SampleMaker(self._rows, plan, self.manifest.fields, seed=seed, transform=None, policy=policy)
 

@@ -7,13 +7,16 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shardstream.errors import UsageError
 from shardstream.order import BLOCK, Remaining, Stop, sample_count, step_count, step_positions, worker_samples
 from shardstream.stream.content import Content, ContentOrder
 from shardstream.stream.ranks import Rank
-from shardstream.stream.samples import Step
 from shardstream.stream.settings import Settings
 from shardstream.stream.state import Begin, make_state, stops_entry
+from shardstream.stream.step import Located, Step
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +98,18 @@ class EpochRun:
 
     def step(self, number: int) -> Step:
         """Step ``number`` in [0, steps)."""
+        positions, valid = self._positions(number)
+        sources, shards, rows = self._order.locate(positions)
+        return Step(self.begin.epoch, positions, shards, rows, valid, sources)
+
+    def located(self, number: int) -> Located:
+        """Step ``number`` with the windows around its samples."""
+        positions, valid = self._positions(number)
+        sources, shards, rows, first, last, lane, window = self._order.locate_windows(positions)
+        step = Step(self.begin.epoch, positions, shards, rows, valid, sources)
+        return Located(step, first, last, lane, window)
+
+    def _positions(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
         virtual, valid = step_positions(
             number,
             samples=self.samples,
@@ -104,9 +119,28 @@ class EpochRun:
             batch_size=self._batch_size,
             tail=self._tail,
         )
-        positions = self._left.positions(virtual)
-        sources, shards, rows = self._order.locate(positions)
-        return Step(self.begin.epoch, positions, shards, rows, valid, sources)
+        return self._left.positions(virtual), valid
+
+    def next_epoch(self, num_workers: int) -> EpochRun:
+        """All of the next epoch, in the same order."""
+        begin = Begin(self.begin.epoch + 1, parameters=self.begin.parameters)
+        return EpochRun(self._content, self._settings, self.rank, begin, num_workers)
+
+    def open_samples(self, num_workers: int) -> int | None:
+        """Samples in the windows that one worker has open at a time; ``None`` where it does not read them whole.
+
+        A worker reads whole windows where it has whole lanes to itself.
+        """
+        order = self.begin.parameters
+        if order is None or not self._settings.shuffle:
+            return None
+        ranks, workers = self.rank.world_size, max(num_workers, 1)
+        if ranks * workers == 1:
+            return order.lanes * order.window
+        aligned = order.chunk * order.sublanes == (self._batch_size or BLOCK)
+        if not order.spread or not aligned or order.ranks != ranks or order.virtual % workers:
+            return None
+        return order.lanes // (ranks * workers) * order.window
 
     def worker_samples(self, worker: int, num_workers: int) -> int:
         """Positions of worker ``worker``'s stream of single samples."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,33 +16,7 @@ from shardstream.shards.fields import FieldType
 from shardstream.stream.rows import RowReader, Rows
 from shardstream.stream.shared import Desk, place_of
 from shardstream.stream.skips import SkipPolicy
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one step consists of. Arrays are of length b.
-
-    Attributes:
-        epoch: The epoch.
-        positions: int64, positions in the epoch.
-        shards: int64, shard numbers.
-        rows: int64, sample numbers inside their shards.
-        valid: False where a position repeats an earlier one as padding; ``None`` if none does.
-        sources: int64, the number of each sample's source in a mixture; ``None`` for a data set.
-    """
-
-    epoch: int
-    positions: NDArray[np.int64]
-    shards: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    valid: NDArray[np.bool_] | None
-    sources: NDArray[np.int64] | None = None
-
-    def only(self, slots: NDArray[np.int64]) -> Step:
-        """These slots of the step, as a step."""
-        valid = None if self.valid is None else self.valid[slots]
-        sources = None if self.sources is None else self.sources[slots]
-        return Step(self.epoch, self.positions[slots], self.shards[slots], self.rows[slots], valid, sources)
+from shardstream.stream.step import Step
 
 
 class SampleMaker:

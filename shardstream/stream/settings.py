@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from shardstream.errors import UsageError
 from shardstream.order import Tail
+from shardstream.sizes import parse_size
 from shardstream.stream.ranks import Affinity, check_affinity, find_rank
 from shardstream.stream.skips import OnError, SkipPolicy
 
@@ -62,6 +63,7 @@ class Settings:
     lanes: int | None = None
     chunk: int | None = None
     window: int | None = None
+    prefetch: int | str | None = None
     names: tuple[str, ...] | None = None
     deliver: Deliver = "items"
 
@@ -75,6 +77,8 @@ class Settings:
                 f"tail must be one of {', '.join(get_args(Tail))} or None, got {self.tail!r}", hint="correct it"
             )
         check_affinity(self.affinity)
+        if self.prefetch is not None:
+            parse_size(self.prefetch, name="prefetch")
         if self.rank is not None or self.world_size is not None:
             find_rank(self.rank, self.world_size)
         _check_callable("batch_transform", self.batch_transform)

@@ -39,6 +39,25 @@ class SharedWords:
         self.words = self._tensor.numpy()
 
 
+class SharedBytes:
+    """Bytes that never change, once for all processes. ``view`` is read-only."""
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self._tensor = torch.empty(max(len(data), 1), dtype=torch.uint8).share_memory_()
+        self._tensor.numpy()[: len(data)] = np.frombuffer(data, np.uint8)
+        self._look(len(data))
+
+    def _look(self, length: int) -> None:
+        self.view = memoryview(self._tensor.numpy())[:length].toreadonly()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"tensor": self._tensor, "length": len(self.view)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._tensor = state["tensor"]
+        self._look(state["length"])
+
+
 class SharedRecord:
     """One JSON value that a process leaves for others; ``None`` at first.
 

@@ -14,7 +14,8 @@ from shardstream.errors import FieldError, FormatError, UsageError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Store, open_store
+from shardstream.storage import Request
+from shardstream.stream.home import Home, Shard
 from shardstream.stream.shared import SharedWords
 from shardstream.stream.view import Matcher, ViewSpec, make_view, matcher_of
 
@@ -26,20 +27,20 @@ class Source:
     addresses and fingerprints; counts that took a scan of the data travel in shared memory.
 
     Args:
-        places: Folders of the data sets; several are streamed as one, in this order.
+        homes: The data sets; several are streamed as one, in this order.
         spec: The view.
         verify: Compare checksums of indexes.
 
     Raises:
-        NotFoundError: There is no data set at one of them.
         FieldError, UsageError: The view asks for what is not there.
     """
 
-    def __init__(self, places: Sequence[str], spec: ViewSpec, *, verify: bool) -> None:
-        self._load(places, spec, verify, None)
+    def __init__(self, homes: Sequence[Home], spec: ViewSpec, *, verify: bool) -> None:
+        self._load(homes, spec, verify, None)
 
-    def _load(self, places: Sequence[str], spec: ViewSpec, verify: bool, filtered: SharedWords | None) -> None:
-        self.manifests = tuple(Manifest.load(place) for place in places)
+    def _load(self, homes: Sequence[Home], spec: ViewSpec, verify: bool, filtered: SharedWords | None) -> None:
+        self._homes = tuple(homes)
+        self.manifests = tuple(home.manifest for home in homes)
         self.spec = spec
         self._verify = verify
         self._filtered = filtered
@@ -110,16 +111,44 @@ class Source:
         member = self._member(shard)
         return self.manifests[member], shard - int(self._begins[member])
 
-    def scan(self, shard: int, store: Store) -> ShardIndex:
-        """Read the index of a shard from the store of its data set.
+    @property
+    def over_network(self) -> bool:
+        """Whether shards come over a network."""
+        return any(home.over_network for home in self._homes)
+
+    @property
+    def cached(self) -> bool:
+        """Whether what comes over a network stays in a cache."""
+        return any(home.cached for home in self._homes)
+
+    def place_of(self, shard: int) -> Shard:
+        """Where the bytes of a shard are read."""
+        member = self._member(shard)
+        return self._homes[member].shard(shard - int(self._begins[member]))
+
+    def tail_request(self, shard: int, place: Shard) -> Request | None:
+        """The bytes that `scan` begins with, to be read ahead; ``None`` where it reads in a way of its own."""
+        manifest, _ = self.manifest_of(shard)
+        length = min(manifest.reader.tail_bytes(manifest.index_bytes), place.size)
+        return Request(place.name, place.size - length, length) if length else None
+
+    def scan(self, shard: int, place: Shard, tail: memoryview | None = None) -> ShardIndex:
+        """Read the index of a shard.
+
+        Args:
+            shard: Which.
+            place: From `place_of`.
+            tail: The bytes of `tail_request`, where they are at hand.
 
         Raises:
             DataError: It is damaged, or the shard does not belong here.
             StorageError: It cannot be read.
         """
         manifest, number = self.manifest_of(shard)
-        name = manifest.shard_name(number)
-        index = manifest.reader.scan(store, name, index_bytes=manifest.index_bytes, verify=self._verify)
+        end = None if tail is None else (tail, place.size)
+        index = manifest.reader.scan(
+            place.store, place.name, index_bytes=manifest.index_bytes, verify=self._verify, tail=end
+        )
         _check(index, manifest, number)
         return index
 
@@ -136,12 +165,11 @@ class Source:
     def _count_matches(self, shard: int, first: int, last: int) -> int:
         matcher = self._matcher(shard)
         assert matcher is not None
-        store = open_store(self.manifest_of(shard)[0].url)
-        return int(matcher(self.scan(shard, store))[first:last].sum())
+        return int(matcher(self.scan(shard, self.place_of(shard)))[first:last].sum())
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            "places": [one.url for one in self.manifests],
+            "homes": self._homes,
             "fingerprint": self.fingerprint,
             "spec": self.spec,
             "verify": self._verify,
@@ -149,7 +177,7 @@ class Source:
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._load(state["places"], state["spec"], state["verify"], state["filtered"])
+        self._load(state["homes"], state["spec"], state["verify"], state["filtered"])
         if self.fingerprint != state["fingerprint"]:
             raise FormatError(
                 "the data set was replaced by another one since this object was made",

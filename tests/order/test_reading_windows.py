@@ -16,7 +16,7 @@ def test_windows_are_read_one_after_another_and_hold_exactly_what_is_read(counts
     counts = np.array(counts, np.int64)
     order = EpochOrder(counts, seed=seed, epoch=epoch, parameters=parameters)
     positions = np.arange(order.samples)
-    shard, row, first, last, lane = order.locate_windows(positions)
+    shard, row, first, last, lane, _ = order.locate_windows(positions)
     assert [shard.tolist(), row.tolist()] == [one.tolist() for one in order.locate(positions)]
     assert ((first <= row) & (row < last) & (last <= counts[shard])).all()
     read: dict[tuple[int, ...], set[int]] = {}
@@ -33,25 +33,26 @@ def test_the_parts_of_a_window_are_done_before_the_lane_goes_on(counts, seed, ep
     order = EpochOrder(counts, seed=seed, epoch=epoch, parameters=parameters)
     columns = order.locate_windows(np.arange(order.samples))
     longest = parameters.window + parameters.window // 2
-    by_lane: dict[int, list[tuple[int, int, int]]] = {}
-    for shard, _, first, last, lane in zip(*(one.tolist() for one in columns), strict=True):
-        by_lane.setdefault(lane, []).append((shard, first, last))
+    by_lane: dict[int, list[tuple[int, ...]]] = {}
+    for shard, _, first, last, lane, window in zip(*(one.tolist() for one in columns), strict=True):
+        by_lane.setdefault(lane, []).append((window, shard, first, last))
     for parts in by_lane.values():
-        for part in set(parts):
-            uses = [number for number, other in enumerate(parts) if other == part]
-            assert uses[-1] - uses[0] < max(longest, 1)
+        windows = [part[0] for part in parts]
+        for window in set(windows):
+            uses = [number for number, other in enumerate(windows) if other == window]
+            assert uses[-1] - uses[0] == len(uses) - 1 < max(longest, 1)
 
 
 def test_the_stored_order_is_one_window_a_shard() -> None:
     order = EpochOrder(
         np.array([3, 0, 2]), seed=0, epoch=0, parameters=OrderParameters(lanes=1, chunk=1, window=1), shuffle=False
     )
-    shard, row, first, last, lane = order.locate_windows(np.arange(5))
+    shard, row, first, last, lane, window = order.locate_windows(np.arange(5))
     assert shard.tolist() == [0, 0, 0, 2, 2]
     assert row.tolist() == [0, 1, 2, 0, 1]
     assert first.tolist() == [0] * 5
     assert last.tolist() == [3, 3, 3, 2, 2]
-    assert lane.tolist() == [0] * 5
+    assert lane.tolist() == window.tolist() == [0] * 5
 
 
 @pytest.mark.parametrize("positions", [np.arange(40), np.arange(0), np.array([39, 3, 17])], ids=["all", "none", "some"])

@@ -4,6 +4,9 @@ The folder holds ``photos/`` (class folders of JPEG files), ``list.tsv`` (``path
 mentions it, ``shards/``, a packed data set of them. Blocks of one document share their names. What runs: blocks marked
 ``python``, and blocks marked ``bash`` or ``console`` whose lines are commands of `shardstream`. Any other block of
 these kinds must carry a reason right above its fence: ``<!-- not run: it needs a GPU -->``.
+
+``s3://bucket/`` and ``az://container/`` are places on servers of the tests, which the environment leads to; ``/nvme``
+and ``/dev/shm`` are folders.
 """
 
 from __future__ import annotations
@@ -12,12 +15,15 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from ..storage.places import Place
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("README.md"), *(ROOT / "docs").rglob("*.md")])
@@ -72,9 +78,25 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def settled(request: pytest.FixtureRequest, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Puts the places of a text where this test may write."""
+
+    def settle(text: str) -> str:
+        for written, server in (("s3://bucket", "s3"), ("az://container", "azure")):
+            if any(written in block.body and not block.excused for block in blocks(text)):
+                place: Place = request.getfixturevalue(server)
+                for name, value in place.environment.items():
+                    monkeypatch.setenv(name, value)
+                text = text.replace(written, place.url())
+        return re.sub(r"(?<![\w.-])/(nvme|dev/shm)\b", rf"{workplace}/\1", text)
+
+    return settle
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_code_blocks_run(document: Path, workplace: Path) -> None:
-    text = document.read_text()
+def test_code_blocks_run(document: Path, workplace: Path, settled: Callable[[str], str]) -> None:
+    text = settled(document.read_text())
     if "shards/" in text and blocks(text):
         import shardstream
 

@@ -5,29 +5,46 @@ from __future__ import annotations
 import os
 import pickle
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shardstream.errors import NotFoundError, StorageError, UsageError
-from shardstream.storage import FetchedBuffers, MappedBuffers, ObjectMeta, Request, Store, fetch
+from shardstream.storage import AsyncStore, FetchedBuffers, MappedBuffers, ObjectMeta, Request, Store, fetch, open_store
+from shardstream.storage.access import Transport
+from shardstream.storage.loop import run
+
+from .places import Place
 
 
-class StoreContract:
-    """The subclass gives the fixtures ``store`` (empty), ``plant`` (path, bytes) and ``dig`` (path -> bytes or None).
+class ReadingContract:
+    """What holds for every store, read-only ones too.
 
-    ``plant`` and ``dig`` go around the store, so that a broken write cannot hide a broken read.
+    The subclass gives the fixtures ``store`` (empty), ``plant`` (path, bytes) and ``dig`` (path -> bytes or None).
+
+    ``plant`` and ``dig`` go around the store, so that a broken write cannot hide a broken read. For a store behind a
+    network the one fixture ``place`` gives all three, see ``places``.
     """
 
+    transport: Transport = "auto"
+    missing = ("y", "folder", "folder/y", "folder/x/y")
+
     @pytest.fixture
-    def store(self) -> Store:
+    def place(self) -> Place:
         raise NotImplementedError
 
     @pytest.fixture
-    def plant(self):
-        raise NotImplementedError
+    def store(self, place) -> Store:
+        return open_store(place.url(), storage_options=place.options, transport=self.transport)
 
     @pytest.fixture
-    def dig(self):
-        raise NotImplementedError
+    def plant(self, place):
+        return place.plant
+
+    @pytest.fixture
+    def dig(self, place):
+        return place.dig
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -63,6 +80,24 @@ class StoreContract:
         assert caught.value.place["url"] == store.locate("x")
         assert caught.value.place["offset"] == offset
 
+    def test_any_range_is_the_truth(self, store, plant) -> None:
+        size = 300_001
+        data = np.random.default_rng(0).bytes(size)
+        plant("x", data)
+
+        @settings(max_examples=12)
+        @given(st.integers(0, size), st.integers(0, size))
+        def check(start: int, stop: int) -> None:
+            start, stop = sorted((start, stop))
+            assert store.get("x", start, stop - start) == data[start:stop]
+            assert store.get("x", start) == data[start:]
+            assert store.get_tail("x", stop) == (data[size - stop :], size)
+            if isinstance(store, AsyncStore):
+                pieces = run(store.read("x", start, stop - start, size=size), wait=60, what="a range")
+                assert b"".join(pieces) == data[start:stop]
+
+        check()
+
     @pytest.mark.parametrize("length", [0, 1, 9, 10, 11, 1 << 40])
     def test_get_tail_gives_the_end_and_the_size(self, store, plant, length) -> None:
         plant("x", b"0123456789")
@@ -82,7 +117,7 @@ class StoreContract:
 
     def test_what_is_not_there_is_not_found(self, store, plant) -> None:
         plant("folder/x", b"1")
-        for path in ("y", "folder", "folder/y", "folder/x/y"):
+        for path in self.missing:
             assert not store.exists(path)
             for ask in (store.get, store.size, lambda path: store.get_tail(path, 1)):
                 with pytest.raises(NotFoundError) as caught:
@@ -91,7 +126,7 @@ class StoreContract:
 
     @pytest.mark.parametrize("path", ["../x", "/etc/hostname", "a/../../x", "a\0b"])
     def test_no_path_leads_out(self, store, path) -> None:
-        for ask in (store.get, store.size, store.create, store.delete, lambda path: store.put(path, b"")):
+        for ask in (store.get, store.size, lambda path: store.get_tail(path, 1)):
             with pytest.raises(UsageError):
                 ask(path)
 
@@ -99,7 +134,56 @@ class StoreContract:
         for name in ("a b", "é", "#?%20", "a..b", "…/日本.tar"):
             plant(name, name.encode())
             assert bytes(store.get(name)) == name.encode()
-        assert {meta.path for meta in store.list()} == {"a b", "é", "#?%20", "a..b", "…/日本.tar"}
+            assert store.size(name) == len(name.encode())
+
+    # --------------------------------------------------------------------------------------------- life of a store
+
+    def test_pickles_small_and_works_on(self, store, plant) -> None:
+        plant("x", b"123")
+        store.get("x")
+        text = pickle.dumps(store)
+        assert len(text) < 4096
+        other = pickle.loads(text)
+        assert other.url == store.url
+        assert bytes(other.get("x")) == b"123"
+
+    def test_works_on_after_a_fork(self, store, plant) -> None:
+        plant("x", b"123")
+        plant("y", b"456")
+        held = store.get("x")
+        child = os.fork()
+        if not child:
+            good = bytes(store.get("x")) + bytes(store.get("y")) + bytes(held) == b"123456123"
+            os._exit(0 if good else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert bytes(held) == b"123"
+
+    def test_locate(self, store) -> None:
+        assert store.locate("") == store.url
+        assert store.locate("a/b") == f"{store.url}/a/b"
+
+    def test_a_plan_is_fetched_or_mapped(self, store, plant) -> None:
+        plant("x", b"0123456789")
+        buffers = fetch(store, lambda: [Request("x", 2, 3)])
+        assert isinstance(buffers, MappedBuffers if store.mapped else FetchedBuffers)
+        assert bytes(buffers.view("x", 2, 3)) == b"234"
+
+
+class StoreContract(ReadingContract):
+    """What holds for every store that can be written to."""
+
+    @pytest.mark.parametrize("path", ["../x", "/etc/hostname", "a/../../x", "a\0b"])
+    def test_nothing_is_written_outside(self, store, path) -> None:
+        for ask in (store.create, store.delete, lambda path: store.put(path, b"")):
+            with pytest.raises(UsageError):
+                ask(path)
+
+    def test_names_of_any_kind_are_written_and_listed(self, store, dig) -> None:
+        names = ("a b", "é", "#?%20", "a..b", "…/日本.tar")
+        for name in names:
+            store.put(name, name.encode())
+            assert dig(name) == name.encode()
+        assert {meta.path for meta in store.list()} == set(names)
 
     def test_list_is_sorted_recursive_and_by_prefix(self, store, plant) -> None:
         assert list(store.list()) == []
@@ -188,35 +272,3 @@ class StoreContract:
             out.write(b"1")
             store.sweep()
         assert dig("x") == b"1"
-
-    # --------------------------------------------------------------------------------------------- life of a store
-
-    def test_pickles_small_and_works_on(self, store, plant) -> None:
-        plant("x", b"123")
-        store.get("x")
-        text = pickle.dumps(store)
-        assert len(text) < 4096
-        other = pickle.loads(text)
-        assert other.url == store.url
-        assert bytes(other.get("x")) == b"123"
-
-    def test_works_on_after_a_fork(self, store, plant) -> None:
-        plant("x", b"123")
-        plant("y", b"456")
-        held = store.get("x")
-        child = os.fork()
-        if not child:
-            good = bytes(store.get("x")) + bytes(store.get("y")) + bytes(held) == b"123456123"
-            os._exit(0 if good else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert bytes(held) == b"123"
-
-    def test_locate(self, store) -> None:
-        assert store.locate("") == store.url
-        assert store.locate("a/b") == f"{store.url}/a/b"
-
-    def test_a_plan_is_fetched_or_mapped(self, store, plant) -> None:
-        plant("x", b"0123456789")
-        buffers = fetch(store, lambda: [Request("x", 2, 3)])
-        assert isinstance(buffers, MappedBuffers if store.mapped else FetchedBuffers)
-        assert bytes(buffers.view("x", 2, 3)) == b"234"

@@ -62,3 +62,13 @@ def test_rows_arrive_from_workers_in_shared_memory(tmp_path: Path) -> None:
     (batch,) = ss.Loader(ss.ShardDataset(tmp_path), batch_size=9, num_workers=1)
     assert [row.tolist() for row in batch["wide"]] == [[n] * n for n in range(9)]
     assert batch["wide"].values.is_shared()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bytes_that_some_samples_lack_travel(tmp_path: Path, workers: int) -> None:
+    with ss.ShardWriter(tmp_path / "set") as writer:
+        for i in range(8):
+            writer.write({"__key__": f"{i}", "raw": b"12" if i % 3 else None})
+    loader = ss.Loader(ss.ShardDataset(tmp_path / "set", batch_size=4), num_workers=workers)
+    assert [value for batch in loader for value in batch["raw"]] == [b"12" if i % 3 else None for i in range(8)]
+    assert type(next(iter(loader))["raw"][1]) is bytes

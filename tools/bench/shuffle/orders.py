@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import warnings
 from collections.abc import Iterator
 from functools import cache
-from importlib.machinery import ModuleSpec
 from itertools import islice
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from bench.peers import bare_streaming
 from bench.shuffle.measures import Integers
 from bench.shuffle.settings import BATCH, WORKERS, Setting
 from shardstream import rng
@@ -102,16 +99,8 @@ def streaming(setting: Setting, epochs: int, algorithm: str, block: int) -> Iter
 
 @cache
 def _streaming_functions() -> tuple[Any, Any]:
-    """``generate_work`` and ``World``, without running the package's own imports of every cloud's client."""
-    spec = importlib.util.find_spec("streaming")
-    if spec is None or spec.submodule_search_locations is None:
-        raise ModuleNotFoundError("mosaicml-streaming is not installed")
-    root = Path(spec.submodule_search_locations[0])
-    for name, folder in (("streaming", root), ("streaming.base", root / "base")):
-        package = ModuleType(name)
-        package.__spec__ = ModuleSpec(name, None, is_package=True)
-        package.__path__ = [str(folder)]
-        sys.modules[name] = package
+    """``generate_work`` and ``World``."""
+    bare_streaming()
     from streaming.base.batching import generate_work
     from streaming.base.world import World
 

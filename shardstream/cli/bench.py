@@ -1,0 +1,109 @@
+"""``shardstream bench URL``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, Optional
+
+import typer
+
+from shardstream import diagnose
+from shardstream.cli.progress import Update, progress
+from shardstream.cli.report import duration, plural, print_json, reporting, size, stdout
+from shardstream.cli.stores import StorageOptions, Transport, TransportOption, parse_options, place, shown
+
+
+def bench(
+    context: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")],
+    storage_options: StorageOptions = None,
+    transport: TransportOption = Transport.AUTO,
+    cache: Annotated[
+        Optional[str],  # noqa: UP045 - Typer reads this when it runs, also old ones
+        typer.Option("--cache", metavar="DIR", help="Keep what is read over a network in this folder."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="How long to measure, from the first batch on.")] = 10.0,
+    batches: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="How many batches to measure instead.", min=1, metavar="N"),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Samples a batch.", min=1, metavar="N")] = 128,
+    workers: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Worker processes; 0 works in this process. (default: one a processor, at most 8)", min=0),
+    ] = None,
+    fields: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--field", metavar="FIELD", help="Field to read; may be repeated. (default: all)"),
+    ] = None,
+    crop: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Decode images to random crops of this size. (default: bytes as stored)", min=1),
+    ] = None,
+    shuffle: Annotated[bool, typer.Option(help="Shuffle, or read in stored order.")] = True,
+    step: Annotated[float, typer.Option(help="Seconds to sleep after each batch, as a training step does.")] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Stream a data set through the loader, and say how fast it comes and what it waits for."""
+    with reporting(context):
+        location = place(url, storage_options, transport)
+        with progress("streaming", quiet=quiet) as update:
+            report = diagnose.bench(
+                url,
+                storage_options=parse_options(storage_options),
+                transport=transport.value,
+                cache=cache,
+                seconds=seconds,
+                batches=batches,
+                batch_size=batch_size,
+                workers=workers,
+                fields=fields,
+                crop=crop,
+                shuffle=shuffle,
+                step=step,
+                progress=_teller(update, seconds, batches),
+            )
+        if as_json:
+            rates = {"samples_per_second": report.samples_per_second, "bytes_per_second": report.bytes_per_second}
+            print_json(asdict(report) | rates)
+        else:
+            _print(report, shown(url, location))
+
+
+def _teller(update: Update, seconds: float, batches: int | None) -> Callable[[diagnose.BenchProgress], None]:
+    update(0, 0, "waiting for the first batch")
+
+    def tell(now: diagnose.BenchProgress) -> None:
+        beside = f"{now.samples / now.seconds:,.0f} samples/s"
+        if batches is None:
+            update(min(now.seconds, seconds), seconds, beside)
+        else:
+            update(now.batches, batches, beside)
+
+    return tell
+
+
+def _print(report: diagnose.BenchReport, url: str) -> None:
+    out = stdout()
+    workers = "in this process" if not report.workers else f"through {plural(report.workers, 'worker')}"
+    rows = [
+        ("data set", url),
+        ("speed", f"{report.samples_per_second:,.0f} samples/s, {size(report.bytes_per_second)}/s of stored bytes"),
+        ("measured", f"{plural(report.samples, 'sample')} ({report.epochs:.2f} epochs) in {duration(report.seconds)}"),
+        ("", f"in batches of {report.samples / report.batches:,.0f}, {workers}"),
+        ("first batch", f"after {duration(report.first_batch)}"),
+        ("waited", f"{report.wait_share:.0%} of the time for data"),
+        ("processors", f"{report.processors:.1f} of {report.cores} busy"),
+    ]
+    if report.workers:
+        rows.append(("workers", f"busy {report.worker_load:.0%} of the time"))
+    rows += [(name, f"{value:,}") for name, value in sorted(report.transfers.items()) if value]
+    for name, text in rows:
+        out.print(f"{name:<22}{text}")
+    out.print(f"{'limit':<22}{report.limit}: {report.advice}")
+    if report.limit == "workers":
+        out.print(f"next: shardstream bench {url} --workers {report.workers + max(1, report.cores // 2)}")
+    else:
+        out.print(f"next: shardstream view {url}")

@@ -1,0 +1,188 @@
+"""``shardstream cache status|warm|verify|clear``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Annotated, Optional
+
+import typer
+
+from shardstream.cli.progress import Update, progress
+from shardstream.cli.report import Exit, duration, plural, print_json, reporting, size, stdout
+from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
+from shardstream.diagnose import cache as caches
+from shardstream.errors import UsageError
+from shardstream.storage.cache import Cache
+
+_SHOWN = 20
+
+app = typer.Typer(
+    name="cache",
+    help="Look at the cache of this machine, fill it ahead of training, check it, clear it.",
+    no_args_is_help=True,
+)
+
+Folder = Annotated[str, typer.Argument(metavar="CACHE", help="Folder of the cache, as training is given it.")]
+Memory = Annotated[
+    Optional[str],  # noqa: UP045 - Typer reads this when it runs
+    typer.Option("--memory", metavar="DIR", help="Its memory, such as /dev/shm, if training uses that too."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Report as one line of JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+@app.command("status")
+def status(context: typer.Context, cache: Folder, memory: Memory = None, as_json: Json = False) -> None:
+    """Say what is in a cache: data sets, how much of them is there, and who uses them."""
+    with reporting(context):
+        found = caches.status(Cache(cache, memory=memory))
+        if as_json:
+            print_json(asdict(found))
+        else:
+            _print_status(found)
+
+
+def _print_status(found: caches.CacheStatus) -> None:
+    out = stdout()
+    totals = {one.fingerprint: one for one in found.known}
+    for tier in found.tiers:
+        limit = "" if tier.limit is None else f" of {size(tier.limit)}"
+        where = "memory" if tier.memory else "disk"
+        out.print(f"{tier.path} ({where}): {size(tier.used)}{limit} used, {size(tier.free)} free")
+        for one in tier.sets:
+            known = totals.get(one.fingerprint)
+            objects = f"{one.objects:,} of {known.shards:,} shards" if known else plural(one.objects, "shard")
+            used = "in use" if one.in_use else f"last used {duration(max(0.0, time.time() - one.last_used))} ago"
+            there = size(one.present) + (f" of {size(known.bytes)}" if known else "")
+            out.print(f"  {one.url}: {there} in {objects}, {used} [{one.fingerprint[:12]}]")
+    for known in found.known:
+        if known.offline:
+            out.print(f"{known.url}: complete, trains without the store")
+
+
+@app.command("warm")
+def warm(
+    context: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="The data set.")],
+    cache: Folder,
+    limit: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--size", metavar="SIZE", help="Bytes the cache may hold, such as 800GB; as for training."),
+    ] = None,
+    memory: Memory = None,
+    memory_size: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--memory-size", metavar="SIZE", help="Bytes its memory may hold."),
+    ] = None,
+    node: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--node", metavar="I/N", help="Only what node I of N will read, counted from 0."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the training, on which a node's share depends.")] = 0,
+    storage_options: StorageOptions = None,
+    transport: TransportOption = Transport.AUTO,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Bring a data set into the cache ahead of training. Exit code 1 if the cache had no room for all of it."""
+    with reporting(context):
+        location = place(url, storage_options, transport)
+        spec = Cache(cache, size=limit, memory=memory, memory_size=memory_size)
+        with progress("warming", quiet=quiet) as update:
+            report = caches.warm(location, spec, node=_node(node), seed=seed, progress=_warm_teller(update))
+        if as_json:
+            print_json(asdict(report))
+        else:
+            _print_warm(report, shown(url, location), cache)
+        if report.full:
+            raise typer.Exit(Exit.PROBLEMS)
+
+
+def _node(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    number, slash, nodes = text.partition("/")
+    if not (slash and number.isdecimal() and nodes.isdecimal()):
+        raise UsageError(f"--node wants I/N, got {text!r}", hint="for the first of four nodes: --node 0/4")
+    return int(number), int(nodes)
+
+
+def _warm_teller(update: Update) -> caches.OnWarm:
+    started = time.monotonic()
+
+    def tell(now: caches.WarmProgress) -> None:
+        speed = now.fetched / max(time.monotonic() - started, 1e-3)
+        update(now.bytes, now.total_bytes, f"shard {now.shards:,} of {now.total_shards:,}  {size(speed)}/s")
+
+    return tell
+
+
+def _print_warm(report: caches.WarmReport, url: str, cache: str) -> None:
+    out = stdout()
+    out.print(
+        f"{url}: {report.shards:,} of {plural(report.total_shards, 'shard')}, {size(report.bytes)} in the cache, "
+        f"{size(report.fetched)} fetched in {duration(report.seconds)}"
+    )
+    if report.full:
+        out.print("the cache has no room for the rest, which will be read from the store each time")
+    out.print(f"next: shardstream cache status {cache}")
+
+
+@app.command("verify")
+def verify(
+    context: typer.Context, cache: Folder, memory: Memory = None, as_json: Json = False, quiet: Quiet = False
+) -> None:
+    """Compare all that is in a cache with its checksums. What fails is cleared, to be fetched again; exit code 1."""
+    with reporting(context):
+        with progress("verifying", quiet=quiet) as update:
+            report = caches.verify_cache(
+                Cache(cache, memory=memory),
+                progress=lambda done, total, damages: update(done, total, plural(damages, "damage") if damages else ""),
+            )
+        if as_json:
+            print_json({"ok": report.ok, **asdict(report)})
+        else:
+            _print_verified(report, cache)
+        if not report.ok:
+            raise typer.Exit(Exit.PROBLEMS)
+
+
+def _print_verified(report: caches.VerifyCacheReport, cache: str) -> None:
+    out = stdout()
+    for damage in report.damages[:_SHOWN]:
+        place = "" if damage.offset is None else f" [offset {damage.offset}]"
+        out.print(f"{damage.path or damage.file}: {damage.what}{place}")
+    hidden = len(report.damages) - _SHOWN
+    if hidden > 0:
+        out.print(f"... and {hidden:,} more; --json lists all")
+    verdict = "sound" if report.ok else f"{plural(len(report.damages), 'damage')}, to be fetched again"
+    out.print(f"{cache}: {verdict} ({size(report.bytes)} in {duration(report.seconds)})")
+
+
+@app.command("clear")
+def clear(
+    context: typer.Context,
+    cache: Folder,
+    only: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--only", metavar="URL", help="Only this data set, by its URL or fingerprint."),
+    ] = None,
+    memory: Memory = None,
+    as_json: Json = False,
+) -> None:
+    """Remove data sets from a cache. Those that are in use stay: exit code 1. Only files of caches are removed."""
+    with reporting(context):
+        report = caches.clear(Cache(cache, memory=memory), only=only)
+        if as_json:
+            print_json(asdict(report))
+        else:
+            out = stdout()
+            for one in report.cleared:
+                out.print(f"{one.url}: {size(one.bytes)} freed")
+            for one in report.in_use:
+                out.print(f"{one.url}: in use, {size(one.bytes)} stay")
+            if not report.cleared and not report.in_use:
+                out.print(f"{cache}: nothing to clear")
+        if report.in_use:
+            raise typer.Exit(Exit.PROBLEMS)

@@ -1,0 +1,75 @@
+"""How every verb is told to reach a store: ``--storage-option`` and ``--transport``."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated, Any, Optional
+
+import typer
+
+from shardstream.errors import UsageError
+from shardstream.storage import Location, locate
+
+
+class Transport(StrEnum):
+    """Choices of ``--transport``."""
+
+    AUTO = "auto"
+    OBSTORE = "obstore"
+    FSSPEC = "fsspec"
+
+
+StorageOptions = Annotated[
+    Optional[list[str]],  # noqa: UP045 - Typer reads this when it runs, also old ones
+    typer.Option(
+        "--storage-option",
+        metavar="KEY=VALUE",
+        help="Setting of the store, such as endpoint=URL or anon=true; may be repeated. Others see a command line: "
+        "keys and tokens belong into the environment.",
+    ),
+]
+TransportOption = Annotated[Transport, typer.Option("--transport", help="Library that speaks to the store.")]
+
+
+def place(url: str, storage_options: list[str] | None, transport: Transport) -> Location:
+    """Where a verb's URL leads.
+
+    Raises:
+        UsageError: The URL or an option cannot work.
+    """
+    return locate(url, storage_options=parse_options(storage_options), transport=transport.value)
+
+
+def parse_options(texts: list[str] | None) -> dict[str, Any] | None:
+    """``KEY=VALUE`` each; ``true``, ``false``, ``{...}`` and ``[...]`` are JSON, all else is text. ``None`` if none.
+
+    Raises:
+        UsageError: One that is not of this form; does not repeat its value, which may be a secret.
+    """
+    if not texts:
+        return None
+    options = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError("--storage-option wants KEY=VALUE", hint="--storage-option endpoint=http://localhost:9000")
+        options[name.strip()] = _value(name, value)
+    return options
+
+
+def _value(name: str, text: str) -> Any:
+    if text not in ("true", "false") and text[:1] not in ("{", "["):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise UsageError(
+            f"the value of --storage-option {name} begins like JSON, but is none",
+            hint="""in the shell: --storage-option 'client_kwargs={"verify": false}'""",
+        ) from None
+
+
+def shown(url: str, location: Location) -> str:
+    """What to call a place when speaking to the user: as it was typed, but without what the URL held of secrets."""
+    return url if location.local else location.url

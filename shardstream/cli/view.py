@@ -1,0 +1,64 @@
+"""``shardstream view URL [SAMPLE]...``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from shardstream import diagnose
+from shardstream.cli.report import plural, print_json, reporting, size, stdout
+from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
+
+_DEFAULT = 5
+
+
+def view(
+    context: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")],
+    numbers: Annotated[
+        Optional[list[int]],  # noqa: UP045 - Typer reads this when it runs, also old ones
+        typer.Argument(metavar="[SAMPLE]...", help=f"Numbers in stored order, from 0. (default: the first {_DEFAULT})"),
+    ] = None,
+    storage_options: StorageOptions = None,
+    transport: TransportOption = Transport.AUTO,
+    keys: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--key", metavar="KEY", help="A sample by its key; may be repeated."),
+    ] = None,
+    save: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--save", metavar="DIR", help="Write the values to files DIR/KEY.FIELD."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON.")] = False,
+) -> None:
+    """Show single samples: keys, fields, sizes, images' dimensions. Reads these samples and their indexes only."""
+    with reporting(context):
+        location = place(url, storage_options, transport)
+        chosen = list(numbers or ())
+        if not chosen and not keys:
+            chosen = list(range(min(_DEFAULT, diagnose.info(location).samples)))
+        found = diagnose.view(location, chosen, keys=keys or (), save=save)
+        if as_json:
+            print_json(asdict(found))
+        else:
+            _print(found, shown(url, location), save)
+
+
+def _print(found: diagnose.View, url: str, save: Path | None) -> None:
+    out = stdout()
+    for sample in found.samples:
+        out.print(f"sample {sample.number:,} of {found.total:,}: {sample.key} [{sample.shard}, row {sample.row}]")
+        table = Table("field", "type", "bytes", "value", box=box.SIMPLE_HEAD, pad_edge=False)
+        for field in sample.fields:
+            table.add_row(field.name, field.type, size(field.bytes), Text(field.text))
+        out.print(table, soft_wrap=False)
+    if save is not None:
+        out.print(f"{plural(len(found.saved), 'file')} in {save}")
+    else:
+        out.print(f"next: shardstream view {url} {found.samples[0].number if found.samples else 0} --save DIR")

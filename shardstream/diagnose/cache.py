@@ -1,0 +1,318 @@
+"""The cache of a machine: what is in it, filling it ahead of training, comparing and clearing it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from shardstream.errors import DataError, StorageError, UsageError
+from shardstream.order.line import grouped_line
+from shardstream.shards.manifest import Manifest
+from shardstream.storage import Location, Transport, locate, loop
+from shardstream.storage.cache import Cache, CachedStore, upkeep
+from shardstream.storage.cache.manifests import KeptManifest, kept_manifests
+from shardstream.storage.cache.upkeep import CachedSet, Damage, TierStatus
+
+if TYPE_CHECKING:
+    from shardstream.stream.home import Home
+
+_AT_ONCE = 4  # objects; each is fetched by several requests
+_WAIT = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSet:
+    """What a kept manifest says of a data set.
+
+    Attributes:
+        url: Where it is.
+        fingerprint: Which it is.
+        shards: Number of its shards.
+        bytes: Bytes of them.
+        offline: Whether training can do without the store: all shards are in the cache.
+    """
+
+    url: str
+    fingerprint: str
+    shards: int
+    bytes: int
+    offline: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatus:
+    """What is in a cache.
+
+    Attributes:
+        path: Its folder.
+        tiers: Its tiers, the one that is filled first first.
+        known: Data sets of which it keeps the manifest.
+    """
+
+    path: str
+    tiers: tuple[TierStatus, ...]
+    known: tuple[KnownSet, ...]
+
+
+def status(cache: str | os.PathLike[str] | Cache) -> CacheStatus:
+    """What is in a cache.
+
+    Args:
+        cache: Its folder; a `Cache`, where it has memory too.
+
+    Raises:
+        NotFoundError: There is no cache.
+        UsageError: The folder is no cache.
+
+    Example:
+        >>> status("/nvme/cache").tiers[0].used
+        350300000
+    """
+    where = Cache.of(cache)
+    tiers = upkeep.look(where)
+    path = os.fspath(where.path)
+    known = []
+    for kept in kept_manifests(str(path)):
+        with suppress(DataError):  # written by a newer version
+            known.append(_known(kept, tiers))
+    return CacheStatus(str(path), tiers, tuple(known))
+
+
+def _known(kept: KeptManifest, tiers: tuple[TierStatus, ...]) -> KnownSet:
+    manifest = Manifest.parse(memoryview(kept.head), lambda _: memoryview(kept.table), url=kept.url)
+    sets = [one for tier in tiers for one in tier.sets if one.fingerprint == manifest.fingerprint]
+    present = sum(one.present for one in sets)
+    return KnownSet(kept.url, manifest.fingerprint, manifest.shards, manifest.bytes, present >= manifest.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class ClearReport:
+    """What `clear` did.
+
+    Attributes:
+        cleared: Data sets that were removed.
+        in_use: Data sets that stay, since a process has them open.
+    """
+
+    cleared: tuple[CachedSet, ...]
+    in_use: tuple[CachedSet, ...]
+
+
+def clear(cache: str | os.PathLike[str] | Cache, *, only: str | None = None) -> ClearReport:
+    """Remove data sets from a cache, except those in use.
+
+    Args:
+        cache: Its folder; a `Cache`, where it has memory too.
+        only: URL or fingerprint of the only data set to remove; default: all.
+
+    Raises:
+        NotFoundError: There is no cache, or not this data set in it.
+        UsageError: The folder is no cache.
+        StorageError: It cannot be written.
+    """
+    where = Cache.of(cache)
+    wanted = None if only is None else only.rstrip("/")
+    cleared, in_use = upkeep.clear(where, chosen=lambda one: wanted in (None, one.url.rstrip("/"), one.fingerprint))
+    if only is not None and not cleared and not in_use:
+        raise UsageError("this data set is not in the cache", url=only, hint="`shardstream cache status` lists them")
+    return ClearReport(tuple(cleared), tuple(in_use))
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyCacheReport:
+    """What `verify_cache` found.
+
+    Attributes:
+        path: Folder of the cache.
+        bytes: Bytes that were compared.
+        damages: What was wrong. It was cleared, and will be fetched again.
+        seconds: Time taken.
+    """
+
+    path: str
+    bytes: int
+    damages: tuple[Damage, ...]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was wrong."""
+        return not self.damages
+
+
+def verify_cache(
+    cache: str | os.PathLike[str] | Cache, *, progress: Callable[[int, int, int], None] | None = None
+) -> VerifyCacheReport:
+    """Compare all that is in a cache with its checksums, and complete objects with their data set's manifest.
+
+    Args:
+        cache: Its folder; a `Cache`, where it has memory too.
+        progress: Called after each object with bytes compared, bytes to compare, and damages found so far.
+
+    Raises:
+        NotFoundError: There is no cache.
+        UsageError: The folder is no cache.
+    """
+    started = time.monotonic()
+    where = Cache.of(cache)
+    compared, damages = upkeep.verify(where, progress=progress)
+    return VerifyCacheReport(str(where.path), compared, tuple(damages), time.monotonic() - started)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmProgress:
+    """Totals so far: shards and bytes in the cache, of how many, and bytes that were fetched."""
+
+    shards: int
+    total_shards: int
+    bytes: int
+    total_bytes: int
+    fetched: int
+
+
+@dataclass(frozen=True, slots=True)
+class WarmReport:
+    """What `warm` did.
+
+    Attributes:
+        url: The data set.
+        shards: Shards that are in the cache now.
+        total_shards: Shards that this machine was to have.
+        bytes: Bytes of the shards in the cache.
+        fetched: Bytes that were not there before.
+        full: Whether the cache had no room for the rest.
+        seconds: Time taken.
+    """
+
+    url: str
+    shards: int
+    total_shards: int
+    bytes: int
+    fetched: int
+    full: bool
+    seconds: float
+
+
+OnWarm: TypeAlias = Callable[[WarmProgress], None]
+
+
+def warm(
+    url: str | os.PathLike[str] | Location,
+    cache: str | os.PathLike[str] | Cache,
+    *,
+    node: tuple[int, int] | None = None,
+    seed: int = 0,
+    storage_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+    progress: OnWarm | None = None,
+) -> WarmReport:
+    """Bring a data set into the cache ahead of training, or the part of it that one node will read.
+
+    Args:
+        url: The data set.
+        cache: Folder of the cache, or a `Cache`; the same as for training.
+        node: Number of this node and of nodes, where each reads the same part of the data set in every epoch
+            (``affinity="node"``, the default with a cache). Default: the whole data set.
+        seed: Seed of the training, on which it depends who reads what.
+        storage_options: Credentials and settings of the store by name.
+        transport: Which library speaks to the store.
+        progress: Called after each shard.
+
+    Raises:
+        UsageError: The data set is local, or the node's number is none, or the cache's folder holds something else.
+        NotFoundError: There is no data set, or a shard is missing.
+        StorageError: Fetching failed for good.
+    """
+    from shardstream.stream.home import Home  # needs torch, which takes seconds to import
+
+    started = time.monotonic()
+    location = locate(url, storage_options=storage_options, transport=transport)
+    if location.local:
+        raise UsageError("a local data set needs no cache", url=location.url, hint="read it where it is")
+    if node is not None and not 0 <= node[0] < node[1]:
+        raise UsageError(f"there is no node {node[0]} of {node[1]}", hint="nodes count from 0: 0/4, 1/4, 2/4, 3/4")
+    home = Home(location, cache=Cache.of(cache))
+    shards = _share(home.manifest, node, seed)
+    sizes = home.manifest.table.sizes[shards].astype(np.int64)
+    work = _Warming(home, shards.tolist(), sizes.tolist(), progress)
+    work.run()
+    return WarmReport(
+        home.url, work.shards, len(shards), work.bytes, work.fetched, work.full, time.monotonic() - started
+    )
+
+
+def _share(manifest: Manifest, node: tuple[int, int] | None, seed: int) -> Any:
+    """Numbers of the shards that a node reads: all that its group of the line touches."""
+    if node is None:
+        return np.arange(manifest.shards)
+    number, nodes = node
+    counts = manifest.table.samples.astype(np.int64)
+    line = grouped_line(counts, seed=seed, epoch=0, groups=nodes)
+    begin, end = (np.array([at * line.samples // nodes]) for at in (number, number + 1))
+    found, position = [], begin
+    while position < end:
+        shard, row, _, last = line.find_between(position, begin, end)
+        found.append(int(shard[0]))
+        position = position + last - row
+    return np.unique(np.array(found, np.int64))
+
+
+class _Warming:
+    """Shards being brought, a few at once, in order."""
+
+    def __init__(self, home: Home, shards: list[int], sizes: list[int], progress: OnWarm | None) -> None:
+        self._home = home
+        self._left = deque(zip(shards, sizes, strict=True))
+        self._progress = progress
+        self._totals = len(shards), sum(sizes)
+        self._done = threading.Semaphore(0)
+        self._stores: set[CachedStore] = set()
+        self.shards = self.bytes = self.fetched = 0
+        self.full = False
+
+    def run(self) -> None:
+        running: dict[Future[int | None], int] = {}
+        try:
+            while self._left or running:
+                while self._left and len(running) < _AT_ONCE and not self.full:
+                    shard, size = self._left.popleft()
+                    future = loop.submit(self._fill(shard))
+                    running[future] = size
+                    future.add_done_callback(lambda _: self._done.release())
+                if not running:
+                    break
+                if not self._done.acquire(timeout=_WAIT):
+                    raise StorageError(f"waited {_WAIT:g} s for a shard, in vain", url=self._home.url)
+                for future in [one for one in running if one.done()]:
+                    self._count(future.result(), running.pop(future))
+        finally:
+            for future in running:
+                future.cancel()
+            for store in self._stores:
+                store.release()
+
+    async def _fill(self, number: int) -> int | None:
+        shard = self._home.shard(number)
+        if not isinstance(shard.store, CachedStore):  # a replica
+            return 0
+        self._stores.add(shard.store)
+        return await shard.store.fill(shard.name)
+
+    def _count(self, fetched: int | None, size: int) -> None:
+        if fetched is None:
+            self.full = True
+            return
+        self.shards += 1
+        self.bytes += size
+        self.fetched += fetched
+        if self._progress is not None:
+            self._progress(WarmProgress(self.shards, self._totals[0], self.bytes, self._totals[1], self.fetched))

@@ -1,0 +1,114 @@
+"""Whole shards, one after another, the next one on its way while one is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from shardstream.errors import DataError, NotFoundError, ShardStreamError, StorageError
+from shardstream.shards.index import ShardIndex
+from shardstream.shards.manifest import Manifest
+from shardstream.storage import AsyncStore, Store
+from shardstream.storage.loop import submit
+
+_PART = 8 << 20  # of one request
+_AT_ONCE = 8  # requests: one connection alone seldom fills a line
+_SPARE = 1 << 20
+
+
+class TooLarge(StorageError):
+    """An object that is so much larger than it should be that it is not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadShard:
+    """The bytes of a shard, and its index; or why there are none."""
+
+    data: memoryview | StorageError
+    index: ShardIndex | ShardStreamError
+
+
+def read_shards(store: Store, manifest: Manifest) -> Iterator[ReadShard]:
+    """All shards of a data set in order. One that is missing, damaged or no shard at all is no error here.
+
+    Raises:
+        StorageError: A remote store cannot be read.
+    """
+    if not isinstance(store, AsyncStore):
+        for shard in range(manifest.shards):
+            yield _read_local(store, manifest, shard)
+        return
+    coming: Future[memoryview] | StorageError | None = None
+    try:
+        for shard in range(manifest.shards):
+            data = _outcome(_begin(store, manifest, shard) if coming is None else coming)
+            coming = _begin(store, manifest, shard + 1) if shard + 1 < manifest.shards else None
+            index = data if isinstance(data, StorageError) else _scan(store, manifest, shard)
+            yield ReadShard(data, index)
+    finally:
+        if isinstance(coming, Future):
+            coming.cancel()
+
+
+def _read_local(store: Store, manifest: Manifest, shard: int) -> ReadShard:
+    name = manifest.shard_name(shard)
+    try:
+        data = store.get(name)
+    except StorageError as error:
+        return ReadShard(error, error)
+    try:
+        return ReadShard(data, manifest.reader.scan(store, name))
+    except (DataError, StorageError) as error:
+        return ReadShard(data, error)
+
+
+def _begin(store: AsyncStore, manifest: Manifest, shard: int) -> Future[memoryview] | StorageError:
+    name, expected = manifest.shard_name(shard), int(manifest.table.sizes[shard])
+    try:
+        size = store.size(name)
+    except NotFoundError as error:
+        return error
+    if size > 2 * expected + _SPARE:
+        return TooLarge(f"the object has {size} bytes, not {expected}; it was not read")
+    return submit(_parts(store, name, size))
+
+
+def _outcome(coming: Future[memoryview] | StorageError) -> memoryview | StorageError:
+    if isinstance(coming, StorageError):
+        return coming
+    try:
+        return coming.result()  # each of its reads has a deadline
+    except NotFoundError as error:  # deleted since its size was asked
+        return error
+
+
+def _scan(store: AsyncStore, manifest: Manifest, shard: int) -> ShardIndex | ShardStreamError:
+    try:
+        return manifest.reader.scan(store, manifest.shard_name(shard))
+    except (DataError, NotFoundError) as error:
+        return error
+
+
+async def _parts(store: AsyncStore, name: str, size: int) -> memoryview:
+    """All bytes of an object, in parts that come side by side."""
+    out = bytearray(size)
+    target = memoryview(out)
+    turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def part(start: int) -> None:
+        async with turn:
+            at = start
+            for piece in await store.read(name, start, min(_PART, size - start), size=size):
+                target[at : at + len(piece)] = piece
+                at += len(piece)
+
+    parts = [asyncio.ensure_future(part(start)) for start in range(0, size, _PART)]
+    try:
+        await asyncio.gather(*parts)
+    except BaseException:
+        for one in parts:
+            one.cancel()
+        raise
+    return target.toreadonly()

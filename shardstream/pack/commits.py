@@ -1,0 +1,76 @@
+"""Finished shards on their way out: while the last bytes of one are sent, the next is made."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from shardstream.errors import ShardStreamError
+from shardstream.storage import ObjectWriter
+
+_PATIENCE_S = 4.0  # for a commit that nobody wants any more
+
+
+class Committer:
+    """Commits objects, one at a time; so at most two of a process are in memory.
+
+    Args:
+        behind: Commit in a thread, and return at once. On a local disk there is nothing to gain from it.
+    """
+
+    def __init__(self, *, behind: bool) -> None:
+        self._behind = behind
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def begin(self, out: ObjectWriter, name: str) -> None:
+        """Commit ``out``, of this name; the one before was waited for.
+
+        Raises:
+            StorageError: It cannot be completed; only if not ``behind``, else `wait` raises it.
+        """
+        assert self._thread is None
+        if self._behind:
+            self._thread = threading.Thread(
+                target=self._commit, args=(out, name), name="shardstream-commit", daemon=True
+            )
+            self._thread.start()
+            return
+        self._commit(out, name)
+        self.wait()
+
+    def _commit(self, out: ObjectWriter, name: str) -> None:
+        try:
+            out.commit()
+        except ShardStreamError as error:
+            self._error = named(error, name)
+        except BaseException as error:
+            self._error = error
+
+    def wait(self) -> None:
+        """Until what was begun is visible; its transfers have deadlines of their own.
+
+        Raises:
+            StorageError: It could not be completed.
+        """
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def abandon(self) -> None:
+        """The run has failed: what is under way may end, but nobody waits for it for long."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            with suppress(RuntimeError):  # never started
+                thread.join(_PATIENCE_S)
+        self._error = None
+
+
+def named(error: ShardStreamError, name: str) -> ShardStreamError:
+    """The error with the shard's name, if it has no place yet."""
+    if not error.place.keys() & {"url", "shard"}:
+        error.place["shard"] = name
+    return error

@@ -1,0 +1,45 @@
+"""``CachedBuffers``: ranges of objects that a cache holds, copied out of it when they are used."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.storage.buffers import Buffers
+from shardstream.storage.cache.store import CachedStore
+
+_EMPTY = memoryview(b"")
+_SPARSE = 4  # times as many bytes as are wanted may be copied to have them in one piece
+
+
+class CachedBuffers(Buffers):
+    """Everything in the objects of a store behind a cache; what turns out not to be in the cache is fetched.
+
+    So what is planned takes no memory before it is used, and a cache that changes meanwhile does no harm.
+
+    Args:
+        store: The store.
+    """
+
+    def __init__(self, store: CachedStore) -> None:
+        self._store = store
+
+    def view(self, path: str, offset: int, length: int | None) -> memoryview:
+        return self._store.get(path, offset, length) if length != 0 else _EMPTY
+
+    def views(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[memoryview]:
+        found = self._store.copies(path, offsets, lengths)
+        return super().views(path, offsets, lengths) if found is None else found
+
+    def gather(self, path: str, offsets: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
+        count = len(offsets)
+        if not count or not width:
+            return np.empty((count, width), np.uint8)
+        start, end = int(offsets.min()), int(offsets.max()) + width
+        if end - start > _SPARSE * count * width:
+            found = self.views(path, offsets, np.full(count, width, np.int64))
+            return np.frombuffer(b"".join(found), np.uint8).reshape(count, width)
+        span = self.view(path, start, end - start)
+        # One element begins at every byte, so any set of offsets is one fancy index.
+        elements = np.ndarray(len(span) - width + 1, f"V{width}", span, strides=(1,))
+        return elements[offsets - start].view(np.uint8).reshape(count, width)

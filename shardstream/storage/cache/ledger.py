@@ -1,0 +1,114 @@
+"""``Ledger``: how many bytes a cache has given out, kept by all processes of the node together.
+
+It is a small file, and the one lock of a cache. Whoever holds it may make and remove files in the cache, and touches no
+network. A number is written before the file that it counts is made, and taken back after one is removed, so a process
+that dies in between leaves it too large, never too small; the next one that has the cache to itself counts anew.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import xxhash
+
+from shardstream.storage.cache.locks import lock_file
+
+_ENTRY = struct.Struct("<8sQQQ")  # magic, bytes given out, limit of who wrote last (0: none), what was said
+_MAGIC = b"SSLEDGER"
+_CHECK = struct.Struct("<Q")
+_WAIT = 10.0  # a holder makes one file, or removes one unused data set
+
+
+class Busy(OSError):
+    """The ledger was held by others for too long."""
+
+
+class Book:
+    """The open ledger.
+
+    Attributes:
+        used: Bytes given out.
+        limit: The limit of the process that wrote last; ``None`` for none.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        entry = os.pread(descriptor, _ENTRY.size + _CHECK.size, 0)
+        self.readable = len(entry) == _ENTRY.size + _CHECK.size and entry[_ENTRY.size :] == _check(entry[: _ENTRY.size])
+        self.used: int
+        self._limit: int
+        self._said: int
+        self.used, self._limit, self._said = _ENTRY.unpack(entry[: _ENTRY.size])[1:] if self.readable else (0, 0, 0)
+
+    @property
+    def limit(self) -> int | None:
+        return self._limit or None
+
+    def give(self, count: int, limit: int | None) -> None:
+        """Count ``count`` bytes more, or less."""
+        self.set(self.used + count, limit)
+
+    def set(self, used: int, limit: int | None) -> None:
+        """Set the numbers."""
+        self.used, self._limit = max(0, used), limit or 0
+        self._write()
+
+    def say(self, what: int) -> bool:
+        """Whether this is the first process that has to say something, number ``what`` (0 to 63), since `silence`."""
+        first = not self._said >> what & 1
+        if first:
+            self._said |= 1 << what
+            self._write()
+        return first
+
+    def silence(self) -> None:
+        """Nothing was said yet."""
+        self._said = 0
+        self._write()
+
+    def _write(self) -> None:
+        entry = _ENTRY.pack(_MAGIC, self.used, self._limit, self._said)
+        os.pwrite(self._descriptor, entry + _check(entry), 0)
+
+
+def _check(entry: bytes) -> bytes:
+    return _CHECK.pack(xxhash.xxh3_64_intdigest(entry))
+
+
+class Ledger:
+    """The ledger of one folder.
+
+    Args:
+        path: The file.
+        count: Counts the bytes that files take really; called with the ledger held.
+    """
+
+    def __init__(self, path: str, count: Callable[[], int]) -> None:
+        self.path = path
+        self._count = count
+
+    @contextmanager
+    def open(self, *, wait: float = _WAIT) -> Iterator[Book]:
+        """Hold the ledger.
+
+        Raises:
+            Busy: Others held it for ``wait`` seconds.
+            OSError: It cannot be opened for writing.
+        """
+        held = lock_file(self.path, shared=False, wait=wait)
+        if held is None:
+            raise Busy(f"the ledger {self.path} was held by other processes for {wait:g} s")
+        with held:
+            book = Book(held.descriptor)
+            if not book.readable:
+                book.set(self._count(), None)
+            yield book
+
+    def begin(self) -> None:
+        """Count anew, and forget what was said: nobody else uses the cache."""
+        with self.open() as book:
+            book.set(self._count(), book.limit)
+            book.silence()

@@ -1,0 +1,146 @@
+"""Locks between the processes of a node, all of which end with the process that holds them, however it ends.
+
+Whole-file locks (``flock``) guard the ledger and say that a folder is in use. Claims are locks on the bytes of an open
+file description: a hint that somebody is about to fetch these blocks. The kernel drops them with the process, so no
+claim can outlive its owner, and no clock or process number has to be compared.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import time
+from contextlib import suppress
+from typing import Self
+
+# struct flock of 64-bit Linux.
+_FLOCK = struct.Struct("@hhqqi4x")
+_TAKEN = (errno.EAGAIN, errno.EACCES)
+
+
+class Held:
+    """An open file that carries a lock.
+
+    A child that is forked meanwhile shares the lock, knowingly or not. So there are two ends: `close`, after which the
+    lock lasts until the children let go of it too, and `release` (or the end of a ``with``), which ends it at once.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def release(self) -> None:
+        """Unlock, for whoever else shares the lock as well."""
+        if self.descriptor >= 0:
+            self._unlock()
+        self.close()
+
+    def _unlock(self) -> None:
+        with suppress(OSError):
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Let go of this process's share."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Claim(Held):
+    """Blocks of a file that this process is about to fetch."""
+
+    def _unlock(self) -> None:
+        with suppress(OSError):
+            fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
+
+
+def lock(descriptor: int, *, shared: bool, wait: float) -> bool:
+    """Take the lock on an open file, or change its kind; False if that took longer than ``wait`` seconds.
+
+    Raises:
+        OSError: The file system has no locks.
+    """
+    how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+    deadline = time.monotonic() + wait
+    pause = 0.0005
+    while True:
+        try:
+            fcntl.flock(descriptor, how)
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                raise
+        else:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, 0.02)
+
+
+def lock_file(path: str, *, shared: bool, wait: float) -> Held | None:
+    """Open a file, made if there is none, and lock it; ``None`` if that took longer than ``wait`` seconds.
+
+    The file that is locked is the one that has the name: one that was removed meanwhile is left alone.
+
+    Raises:
+        OSError: It cannot be opened for writing, or the file system has no locks.
+    """
+    deadline = time.monotonic() + wait
+    while True:
+        held = Held(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
+        if not lock(held.descriptor, shared=shared, wait=max(0.0, deadline - time.monotonic())):
+            held.close()
+            return None
+        try:
+            if os.path.samestat(os.stat(path), os.fstat(held.descriptor)):
+                return held
+        except FileNotFoundError:
+            pass
+        held.close()
+
+
+def is_locked(path: str) -> bool:
+    """Whether any process holds a lock on this file; False if there is no such file.
+
+    Raises:
+        OSError: It cannot be looked at.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    with Held(descriptor):
+        return not lock(descriptor, shared=False, wait=0.0)
+
+
+def claim(path: str, first: int, stop: int) -> Claim | tuple[int, int]:
+    """Claim units ``[first, stop)`` of a file: the claim, or the units that another one has claimed.
+
+    Raises:
+        OSError: The file cannot be opened for writing, or its file system has no such locks.
+    """
+    held = Claim(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, first, stop - first, 0)
+    while True:
+        try:
+            fcntl.fcntl(held.descriptor, fcntl.F_OFD_SETLK, wanted)
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                held.close()
+                raise
+        else:
+            return held
+        kind, _, start, length, _ = _FLOCK.unpack(fcntl.fcntl(held.descriptor, fcntl.F_OFD_GETLK, wanted))
+        if kind != fcntl.F_UNLCK:
+            held.close()
+            return max(first, start), min(stop, start + length) if length else stop

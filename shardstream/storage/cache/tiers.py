@@ -1,0 +1,87 @@
+"""From a `Cache` to its tiers, the one to be filled first first; and whether memory is what the user takes it for."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from contextlib import suppress
+
+from shardstream.storage.cache.room import RESERVED_MEMORY, memory_left
+from shardstream.storage.cache.spec import Cache
+from shardstream.storage.cache.tier import Tier
+
+_GIB = 1 << 30
+
+
+def tiers_of(cache: Cache) -> list[Tier]:
+    """The tiers of a cache; nothing is looked at yet."""
+    path = os.fspath(cache.path)
+    assert isinstance(path, str), "Cache makes them so"
+    size = cache.size if isinstance(cache.size, int) else None
+    tiers = [Tier(path, size)]
+    if cache.memory is not None:
+        memory_size = cache.memory_size if isinstance(cache.memory_size, int) else None
+        tiers.insert(0, Tier(memory_folder(cache), memory_size, modest=True))
+    return tiers
+
+
+def memory_folder(cache: Cache) -> str:
+    """Our own folder in the memory that the user names: another one for each cache."""
+    name = hashlib.blake2s(os.fsencode(cache.path), digest_size=8).hexdigest()
+    return os.path.join(os.fsdecode(cache.memory or ""), f"shardstream-{name}")
+
+
+def check_memory(tier: Tier, cache: Cache) -> None:
+    """Look at the folder of a tier in memory before it is used: everybody may make folders there.
+
+    Raises:
+        OSError: What the user named is no folder, or ours in it belongs to somebody else.
+    """
+    named = os.path.dirname(tier.root)
+    if not os.path.isdir(named):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), named)
+    try:
+        owner = os.lstat(tier.root).st_uid
+    except FileNotFoundError:
+        return
+    owners = {os.getuid(), 0}
+    with suppress(FileNotFoundError):
+        owners.add(os.stat(cache.path).st_uid)
+    if owner not in owners:
+        raise PermissionError(errno.EPERM, f"the folder belongs to user {owner}", tier.root)
+
+
+def shortage(tier: Tier) -> str | None:
+    """What to tell a user who asks for more memory than there is; ``None`` if there is enough.
+
+    Raises:
+        OSError: It cannot be looked at.
+    """
+    if tier.limit is None or not tier.memory:
+        return None
+    with tier.ledger.open() as book:
+        possible = tier.most(book)
+        used = book.used
+    if tier.limit <= possible:
+        return None
+    left = memory_left()
+    if left is not None and left + used < tier.limit:
+        return (
+            f"{tier.root} may hold {tier.limit:,} bytes, but the memory limit of the container leaves {possible:,}; "
+            "raise that limit, or ask for less with memory_size="
+        )
+    return f"{tier.root} may hold {tier.limit:,} bytes, but there is room for {possible:,}; {more_memory(tier.limit)}"
+
+
+def more_memory(wanted: int) -> str:
+    """How to give a container so many bytes of memory for files.
+
+    >>> more_memory(64 * 10**9).partition(",")[0]
+    'start the container with --shm-size=64g'
+    """
+    size = -(-min(wanted * 4 // 3, wanted + RESERVED_MEMORY) // _GIB)
+    return (
+        f"start the container with --shm-size={size}g, or on Kubernetes mount a volume "
+        f"emptyDir: {{medium: Memory, sizeLimit: {size}Gi}} at /dev/shm (it counts as memory of the container)"
+    )

@@ -1,0 +1,274 @@
+"""Looking at a cache from outside: what is in it, whether it is sound, and clearing it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from shardstream.errors import NotFoundError, StorageError
+from shardstream.storage.cache.blocks import BLOCK, SUFFIX, BlockFile, describe
+from shardstream.storage.cache.locks import is_locked, lock_file
+from shardstream.storage.cache.manifests import forget_manifest
+from shardstream.storage.cache.room import room
+from shardstream.storage.cache.spec import Cache
+from shardstream.storage.cache.tier import ABOUT, LEASE, Tier, files, last_used
+from shardstream.storage.cache.tiers import tiers_of
+
+_STEP = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CachedSet:
+    """A data set in one tier of a cache.
+
+    Attributes:
+        url: Where it comes from.
+        fingerprint: Which it is.
+        objects: Objects that were admitted.
+        complete: How many of them are there entirely.
+        bytes: Bytes that their files take.
+        present: Bytes of the objects that are there.
+        in_use: Whether a process has it open.
+        last_used: When it was last opened, in seconds since 1970.
+    """
+
+    url: str
+    fingerprint: str
+    objects: int
+    complete: int
+    bytes: int
+    present: int
+    in_use: bool
+    last_used: float
+
+
+@dataclass(frozen=True, slots=True)
+class TierStatus:
+    """One tier of a cache.
+
+    Attributes:
+        path: Its folder.
+        memory: Whether it lies in memory.
+        limit: Bytes it may hold, as the last process that wrote to it had it; ``None`` for no limit.
+        used: Bytes that were given out.
+        free: Bytes that its file system can still take.
+        sets: The data sets in it.
+    """
+
+    path: str
+    memory: bool
+    limit: int | None
+    used: int
+    free: int
+    sets: tuple[CachedSet, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something in a cache that is not what it should be; it will be fetched again.
+
+    Attributes:
+        file: The file.
+        path: The object; ``None`` where the file does not even say.
+        offset: First byte of the object that is damaged; ``None`` where all of it is.
+        what: In words.
+    """
+
+    file: str
+    path: str | None
+    offset: int | None
+    what: str
+
+
+OnVerified = Callable[[int, int, int], None]
+"""Bytes compared, bytes to compare, damages found."""
+
+
+def open_tiers(cache: Cache) -> list[Tier]:
+    """The tiers of a cache that exist.
+
+    Raises:
+        NotFoundError: There is no cache.
+        UsageError: The folder is no cache.
+        StorageError: It cannot be read.
+    """
+    found = []
+    for tier in tiers_of(cache):
+        try:
+            if tier.check():
+                found.append(tier)
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            raise StorageError(f"{error.strerror}", url=tier.root) from error
+    if not found:
+        raise NotFoundError("there is no cache here", url=os.fspath(cache.path), hint="training makes one, or `warm`")
+    return found
+
+
+def look(cache: Cache) -> tuple[TierStatus, ...]:
+    """What is in a cache, by tier.
+
+    Raises:
+        NotFoundError: There is no cache.
+        UsageError: The folder is no cache.
+    """
+    found = []
+    for tier in open_tiers(cache):
+        limit, used = None, None
+        with suppress(OSError), tier.ledger.open(wait=1.0) as book:
+            limit, used = book.limit, book.used
+        sets = tuple(_look(folder) for folder in tier.folders())
+        held = sum(one.bytes for one in sets) if used is None else used
+        found.append(TierStatus(tier.root, tier.memory, limit, held, room(tier.root, memory=tier.memory), sets))
+    return tuple(found)
+
+
+def _look(folder: str) -> CachedSet:
+    about = _about(folder)
+    objects = complete = size = present = 0
+    for file in _files(folder):
+        with suppress(OSError):
+            size += os.stat(file).st_size
+            described = describe(file)
+            if described is None:
+                continue
+            held = BlockFile(file, described, writable=False)
+            here = held.words(0, described.blocks) != 0
+            objects += 1
+            complete += bool(here.all())
+            present += int(here.sum()) * BLOCK - (described.blocks * BLOCK - described.size) * int(here[-1])
+    return CachedSet(
+        about.get("url", ""),
+        about.get("fingerprint", ""),
+        objects,
+        complete,
+        size,
+        present,
+        _in_use(folder),
+        last_used(folder),
+    )
+
+
+def clear(cache: Cache, *, chosen: Callable[[CachedSet], bool]) -> tuple[list[CachedSet], list[CachedSet]]:
+    """Remove data sets that are not in use. Nothing but files of caches is ever removed.
+
+    Args:
+        cache: The cache.
+        chosen: Which data sets.
+
+    Returns:
+        The data sets that were removed, and those that are in use and stay.
+
+    Raises:
+        NotFoundError: There is no cache.
+        UsageError: The folder is no cache.
+        StorageError: It cannot be written.
+    """
+    cleared: list[CachedSet] = []
+    kept: list[CachedSet] = []
+    for tier in open_tiers(cache):
+        try:
+            for folder in tier.folders():
+                one = _look(folder)
+                if not chosen(one):
+                    continue
+                with tier.ledger.open() as book:
+                    (cleared if tier.clear(folder, book) else kept).append(one)
+        except OSError as error:
+            raise StorageError(f"the cache cannot be cleared: {error.strerror or error}", url=tier.root) from error
+    left = {one.url for tier in open_tiers(cache) for folder in tier.folders() for one in [_look(folder)]}
+    for url in {one.url for one in cleared} - left:
+        forget_manifest(cache, url)
+    return cleared, kept
+
+
+def verify(cache: Cache, *, progress: OnVerified | None = None) -> tuple[int, list[Damage]]:
+    """Compare all blocks with the map, and complete objects with what the manifest said of them; clear what fails.
+
+    Args:
+        cache: The cache.
+        progress: Called after each object.
+
+    Returns:
+        Bytes that were compared, and what was found.
+
+    Raises:
+        NotFoundError: There is no cache.
+        UsageError: The folder is no cache.
+    """
+    folders = [folder for tier in open_tiers(cache) for folder in tier.folders()]
+    total = sum(os.stat(file).st_size for folder in folders for file in _files(folder))
+    done, compared = 0, 0
+    damages: list[Damage] = []
+    for folder in folders:
+        try:
+            lease = lock_file(os.path.join(folder, LEASE), shared=True, wait=1.0)
+        except OSError:
+            lease = None  # it cannot be written, so nobody clears it either
+        for file in _files(folder):
+            with suppress(FileNotFoundError):
+                done += os.stat(file).st_size
+                compared += _verify(file, damages)
+            if progress is not None:
+                progress(done, total, len(damages))
+        if lease is not None:
+            lease.close()
+    return compared, damages
+
+
+def _verify(file: str, damages: list[Damage]) -> int:
+    try:
+        described = describe(file)
+        if described is None:
+            damages.append(Damage(file, None, None, "it is cut, or its head is damaged"))
+            return 0
+        held = BlockFile(file, described, writable=os.access(file, os.W_OK))
+        present = np.flatnonzero(held.words(0, described.blocks))
+        held.verify(present)
+        failed = present[~held.verified[present]]
+        starts = [held.extent(block, block + 1)[0] for block in failed.tolist()]
+        damages.extend(Damage(file, described.path, start, "the block is damaged") for start in starts)
+        if held.complete and described.checksum and _checksum(held) != described.checksum:
+            damages.append(Damage(file, described.path, None, "the object is not the one in the manifest"))
+            held.doubt(0, described.blocks)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        damages.append(Damage(file, None, None, f"it cannot be read: {error.strerror or error}"))
+        return 0
+    return sum(held.length(block) for block in present.tolist())
+
+
+def _checksum(held: BlockFile) -> int:
+    hasher = xxhash.xxh3_64()
+    for start in range(0, held.described.size, _STEP):
+        hasher.update(held.read([start], [min(_STEP, held.described.size - start)])[0])
+    return hasher.intdigest()
+
+
+def _files(folder: str) -> list[str]:
+    return sorted(entry.path for entry in files(folder) if entry.name.endswith(SUFFIX))
+
+
+def _about(folder: str) -> dict[str, Any]:
+    try:
+        with open(os.path.join(folder, ABOUT), "rb") as file:
+            about = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return about if isinstance(about, dict) else {}
+
+
+def _in_use(folder: str) -> bool:
+    try:
+        return is_locked(os.path.join(folder, LEASE))
+    except OSError:
+        return False

@@ -1,0 +1,205 @@
+"""``Home``: one data set: where its bytes lie, near and far, and its manifest."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardstream.errors import DataError, NotFoundError, ShardStreamError, StorageError
+from shardstream.shards.manifest import MANIFEST_NAME, Manifest, no_data_set
+from shardstream.storage import AsyncStore, Location, Store
+from shardstream.storage.cache import Cache, CachedStore, Identity
+from shardstream.storage.cache.manifests import keep_manifest, kept_manifest
+from shardstream.storage.remote import RemoteStore
+from shardstream.storage.retry import RetryPolicy
+from shardstream.stream.shared import SharedBytes
+
+logger = logging.getLogger(__name__)
+
+# How long a store may take to say whether the manifest in the cache is still the one, before training goes on with it.
+_REVALIDATION = RetryPolicy(deadline=4.0, contact=4.0, stall=4.0)
+
+
+class Shard(NamedTuple):
+    """Where the bytes of a shard are read: a store, and the object's name and size there."""
+
+    store: Store
+    name: str
+    size: int
+
+
+class Home:
+    """A data set and the places its shards are read from, the nearest first.
+
+    Its pickle has addresses only, and a manifest that came over a network in shared memory.
+
+    Args:
+        location: Where the data set lies. Its manifest says what the data set is, whoever else has it.
+        replicas: Places that have its shards too, or some of them; asked first, in this order.
+        cache: Where blocks of shards that come over a network are kept.
+
+    Raises:
+        NotFoundError: There is no data set.
+        DataError: Its manifest is damaged.
+        StorageError: It cannot be read, and the cache has no manifest either.
+    """
+
+    def __init__(self, location: Location, *, replicas: Sequence[Location] = (), cache: Cache | None = None) -> None:
+        self.location = location
+        self._places = tuple(replicas)
+        self._cache = cache
+        self._kept: _Kept | None = None
+        self._open()
+        store = self._store
+        self.manifest = Manifest.read(store) if store.mapped else self._fetch_manifest(store)
+        self._main = self._with_cache()
+
+    def _open(self) -> None:
+        self._store = self.location.open()
+        self._replicas: list[_Replica] | None = None
+
+    def _fetch_manifest(self, store: Store) -> Manifest:
+        kept = None if self._cache is None else kept_manifest(self._cache, store.url)
+        try:
+            patience = store.with_policy(_REVALIDATION) if kept and isinstance(store, RemoteStore) else store
+            head, etag = _whole(patience, MANIFEST_NAME)
+        except NotFoundError as error:
+            raise no_data_set(store.locate(MANIFEST_NAME), error) from error
+        except StorageError as error:
+            if kept is None or type(error) is not StorageError:
+                raise
+            logger.warning("%s cannot be reached, its manifest is taken from the cache: %s", store.url, error.what)
+            return self._share(kept.head, kept.table)
+        if kept is not None and bytes(head) == kept.head:
+            with suppress(DataError):  # the kept table is damaged
+                return self._share(kept.head, kept.table)
+        table = b""
+
+        def fetch_table(name: str) -> memoryview:
+            nonlocal table
+            table = bytes(store.get(name))
+            return memoryview(table)
+
+        Manifest.parse(head, fetch_table, url=store.url)
+        if self._cache is not None:
+            keep_manifest(self._cache, store.url, etag, bytes(head), table)
+        return self._share(head, table)
+
+    def _share(self, head: bytes | memoryview, table: bytes | memoryview) -> Manifest:
+        kept = _Kept(SharedBytes(head), SharedBytes(table))
+        manifest = kept.manifest(self._store.url)
+        self._kept = kept
+        return manifest
+
+    @property
+    def url(self) -> str:
+        """Where the data set lies, for messages."""
+        return self.manifest.url
+
+    @property
+    def over_network(self) -> bool:
+        """Whether shards come over a network, as far as no replica has them."""
+        return not self._store.mapped
+
+    @property
+    def cached(self) -> bool:
+        """Whether what comes over a network stays in a cache."""
+        return self.over_network and self._cache is not None
+
+    def shard(self, number: int) -> Shard:
+        """Where to read a shard.
+
+        Raises:
+            StorageError: A replica cannot be asked.
+        """
+        name = self.manifest.shard_name(number)
+        size, checksum = int(self.manifest.table.sizes[number]), int(self.manifest.table.checksums[number])
+        for replica in self._find_replicas():
+            found = replica.find(name, size, checksum)
+            if found is not None:
+                return Shard(replica.store, found, size)
+        return Shard(self._main, name, size)
+
+    def _with_cache(self) -> Store:
+        if self._cache is None or not isinstance(self._store, AsyncStore):
+            return self._store
+        return CachedStore(self._store, self._cache, fingerprint=self.manifest.fingerprint, identify=self._identify)
+
+    def _identify(self, name: str) -> Identity | None:
+        number = self.manifest.number_of(name)
+        if number is None:
+            return None
+        table = self.manifest.table
+        return Identity(int(table.sizes[number]), int(table.checksums[number]))
+
+    def _find_replicas(self) -> list[_Replica]:
+        if self._replicas is None:
+            self._replicas = []
+            for place in self._places:
+                try:
+                    self._replicas.append(_Replica(place, self.manifest))
+                except ShardStreamError as error:
+                    logger.warning("the replica %s is not used: %s", place, error.what)
+        return self._replicas
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"location": self.location, "places": self._places, "cache": self._cache, "kept": self._kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.location, self._places, self._cache = state["location"], state["places"], state["cache"]
+        self._kept = state["kept"]
+        self._open()
+        self.manifest = Manifest.read(self._store) if self._kept is None else self._kept.manifest(self._store.url)
+        self._main = self._with_cache()
+
+
+class _Kept(NamedTuple):
+    """The two objects of a manifest, in memory that all processes share."""
+
+    head: SharedBytes
+    table: SharedBytes
+
+    def manifest(self, url: str) -> Manifest:
+        return Manifest.parse(self.head.view, lambda _: self.table.view, url=url)
+
+
+class _Replica:
+    """Another place that has shards of a data set, known by what is in them.
+
+    Args:
+        place: Where it is.
+        manifest: Of the data set.
+
+    Raises:
+        ShardStreamError: There is no data set.
+    """
+
+    def __init__(self, place: Location, manifest: Manifest) -> None:
+        self.store = place.open()
+        self._own = Manifest.read(self.store)
+        self._same = self._own.fingerprint == manifest.fingerprint
+        self._order = None if self._same else np.argsort(self._own.table.checksums, kind="stable")
+
+    def find(self, name: str, size: int, checksum: int) -> str | None:
+        """Its name here of the shard that is called ``name`` there; ``None`` if it is not here."""
+        if self._order is not None:
+            checksums = self._own.table.checksums
+            at = int(np.searchsorted(checksums, np.uint64(checksum), sorter=self._order))
+            if at == len(checksums) or int(checksums[self._order[at]]) != checksum:
+                return None
+            name = self._own.shard_name(int(self._order[at]))
+        try:
+            return name if self.store.size(name) == size else None
+        except NotFoundError:
+            return None
+
+
+def _whole(store: Store, path: str) -> tuple[memoryview, str | None]:
+    if isinstance(store, RemoteStore):
+        data, head = store.whole(path)
+        return data, head.etag
+    return store.get(path), None

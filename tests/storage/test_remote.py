@@ -1,0 +1,268 @@
+"""What a remote store does by itself, whatever client it has. Real servers are in `test_faults` and `test_stores`."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import pickle
+import threading
+import uuid
+
+import pytest
+
+from shardstream.errors import ChangedError, NotFoundError, StorageError, UsageError
+from shardstream.storage.client import Fault
+from shardstream.storage.counters import counters
+from shardstream.storage.loop import run
+from shardstream.storage.remote import RemoteStore
+from shardstream.storage.retry import RetryPolicy
+from shardstream.storage.upload import PART
+
+from .contract import StoreContract
+from .held import OBJECTS, HeldClient, HeldUpload
+
+
+class TestRemoteStore(StoreContract):
+    suffix_ranges = True
+
+    @pytest.fixture
+    def name(self):
+        name = uuid.uuid4().hex
+        yield name
+        OBJECTS.pop(name, None)
+
+    @pytest.fixture
+    def store(self, name):
+        return RemoteStore(f"held://{name}", functools.partial(HeldClient, name, self.suffix_ranges))
+
+    @pytest.fixture
+    def plant(self, name):
+        held = OBJECTS.setdefault(name, {})
+        return lambda path, data: held.__setitem__(path, (bytes(data), held.get(path, (b"", 0))[1] + 1))
+
+    @pytest.fixture
+    def dig(self, name):
+        return lambda path: OBJECTS.get(name, {}).get(path, (None, 0))[0]
+
+
+class TestRemoteStoreWithoutSuffixRanges(TestRemoteStore):
+    suffix_ranges = False
+
+
+@pytest.fixture
+def name():
+    name = uuid.uuid4().hex
+    OBJECTS[name] = {}
+    yield name
+    del OBJECTS[name]
+
+
+@pytest.fixture
+def store(name):
+    return RemoteStore(f"held://{name}", functools.partial(HeldClient, name))
+
+
+@pytest.fixture
+def held(name):
+    return OBJECTS[name]
+
+
+def client(store: RemoteStore) -> HeldClient:
+    async def its_own() -> HeldClient:
+        found = store._client()
+        assert isinstance(found, HeldClient)
+        return found
+
+    return run(its_own(), wait=30, what="the client")
+
+
+# ------------------------------------------------------------------------------------------------------------ clients
+
+
+def test_a_client_is_made_with_the_first_request_and_once_a_process(store, held) -> None:
+    before = HeldClient.made
+    held["x"] = (b"0123456789", 1)
+    twin = pickle.loads(pickle.dumps(store))
+    assert HeldClient.made == before
+    assert (store.get("x"), store.size("x"), store.exists("y")) == (b"0123456789", 10, False)
+    assert HeldClient.made == before + 1
+    child = os.fork()
+    if not child:
+        good = store.get("x") == b"0123456789"  # the client itself checks its process
+        os._exit(0 if good and HeldClient.made == before + 2 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert twin.get("x") == b"0123456789"
+    assert HeldClient.made == before + 2
+
+
+def test_a_store_with_other_patience_shares_the_client(store, held) -> None:
+    held["x"] = (b"0123456789", 1)
+    hasty = store.with_policy(RetryPolicy(deadline=1))
+    assert hasty.policy.deadline == 1
+    assert client(hasty) is client(store)
+    assert pickle.loads(pickle.dumps(hasty)).policy.deadline == 1
+    assert store.policy.deadline == 180
+
+
+def test_its_repr_shows_the_url_alone() -> None:
+    made = functools.partial(HeldClient, "hidden-secret")
+    assert repr(RemoteStore("s3://b/x", made)) == "RemoteStore('s3://b/x')"
+
+
+# ------------------------------------------------------------------------------------------------------------ reading
+
+
+def test_ranges_are_read_in_pieces_without_a_copy(store, held) -> None:
+    data = bytes(range(256)) * 40_000
+    held["x"] = (data, 1)
+    pieces = run(store.read("x", 100, 9_000_000, size=len(data)), wait=30, what="the test")
+    assert b"".join(pieces) == data[100:9_000_100]
+    assert len(pieces) > 1
+    assert all(piece.obj is data and piece.readonly for piece in pieces)
+    assert run(store.read("x", 5, 0), wait=30, what="the test") == []
+
+
+def test_every_read_costs_one_request(store, held) -> None:
+    held["x"] = (b"0123456789", 1)
+    store.get("x")
+    store.get("x", 3, 4)
+    store.get("x", 3)
+    store.get_tail("x", 3)
+    assert client(store).calls == ["open"] * 4
+
+
+@pytest.mark.parametrize(("offset", "length"), [(-1, 5), (0, 11), (9, 2), (10, 1), (3, -1)])
+def test_ranges_outside_are_refused_with_their_place(store, held, offset, length) -> None:
+    held["x"] = (b"0123456789", 1)
+    with pytest.raises(StorageError) as caught:
+        run(store.read("x", offset, length), wait=30, what="the test")
+    assert caught.value.place["url"] == store.locate("x")
+
+
+def test_an_object_of_another_size_than_known_is_refused(store, held) -> None:
+    held["x"] = (b"0123456789", 1)
+    with pytest.raises(ChangedError, match="holds 10 bytes, not 11"):
+        run(store.read("x", 0, 5, size=11), wait=30, what="the test")
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/hostname", "a/../../x", "a\0b", ""])
+def test_no_name_leads_out(store, path) -> None:
+    with pytest.raises(UsageError):
+        run(store.read(path, 0, 5), wait=30, what="the test")
+    for ask in (store.head, store.whole, lambda path: store.move("x", path), lambda path: store.get_tail(path, 1)):
+        with pytest.raises(UsageError):
+            ask(path)
+
+
+def test_the_version_of_an_object_is_kept(store, held) -> None:
+    held["x"] = (b"0123456789", 1)
+    store.get_tail("x", 3)
+    held["x"] = (b"abcdefghij", 2)
+    for ask in (lambda: store.get("x", 1, 3), lambda: store.get("x", 1), lambda: store.get_tail("x", 3)):
+        with pytest.raises(ChangedError) as caught:
+            ask()
+        assert caught.value.place["url"] == store.locate("x")
+    assert store.whole("x") == (b"abcdefghij", (10, "v2"))
+    assert store.get("x", 1, 3) == b"bcd"
+    held["x"] = (b"KLMNOPQRST", 3)
+    store.forget("x")
+    assert store.get("x", 1, 3) == b"LMN"
+
+
+def test_only_so_many_versions_are_kept(store, held, monkeypatch) -> None:
+    monkeypatch.setattr("shardstream.storage.remote._VERSIONS", 3)
+    for number in range(5):
+        held[str(number)] = (b"0123456789", 1)
+        store.get(str(number), 1, 2)
+    assert list(store._own().versions) == ["2", "3", "4"]
+
+
+# ------------------------------------------------------------------------------------------------------------ writing
+
+
+def test_small_objects_take_one_request_and_large_ones_parts(store, held) -> None:
+    for length, calls in ((0, ["put"]), (PART, ["put"]), (PART + 1, ["upload", "put"]), (3 * PART, ["upload", "put"])):
+        data = os.urandom(length)
+        made = client(store)
+        made.calls.clear()
+        with store.create("x") as out:
+            for start in range(0, length, 1_000_003):
+                out.write(memoryview(data)[start : start + 1_000_003])
+            assert out.tell() == length
+        assert held["x"][0] == data
+        assert made.calls == [*calls, "head"]
+        assert all(len(part) <= PART for upload in made.uploads for part in upload.parts)
+
+
+def test_what_was_given_up_is_aborted(store, held) -> None:
+    out = store.create("x")
+    out.write(bytes(3 * PART))
+    out.discard()
+    assert held == {}
+    assert [upload.ended for upload in client(store).uploads] in (["aborted"], [])
+
+
+@pytest.mark.parametrize("error", [Fault("connection", "reset"), NotFoundError("no such bucket")])
+def test_a_part_that_fails_fails_the_write_with_the_url(store, held, error, monkeypatch) -> None:
+    async def fails(self: HeldUpload, data: bytes) -> None:
+        raise error
+
+    monkeypatch.setattr(HeldUpload, "send", fails)
+    with pytest.raises(StorageError) as caught, store.create("x") as out:  # noqa: PT012 - any of them may raise
+        for _ in range(20):
+            out.write(bytes(PART))
+    assert caught.value.place["url"] == store.locate("x")
+    assert held == {}
+    assert [upload.ended for upload in client(store).uploads] == ["aborted"]
+
+
+@pytest.mark.parametrize("length", [100, PART + 100])
+def test_a_store_that_loses_bytes_is_found_out(store, length) -> None:
+    client(store).lost = 1
+    with pytest.raises(StorageError, match=f"holds {length - 1} bytes of {length}") as caught, store.create("x") as out:
+        out.write(bytes(length))
+    assert caught.value.place["url"] == store.locate("x")
+
+
+def test_few_parts_wait_however_fast_they_are_written(store, monkeypatch) -> None:
+    """The writer waits rather than take more memory: here nothing is ever taken from it."""
+    begun = []
+
+    async def slow(self: HeldUpload, data: bytes) -> None:
+        begun.append(data)
+        await self.client.gate.wait()
+        self.parts.append(data)
+
+    monkeypatch.setattr(HeldUpload, "send", slow)
+    made = client(store)
+    made.gate = asyncio.Event()
+    out = store.create("x")
+    written = []
+
+    def writes() -> None:
+        for number in range(12):
+            out.write(bytes([number]) * PART)
+            written.append(number)
+
+    async def opens() -> None:
+        made.gate.set()
+
+    thread = threading.Thread(target=writes)
+    thread.start()
+    thread.join(0.5)
+    assert thread.is_alive()
+    assert len(written) <= 5
+    run(opens(), wait=30, what="the test")
+    thread.join(60)
+    out.commit()
+    assert b"".join(made.uploads[0].parts) == b"".join(bytes([number]) * PART for number in range(12))
+
+
+def test_what_passed_is_counted(store, held) -> None:
+    before = counters().snapshot()
+    store.put("x", bytes(1000))
+    store.get("x", 10, 100)
+    store.size("x")
+    spent = counters().since(before)
+    assert (spent["requests"], spent["bytes"], spent["sent"]) == (3, 100, 1000)

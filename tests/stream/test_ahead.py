@@ -1,0 +1,227 @@
+"""Reading ahead: the same batches as from a disk, few requests, each byte about once, never more than the budget."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shardstream as ss
+from shardstream.errors import ChecksumError, StorageError
+from shardstream.stream.ahead import ReadAhead
+
+from .far import from_afar
+from .making import numbered, write_dataset
+
+
+def payload(number: int) -> bytes:
+    return np.random.default_rng(number).bytes(200 + number * 37 % 300)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    shards = numbered([130, 1, 0, 77, 200, 92], bin=payload, vec=lambda n: np.arange(n, n + 4, dtype=np.float32))
+    types = {"vec": "array:float32:4"}
+    return write_dataset(tmp_path_factory.mktemp("far"), shards, format="record", types=types)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    shards = numbered([50, 1, 0, 30, 70, 25], bin=payload, vec=lambda n: np.arange(n, n + 4, dtype=np.float32))
+    types = {"vec": "array:float32:4"}
+    return write_dataset(tmp_path_factory.mktemp("small"), shards, format="record", types=types)
+
+
+def flat(batches) -> list:
+    return [
+        (batch["__key__"], batch["id"].tolist(), [bytes(one.numpy()) for one in batch["bin"]], batch["vec"].tolist())
+        for batch in batches
+    ]
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 3),
+    batch_size=st.sampled_from([5, 32]),
+    lanes=st.sampled_from([None, 1, 5]),
+    window=st.sampled_from([None, 1, 9, 50]),
+    chunk=st.sampled_from([None, 1, 3]),
+    shuffle=st.booleans(),
+    prefetch=st.sampled_from([1, 3000, 60_000, None]),
+    epochs=st.integers(1, 2),
+)
+def test_batches_are_those_from_a_disk_whatever_the_budget(
+    small, seed, batch_size, lanes, window, chunk, shuffle, prefetch, epochs
+) -> None:
+    shape = {"batch_size": batch_size, "shuffle": shuffle, "seed": seed, "tail": "exact", "lanes": lanes}
+    shape |= {"window": window, "chunk": chunk}
+    near = ss.ShardDataset(small, **shape)
+    far = ss.ShardDataset(small, **shape, prefetch=prefetch)
+    from_afar(far)
+    for _ in range(epochs):
+        assert flat(far) == flat(near)
+
+
+def held(dataset: ss.ShardDataset) -> ReadAhead:
+    ahead = dataset._held[1]._ahead
+    assert ahead is not None
+    return ahead
+
+
+@pytest.mark.parametrize("prefetch", [2_000, 20_000, 10**8], ids=["tight", "some", "ample"])
+def test_the_budget_holds_but_for_the_step_that_is_needed(folder, prefetch, monkeypatch) -> None:
+    dataset = ss.ShardDataset(folder, batch_size=8, shuffle=True, prefetch=prefetch, fields=["bin"])
+    from_afar(dataset)
+    admitted = ReadAhead._admit
+
+    def watched(self, planned):
+        needed = not self._planned
+        admitted(self, planned)
+        assert needed or self._held <= prefetch
+
+    monkeypatch.setattr(ReadAhead, "_admit", watched)
+    for _ in range(2):
+        for _ in dataset:
+            pass
+    ahead = held(dataset)
+    assert ahead._held == sum(unit.bytes for unit in ahead._units.values() if unit.asked)
+    dataset.set_epoch(9)  # nobody foresaw that: all is given up
+    next(iter(dataset))
+    assert len(ahead._planned) < 100
+
+
+def test_whole_windows_cost_each_byte_about_once_in_few_requests(folder) -> None:
+    dataset = ss.ShardDataset(folder, batch_size=8, shuffle=True, prefetch="10MB", fields=["bin"], tail="exact")
+    dataset = dataset.replace(lanes=4, window=50)
+    store = from_afar(dataset)
+    seen = sum(len(batch["bin"]) for batch in dataset)
+    assert seen == 500
+    size = dataset.manifest.bytes
+    # One epoch, and what was read ahead of the next one.
+    assert store.bytes <= 2.2 * size
+    assert len(store.requests) < 100
+    assert store.most > 2
+
+
+def test_a_first_batch_takes_its_own_samples_only(tmp_path) -> None:
+    big = numbered([40], bin=lambda n: np.random.default_rng(n).bytes(90_000 + n))
+    dataset = ss.ShardDataset(
+        write_dataset(tmp_path / "big", big, format="record"), batch_size=4, shuffle=True, prefetch="50MB", lanes=2
+    )
+    store = from_afar(dataset)
+    first, _ = islice(dataset, 2)
+    index, *reads = store.requests
+    assert index[2] < 20_000
+    lengths = [length for _, _, length in reads]
+    windows = next(number for number, length in enumerate(lengths) if length > 500_000)
+    assert windows <= 4
+    assert sum(lengths[:windows]) < sum(len(one) for one in first["bin"]) + 4 * 4096
+
+
+def test_scalars_need_no_bytes_but_the_indexes(folder) -> None:
+    dataset = ss.ShardDataset(folder, batch_size=32, shuffle=True, fields=["id"])
+    store = from_afar(dataset)
+    assert sorted(torch.cat([batch["id"] for batch in dataset]).tolist())[:3] == [0, 1, 2]
+    assert len({path for path, _, _ in store.requests}) == len(store.requests) <= 6
+
+
+def test_the_next_epoch_is_on_its_way_before_this_one_ends(folder) -> None:
+    dataset = ss.ShardDataset(folder, batch_size=32, shuffle=True, prefetch="10MB", fields=["bin"])
+    store = from_afar(dataset)
+    for _ in dataset:
+        pass
+    planned = held(dataset)._planned[0]
+    assert planned.begins
+    before = len(store.requests)
+    batches = iter(dataset)
+    next(batches)
+    assert held(dataset)._current is planned
+    assert len(list(batches)) == len(dataset) - 1
+    assert len(store.requests) <= 2 * before
+
+
+def test_the_same_epoch_again_after_a_break_begins_anew(folder) -> None:
+    dataset = ss.ShardDataset(folder, batch_size=8, shuffle=True, prefetch=20_000)
+    from_afar(dataset)
+    once = flat(islice(dataset, 5))
+    assert flat(islice(dataset, 9))[:5] == once
+
+
+@pytest.mark.parametrize("stop", [1, 7, 30])
+def test_a_state_is_resumed_with_other_batches(folder, stop) -> None:
+    near = ss.ShardDataset(folder, batch_size=8, shuffle=True, tail="exact")
+    batches = iter(near)
+    for _ in range(stop):
+        next(batches)
+    state = near.state_dict()
+    far = ss.ShardDataset(folder, batch_size=5, shuffle=True, tail="exact", prefetch=30_000)
+    from_afar(far)
+    far.load_state_dict(state)
+    rest = [number for batch in far for number in batch["id"].tolist()]
+    assert rest == [number for batch in batches for number in batch["id"].tolist()]
+
+
+def test_bytes_that_were_spoilt_on_the_way_are_read_again(folder) -> None:
+    dataset = ss.ShardDataset(folder, batch_size=8, shuffle=True, tail="exact")
+    store = from_afar(dataset)
+    store.damage = {f"shard-{number:06d}.rec" for number in range(6)}
+    assert flat(dataset) == flat(ss.ShardDataset(folder, batch_size=8, shuffle=True, tail="exact"))
+    assert len(store.damage) <= 1  # the empty shard
+
+
+def test_damage_that_stays_names_the_sample(tmp_path) -> None:
+    folder = write_dataset(tmp_path / "ds", numbered([40], bin=payload), format="record")
+    data = bytearray((folder / "shard-000000.rec").read_bytes())
+    data[len(data) // 4] ^= 1
+    (folder / "shard-000000.rec").write_bytes(data)
+    dataset = ss.ShardDataset(folder, batch_size=8, shuffle=True)
+    from_afar(dataset)
+    with pytest.raises(ChecksumError) as caught:
+        list(dataset)
+    assert {"shard", "sample", "key", "offset"} <= set(caught.value.place)
+    skipping = ss.ShardDataset(folder, batch_size=8, shuffle=True, on_error="skip", tail="exact")
+    from_afar(skipping)
+    assert sum(int(batch["__valid__"].sum()) for batch in skipping) == 39
+
+
+def test_a_shard_that_cannot_be_read_is_an_error_when_its_turn_comes(folder) -> None:
+    dataset = ss.ShardDataset(folder, batch_size=8, tail="exact", prefetch="10MB")
+    store = from_afar(dataset)
+    store.gone = {"shard-000004.rec"}
+    seen: list[int] = []
+    with pytest.raises(StorageError, match="the line is cut"):
+        seen.extend(number for batch in dataset for number in batch["id"].tolist())
+    assert seen == list(range(208))
+
+
+def test_a_mixture_reads_all_its_sources_ahead(folder, tmp_path) -> None:
+    other = write_dataset(tmp_path / "other", numbered([60, 60], bin=payload))
+    arguments = {"batch_size": 16, "seed": 3, "epoch": 700}
+
+    def mixture(far: bool) -> ss.Mixture:
+        parts = [ss.ShardDataset(one, fields=["bin", "id"]) for one in (folder, other)]
+        if far:
+            for part in parts:
+                from_afar(part)
+        return ss.Mixture({"a": (parts[0], 0.7), "b": (parts[1], 0.3)}, **arguments)
+
+    def ids(mix: ss.Mixture) -> list[int]:
+        return [number for _ in range(2) for batch in mix for number in batch["id"].tolist()]
+
+    assert ids(mixture(far=True)) == ids(mixture(far=False))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_read_ahead_and_say_what_they_read(folder, workers) -> None:
+    dataset = ss.ShardDataset(folder, batch_size=8, shuffle=True, tail="exact")
+    from_afar(dataset)
+    loader = ss.Loader(dataset, num_workers=workers, multiprocessing_context="fork")
+    near = ss.ShardDataset(folder, batch_size=8, shuffle=True, tail="exact")
+    for _ in range(2):
+        assert flat(loader) == flat(near)
+    assert set(loader.stats.transfers) >= {"requests", "bytes", "retries"}
