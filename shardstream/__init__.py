@@ -10,8 +10,8 @@ Pack once, then stream::
     for images, labels in ss.Loader(ds.to_tuple("jpg", "cls"), batch_size=128, num_workers=8):
         ...
 
-Rooms, from the bottom up: ``errors``; ``rng``, ``extras`` and ``sizes``; ``storage``; ``shards``, ``order`` and ``images``;
-``pack`` and ``decode``; ``stream``; ``load``; ``diagnose``; ``cli``. ``docs/architecture.md`` shows them.
+Rooms, from the bottom up: ``errors``; ``rng``, ``extras`` and ``sizes``; ``storage``; ``shards``, ``order`` and
+``images``; ``pack`` and ``decode``; ``stream``; ``load``; ``diagnose``; ``cli``. ``docs/architecture.md`` shows them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ __all__ = [
 
 # What needs torch is imported at first use, so that the command line answers at once.
 _STREAM = ("Mixture", "Ragged", "Reader", "ShardDataset", "convert_state")
-_LAZY = {"Loader": "shardstream.load", "Cache": "shardstream.storage.cache"} | dict.fromkeys(_STREAM, "shardstream.stream")
+_LAZY = {
+    "Loader": "shardstream.load",
+    "Cache": "shardstream.storage.cache",
+    **dict.fromkeys(_STREAM, "shardstream.stream"),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -74,8 +74,11 @@ def status(cache: str | os.PathLike[str] | Cache) -> CacheStatus:
         UsageError: The folder is no cache.
 
     Example:
-        >>> status("/nvme/cache").tiers[0].used
-        350300000
+        >>> from shardstream.storage.cache.manifests import keep_manifest
+        >>> keep_manifest(Cache("cache"), "s3://bucket/photos", None, b"{}", b"")  # training makes one
+        True
+        >>> status("cache").tiers[0].used
+        0
     """
     where = Cache.of(cache)
     tiers = upkeep.look(where)

@@ -313,18 +313,21 @@ class _Body(Body):
         self.start, self.stop = found.range
 
     async def chunks(self, least: int) -> AsyncIterator[memoryview]:
+        if self.stop - self.start <= least:  # at half the cost of a stream of one chunk
+            yield memoryview(await self._next(self._found.bytes_async())).toreadonly()
+            return
         stream = self._found.stream(min_chunk_size=max(1, least))
-        while True:
-            try:
-                chunk = await anext(stream, None)
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:
-                said = explain(error, bucket="", hint="")
-                raise said if isinstance(said, Fault) else Fault("connection", "the answer broke off") from None
-            if chunk is None:
-                return
+        while (chunk := await self._next(anext(stream, None))) is not None:
             yield memoryview(chunk).toreadonly()
+
+    async def _next(self, coming: Awaitable[Any]) -> Any:
+        try:
+            return await coming
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            said = explain(error, bucket="", hint="")
+            raise said if isinstance(said, Fault) else Fault("connection", "the answer broke off") from None
 
 
 class _Nothing(Body):

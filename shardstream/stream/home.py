@@ -21,7 +21,7 @@ from shardstream.stream.shared import SharedBytes
 logger = logging.getLogger(__name__)
 
 # How long a store may take to say whether the manifest in the cache is still the one, before training goes on with it.
-_REVALIDATION = RetryPolicy(deadline=4.0, contact=4.0, stall=4.0)
+_REVALIDATION = RetryPolicy(deadline=3.0, contact=3.0, stall=3.0)
 
 
 class Shard(NamedTuple):
@@ -46,6 +46,7 @@ class Home:
         NotFoundError: There is no data set.
         DataError: Its manifest is damaged.
         StorageError: It cannot be read, and the cache has no manifest either.
+        UsageError: The folder of the cache holds something else.
     """
 
     def __init__(self, location: Location, *, replicas: Sequence[Location] = (), cache: Cache | None = None) -> None:
@@ -127,7 +128,9 @@ class Home:
     def _with_cache(self) -> Store:
         if self._cache is None or not isinstance(self._store, AsyncStore):
             return self._store
-        return CachedStore(self._store, self._cache, fingerprint=self.manifest.fingerprint, identify=self._identify)
+        cached = CachedStore(self._store, self._cache, fingerprint=self.manifest.fingerprint, identify=self._identify)
+        cached.hold()  # or another run might clear it between two epochs
+        return cached
 
     def _identify(self, name: str) -> Identity | None:
         number = self.manifest.number_of(name)

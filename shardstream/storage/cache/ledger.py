@@ -31,7 +31,6 @@ class Book:
 
     Attributes:
         used: Bytes given out.
-        limit: The limit of the process that wrote last; ``None`` for none.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -45,6 +44,7 @@ class Book:
 
     @property
     def limit(self) -> int | None:
+        """The limit of the process that wrote last; ``None`` for none."""
         return self._limit or None
 
     def give(self, count: int, limit: int | None) -> None:
