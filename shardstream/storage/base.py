@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from shardstream.storage.slabs import Take
+
 
 class ObjectMeta(NamedTuple):
     """An object in a listing: its path below the store's root, and its size in bytes."""
@@ -135,16 +137,19 @@ class AsyncStore(Store):
     """A store that many ranges can be asked of at once, by coroutines on the loop of ``loop``."""
 
     @abstractmethod
-    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+    async def read(
+        self, path: str, offset: int, length: int, *, size: int | None = None, take: Take | None = None
+    ) -> list[memoryview]:
         """Bytes ``[offset, offset + length)`` of an object, in read-only pieces that follow one another.
 
-        Pieces are buffers as they came, not copies. Failures that may pass were retried.
+        Failures that may pass were retried.
 
         Args:
             path: The object.
             offset: First byte.
             length: Number of bytes.
             size: Size of the object, where it is known; one of another size is refused.
+            take: Gives memory to read into. Default: pieces are buffers as they came, not copies.
 
         Raises:
             NotFoundError: No such object.

@@ -15,8 +15,11 @@ from shardstream.storage.client import Body, Client, Fault, Head
 from shardstream.storage.counters import counters
 from shardstream.storage.pace import SMALL_CHUNK, Pace
 from shardstream.storage.retry import RetryPolicy, draw
+from shardstream.storage.slabs import Take
 
 _log = logging.getLogger(__name__)
+
+_COPIED = 1 << 20  # bytes taken at a time where they are copied on: what the processor's cache holds
 
 
 class Fetched(NamedTuple):
@@ -38,6 +41,7 @@ async def fetch(
     pace: Pace,
     size: int | None = None,
     etag: str | None = None,
+    take: Take | None = None,
 ) -> Fetched:
     """Bytes ``[offset, offset + length)`` of an object.
 
@@ -51,13 +55,14 @@ async def fetch(
         pace: What other reads of this store take.
         size: The object's size, if known.
         etag: The object's version, if known.
+        take: Gives memory to read into.
 
     Raises:
         NotFoundError, AccessError: At once.
         ChangedError: The object has another size or version than given, or was replaced meanwhile.
         StorageError: The range reaches past the end, or time is up.
     """
-    read = _Read(client, path, offset, length, policy=policy, pace=pace, size=size, etag=etag)
+    read = _Read(client, path, offset, length, policy=policy, pace=pace, size=size, etag=etag, take=take)
     try:
         return await read.run()
     except Fault as fault:
@@ -94,8 +99,41 @@ async def _head(client: Client, path: str) -> Head | None:
         return None
 
 
+class _Received:
+    """What came so far: in pieces as they came, or copied into memory that was given for it."""
+
+    def __init__(self, take: Take | None) -> None:
+        self.take = take
+        self.pieces: list[memoryview] = []
+        self.got = 0
+        self._room: memoryview | None = None
+
+    def add(self, chunk: memoryview, whole: int) -> None:
+        """Take the next bytes of ``whole`` bytes."""
+        if self.take is None:
+            self.pieces.append(chunk)
+        else:
+            if self._room is None:
+                self._room = self.take(whole)
+                self.pieces = [self._room.toreadonly()]
+            self._room[self.got : self.got + len(chunk)] = chunk
+        self.got += len(chunk)
+
+    def copy(self) -> _Received:
+        """The same, for somebody else to go on with."""
+        other = _Received(self.take)
+        other.got = self.got
+        if self._room is None or self.take is None:
+            other.pieces = list(self.pieces)
+            return other
+        other._room = self.take(len(self._room))
+        other._room[: self.got] = self._room[: self.got]
+        other.pieces = [other._room.toreadonly()]
+        return other
+
+
 class _Read:
-    """A read with all its attempts. ``pieces`` is what is safe so far."""
+    """A read with all its attempts. ``received`` is what is safe so far."""
 
     def __init__(
         self,
@@ -108,19 +146,24 @@ class _Read:
         pace: Pace,
         size: int | None,
         etag: str | None,
+        take: Take | None,
     ) -> None:
         self.client, self.path, self.policy, self.pace = client, path, policy, pace
         self.size, self.etag = size, etag
         self.start = offset
         self.stop = None if length is None else offset + length
-        self.pieces: list[memoryview] = []
-        self.got = 0
+        self.received = _Received(take)
         self.head: Head | None = None
-        self.least = pace.chunk()
+        self.least = pace.chunk() if take is None else min(pace.chunk(), _COPIED)
         self.attempts = 0
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._last: Fault | None = None
+
+    @property
+    def got(self) -> int:
+        """Bytes that are safe."""
+        return self.received.got
 
     @property
     def at(self) -> int:
@@ -148,7 +191,7 @@ class _Read:
         finally:
             self.pace.reading -= 1
         assert self.head is not None, "a read that ended has seen an answer"
-        return Fetched(self.pieces, self.start, self.head)
+        return Fetched(self.received.pieces, self.start, self.head)
 
     async def _until_whole(self, limit: asyncio.Timeout) -> None:
         failures = 0
@@ -238,7 +281,7 @@ class _Read:
         if attempt.head is not None and (self.head is None or attempt.got > self.got):
             self.head = attempt.head
             self.start, self.stop = attempt.start, attempt.stop
-            self.pieces, self.got = attempt.pieces, attempt.got
+            self.received = attempt.received
             if self.got:
                 self.etag, self.size = attempt.head.etag, attempt.head.size
 
@@ -250,8 +293,7 @@ class _Attempt:
         known = beside if beside is not None and beside.head is not None else read
         self.read = read
         self.second = beside is not None
-        self.pieces: list[memoryview] = list(known.pieces)
-        self.got: int = known.got
+        self.received: _Received = known.received.copy()
         self.head: Head | None = known.head
         self.start: int = known.start
         self.stop: int | None = known.stop
@@ -265,6 +307,11 @@ class _Attempt:
             read.pace.hedging += 1
         self.task = asyncio.create_task(self._end_quietly())
         self.task.add_done_callback(self._ended)
+
+    @property
+    def got(self) -> int:
+        """Bytes that came, those of earlier attempts included."""
+        return self.received.got
 
     def _ended(self, _: object) -> None:
         # Not in the coroutine, which a task that is cancelled at once never enters.
@@ -313,8 +360,7 @@ class _Attempt:
             if self.start + self.got + len(chunk) > self.stop:
                 raise Fault("wrong range", "more bytes came than were announced")
             if chunk:
-                self.pieces.append(chunk)
-                self.got += len(chunk)
+                self.received.add(chunk, self.stop - self.start)
         if self.start + self.got < self.stop:
             raise Fault("short body", f"the body ended {self.stop - self.start - self.got} bytes early")
         read.pace.received(self.got - before, self.moved - answered)

@@ -29,6 +29,7 @@ from shardstream.stream.step import Located, Step
 _MOST_STEPS = 1024  # planned ahead: samples of a few bytes would fill no budget
 _MOST_LOCATED = 128  # steps whose places are known
 _MOST_WAITING = 16  # of them steps whose indexes are still on their way
+_OPEN_SHARE = 0.6  # of the budget for open windows: half, and a little for those who write 1GB for 1GiB
 _AT_ONCE = 8  # steps that are planned while a batch waits
 
 Integers = NDArray[np.int64]
@@ -109,7 +110,7 @@ class ReadAhead:
         self._waiting: list[_Planned] = []
         self._current: _Planned | None = None
         self._units = {}
-        self._lanes: dict[tuple[int, int], tuple[int, list[_Unit]]] = {}
+        self._lanes: dict[tuple[int, int], tuple[tuple[int, int], list[_Unit]]] = {}
         self._held = 0
         self._number = 0
         self._whole: bool | None = None  # whether windows are read whole; not known before a shard was seen
@@ -242,21 +243,21 @@ class ReadAhead:
 
     def _decide(self, opened: OpenShard, fields: Sequence[str]) -> None:
         samples = None if self._coming is None else self._coming.open_samples
-        self._whole = samples is not None and samples * opened.mean_bytes(fields) <= self._budget / 2
+        self._whole = samples is not None and samples * opened.mean_bytes(fields) <= _OPEN_SHARE * self._budget
 
     def _need_windows(self, planned: _Planned, here: int, opened: OpenShard, slots: Integers) -> None:
         source, _ = source_and_shard(here)
         located = planned.located
         columns = (located.lane, located.window, located.first, located.last)
         for lane, window, first, last in zip(*(column[slots].tolist() for column in columns), strict=True):
-            key = (here, lane, first, last)
+            key = (located.step.epoch, here, lane, first, last)
             unit = self._units.get(key)
             if unit is None:
                 unit = self._unit(key, planned, opened, np.arange(first, last), self._fields[source])
-                self._open_window((source, lane), window, unit)
+                self._open_window((source, lane), (located.step.epoch, window), unit)
             self._need(planned, here, unit, 1)
 
-    def _open_window(self, lane: tuple[int, int], window: int, unit: _Unit) -> None:
+    def _open_window(self, lane: tuple[int, int], window: tuple[int, int], unit: _Unit) -> None:
         """A lane reads one window after another: those before this one end with what is planned already."""
         now, units = self._lanes.get(lane, (window, []))
         if now != window:

@@ -47,11 +47,12 @@ class Makers:
         self._in_worker = get_worker_info() is not None
         groups, maker_of = _alike(content.parts)
         self._sources = [part.source for part in content.parts]
-        queue = ReadQueue() if workers is not None and any(one.over_network for one in self._sources) else None
-        self._shards = OpenShards(self._sources, queue)
+        self._shards = OpenShards(self._sources)
         self._ahead: ReadAhead | None = None
-        if queue is not None and workers is not None:
+        if workers is not None and any(one.over_network for one in self._sources):
             budget = read_budget(settings.prefetch, num_workers=workers, local_ranks=local_ranks())
+            queue = ReadQueue(memory=budget + budget // 4)  # slabs are not filled to the brim
+            self._shards = OpenShards(self._sources, queue)
             fields = [groups[number].plan.sources for number in maker_of]
             self._ahead = ReadAhead(self._shards, fields, queue, budget=budget)
         self._makers = [self._maker(part, settings, desk) for part in groups]

@@ -108,6 +108,17 @@ def test_whole_windows_cost_each_byte_about_once_in_few_requests(folder) -> None
     assert store.most > 2
 
 
+def test_nothing_is_held_of_windows_that_are_over(folder) -> None:
+    # One window a lane, which begins at the same place in every epoch; and samples that fill no batch.
+    dataset = ss.ShardDataset(folder, batch_size=8, shuffle=True, prefetch="10MB", fields=["bin"], lanes=3, window=200)
+    from_afar(dataset)
+    most = []
+    for _ in range(6):
+        most.append(max(held(dataset)._held for _ in dataset))
+    assert max(most[3:]) <= max(most[:3])
+    assert max(most) <= 2.2 * dataset.manifest.bytes
+
+
 def test_a_first_batch_takes_its_own_samples_only(tmp_path) -> None:
     big = numbered([40], bin=lambda n: np.random.default_rng(n).bytes(90_000 + n))
     dataset = ss.ShardDataset(

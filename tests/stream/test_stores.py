@@ -261,3 +261,20 @@ def test_braces_in_a_url(web, tmp_path) -> None:
         for file in make(part).iterdir():
             web.plant(f"part-{part}/{file.name}", file.read_bytes())
     assert ss.ShardDataset(web.url() + "/part-{1..2}").samples == 30
+
+
+def test_nothing_is_listed_to_train(folder, s3, monkeypatch, tmp_path) -> None:
+    from shardstream.storage.remote import RemoteStore
+
+    upload(folder, s3)
+    monkeypatch.setattr(RemoteStore, "list", lambda *_: pytest.fail("a bucket was listed"))
+    dataset = ss.ShardDataset(s3.url(), storage_options=s3.options, cache=tmp_path / "cache", **SETTINGS)
+    assert flat(dataset) == local(folder)
+
+
+def test_nothing_is_written_beside_a_local_data_set(folder) -> None:
+    before = folder.stat().st_mtime_ns, sorted(folder.iterdir())
+    dataset = ss.ShardDataset(folder, cache=folder.parent / "unused", where={"id": list(range(50))}, **SETTINGS)
+    list(ss.Loader(dataset, num_workers=1, multiprocessing_context="fork"))
+    assert (folder.stat().st_mtime_ns, sorted(folder.iterdir())) == before
+    assert not (folder.parent / "unused").exists()

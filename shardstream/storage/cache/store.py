@@ -18,6 +18,7 @@ from shardstream.storage.cache.places import Places
 from shardstream.storage.cache.spec import Cache
 from shardstream.storage.counters import counters
 from shardstream.storage.loop import run
+from shardstream.storage.slabs import Take
 
 _STEP = 32  # blocks brought at a time
 _SHORT = 1 << 20  # what is read on the loop itself
@@ -155,10 +156,12 @@ class CachedStore(AsyncStore):
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+    async def read(
+        self, path: str, offset: int, length: int, *, size: int | None = None, take: Take | None = None
+    ) -> list[memoryview]:
         held = self._places.find(path) or await self._admit(path)
         if held is None:
-            return await self._origin.read(path, offset, length, size=size)
+            return await self._origin.read(path, offset, length, size=size, take=take)
         self._check(held, offset, length, size)
         if not length:
             return []
@@ -175,10 +178,10 @@ class CachedStore(AsyncStore):
         except StorageError:
             raise
         except Unwritable:
-            return await self._origin.read(path, offset, length, size=held.described.size)
+            return await self._origin.read(path, offset, length, size=held.described.size, take=take)
         except OSError:
             self._places.drop(held)
-            return await self._origin.read(path, offset, length, size=held.described.size)
+            return await self._origin.read(path, offset, length, size=held.described.size, take=take)
         if present:
             counters().add("cache_hit_bytes", length)
         return found
