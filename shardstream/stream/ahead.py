@@ -29,6 +29,7 @@ from shardstream.stream.step import Located, Step
 _MOST_STEPS = 1024  # planned ahead: samples of a few bytes would fill no budget
 _MOST_LOCATED = 128  # steps whose places are known
 _MOST_WAITING = 16  # of them steps whose indexes are still on their way
+_MOST_KEPT = 4096  # shards that are known to be in the cache
 _OPEN_SHARE = 0.6  # of the budget for open windows: half, and a little for those who write 1GB for 1GiB
 _AT_ONCE = 8  # steps that are planned while a batch waits
 
@@ -111,6 +112,7 @@ class ReadAhead:
         self._current: _Planned | None = None
         self._units = {}
         self._lanes: dict[tuple[int, int], tuple[tuple[int, int], list[_Unit]]] = {}
+        self._kept: dict[int, Buffers] = {}
         self._held = 0
         self._number = 0
         self._whole: bool | None = None  # whether windows are read whole; not known before a shard was seen
@@ -142,6 +144,9 @@ class ReadAhead:
         Raises:
             StorageError: They could not be read.
         """
+        kept = self._kept.get(place)
+        if kept is not None:
+            return kept
         units = None if self._current is None else self._current.units.get(place)
         if not units:
             return None
@@ -219,6 +224,8 @@ class ReadAhead:
         step = planned.located.step
         one_by_one = not self._whole
         for here, slots in groups(place_of(step.sources, step.shards)):
+            if here in self._kept:
+                continue
             source, shard = source_and_shard(here)
             try:
                 opened = self._shards.open(source, shard)
@@ -231,7 +238,7 @@ class ReadAhead:
                 self._decide(opened, fields)
             cached = _whole_in_cache(opened)
             if cached is not None:
-                planned.units[here] = [_Unit((here, -2), [], [], 0, 1, asked=True, cached=cached)]
+                self._keep(here, cached)
             elif one_by_one:
                 rows = np.unique(step.rows[slots])
                 self._need(
@@ -240,6 +247,12 @@ class ReadAhead:
             else:
                 self._need_windows(planned, here, opened, slots)
         planned.prepared = True
+
+    def _keep(self, here: int, cached: CachedStore) -> None:
+        """From now on a shard is read from the cache, which holds all of it; should that end, it reads again."""
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[here] = CachedBuffers(cached)
 
     def _decide(self, opened: OpenShard, fields: Sequence[str]) -> None:
         samples = None if self._coming is None else self._coming.open_samples

@@ -13,6 +13,7 @@ from torch.utils.data import get_worker_info
 from shardstream.decode.usercall import UserCall, global_states_kept
 from shardstream.errors import UsageError
 from shardstream.storage import ReadQueue, counters
+from shardstream.storage.slabs import keep_freed_memory
 from shardstream.stream.ahead import ReadAhead
 from shardstream.stream.batches import BatchMaker
 from shardstream.stream.budget import read_budget
@@ -51,6 +52,8 @@ class Makers:
         self._ahead: ReadAhead | None = None
         if workers is not None and any(one.over_network for one in self._sources):
             budget = read_budget(settings.prefetch, num_workers=workers, local_ranks=local_ranks())
+            if self._in_worker:
+                keep_freed_memory()
             queue = ReadQueue(memory=budget + budget // 4)  # slabs are not filled to the brim
             self._shards = OpenShards(self._sources, queue)
             fields = [groups[number].plan.sources for number in maker_of]

@@ -112,9 +112,7 @@ def test_nothing_is_held_of_windows_that_are_over(folder) -> None:
     # One window a lane, which begins at the same place in every epoch; and samples that fill no batch.
     dataset = ss.ShardDataset(folder, batch_size=8, shuffle=True, prefetch="10MB", fields=["bin"], lanes=3, window=200)
     from_afar(dataset)
-    most = []
-    for _ in range(6):
-        most.append(max(held(dataset)._held for _ in dataset))
+    most = [max(held(dataset)._held for _ in dataset) for _ in range(6)]
     assert max(most[3:]) <= max(most[:3])
     assert max(most) <= 2.2 * dataset.manifest.bytes
 

@@ -8,9 +8,12 @@ drift.
 - `child`: the process a contender runs in: calls one function and prints its result as one line of JSON.
 - `pack`, `train`, `raw`: the benchmarks: what is compared, and the functions that do it.
 - `scale`: what the order costs at ten billion samples, and starting, resuming and changing epochs; with bars.
+- `stream`: streaming from an object store, beside peers and a bare GET, and the memory of its workers; with a plot.
 - `shuffle`: how well epochs are shuffled, beside peers; with plots.
 - `cluster`: a simulation of what many nodes would fetch.
 - `data`: the photographs, and the shards made from them.
+- `drawing`: how plots look.
+- `peers`: peers that need help to be imported.
 - `report`: machine and versions, the tables, the sections of ``docs/benchmarks.md`` and ``docs/shuffle.md``.
 - `__main__`: the command.
 """

@@ -16,20 +16,23 @@ from bench.harness import Benchmark, measure
 
 BENCHMARKS = data.ROOT / "docs" / "benchmarks.md"
 SHUFFLE = data.ROOT / "docs" / "shuffle.md"
+ROUNDS = 5
 PHOTOGRAPHS = ("pack", "train", "raw")
-OURS = ("order", "shuffle", "cluster")
+OURS = ("order", "stream", "memory", "shuffle", "cluster")
 
 
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="tools/bench/run", description="Benchmarks and studies.")
     parser.add_argument("which", nargs="?", choices=[*PHOTOGRAPHS, *OURS, "all"], default="all")
-    parser.add_argument("--count", type=int, default=12 * data.UNIT, help="photographs (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds (default %(default)s)")
+    parser.add_argument(
+        "--count", type=int, help=f"photographs (default {12 * data.UNIT}), or records of stream (20480)"
+    )
+    parser.add_argument("--rounds", type=int, help="rounds (default 5, of stream 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every round's figures to this file")
     parser.add_argument("--no-docs", action="store_true", help="leave docs/ as it is")
     args = parser.parse_args()
-    if args.rounds < 1 or args.count < 1:
+    if any(value is not None and value < 1 for value in (args.rounds, args.count)):
         parser.error("--rounds and --count are at least 1")
     return args
 
@@ -56,28 +59,36 @@ def plan(wanted: tuple[str, ...], corpus: data.Corpus) -> list[tuple[Benchmark, 
 
 def on_photographs(wanted: tuple[str, ...], args: argparse.Namespace) -> Iterator[report.Outcome]:
     """Run the benchmarks on photographs."""
-    corpus = data.photographs(args.count)
-    described = f"{corpus.count:,} photographs of together {corpus.bytes / 1e6:,.0f} MB, {args.rounds} rounds"
+    corpus, rounds = data.photographs(args.count or 12 * data.UNIT), args.rounds or ROUNDS
+    described = f"{corpus.count:,} photographs of together {corpus.bytes / 1e6:,.0f} MB, {rounds} rounds"
     print(described)
     for benchmark, prepare in plan(wanted, corpus):
         print(benchmark.title, flush=True)
         where = report.circumstances()
-        rows = measure(benchmark, args.rounds, prepare)
+        rows = measure(benchmark, rounds, prepare)
         print("\n".join(["", report.table(rows), *report.findings(rows), ""]), flush=True)
-        command = f"tools/bench/run {benchmark.name} --rounds {args.rounds} --count {corpus.count}"
+        command = f"tools/bench/run {benchmark.name} --rounds {rounds} --count {corpus.count}"
         content = {**where, "photographs": corpus.count, "bytes": corpus.bytes, **report.as_json(benchmark, rows)}
         text = report.section(benchmark, rows, where, described, command)
         yield report.Outcome(benchmark.name, BENCHMARKS, text, report.missed(rows), content)
     shutil.rmtree(pack.OUT, ignore_errors=True)
 
 
-def of_our_own(wanted: tuple[str, ...], rounds: int) -> Iterator[report.Outcome]:
-    """Run what has no contenders."""
+def of_our_own(wanted: tuple[str, ...], args: argparse.Namespace) -> Iterator[report.Outcome]:
+    """Run what has data and tables of its own."""
     # imported here: each needs packages of its own
     if "order" in wanted:
         from bench.scale import study as scale
 
-        yield scale.run(BENCHMARKS, rounds)
+        yield scale.run(BENCHMARKS, args.rounds or ROUNDS)
+    if "stream" in wanted:
+        from bench.stream import records, study
+
+        yield study.run(BENCHMARKS, args.rounds or 3, args.count or records.COUNT)
+    if "memory" in wanted:
+        from bench.stream import memory
+
+        yield memory.run(BENCHMARKS)
     if "shuffle" in wanted:
         from bench.shuffle import page
 
@@ -105,7 +116,7 @@ def main() -> int:
     if set(wanted) & set(PHOTOGRAPHS):
         for outcome in on_photographs(wanted, args):
             finish(outcome)
-    for outcome in of_our_own(wanted, args.rounds):
+    for outcome in of_our_own(wanted, args):
         print(outcome.text, flush=True)
         finish(outcome)
     if args.json:

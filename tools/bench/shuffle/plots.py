@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,12 @@ from matplotlib import pyplot
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Line
 
+from bench.drawing import INK, STYLE, save
 from bench.shuffle.settings import Setting
 from bench.shuffle.study import FINE, FULL, LARGE, OURS, PY1BR, PY1E, SIZES, WDS, Reached
 from shardstream.pack.permute import Permutation
 
-# Of middle brightness, so that one file serves both backgrounds; told apart by their marks, too.
-_INK = "#768390"
+# Told apart by their marks, too.
 _LOOKS = {
     FULL: ("#768390", "", "full shuffle"),
     OURS: ("#3b82f6", "o", "shardstream"),
@@ -26,23 +25,6 @@ _LOOKS = {
     PY1E: ("#2a9d6f", "^", "Streaming py1e"),
     PY1BR: ("#b05cc6", "v", "Streaming py1br"),
     FINE: ("#3b82f6", "D", "shardstream, chunk=1"),
-}
-_STYLE = {
-    "svg.hashsalt": "shardstream",
-    "svg.fonttype": "none",
-    "path.simplify": False,
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "text.color": _INK,
-    "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
-    "axes.titlesize": 9.5,
-    "axes.titlecolor": _INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "legend.frameon": False,
 }
 _POINTS = 300
 _BINS = 40
@@ -59,7 +41,7 @@ def draw(reached: Sequence[Reached], folder: Path) -> list[Path]:
         The files.
     """
     chosen = [one for one in reached if one.shuffler.kind and one.shuffler.setting.samples == LARGE]
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         return [_sizes(chosen, folder / "shuffle-sizes.svg"), _places(chosen, folder / "shuffle-places.svg")]
 
 
@@ -80,7 +62,7 @@ def _sizes(reached: Sequence[Reached], path: Path) -> Path:
     for axes in (left, right):
         axes.set_xticks(range(len(SIZES)), ["55 KB", "110 KB", "1 MB", "4 MB"])
         axes.set_xlabel("size of a sample")
-        axes.grid(axis="y", color=_INK, alpha=0.25, linewidth=0.6)
+        axes.grid(axis="y", color=INK, alpha=0.25, linewidth=0.6)
     left.set_ylim(0, 105)
     left.set_title("Class entropy of a batch, data sorted by class,\n% of a full shuffle", loc="left")
     right.set_yscale("log")
@@ -89,7 +71,7 @@ def _sizes(reached: Sequence[Reached], path: Path) -> Path:
     right.set_title("Co-batch ratio: how often samples of one batch\nmeet again, full shuffle = 1", loc="left")
     legend = left.get_legend_handles_labels()
     figure.legend(*legend, loc="outside lower center", ncols=3, columnspacing=3)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def _places(reached: Sequence[Reached], path: Path) -> Path:
@@ -110,13 +92,13 @@ def _places(reached: Sequence[Reached], path: Path) -> Path:
         above.set_title(label, loc="left")
         density, _ = np.histogram(one.shares, edges, density=True)
         below.stairs(density, edges, color=colour, fill=True, alpha=0.55, linewidth=0)
-        below.plot([0, 1], [2, 0], color=_INK, linestyle=(0, (4, 3)), linewidth=1.2)
+        below.plot([0, 1], [2, 0], color=INK, linestyle=(0, (4, 3)), linewidth=1.2)
         below.set(xlim=(0, 1), xticks=[0, 0.5, 1], ylim=(0, 2.6), yticks=[0, 1, 2])
     rows[0][0].set_ylabel("place on disk")
     rows[1][0].set_ylabel("density")
     rows[0][len(kinds) // 2].set_xlabel("place in the epoch")
     rows[1][len(kinds) // 2].set_xlabel("|place in the epoch – place on disk|, as a share of the data set")
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def _dots(x: Any, y: Any, colour: str) -> PathPatch:
@@ -125,11 +107,3 @@ def _dots(x: Any, y: Any, colour: str) -> PathPatch:
     corners[1::2, 0] += 1e-3  # not every viewer draws the round ends of a line without length
     dots = Line(corners, [Line.MOVETO, Line.LINETO] * len(x))
     return PathPatch(dots, facecolor="none", edgecolor=colour, linewidth=2.2, capstyle="round")
-
-
-def _save(figure: Any, path: Path) -> Path:
-    figure.savefig(path, transparent=True, metadata={"Date": None, "Creator": None})
-    pyplot.close(figure)
-    text = re.sub(r"(?<= )(-?\d+\.\d\d)\d+", r"\1", path.read_text())  # a hundredth of a point is enough
-    path.write_text("".join(f"{line.rstrip()}\n" for line in text.splitlines()))
-    return path
