@@ -19,6 +19,7 @@ from shardstream.storage.slabs import Take
 
 _log = logging.getLogger(__name__)
 
+_MOST_HEDGES = 3  # second attempts of a read, one after another
 _COPIED = 1 << 20  # bytes taken at a time where they are copied on: what the processor's cache holds
 
 
@@ -221,11 +222,12 @@ class _Read:
     async def _race(self, limit: asyncio.Timeout) -> None:
         """One attempt, and another beside it where the first is slow. The first that is whole wins."""
         running = [_Attempt(self)]
-        hedged = suspected = False
+        hedges = 0
+        suspected = False
         fault: Fault | None = None
         try:
             while running:
-                pause = self._look_again(running, hedged)
+                pause = self._look_again(running, hedges)
                 done, _ = await asyncio.wait(
                     [attempt.task for attempt in running],
                     timeout=max(0.05, pause) if suspected else pause,
@@ -242,6 +244,8 @@ class _Read:
                         fault = attempt.fault
                         if fault is None:
                             raise attempt.error or asyncio.CancelledError
+                        if attempt.second:  # one that fails is no slow one: it is not made again
+                            hedges = _MOST_HEDGES
                     elif now - attempt.moved >= self.policy.stall:
                         fault = Fault("timeout", f"no byte came for {self.policy.stall:g} s")
                     else:
@@ -249,27 +253,32 @@ class _Read:
                     attempt.task.cancel()
                     running.remove(attempt)
                     self._adopt(attempt)
-                if not hedged and len(running) == 1 and self._slow(running[0], now):
-                    # A look that comes late because this process was busy finds the bytes there a moment later.
-                    if suspected and self.pace.may_hedge():
-                        hedged = True
-                        running.append(_Attempt(self, beside=running[0]))
-                    suspected = True
-                else:
+                if not running or hedges == _MOST_HEDGES or not self._slow(running[-1], now):
                     suspected = False
+                    continue
+                # A look that comes late because this process was busy finds the bytes there a moment later.
+                if suspected and len(running) == 2:
+                    # The companion is no better: it makes room for another one, of this read or of others.
+                    companion = running.pop()
+                    companion.task.cancel()
+                    self._adopt(companion)
+                elif suspected and self.pace.may_hedge():
+                    hedges += 1
+                    running.append(_Attempt(self, beside=running[0]))
+                suspected = True
         finally:
             for attempt in running:
                 attempt.task.cancel()
         assert fault is not None
         raise fault
 
-    def _look_again(self, running: list[_Attempt], hedged: bool) -> float:
+    def _look_again(self, running: list[_Attempt], hedges: int) -> float:
         """Seconds until an attempt may have to be cut or be given a companion."""
         now = self._loop.time()
         oldest = min(attempt.moved for attempt in running)
         ends = oldest + self.policy.stall
-        if not hedged and len(running) == 1:
-            attempt = running[0]
+        if hedges < _MOST_HEDGES:
+            attempt = running[-1]
             ends = min(ends, attempt.moved + attempt.step(), attempt.began + attempt.whole())
         return max(0.0, ends - now)
 

@@ -240,7 +240,7 @@ def test_another_version_header_is_told(store, s3, proxy) -> None:
 
 
 def test_stalled_requests_are_overtaken(store, s3, proxy, counted) -> None:
-    """Nothing is cut by the stall deadline here, so only second attempts can end these reads."""
+    """Every 25th request is never answered, second attempts included; none waits for the stall deadline."""
     s3.plant("x", DATA)
     patient = store.with_policy(RetryPolicy(stall=3600, deadline=3600, contact=3600))
     proxy.add("latency", seconds=0.01)
@@ -257,8 +257,9 @@ def test_stalled_requests_are_overtaken(store, s3, proxy, counted) -> None:
 
     found = run(everything(), wait=60, what="the test")
     assert b"".join(piece for pieces in found for piece in pieces) == DATA
-    assert counted()["hedged_won"] >= proxy.hits("stall") >= 5
-    assert counted()["hedged"] < 30
+    # Second attempts were stalled, too, and were given up for others.
+    assert 30 > counted()["hedged"] >= proxy.hits("stall") >= 5
+    assert "retries" not in counted()
 
 
 def test_a_server_that_goes_away_and_comes_back(store, s3, proxy) -> None:
