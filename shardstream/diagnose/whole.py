@@ -45,7 +45,7 @@ def read_shards(store: Store, manifest: Manifest) -> Iterator[ReadShard]:
         for shard in range(manifest.shards):
             data = _outcome(_begin(store, manifest, shard) if coming is None else coming)
             coming = _begin(store, manifest, shard + 1) if shard + 1 < manifest.shards else None
-            index = data if isinstance(data, StorageError) else _scan(store, manifest, shard)
+            index = data if isinstance(data, StorageError) else _scan(store, manifest, shard, data)
             yield ReadShard(data, index)
     finally:
         if isinstance(coming, Future):
@@ -84,9 +84,9 @@ def _outcome(coming: Future[memoryview] | StorageError) -> memoryview | StorageE
         return error
 
 
-def _scan(store: AsyncStore, manifest: Manifest, shard: int) -> ShardIndex | ShardStreamError:
+def _scan(store: AsyncStore, manifest: Manifest, shard: int, data: memoryview) -> ShardIndex | ShardStreamError:
     try:
-        return manifest.reader.scan(store, manifest.shard_name(shard))
+        return manifest.reader.scan(store, manifest.shard_name(shard), tail=(data, len(data)))
     except (DataError, NotFoundError) as error:
         return error
 

@@ -213,12 +213,7 @@ def _objects(manifest: Manifest) -> Iterator[str]:
 
 def _belongs(name: str, manifest: Manifest) -> bool:
     """Whether an object is part of a data set; no list of its names is made."""
-    if name == manifest.table_name:
-        return True
-    number = re.search(r"-(\d+)\.\w+$", name)
-    return number is not None and any(
-        int(number[1]) < run.count and run.pattern.format(int(number[1])) == name for run in manifest.naming
-    )
+    return name == manifest.table_name or manifest.number_of(name) is not None
 
 
 def check_shards(store: Store, manifest: Manifest) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -57,7 +57,7 @@ class MappedBuffers(Buffers):
             return np.empty((len(offsets), width), np.uint8)
         start = int(offsets.min())
         span = self._store.get(path, start, int(offsets.max()) + width - start)
-        return _gathered(span, offsets - start, width)
+        return gathered(span, offsets - start, width)
 
 
 class _Part(NamedTuple):
@@ -127,14 +127,22 @@ class FetchedBuffers(Buffers):
         if len(offsets) and width and len(self._parts.get(path, ())) == 1:
             (start, data, _) = self._parts[path][0]
             if int(offsets.min()) >= start and int(offsets.max()) + width <= start + len(data):
-                return _gathered(data, offsets - start, width)
+                return gathered(data, offsets - start, width)
         out = np.empty((len(offsets), width), np.uint8)
         for i, offset in enumerate(offsets.tolist()):
             out[i] = np.frombuffer(self.view(path, offset, width), np.uint8)
         return out
 
 
-def _gathered(data: memoryview, offsets: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
+def joined(pieces: Sequence[memoryview]) -> memoryview:
+    """Pieces that follow one another, as one buffer; copied only where there are several."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return memoryview(b"".join(pieces)) if pieces else _EMPTY
+
+
+def gathered(data: memoryview, offsets: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
+    """``width`` bytes of ``data`` from each offset, copied: a new array (n, width)."""
     # One element begins at every byte, so any set of offsets is one fancy index.
     elements = np.ndarray(len(data) - width + 1, f"V{width}", data, strides=(1,))
     return elements[offsets].view(np.uint8).reshape(len(offsets), width)

@@ -12,7 +12,7 @@ from itertools import count
 from shardstream.errors import StorageError
 from shardstream.storage import loop
 from shardstream.storage.base import AsyncStore, Request, Store
-from shardstream.storage.buffers import Buffers, FetchedBuffers, MappedBuffers
+from shardstream.storage.buffers import Buffers, FetchedBuffers, MappedBuffers, joined
 from shardstream.storage.ranges import plan_reads
 from shardstream.storage.slabs import Slabs
 
@@ -77,8 +77,7 @@ class Read:
         Raises:
             StorageError: Nothing came.
         """
-        pieces = [piece for _, piece in self.parts]
-        return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+        return joined([piece for _, piece in self.parts])
 
 
 class ReadQueue:

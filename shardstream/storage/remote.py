@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from shardstream.errors import ChangedError, NotFoundError, StorageError, UsageError
 from shardstream.storage.attempts import attempt
 from shardstream.storage.base import AsyncStore, ObjectMeta, ObjectWriter
+from shardstream.storage.buffers import joined
 from shardstream.storage.client import Client, Head
 from shardstream.storage.counters import counters
 from shardstream.storage.loop import abandon, at_stop, run
@@ -83,7 +84,7 @@ class RemoteStore(AsyncStore):
         if offset == 0 and length is None:
             return self.whole(path)[0]
         found = self._run(self._fetch(path, offset, length), f"bytes from {offset} on", path, length or 0)
-        return _join(found.pieces)
+        return joined(found.pieces)
 
     def whole(self, path: str) -> tuple[memoryview, Head]:
         """An object as it is now, with its size and version.
@@ -95,7 +96,7 @@ class RemoteStore(AsyncStore):
         self._check(path)
         self.forget(path)
         found = self._run(self._fetch(path, 0, None), "the object", path)
-        return _join(found.pieces), found.head
+        return joined(found.pieces), found.head
 
     def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
         self._check(path)
@@ -107,13 +108,13 @@ class RemoteStore(AsyncStore):
         client = self._client()
         if client.suffix_ranges:
             found = await self._fetch(path, -length, None)
-            return _join(found.pieces), found.head.size
+            return joined(found.pieces), found.head.size
         size = (await self._head(path)).size
         start = max(0, size - length)
         if start == size:
             return _EMPTY, size
         found = await self._fetch(path, start, size - start, size=size)
-        return _join(found.pieces), size
+        return joined(found.pieces), size
 
     def _empty(self, path: str, offset: int) -> memoryview:
         size = self.size(path)
@@ -284,9 +285,3 @@ os.register_at_fork(after_in_child=_abandon_all)
 
 def _rebuild(kind: type[RemoteStore], url: str, make_client: Callable[[], Client], policy: RetryPolicy) -> RemoteStore:
     return kind(url, make_client, policy=policy)
-
-
-def _join(pieces: list[memoryview]) -> memoryview:
-    if len(pieces) == 1:
-        return pieces[0]
-    return memoryview(b"".join(pieces)) if pieces else _EMPTY

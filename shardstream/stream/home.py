@@ -78,17 +78,17 @@ class Home:
         if kept is not None and bytes(head) == kept.head:
             with suppress(DataError):  # the kept table is damaged
                 return self._share(kept.head, kept.table)
-        table = b""
+        tables: list[SharedBytes] = []
 
         def fetch_table(name: str) -> memoryview:
-            nonlocal table
-            table = bytes(store.get(name))
-            return memoryview(table)
+            tables.append(SharedBytes(store.get(name)))
+            return tables[0].view
 
-        Manifest.parse(head, fetch_table, url=store.url)
+        manifest = Manifest.parse(head, fetch_table, url=store.url)
+        self._kept = _Kept(SharedBytes(head), tables[0])
         if self._cache is not None:
-            keep_manifest(self._cache, store.url, etag, bytes(head), table)
-        return self._share(head, table)
+            keep_manifest(self._cache, store.url, etag, bytes(head), bytes(tables[0].view))
+        return manifest
 
     def _share(self, head: bytes | memoryview, table: bytes | memoryview) -> Manifest:
         kept = _Kept(SharedBytes(head), SharedBytes(table))

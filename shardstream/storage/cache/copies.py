@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.storage.buffers import Buffers
+from shardstream.storage.buffers import Buffers, gathered
 from shardstream.storage.cache.store import CachedStore
 
 _EMPTY = memoryview(b"")
@@ -39,7 +39,4 @@ class CachedBuffers(Buffers):
         if end - start > _SPARSE * count * width:
             found = self.views(path, offsets, np.full(count, width, np.int64))
             return np.frombuffer(b"".join(found), np.uint8).reshape(count, width)
-        span = self.view(path, start, end - start)
-        # One element begins at every byte, so any set of offsets is one fancy index.
-        elements = np.ndarray(len(span) - width + 1, f"V{width}", span, strides=(1,))
-        return elements[offsets - start].view(np.uint8).reshape(count, width)
+        return gathered(self.view(path, start, end - start), offsets - start, width)

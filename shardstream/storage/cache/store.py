@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import StorageError
 from shardstream.storage.base import AsyncStore, ObjectMeta, ObjectWriter
+from shardstream.storage.buffers import joined
 from shardstream.storage.cache.blocks import BlockFile, Described
 from shardstream.storage.cache.bring import Unwritable, assemble, blocks_of, bring
 from shardstream.storage.cache.places import Places
@@ -276,8 +277,7 @@ class CachedStore(AsyncStore):
                     counters().add("cache_hit_bytes", length)
                     return found
         what = f"bytes {offset} to {offset + length} of {self.locate(path)}"
-        pieces = run(self.read(path, offset, length, size=described.size), wait=_WAIT, what=what)
-        return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+        return joined(run(self.read(path, offset, length, size=described.size), wait=_WAIT, what=what))
 
     def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
         described = self._describe(path)
