@@ -222,11 +222,12 @@ def s3_client(endpoint: str) -> Any:
 
 
 def make_buckets(client: Any, *names: str) -> None:
-    """Make the buckets that are not there."""
+    """Make the buckets that are not there; another test process may make them at the same time."""
     there = {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}
     for name in names or (BUCKET, OPEN):
         if name not in there:
-            client.create_bucket(Bucket=name)
+            with contextlib.suppress(client.exceptions.BucketAlreadyOwnedByYou, client.exceptions.BucketAlreadyExists):
+                client.create_bucket(Bucket=name)
 
 
 @pytest.fixture
