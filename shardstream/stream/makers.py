@@ -20,6 +20,7 @@ from shardstream.stream.budget import read_budget
 from shardstream.stream.collate import refuse_devices
 from shardstream.stream.coming import WorkerSteps
 from shardstream.stream.content import Content, Part
+from shardstream.stream.lent import begin_lending
 from shardstream.stream.opened import OpenShards
 from shardstream.stream.parcel import Parcel
 from shardstream.stream.ranks import local_ranks
@@ -46,6 +47,8 @@ class Makers:
         self._content = content
         self._names = settings.names
         self._in_worker = get_worker_info() is not None
+        if self._in_worker and settings.deliver != "items":
+            begin_lending()
         groups, maker_of = _alike(content.parts)
         self._sources = [part.source for part in content.parts]
         self._shards = OpenShards(self._sources)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
 
 from shardstream.errors import ShardStreamError
 from shardstream.stream.collate import refuse_devices
+from shardstream.stream.handover import drop, packed
+from shardstream.stream.lent import lender
 from shardstream.stream.ragged import Ragged
 
 
@@ -38,10 +40,23 @@ class Parcel:
     slots: list[int] | None = None
     transfers: dict[str, int] = field(default_factory=dict)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = [getattr(self, one.name) for one in fields(self)]
+        pool = lender()
+        if pool is None:
+            return Parcel, tuple(values)
+        values[0] = packed(self.data, pool)
+        return _unpacked, (pool.token, pool.gone(), *values)
+
     def pin_memory(self) -> Parcel:
         """The same with its data in page-locked memory; called by torch's pinning thread."""
         self.data = pin(self.data)
         return self
+
+
+def _unpacked(sender: str, gone: list[int], *values: Any) -> Parcel:
+    drop(sender, gone)
+    return Parcel(*values)
 
 
 @dataclass(frozen=True, slots=True)

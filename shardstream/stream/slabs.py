@@ -1,7 +1,8 @@
-"""Where batches are written: in a DataLoader worker straight into the memory that the parent will see."""
+"""Where batches are written: in a DataLoader worker straight into the memory that the training process will see."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,18 +10,38 @@ import torch
 from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
+from shardstream.stream.lent import SMALLEST, lender
 
 
 def empty_slab(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """An uninitialised tensor; inside a DataLoader worker in shared memory, so that it reaches the parent uncopied.
+    """An uninitialised tensor; inside a DataLoader worker in shared memory, so that it travels uncopied.
 
-    Torch's own ``default_collate`` allocates in the same way.
+    In a worker of `shardstream.Loader` it is memory that is used again; in one of a plain ``DataLoader`` fresh memory,
+    as torch's own ``default_collate`` takes it.
     """
-    count = int(np.prod(shape, dtype=np.int64))
-    if torch.utils.data.get_worker_info() is None or count == 0:
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if torch.utils.data.get_worker_info() is None or size == 0:
         return torch.empty(shape, dtype=dtype)
-    storage = torch.UntypedStorage._new_shared(count * dtype.itemsize)
-    return torch.empty(0, dtype=dtype).set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]
+    pool = lender()
+    if pool is None:
+        return tensor_on(torch.UntypedStorage._new_shared(size), dtype, shape)
+    return (
+        tensor_on(pool.take(size).untyped_storage(), dtype, shape)
+        if size >= SMALLEST
+        else torch.empty(shape, dtype=dtype)
+    )
+
+
+def tensor_on(
+    storage: torch.UntypedStorage,
+    dtype: torch.dtype,
+    shape: Sequence[int],
+    stride: Sequence[int] | None = None,
+    offset: int = 0,
+) -> torch.Tensor:
+    """A tensor on memory that is there; without strides a contiguous one."""
+    strides = () if stride is None else (stride,)
+    return torch.empty(0, dtype=dtype).set_(storage, offset, shape, *strides)
 
 
 def slab_of(values: NDArray[Any]) -> torch.Tensor:
