@@ -31,7 +31,8 @@ class Loader(DataLoader[Any]):
     """Delivers the batches of a `ShardDataset` or `Mixture`, made by worker processes.
 
     A ``DataLoader`` in all else: its arguments are forwarded. Batches are made in the workers, straight in shared
-    memory; single samples travel in blocks. Iterating to the end advances the data set's epoch by one; after
+    memory, which workers fill again once nothing refers to a batch any more: whoever keeps a batch keeps its memory.
+    Single samples travel in blocks. Iterating to the end advances the data set's epoch by one; after
     ``break``, the next iteration begins the same epoch again.
 
     `state_dict` says which samples are left, by what the training loop has received: what workers have fetched ahead is
@@ -202,7 +203,8 @@ class Loader(DataLoader[Any]):
         return WorkerError(
             f"{who} {how.rstrip('. ')}{doing}",
             hint="killed: look at the machine's memory (dmesg), use fewer workers or a smaller prefetch_factor; bus "
-            "error: /dev/shm is full; else look at the sample with ss.Reader and at the code that decodes it",
+            "error: a local shard was cut while in use, or /dev/shm is full; else look at the sample with ss.Reader "
+            "and at the code that decodes it",
             **place,
         )
 

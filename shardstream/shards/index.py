@@ -99,6 +99,12 @@ class Keys(Sequence[str]):
         row = range(len(self))[index]
         return self._decode(row, int(self._ends[row - 1]) if row else 0, int(self._ends[row]))
 
+    def take(self, rows: NDArray[np.int64]) -> list[str]:
+        """The keys of these rows."""
+        ends = self._ends[rows].tolist()
+        starts = np.where(rows > 0, self._ends[rows - 1], 0).tolist()
+        return list(map(self._decode, rows.tolist(), starts, ends))
+
     def __iter__(self) -> Iterator[str]:
         start = 0
         for row, end in enumerate(self._ends.tolist()):
@@ -132,7 +138,7 @@ class ShardIndex:
     path: str
     framing: str
     samples: int
-    keys: Sequence[str]
+    keys: Keys
     columns: Mapping[str, Column]
     end: int
     meta: Mapping[str, Any] = field(default_factory=dict)

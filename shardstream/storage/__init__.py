@@ -7,7 +7,7 @@
 ``flush``           bringing a growing file to the disk while more is being written
 ``ranges``          which reads serve which ranges: neighbours joined, long ones split; pure
 ``readahead``       many reads on their way at once, those needed first first
-``slabs``           memory to read into, used again and again
+``heap``            a heap that suits a process whose work is to read
 ``mapping``         a file as read-only memory that holds no file descriptor
 ``client``          one attempt at one request, whatever library speaks to the store: ``Client``, ``Fault``
 ``loop``            the event loop of this process on which all transfers run

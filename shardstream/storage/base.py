@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from shardstream.storage.slabs import Take
-
 
 class ObjectMeta(NamedTuple):
     """An object in a listing: its path below the store's root, and its size in bytes."""
@@ -137,9 +135,7 @@ class AsyncStore(Store):
     """A store that many ranges can be asked of at once, by coroutines on the loop of ``loop``."""
 
     @abstractmethod
-    async def read(
-        self, path: str, offset: int, length: int, *, size: int | None = None, take: Take | None = None
-    ) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
         """Bytes ``[offset, offset + length)`` of an object, in read-only pieces that follow one another.
 
         Failures that may pass were retried.
@@ -149,7 +145,6 @@ class AsyncStore(Store):
             offset: First byte.
             length: Number of bytes.
             size: Size of the object, where it is known; one of another size is refused.
-            take: Gives memory to read into. Default: pieces are buffers as they came, not copies.
 
         Raises:
             NotFoundError: No such object.

@@ -86,6 +86,7 @@ class FetchedBuffers(Buffers):
             found.setdefault(request.path, []).append(_Part(request.offset, data, request.length is None))
         self._parts = {path: _outermost(ranges) for path, ranges in found.items()}
         self._starts = {path: [part.start for part in ranges] for path, ranges in self._parts.items()}
+        self._ends = {path: np.array([part.end for part in ranges]) for path, ranges in self._parts.items()}
 
     def view(self, path: str, offset: int, length: int | None) -> memoryview:
         if length == 0:
@@ -104,12 +105,17 @@ class FetchedBuffers(Buffers):
 
     def views(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[memoryview]:
         parts = self._parts.get(path, ())
-        if len(parts) == 1 and len(offsets):
-            start, data, _ = parts[0]
-            begins, ends = offsets - start, offsets - start + lengths
-            if int(begins.min()) >= 0 and int(ends.max()) <= len(data):
-                return [data[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
-        return super().views(path, offsets, lengths)
+        if not parts or not len(offsets):
+            return super().views(path, offsets, lengths)
+        starts = self._starts[path]
+        chosen, ends = np.searchsorted(starts, offsets, side="right") - 1, offsets + lengths
+        if int(offsets.min()) < starts[0] or (ends > self._ends[path][chosen]).any():
+            return super().views(path, offsets, lengths)
+        found = []
+        for number, offset, end in zip(chosen.tolist(), offsets.tolist(), ends.tolist(), strict=True):
+            start, data, _ = parts[number]
+            found.append(data[offset - start : end - start])
+        return found
 
     def _across(self, path: str, first: int, begin: int, end: int) -> memoryview | None:
         """Bytes [begin, end), copied from the parts from ``first`` on; ``None`` if they leave a gap."""

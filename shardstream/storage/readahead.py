@@ -14,16 +14,12 @@ from shardstream.storage import loop
 from shardstream.storage.base import AsyncStore, Request, Store
 from shardstream.storage.buffers import Buffers, FetchedBuffers, MappedBuffers, joined
 from shardstream.storage.ranges import plan_reads
-from shardstream.storage.slabs import Slabs
 
 REQUESTS = 128
 """Reads on their way at once in a process at most: at 50 ms latency and 55 KB a read, 140 MB/s."""
 
 ON_THE_WAY = 64 << 20
 """Bytes on their way at once, beyond which no further read begins: at 50 ms latency, 1.3 GB/s."""
-
-POOLED = 256 << 10
-"""Bytes from which on a read goes into memory that is used again and again."""
 
 _LONGEST_WAIT = 900.0  # every transfer has a shorter deadline of its own; this one is for what nobody thought of
 _numbers = count()
@@ -81,14 +77,9 @@ class Read:
 
 
 class ReadQueue:
-    """Reads of one process, so many at a time. For one thread that asks and waits.
+    """Reads of one process, so many at a time. For one thread that asks and waits."""
 
-    Args:
-        memory: Bytes of memory that are kept to read into again.
-    """
-
-    def __init__(self, *, memory: int = 0) -> None:
-        self._slabs = Slabs(memory)
+    def __init__(self) -> None:
         self._running = 0
         self._bytes = 0
         self._waiting: list[Read] = []
@@ -141,9 +132,8 @@ class ReadQueue:
     async def _fetch(self, read: Read) -> None:
         path, offset, length = read.request
         assert length is not None
-        take = self._slabs.take if length >= POOLED else None
         try:
-            read._pieces = await read.store.read(path, offset, length, size=read.size, take=take)
+            read._pieces = await read.store.read(path, offset, length, size=read.size)
         except Exception as error:
             read._error = error
         except asyncio.CancelledError:

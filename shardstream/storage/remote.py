@@ -21,7 +21,6 @@ from shardstream.storage.counters import counters
 from shardstream.storage.loop import abandon, at_stop, run
 from shardstream.storage.pace import Pace
 from shardstream.storage.retry import RetryPolicy
-from shardstream.storage.slabs import Take
 from shardstream.storage.transfer import Fetched, fetch, past_the_end
 from shardstream.storage.upload import PART, RemoteWriter
 
@@ -63,15 +62,13 @@ class RemoteStore(AsyncStore):
 
     # ------------------------------------------------------------------------------------------------------ reading
 
-    async def read(
-        self, path: str, offset: int, length: int, *, size: int | None = None, take: Take | None = None
-    ) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
         self._check(path)
         if offset < 0 or length < 0:
             raise past_the_end(offset, length, size or 0).at(url=self.locate(path))
         if not length:
             return []
-        return (await self._fetch(path, offset, length, size=size, take=take)).pieces
+        return (await self._fetch(path, offset, length, size=size)).pieces
 
     def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
         self._check(path)
@@ -122,9 +119,7 @@ class RemoteStore(AsyncStore):
             raise past_the_end(offset, 0, size).at(url=self.locate(path))
         return _EMPTY
 
-    async def _fetch(
-        self, path: str, offset: int, length: int | None, *, size: int | None = None, take: Take | None = None
-    ) -> Fetched:
+    async def _fetch(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> Fetched:
         mine = self._own()
         found = await fetch(
             self._client(),
@@ -136,7 +131,6 @@ class RemoteStore(AsyncStore):
             pace=mine.pace,
             size=size,
             etag=mine.versions.get(path),
-            take=take,
         )
         self._remember(path, found.head)
         return found

@@ -15,12 +15,10 @@ from shardstream.storage.client import Body, Client, Fault, Head
 from shardstream.storage.counters import counters
 from shardstream.storage.pace import SMALL_CHUNK, Pace
 from shardstream.storage.retry import RetryPolicy, draw
-from shardstream.storage.slabs import Take
 
 _log = logging.getLogger(__name__)
 
 _MOST_HEDGES = 3  # second attempts of a read, one after another
-_COPIED = 1 << 20  # bytes taken at a time where they are copied on: what the processor's cache holds
 
 
 class Fetched(NamedTuple):
@@ -42,7 +40,6 @@ async def fetch(
     pace: Pace,
     size: int | None = None,
     etag: str | None = None,
-    take: Take | None = None,
 ) -> Fetched:
     """Bytes ``[offset, offset + length)`` of an object.
 
@@ -56,14 +53,13 @@ async def fetch(
         pace: What other reads of this store take.
         size: The object's size, if known.
         etag: The object's version, if known.
-        take: Gives memory to read into.
 
     Raises:
         NotFoundError, AccessError: At once.
         ChangedError: The object has another size or version than given, or was replaced meanwhile.
         StorageError: The range reaches past the end, or time is up.
     """
-    read = _Read(client, path, offset, length, policy=policy, pace=pace, size=size, etag=etag, take=take)
+    read = _Read(client, path, offset, length, policy=policy, pace=pace, size=size, etag=etag)
     try:
         return await read.run()
     except Fault as fault:
@@ -100,41 +96,8 @@ async def _head(client: Client, path: str) -> Head | None:
         return None
 
 
-class _Received:
-    """What came so far: in pieces as they came, or copied into memory that was given for it."""
-
-    def __init__(self, take: Take | None) -> None:
-        self.take = take
-        self.pieces: list[memoryview] = []
-        self.got = 0
-        self._room: memoryview | None = None
-
-    def add(self, chunk: memoryview, whole: int) -> None:
-        """Take the next bytes of ``whole`` bytes."""
-        if self.take is None:
-            self.pieces.append(chunk)
-        else:
-            if self._room is None:
-                self._room = self.take(whole)
-                self.pieces = [self._room.toreadonly()]
-            self._room[self.got : self.got + len(chunk)] = chunk
-        self.got += len(chunk)
-
-    def copy(self) -> _Received:
-        """The same, for somebody else to go on with."""
-        other = _Received(self.take)
-        other.got = self.got
-        if self._room is None or self.take is None:
-            other.pieces = list(self.pieces)
-            return other
-        other._room = self.take(len(self._room))
-        other._room[: self.got] = self._room[: self.got]
-        other.pieces = [other._room.toreadonly()]
-        return other
-
-
 class _Read:
-    """A read with all its attempts. ``received`` is what is safe so far."""
+    """A read with all its attempts. ``pieces`` are what is safe so far."""
 
     def __init__(
         self,
@@ -147,24 +110,19 @@ class _Read:
         pace: Pace,
         size: int | None,
         etag: str | None,
-        take: Take | None,
     ) -> None:
         self.client, self.path, self.policy, self.pace = client, path, policy, pace
         self.size, self.etag = size, etag
         self.start = offset
         self.stop = None if length is None else offset + length
-        self.received = _Received(take)
+        self.pieces: list[memoryview] = []
+        self.got = 0  # bytes that are safe
         self.head: Head | None = None
-        self.least = pace.chunk() if take is None else min(pace.chunk(), _COPIED)
+        self.least = pace.chunk()
         self.attempts = 0
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._last: Fault | None = None
-
-    @property
-    def got(self) -> int:
-        """Bytes that are safe."""
-        return self.received.got
 
     @property
     def at(self) -> int:
@@ -192,7 +150,7 @@ class _Read:
         finally:
             self.pace.reading -= 1
         assert self.head is not None, "a read that ended has seen an answer"
-        return Fetched(self.received.pieces, self.start, self.head)
+        return Fetched(self.pieces, self.start, self.head)
 
     async def _until_whole(self, limit: asyncio.Timeout) -> None:
         failures = 0
@@ -290,7 +248,7 @@ class _Read:
         if attempt.head is not None and (self.head is None or attempt.got > self.got):
             self.head = attempt.head
             self.start, self.stop = attempt.start, attempt.stop
-            self.received = attempt.received
+            self.pieces, self.got = attempt.pieces, attempt.got
             if self.got:
                 self.etag, self.size = attempt.head.etag, attempt.head.size
 
@@ -302,7 +260,8 @@ class _Attempt:
         known = beside if beside is not None and beside.head is not None else read
         self.read = read
         self.second = beside is not None
-        self.received: _Received = known.received.copy()
+        self.pieces: list[memoryview] = list(known.pieces)
+        self.got: int = known.got  # bytes that came, those of earlier attempts included
         self.head: Head | None = known.head
         self.start: int = known.start
         self.stop: int | None = known.stop
@@ -316,11 +275,6 @@ class _Attempt:
             read.pace.hedging += 1
         self.task = asyncio.create_task(self._end_quietly())
         self.task.add_done_callback(self._ended)
-
-    @property
-    def got(self) -> int:
-        """Bytes that came, those of earlier attempts included."""
-        return self.received.got
 
     def _ended(self, _: object) -> None:
         # Not in the coroutine, which a task that is cancelled at once never enters.
@@ -369,7 +323,8 @@ class _Attempt:
             if self.start + self.got + len(chunk) > self.stop:
                 raise Fault("wrong range", "more bytes came than were announced")
             if chunk:
-                self.received.add(chunk, self.stop - self.start)
+                self.pieces.append(chunk)
+                self.got += len(chunk)
         if self.start + self.got < self.stop:
             raise Fault("short body", f"the body ended {self.stop - self.start - self.got} bytes early")
         read.pace.received(self.got - before, self.moved - answered)

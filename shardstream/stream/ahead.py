@@ -9,8 +9,8 @@ batch is there after a few round trips.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,7 +40,7 @@ Integers = NDArray[np.int64]
 class _Unit:
     """Bytes that are fetched and given up together: a part of a window, or the samples of a step in one shard."""
 
-    key: tuple[int, ...]
+    key: tuple[int, ...]  # begins with the place
     reads: list[Read]
     parts: list[tuple[Request, memoryview]]  # what was read
     bytes: int
@@ -113,6 +113,7 @@ class ReadAhead:
         self._units = {}
         self._lanes: dict[tuple[int, int], tuple[tuple[int, int], list[_Unit]]] = {}
         self._kept: dict[int, Buffers] = {}
+        self._fetched: dict[int, tuple[list[_Unit], FetchedBuffers]] = {}
         self._held = 0
         self._number = 0
         self._whole: bool | None = None  # whether windows are read whole; not known before a shard was seen
@@ -158,7 +159,10 @@ class ReadAhead:
         cached = next((unit.cached for unit in units if unit.cached is not None), None)
         if cached is not None:
             return CachedBuffers(cached)
-        return FetchedBuffers(part for unit in units for part in unit.parts)
+        known = self._fetched.get(place)
+        if known is None or known[0] != units:
+            known = self._fetched[place] = units, FetchedBuffers(part for unit in units for part in unit.parts)
+        return known[1]
 
     # ----------------------------------------------------------------------------------------------------- planning
 
@@ -241,9 +245,8 @@ class ReadAhead:
                 self._keep(here, cached)
             elif one_by_one:
                 rows = np.unique(step.rows[slots])
-                self._need(
-                    planned, here, self._unit((here, -1, planned.number), planned, opened, rows, fields), len(rows)
-                )
+                unit = self._unit((here, -1, planned.number), planned, opened, rows, fields)
+                self._need(planned, here, {unit.key: (unit, len(rows))})
             else:
                 self._need_windows(planned, here, opened, slots)
         planned.prepared = True
@@ -261,14 +264,18 @@ class ReadAhead:
     def _need_windows(self, planned: _Planned, here: int, opened: OpenShard, slots: Integers) -> None:
         source, _ = source_and_shard(here)
         located = planned.located
+        epoch = located.step.epoch
         columns = (located.lane, located.window, located.first, located.last)
-        for lane, window, first, last in zip(*(column[slots].tolist() for column in columns), strict=True):
-            key = (located.step.epoch, here, lane, first, last)
+        needed: dict[tuple[int, ...], tuple[_Unit, int]] = {}
+        parts = Counter(zip(*(one[slots].tolist() for one in columns), strict=True))
+        for (lane, window, first, last), rows in parts.items():
+            key = (here, epoch, lane, first, last)
             unit = self._units.get(key)
             if unit is None:
                 unit = self._unit(key, planned, opened, np.arange(first, last), self._fields[source])
-                self._open_window((source, lane), (located.step.epoch, window), unit)
-            self._need(planned, here, unit, 1)
+                self._open_window((source, lane), (epoch, window), unit)
+            needed[key] = unit, rows
+        self._need(planned, here, needed)
 
     def _open_window(self, lane: tuple[int, int], window: tuple[int, int], unit: _Unit) -> None:
         """A lane reads one window after another: those before this one end with what is planned already."""
@@ -294,12 +301,12 @@ class ReadAhead:
         self._units[key] = unit = _Unit(key, reads, [], size, len(rows), cached=cached)
         return unit
 
-    def _need(self, planned: _Planned, here: int, unit: _Unit, rows: int) -> None:
-        units = planned.units.setdefault(here, [])
-        if not any(unit is one for one in units):
-            units.append(unit)
+    def _need(self, planned: _Planned, here: int, needed: Mapping[tuple[int, ...], tuple[_Unit, int]]) -> None:
+        """A step needs so many rows of these units of a shard."""
+        planned.units[here] = [unit for unit, _ in needed.values()]
+        planned.rows += needed.values()
+        for unit, _ in needed.values():
             unit.uses += 1
-        planned.rows.append((unit, rows))
 
     def _admit(self, planned: _Planned) -> None:
         new = planned.new
@@ -327,6 +334,7 @@ class ReadAhead:
     def _drop_if_done(self, unit: _Unit) -> None:
         if unit.uses <= 0 and (unit.closed or unit.left <= 0) and self._units.get(unit.key) is unit:
             del self._units[unit.key]
+            self._fetched.pop(unit.key[0], None)
             if unit.asked:
                 self._held -= unit.bytes
 

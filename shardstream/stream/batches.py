@@ -189,6 +189,8 @@ class SlabMaker:
 
     def _stored_bytes(self, output: Output, rows: Rows) -> list[Any]:
         columns = [rows.columns[source].data for source in output.sources]
+        if len(columns) == 1:
+            return list(columns[0])
         return [next((value for value in values if value is not None), None) for values in zip(*columns, strict=True)]
 
     def _plain(self, output: Output, rows: Rows) -> torch.Tensor:

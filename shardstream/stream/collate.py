@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,7 +38,7 @@ def collate_values(name: str, values: Sequence[Any], *, image: bool = False, dty
         BatchError: Arrays whose shapes differ.
     """
     first = values[0]
-    if any(value is None for value in values):
+    if _lacks(values):
         # Views of buffers neither travel from a worker nor outlive them.
         return [bytes(value) if isinstance(value, memoryview) else value for value in values]
     if isinstance(first, torch.Tensor):
@@ -50,6 +52,10 @@ def collate_values(name: str, values: Sequence[Any], *, image: bool = False, dty
     if isinstance(first, bool | int | float | np.generic) and not isinstance(first, np.flexible | np.object_):
         return _numbers(values, dtype)
     return list(values)
+
+
+def _lacks(values: Sequence[Any]) -> bool:
+    return any(map(operator.is_, values, itertools.repeat(None)))
 
 
 def _stack(name: str, values: Sequence[np.ndarray[Any, Any]], *, image: bool) -> torch.Tensor:
@@ -95,7 +101,7 @@ def collate_rows(name: str, values: Sequence[Any]) -> Any:
     Raises:
         BatchError: They differ in dtype or number of dimensions.
     """
-    if any(value is None for value in values):
+    if _lacks(values):
         # Views of buffers neither travel from a worker nor outlive them.
         return [bytes(value) if isinstance(value, memoryview) else value for value in values]
     if isinstance(values[0], np.ndarray):
@@ -163,4 +169,5 @@ def refuse_devices(value: Any) -> None:
             refuse_devices(part)
     elif isinstance(value, list | tuple):
         for part in value:
-            refuse_devices(part)
+            if not isinstance(part, str):  # keys
+                refuse_devices(part)

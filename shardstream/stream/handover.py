@@ -52,17 +52,18 @@ def _packed_tensor(tensor: torch.Tensor, pool: SlabPool) -> Any:
     if not plain or tensor.requires_grad or tensor.is_shared() or tensor.is_conj() or tensor.is_neg():
         return tensor
     size = tensor.numel() * tensor.itemsize
-    if size < SMALLEST:
-        dense = _dense(tensor)
-        octets = torch.as_strided(dense, (dense.numel(),), (1,)).view(torch.uint8).numpy().tobytes()
-        return _Travelling(bytearray(octets), tensor.dtype, tensor.shape, dense.stride(), 0)
-    slab = pool.owner(tensor)
-    if slab is None:
+    slab = pool.owner(tensor) if size >= SMALLEST else None
+    if size >= SMALLEST and slab is None:
         # Already with the other side, or made by somebody else: torch, too, would copy it into shared memory.
-        like = tensor if _is_dense(tensor) else tensor.contiguous()
-        tensor = tensor_on(pool.take(size).untyped_storage(), tensor.dtype, tensor.shape, like.stride()).copy_(tensor)
-        slab = pool.owner(tensor)
-        assert slab is not None
+        memory = pool.take(size)
+        if memory is not None:
+            like = tensor if _is_dense(tensor) else tensor.contiguous()
+            tensor = tensor_on(memory.untyped_storage(), tensor.dtype, tensor.shape, like.stride()).copy_(tensor)
+            slab = pool.owner(tensor)
+    if slab is None:
+        dense = _dense(tensor)
+        octets = torch.as_strided(dense, (dense.numel(),), (1,)).view(torch.uint8).numpy()
+        return _Travelling(bytearray(octets.data), tensor.dtype, tensor.shape, dense.stride(), 0)
     where = pool.token, slab.number, slab.size, slab.lend()
     return _Travelling(where, tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
 

@@ -26,6 +26,7 @@ import torch
 SMALLEST = 64 << 10
 """Bytes from which on a tensor is worth a slab; smaller ones travel by value."""
 
+_MOST = 64  # slabs of a worker: each takes a file descriptor in both processes, of which there may be 1,024 in all
 _IDLE = 32  # slabs taken since one was used last, after which it is given up
 _GRAIN = 8  # slabs come in so many sizes between one power of two and the next
 _WIDEST = 1.25  # times what is needed, at most, is a slab that is used again
@@ -101,15 +102,17 @@ class SlabPool:
         self._taken = 0
         self._made = 0
 
-    def take(self, size: int) -> torch.Tensor:
-        """``size`` bytes of any content: uint8 (size,)."""
+    def take(self, size: int) -> torch.Tensor | None:
+        """``size`` bytes of any content: uint8 (size,); ``None`` where all slabs that there may be are kept."""
         with self._lock:
             self._taken += 1
             slab = self._find(size)
+            if slab is None:
+                return None
             slab.used = self._taken
             return slab.tensor()[:size]
 
-    def _find(self, size: int) -> Slab:
+    def _find(self, size: int) -> Slab | None:
         """A slab that nobody uses: the last one used of those that fit, so that the others are given up in time."""
         best: Slab | None = None
         for slab in list(self._slabs.values()):
@@ -122,7 +125,7 @@ class SlabPool:
                 slab.close()
             elif size <= slab.size <= _WIDEST * size and (best is None or slab.used > best.used):
                 best = slab
-        if best is None:
+        if best is None and len(self._slabs) < _MOST:
             best = Slab(self._made, _rounded(size))
             self._made += 1
             self._slabs[best.address] = best

@@ -13,7 +13,7 @@ from torch.utils.data import get_worker_info
 from shardstream.decode.usercall import UserCall, global_states_kept
 from shardstream.errors import UsageError
 from shardstream.storage import ReadQueue, counters
-from shardstream.storage.slabs import keep_freed_memory
+from shardstream.storage.heap import keep_freed_memory
 from shardstream.stream.ahead import ReadAhead
 from shardstream.stream.batches import BatchMaker
 from shardstream.stream.budget import read_budget
@@ -22,6 +22,7 @@ from shardstream.stream.coming import WorkerSteps
 from shardstream.stream.content import Content, Part
 from shardstream.stream.lent import begin_lending
 from shardstream.stream.opened import OpenShards
+from shardstream.stream.orphans import end_with_parent
 from shardstream.stream.parcel import Parcel
 from shardstream.stream.ranks import local_ranks
 from shardstream.stream.rows import RowReader
@@ -47,8 +48,10 @@ class Makers:
         self._content = content
         self._names = settings.names
         self._in_worker = get_worker_info() is not None
-        if self._in_worker and settings.deliver != "items":
-            begin_lending()
+        if self._in_worker:
+            end_with_parent()
+            if settings.deliver != "items":
+                begin_lending()
         groups, maker_of = _alike(content.parts)
         self._sources = [part.source for part in content.parts]
         self._shards = OpenShards(self._sources)
@@ -57,7 +60,7 @@ class Makers:
             budget = read_budget(settings.prefetch, num_workers=workers, local_ranks=local_ranks())
             if self._in_worker:
                 keep_freed_memory()
-            queue = ReadQueue(memory=budget + budget // 4)  # slabs are not filled to the brim
+            queue = ReadQueue()
             self._shards = OpenShards(self._sources, queue)
             fields = [groups[number].plan.sources for number in maker_of]
             self._ahead = ReadAhead(self._shards, fields, queue, budget=budget)

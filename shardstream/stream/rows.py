@@ -82,8 +82,8 @@ class RowReader:
             DataError: A value or a whole shard is damaged; names it.
             StorageError: Reading failed.
         """
-        names = [""] * len(rows)
-        keys = [""] * len(rows)
+        names = np.empty(len(rows), object)
+        keys = np.empty(len(rows), object)
         stored = rows.copy()
         columns = {name: _Growing(self._types[name], len(rows)) for name in self._fields}
         for here, slots in groups(place_of(sources, shards)):
@@ -92,14 +92,13 @@ class RowReader:
             opened = self._shards.open(*source_and_shard(here))
             index = opened.index
             chosen = stored[slots] = opened.stored_rows(rows[slots])
-            for slot, row in zip(slots.tolist(), chosen.tolist(), strict=True):
-                names[slot] = index.path
-                keys[slot] = index.keys[row]
+            names[slots] = index.path
+            keys[slots] = index.keys.take(chosen)
             buffers = None if self._ahead is None else self._ahead.buffers(here)
             for name, values in opened.extract(buffers, chosen, self._fields, verify=self._verify).items():
                 columns[name].put(slots, values)
         finished = {name: column.finish() for name, column in columns.items()}
-        return Rows(keys, names, stored.tolist(), finished)
+        return Rows(keys.tolist(), names.tolist(), stored.tolist(), finished)
 
 
 class _Growing:

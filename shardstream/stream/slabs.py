@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,17 +20,14 @@ def empty_slab(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     In a worker of `shardstream.Loader` it is memory that is used again; in one of a plain ``DataLoader`` fresh memory,
     as torch's own ``default_collate`` takes it.
     """
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    size = math.prod(shape) * dtype.itemsize
     if torch.utils.data.get_worker_info() is None or size == 0:
         return torch.empty(shape, dtype=dtype)
     pool = lender()
     if pool is None:
         return tensor_on(torch.UntypedStorage._new_shared(size), dtype, shape)
-    return (
-        tensor_on(pool.take(size).untyped_storage(), dtype, shape)
-        if size >= SMALLEST
-        else torch.empty(shape, dtype=dtype)
-    )
+    memory = pool.take(size) if size >= SMALLEST else None
+    return torch.empty(shape, dtype=dtype) if memory is None else tensor_on(memory.untyped_storage(), dtype, shape)
 
 
 def tensor_on(

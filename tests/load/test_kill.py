@@ -28,7 +28,8 @@ for batch in ss.Loader(dataset, num_workers=2):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    shards = numbered([700, 500], raw=lambda n: bytes(2000))
+    # Text travels inside the messages: they fill the pipe, so that workers wait when nobody reads it any more.
+    shards = numbered([700, 500], raw=lambda n: bytes(2000), txt=lambda n: "x" * 5000)
     return write_dataset(tmp_path_factory.mktemp("ids"), shards)
 
 

@@ -17,7 +17,6 @@ from shardstream.storage.counters import counters
 from shardstream.storage.loop import run
 from shardstream.storage.pace import SMALL_CHUNK, Pace, Recent
 from shardstream.storage.retry import RetryPolicy
-from shardstream.storage.slabs import Slabs, Take
 from shardstream.storage.transfer import Fetched, fetch
 
 from .scripted import GOOD, Answer, ScriptedClient
@@ -27,20 +26,9 @@ SOON = RetryPolicy(first=0.001, cap=0.001, deadline=30, contact=30)
 NEVER = RetryPolicy(stall=3600, deadline=3600, contact=3600)  # what ends under this was not ended by a deadline
 
 
-_TAKE: list[Take | None] = [None]
-
-
-@pytest.fixture(params=["as it comes", "into slabs"], autouse=True)
-def kept(request) -> None:
-    """Everything here holds as well where bytes are read into memory that was used before."""
-    slabs = Slabs(1 << 20)
-    slabs.take(len(DATA))[:] = b"\xff" * len(DATA)
-    _TAKE[0] = slabs.take if request.param == "into slabs" else None
-
-
 def read(client, offset=0, length=None, *, policy=SOON, pace=None, **known) -> Fetched:
     pace = pace or Pace()
-    ask = fetch(client, "x", offset, length, where="s3://b/x", policy=policy, pace=pace, take=_TAKE[0], **known)
+    ask = fetch(client, "x", offset, length, where="s3://b/x", policy=policy, pace=pace, **known)
     return run(ask, wait=60, what="the test")
 
 
@@ -128,7 +116,7 @@ def test_after_a_break_smaller_pieces_are_taken() -> None:
 
     data = bytes(3 << 20)
     assert content(read(Watched(data, Answer(after=100), chunk=1 << 20))) == data
-    assert asked == [(1 if _TAKE[0] else 3) << 20, SMALL_CHUNK]
+    assert asked == [3 << 20, SMALL_CHUNK]
 
 
 def test_a_stall_is_cut_and_resumed(counted) -> None:

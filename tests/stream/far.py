@@ -11,7 +11,6 @@ import shardstream as ss
 from shardstream.errors import StorageError
 from shardstream.storage import AsyncStore, ObjectMeta, ObjectWriter
 from shardstream.storage.local import LocalStore
-from shardstream.storage.slabs import Take
 
 
 class FarStore(AsyncStore):
@@ -35,9 +34,7 @@ class FarStore(AsyncStore):
         self.damage: set[str] = set()
         self.gone: set[str] = set()
 
-    async def read(
-        self, path: str, offset: int, length: int, *, size: int | None = None, take: Take | None = None
-    ) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
         self.requests.append((path, offset, length))
         self.bytes += length
         self._now += 1

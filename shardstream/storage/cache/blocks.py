@@ -26,8 +26,6 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.storage.cache.slabs import take
-
 BLOCK = 1 << 20
 SUFFIX = ".blocks"
 
@@ -212,13 +210,12 @@ class BlockFile:
         finally:
             os.close(descriptor)
 
-    def read(self, offsets: Sequence[int], lengths: Sequence[int], *, slabs: bool = False) -> list[memoryview]:
+    def read(self, offsets: Sequence[int], lengths: Sequence[int]) -> list[memoryview]:
         """Copies of ranges of the object. Only those of verified blocks mean anything.
 
         Args:
             offsets: Where ranges begin.
             lengths: Their lengths.
-            slabs: Copy into memory that this thread uses again and again, see ``slabs``.
 
         Raises:
             Lost: The file was removed, replaced or cut.
@@ -226,7 +223,7 @@ class BlockFile:
         """
         base, at = self.described.base, 0
         total = sum(lengths)
-        out = take(total) if slabs else memoryview(bytearray(total))
+        out = np.empty(total, np.uint8).data
         found = []
         with self._opened(os.O_RDONLY) as descriptor:
             for offset, length in zip(offsets, lengths, strict=True):

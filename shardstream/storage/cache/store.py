@@ -19,7 +19,6 @@ from shardstream.storage.cache.places import Places
 from shardstream.storage.cache.spec import Cache
 from shardstream.storage.counters import counters
 from shardstream.storage.loop import run
-from shardstream.storage.slabs import Take
 
 _STEP = 32  # blocks brought at a time
 _SHORT = 1 << 20  # what is read on the loop itself
@@ -77,9 +76,15 @@ class CachedStore(AsyncStore):
     # ------------------------------------------------------------------------------------------------- what is there
 
     def holds(self, path: str) -> bool:
-        """Whether all of an object is in the cache and was verified by this process; known at once."""
+        """Whether all of an object is in the cache and was verified by this process.
+
+        Where half of it was, the rest is now: not all of that may ever be read, such as a tar's last blocks.
+        """
         held = self._find(path)
-        return held is not None and held.complete
+        if held is None or held.complete:
+            return held is not None
+        rest = np.flatnonzero(~held.verified)
+        return len(rest) <= max(1, held.described.blocks // 2) and self._verified(held, rest)
 
     def holds_ranges(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> bool:
         """Whether all that these ranges touch is in the cache. Blocks that this process has not verified yet, are.
@@ -97,7 +102,8 @@ class CachedStore(AsyncStore):
             return True
         if int((offsets + lengths).max()) > held.described.size:
             return False
-        return held.complete or self._verified(held, offsets, lengths)
+        used = lengths > 0
+        return held.complete or self._verified(held, blocks_of(offsets[used], lengths[used]))
 
     def copies(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[memoryview] | None:
         """Copies of these ranges, if the cache holds them all; nothing is fetched.
@@ -111,16 +117,15 @@ class CachedStore(AsyncStore):
         if held is None or not self._holds(held, offsets, lengths):
             return None
         try:
-            found = held.read(offsets.tolist(), lengths.tolist(), slabs=True)
+            found = held.read(offsets.tolist(), lengths.tolist())
         except OSError:
             self._places.drop(held)
             return None
         counters().add("cache_hit_bytes", int(lengths.sum()))
         return found
 
-    def _verified(self, held: BlockFile, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> bool:
-        used = lengths > 0
-        blocks = blocks_of(offsets[used], lengths[used])
+    def _verified(self, held: BlockFile, blocks: NDArray[np.int64]) -> bool:
+        """Whether these blocks are there; what was not verified yet, is."""
         blocks = blocks[~held.verified[blocks]]
         if not len(blocks):
             return True
@@ -157,12 +162,10 @@ class CachedStore(AsyncStore):
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    async def read(
-        self, path: str, offset: int, length: int, *, size: int | None = None, take: Take | None = None
-    ) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
         held = self._places.find(path) or await self._admit(path)
         if held is None:
-            return await self._origin.read(path, offset, length, size=size, take=take)
+            return await self._origin.read(path, offset, length, size=size)
         self._check(held, offset, length, size)
         if not length:
             return []
@@ -179,10 +182,10 @@ class CachedStore(AsyncStore):
         except StorageError:
             raise
         except Unwritable:
-            return await self._origin.read(path, offset, length, size=held.described.size, take=take)
+            return await self._origin.read(path, offset, length, size=held.described.size)
         except OSError:
             self._places.drop(held)
-            return await self._origin.read(path, offset, length, size=held.described.size, take=take)
+            return await self._origin.read(path, offset, length, size=held.described.size)
         if present:
             counters().add("cache_hit_bytes", length)
         return found

@@ -11,7 +11,6 @@ from shardstream.errors import NotFoundError, StorageError
 from shardstream.storage import ObjectMeta, ObjectWriter
 from shardstream.storage.base import AsyncStore
 from shardstream.storage.local import LocalStore
-from shardstream.storage.slabs import Take
 
 
 class CountedStore(AsyncStore):
@@ -42,9 +41,7 @@ class CountedStore(AsyncStore):
         os.write(descriptor, f"{path}\t{offset}\t{length}\n".encode())
         os.close(descriptor)
 
-    async def read(
-        self, path: str, offset: int, length: int, *, size: int | None = None, take: Take | None = None
-    ) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
         self._note(path, offset, length)
         await asyncio.sleep(self._delay)
         return self._pieces(path, offset, length, size)

@@ -23,8 +23,8 @@ from shardstream import rng
 
 RECORD = 55_000  # bytes
 PER_SHARD = 10 * BATCH  # of all contenders, so that shards are 70 MB and workers' shares equal
-COUNT = 16 * PER_SHARD
-EPOCHS = 2  # that are counted, of those that keep nothing; from a cache or a disk, twice as many
+COUNT = 48 * PER_SHARD
+EPOCHS = 1  # that are counted, of those that keep nothing; from a cache or a disk, twice as many
 LOCAL = HOME / "stream"
 _STORED = {"tar": RECORD + 808, "record": RECORD}  # what a record takes there
 _POOL = 64 << 20

@@ -21,7 +21,7 @@ BARE = ((16, 8), (8, 16), (4, 32))  # MiB a read, reads at once in each process
 DELIVERED_AT_ONCE = 16  # records of a batch each
 PEERS = {"webdataset": "WebDataset", "streaming": "MosaicML Streaming", "litdata": "LitData"}
 BARE_TITLES = {"bare": "bare GET, dropped", "delivered": "bare GET, delivered"}
-FIRST, LATER = "first epoch", "later epochs"
+FIRST, LATER = "first epoch", "later epoch"
 BARS = (
     *(("bare", LATER, 0.85), ("webdataset", FIRST, 2.0), ("webdataset", LATER, 2.0)),
     *(("streaming", FIRST, 1.5), ("litdata", FIRST, 1.5)),
@@ -252,9 +252,9 @@ each answer for so long. WebDataset reads the same tar shards as shardstream, by
 of as many records in formats of their own, by S3.
 
 *First epoch* counts from the making of the data set, after all imports, with no copy of anything to begin with.
-WebDataset and shardstream keep nothing: each of the {records.EPOCHS} *later epochs* is fetched anew. MosaicML Streaming
-and LitData keep a local copy; it is in memory, so that no disk is measured, and their later epochs would measure only
-that. A first epoch of shardstream also fetches the beginning of the next one, up to its budget: here nearly all of it.
+WebDataset and shardstream keep nothing, and fetch the *later epoch* anew. MosaicML Streaming and LitData keep a local
+copy; it is in memory, so that no disk is measured, and a later epoch would measure only that. In its first epoch
+shardstream also fetches what is read ahead of the next one, up to 2 GiB.
 The peers join a batch into one tensor in the worker, which is faster than their own lists of bytes. Every epoch is
 checked to hold every record once.
 
