@@ -121,9 +121,7 @@ def forget_the_dead() -> None:
     for token in list(_known):
         try:
             os.kill(int(token.partition("-")[0]), 0)
-        except ProcessLookupError:
-            _known.pop(token, None)
-        except PermissionError:  # another process with that number
+        except (ProcessLookupError, PermissionError):  # it is gone, or its number is somebody else's now
             _known.pop(token, None)
 
 
