@@ -31,6 +31,7 @@ _MOST_LOCATED = 128  # steps whose places are known
 _MOST_WAITING = 16  # of them steps whose indexes are still on their way
 _MOST_KEPT = 4096  # shards that are known to be in the cache
 _OPEN_SHARE = 0.6  # of the budget for open windows: half, and a little for those who write 1GB for 1GiB
+_FILLED = 0.85  # of the budget with what is held: the heap has holes between it
 _AT_ONCE = 8  # steps that are planned while a batch waits
 
 Integers = NDArray[np.int64]
@@ -181,7 +182,7 @@ class ReadAhead:
                 return
             planned = self._located[0]
             self._prepare(planned)
-            if self._held + sum(unit.bytes for unit in planned.new) > self._budget:
+            if self._held + sum(unit.bytes for unit in planned.new) > _FILLED * self._budget:
                 return
             self._admit(planned)
 
