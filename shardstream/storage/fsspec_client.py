@@ -125,13 +125,15 @@ class FsspecClient(Client):
             return f"{self._root}/{web_path(path)}{self._query}"
         return f"{self._root}/{path}" if self._root else path
 
+    def _writing(self) -> Any:
+        """The file system with the retries of its own, of which reading has no need."""
+        if self._sending is None:
+            self._sending = self._make(type(self._files), self._arguments | {"skip_instance_cache": True})
+        return self._sending
+
     async def _call(self, name: str, *arguments: Any, sending: bool = False, **named: Any) -> Any:
         """One call of a file system, on its loop or in a thread."""
-        files = self._files
-        if sending:  # with the retries of its own that reading has no use for
-            if self._sending is None:
-                self._sending = self._make(type(files), self._arguments | {"skip_instance_cache": True})
-            files = self._sending
+        files = self._writing() if sending else self._files
         try:
             if files.async_impl and hasattr(files, f"_{name}"):
                 work = getattr(files, f"_{name}")(*arguments, **named)
@@ -274,7 +276,7 @@ class _Upload(Upload):
         def send() -> None:
             with self._open() as spool:
                 spool.seek(0)
-                self._client._files.pipe_file(self._client._name(self._path), spool.read())
+                self._client._writing().pipe_file(self._client._name(self._path), spool.read())
 
         await self._do(send)
 
@@ -286,7 +288,7 @@ class _Upload(Upload):
         if self._file is None:
             client = self._client
             if client._protocol in _SHOW_WHEN_CLOSED:
-                self._file = client._files.open(client._name(self._path), "wb", block_size=_PART)
+                self._file = client._writing().open(client._name(self._path), "wb", block_size=_PART)
             else:
                 self._file = tempfile.SpooledTemporaryFile(_SPOOL)  # noqa: SIM115 - `finish` closes it
         return self._file
