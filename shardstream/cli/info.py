@@ -43,12 +43,19 @@ def _print(found: diagnose.Info, url: str) -> None:
         table.add_row(
             field.name,
             field.type,
-            "zstd" if field.codec == "zstd" else "plain",
+            _stored(field),
             "?" if field.mean_bytes is None else size(field.mean_bytes),
             "?" if field.present is None else f"{field.present:.1%}" if field.present < 1 else "all",
         )
     out.print(table, soft_wrap=False)
     out.print(f"next: shardstream verify {url}")
+
+
+def _stored(field: diagnose.FieldInfo) -> str:
+    if field.kinds:
+        share = field.kinds.get("addressable", 0) / sum(field.kinds.values())
+        return f"{share:.1%} addressable" if share < 1 else "addressable"
+    return "zstd" if field.codec == "zstd" else "plain"
 
 
 def _rows(found: diagnose.Info) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Optional
@@ -30,6 +30,7 @@ class Format(StrEnum):
 class Jpeg(StrEnum):
     """Choices of ``--jpeg``."""
 
+    ADDRESSABLE = "addressable"
     KEEP = "keep"
 
 
@@ -58,7 +59,22 @@ def pack(
     ),
     seed: Annotated[int, typer.Option(help="Of the shuffle.", min=0)] = _DEFAULTS.seed,
     shuffle: Annotated[bool, typer.Option(help="Shuffle, or keep the order of the source.")] = _DEFAULTS.shuffle,
-    jpeg: Annotated[Jpeg, typer.Option(help="What becomes of JPEG files: keep stores them as they are.")] = Jpeg.KEEP,
+    jpeg: Annotated[
+        Jpeg,
+        typer.Option(help="addressable rewrites JPEG files, losslessly, so that crops decode alone; keep does not."),
+    ] = Jpeg.ADDRESSABLE,
+    segment_width: Annotated[
+        int, typer.Option(help="Pixels across of what can be decoded alone.", metavar="PIXELS")
+    ] = _DEFAULTS.segment_width,
+    strip: Annotated[bool, typer.Option("--strip", help="Drop EXIF, profiles and comments of JPEG files.")] = False,
+    max_side: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Make larger images smaller, to this longer side; they are encoded anew.", metavar="PIXELS"),
+    ] = None,
+    quality: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Of images made smaller, 1 to 100. (default: 90)", metavar="N"),
+    ] = None,
     key: Annotated[str, typer.Option(help="Keys: path, stem, line, or a column of the list's header.")] = _DEFAULTS.key,
     labels: Annotated[
         Optional[Labels],  # noqa: UP045 - Typer reads this when it runs, also old ones
@@ -96,6 +112,10 @@ def pack(
             seed=seed,
             shuffle=shuffle,
             jpeg=jpeg.value,
+            segment_width=segment_width,
+            strip=strip,
+            max_side=max_side,
+            quality=quality,
             key=key,
             labels=None if labels is None else labels.value,
             classes=None if classes is None else _read_classes(classes),
@@ -120,6 +140,12 @@ def pack(
             print_json(_as_json(report))
         else:
             _print_report(report, shown(dest, location))
+
+
+def _told(kinds: Mapping[str, int]) -> str:
+    kept = [f"{count:,} {kind}" for kind, count in kinds.items() if kind != "addressable"]
+    found = f"{kinds.get('addressable', 0):,} addressable"
+    return f"{found}; kept as they are: {', '.join(kept)}" if kept else found
 
 
 def _read_classes(path: Path) -> list[str]:
@@ -168,6 +194,7 @@ def _as_json(report: PackReport) -> dict[str, Any]:
         "bytes": manifest.bytes,
         "fields": {name: kind.name for name, kind in manifest.fields.items()},
         "classes": None if manifest.classes is None else len(manifest.classes),
+        "kinds": {name: dict(kinds) for name, kinds in manifest.kinds.items()},
         "rejects": report.rejects,
         "rejects_url": report.rejects_url,
         "notes": list(report.notes),
@@ -187,6 +214,8 @@ def _print_report(report: PackReport, dest: str) -> None:
     else:
         speed = f"{manifest.samples / report.seconds:,.0f} samples/s, {size(manifest.bytes / report.seconds)}/s"
         out.print(f"{dest}: {what} in {duration(report.seconds)} ({speed})")
+    for name, kinds in manifest.kinds.items():
+        out.print(f"{name}: {_told(kinds)}")
     if report.rejects and report.first_reject:
         one = report.first_reject
         out.print(f"{plural(report.rejects, 'sample')} could not be read, see {report.rejects_url}")

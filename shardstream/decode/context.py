@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shardstream.images.geometry import Geometry
+from shardstream.images.header import Encoded
+from shardstream.images.region import ImageFile
 from shardstream.rng import Domain, words
 
 
@@ -29,6 +31,17 @@ class SampleContext:
     seed: int
     epoch: int
     geometry: dict[str, Geometry] = field(default_factory=dict)
+    _file: ImageFile | None = None
+
+    def opened(self, data: Encoded) -> ImageFile:
+        """An image file of this sample. Outputs that follow one another and show one file read its header once.
+
+        Raises:
+            DecodeError: The header is damaged.
+        """
+        if self._file is None or self._file.data is not data:
+            self._file = ImageFile(data)
+        return self._file
 
     def words(self, stream: int, n: int) -> list[int]:
         """``n`` random 64-bit words for the augmentation of one output.

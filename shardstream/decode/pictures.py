@@ -34,7 +34,6 @@ from shardstream.images.geometry import (
     resized_size,
     whole,
 )
-from shardstream.images.header import probe
 from shardstream.rng import unit
 
 _UINT8 = np.dtype(np.uint8)
@@ -74,7 +73,8 @@ class Picture(Decoder):
             pixels = _colour(value)
             context.geometry[name] = plan = self.place(pixels.shape[:2], context, stream)
             return resize.render(pixels, plan, out)
-        info = probe(value)
+        file = context.opened(value)
+        info = file.info
         source = info.height, info.width
         plan = self.place(source, context, stream)
         scale = backends.jpeg_scale(info, plan.box.size, plan.size)
@@ -85,8 +85,8 @@ class Picture(Decoder):
         context.geometry[name] = plan
         if out is None and plan.is_identity:
             return backends.decode_scaled(value, info, tolerant=self.tolerant)
-        pixels = backends.decode_scaled(value, info, scale=scale, tolerant=self.tolerant, reuse=True)
-        return resize.render(pixels, plan, out, scale=scale)
+        pixels, box = file.decode(plan.box, scale=scale, tolerant=self.tolerant)
+        return resize.render(pixels, plan._replace(box=box), out, scale=scale)
 
     def flipped(self, context: SampleContext, stream: int) -> bool:
         """The draw of the flip alone."""

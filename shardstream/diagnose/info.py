@@ -44,6 +44,8 @@ class FieldInfo:
         codec: How its values are compressed: ``"none"`` or ``"zstd"``.
         mean_bytes: Estimate of the stored bytes of a value, from the first shard; ``None`` if that has none.
         present: Estimate of the share of samples that have it, in [0, 1], from the first shard.
+        kinds: Of a JPEG field, how many files are ``"addressable"``, and of each kind that was kept as it is. Empty
+            where files were packed as they are.
     """
 
     name: str
@@ -51,6 +53,7 @@ class FieldInfo:
     codec: str
     mean_bytes: float | None
     present: float | None
+    kinds: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,15 +168,15 @@ def _count_rejects(store: Store) -> int:
 
 
 def _field(name: str, kind: FieldType, manifest: Manifest, index: ShardIndex | None) -> FieldInfo:
-    codec = manifest.codecs.get(name, "none")
+    codec, kinds = manifest.codecs.get(name, "none"), manifest.kinds.get(name, {})
     if index is None or not index.samples:
-        return FieldInfo(name, kind.name, codec, None, None)
+        return FieldInfo(name, kind.name, codec, None, None, kinds)
     column = index.columns.get(name)
     if column is None:
-        return FieldInfo(name, kind.name, codec, None, 0.0)
+        return FieldInfo(name, kind.name, codec, None, 0.0, kinds)
     valid = column.valid_rows(np.arange(index.samples))
     count = index.samples if valid is None else int(valid.sum())
-    return FieldInfo(name, kind.name, codec, _mean_bytes(column, valid), count / index.samples)
+    return FieldInfo(name, kind.name, codec, _mean_bytes(column, valid), count / index.samples, kinds)
 
 
 def _mean_bytes(column: Column, valid: NDArray[np.bool_] | None) -> float | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -70,19 +72,31 @@ def _checked(pixels: NDArray[Any], shape: tuple[int, ...], info: ImageInfo) -> N
     return pixels
 
 
-def _load(data: Encoded, info: ImageInfo, scale: int, convert: Any, *, tolerant: bool) -> NDArray[Any]:
+@contextmanager
+def opened(data: Encoded, info: ImageInfo) -> Iterator[Image]:
+    """A file as an image of Pillow's. Whatever its readers raise inside is a DecodeError outside.
+
+    Raises:
+        DecodeError: The file is damaged.
+        MissingExtraError: Neither Pillow nor Pillow-SIMD is installed.
+    """
     pil = module()
     try:
         with pil.open(io.BytesIO(data), formats=(_FORMATS[info.kind],)) as image:
-            if scale > 1:
-                # Exactly this scale: draft() takes the largest that the requested size allows.
-                image.draft(None, (max(1, info.width // scale), max(1, info.height // scale)))
-            if tolerant:
-                _load_truncated(image)
-            pixels: NDArray[Any] = convert(image)
-            return pixels
+            yield image
     except (*_FAILURES, pil.DecompressionBombError) as error:
         raise DecodeError(f"a {info.kind} file that does not decode: {error}", hint=DAMAGED) from error
+
+
+def _load(data: Encoded, info: ImageInfo, scale: int, convert: Any, *, tolerant: bool) -> NDArray[Any]:
+    with opened(data, info) as image:
+        if scale > 1:
+            # Exactly this scale: draft() takes the largest that the requested size allows.
+            image.draft(None, (max(1, info.width // scale), max(1, info.height // scale)))
+        if tolerant:
+            _load_truncated(image)
+        pixels: NDArray[Any] = convert(image)
+        return pixels
 
 
 def _load_truncated(image: Image) -> None:

@@ -9,6 +9,7 @@
 ``permute``       the write-time shuffle: a keyed bijection, computed where it is needed
 ``task``          one shard: read, write, report
 ``sample``        files to encoded values, or the reason why not
+``images``        what becomes of image files: made addressable, smaller, stripped, or kept
 ``workers``       tasks in processes, or on an executor
 ``worker``        what runs in a worker process
 ``commits``       finished shards on their way out, while the next is made

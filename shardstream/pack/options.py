@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from shardstream.errors import UsageError
 from shardstream.extras import require
+from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
+from shardstream.pack.images import ImageOptions, Jpeg
 from shardstream.pack.sources import LabelMode
 from shardstream.shards.fields import check_field_name
 from shardstream.shards.framings import Format, framing_of
 from shardstream.sizes import parse_size
 
-Jpeg: TypeAlias = Literal["keep", "addressable"]
 LABEL_MODES = ("int", "name")
 
 
@@ -30,7 +31,11 @@ class PackOptions:
     shard_size: int | str = "256MB"
     seed: int = 0
     shuffle: bool = True
-    jpeg: Jpeg = "keep"
+    jpeg: Jpeg = "addressable"
+    segment_width: int = DEFAULT_WIDTH
+    strip: bool = False
+    max_side: int | None = None
+    quality: int | None = None
     key: str = "path"
     labels: LabelMode | None = None
     classes: Sequence[str] | None = None
@@ -44,10 +49,7 @@ class PackOptions:
         check_classes(self.classes)
         check_meta(self.meta)
         _check_seed(self.seed)
-        if self.jpeg != "keep":
-            raise UsageError(
-                f"jpeg={self.jpeg!r} is not supported by this version", hint="jpeg='keep' stores files as they are"
-            )
+        _ = self.images
         if not self.key:
             raise UsageError("key is empty", hint="use 'path', 'stem', 'line' or the name of a column")
         if self.labels is not None and self.labels not in LABEL_MODES:
@@ -63,12 +65,17 @@ class PackOptions:
         return parse_size(self.shard_size, name="shard_size")
 
     @property
+    def images(self) -> ImageOptions:
+        """What becomes of images."""
+        return ImageOptions(self.jpeg, self.segment_width, self.strip, self.max_side, self.quality)
+
+    @property
     def identity(self) -> dict[str, Any]:
         """JSON of everything here that changes a byte of the data set."""
         return {
             "format": self.format,
             "seed": self.seed if self.shuffle else None,
-            "jpeg": self.jpeg,
+            **self.images.identity,
             "key": self.key,
             "labels": self.labels,
             "classes": None if self.classes is None else list(self.classes),

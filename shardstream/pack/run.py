@@ -7,14 +7,17 @@ import logging
 import os
 import pickle
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from shardstream.errors import SourceError, StorageError, UsageError
+from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
 from shardstream.pack.destination import REJECTS_NAME, Destination, check_apart, check_shards, open_destination
-from shardstream.pack.options import Jpeg, PackOptions
+from shardstream.pack.images import Jpeg
+from shardstream.pack.options import PackOptions
 from shardstream.pack.plan import PackPlan, make_plan, suffix_of
 from shardstream.pack.sources import LabelMode, Reject, open_source
 from shardstream.pack.task import ShardResult
@@ -81,7 +84,11 @@ def pack(
     shard_size: int | str = "256MB",
     seed: int = 0,
     shuffle: bool = True,
-    jpeg: Jpeg = "keep",
+    jpeg: Jpeg = "addressable",
+    segment_width: int = DEFAULT_WIDTH,
+    strip: bool = False,
+    max_side: int | None = None,
+    quality: int | None = None,
     key: str = "path",
     labels: LabelMode | None = None,
     classes: Sequence[str] | None = None,
@@ -112,7 +119,15 @@ def pack(
             fewer than readers.
         seed: Of the shuffle, in [0, 2**64).
         shuffle: ``False`` keeps the order of the source.
-        jpeg: ``"keep"`` stores files as they are.
+        jpeg: ``"addressable"`` rewrites JPEG files, losslessly, so that a crop costs only its own decoding; any decoder
+            reads them, and the original can be had back to the byte. Files for which that cannot be done (progressive,
+            CMYK, ...) are kept, and counted in the report. ``"keep"`` stores all files as they are.
+        segment_width: Pixels across of the parts that can be decoded alone, about: they divide a row of the image
+            evenly. 64 costs 1.4 % more bytes; 32 costs 3 % and cuts no crop cheaper, 128 costs 0.7 %.
+        strip: Drop EXIF (but for the orientation), colour profiles and comments of JPEG files.
+        max_side: Make larger images smaller, to this many pixels of the longer side: filtered, and encoded anew;
+            grey and palette PNG, which may hold labels, by nearest pixel centres. Default: as large as they are.
+        quality: Of JPEG and WebP files made smaller by ``max_side``, 1 to 100. Default 90.
         key: ``"path"`` (relative to the folder that all files share, without extension), ``"stem"`` (file name),
             ``"line"`` (line number), or a column of the list's header.
         labels: ``"int"``, or ``"name"`` to number names in sorting order; ``None``: integers in lists, names of class
@@ -148,6 +163,10 @@ def pack(
         seed=seed,
         shuffle=shuffle,
         jpeg=jpeg,
+        segment_width=segment_width,
+        strip=strip,
+        max_side=max_side,
+        quality=quality,
         key=key,
         labels=labels,
         classes=classes,
@@ -185,6 +204,7 @@ def run_pack(
 ) -> PackReport:
     """`pack`, with a report of what was done."""
     started = time.monotonic()
+    options.images.check()
     count = _check_workers(workers, executor)
     tell = progress or _ignore
     destination = open_destination(dest, storage_options=storage_options, transport=transport)
@@ -312,7 +332,19 @@ def _manifest(plan: PackPlan, pattern: str, results: Sequence[ShardResult]) -> M
         meta=options.meta,
         seed=options.seed if options.shuffle else None,
         plan=plan.fingerprint,
+        kinds=_kinds(results),
     )
+
+
+def _kinds(results: Iterable[ShardResult]) -> dict[str, dict[str, int]]:
+    """What became of JPEG files, all shards together: by field, most frequent first."""
+    found: dict[str, Counter[str]] = {}
+    for result in results:
+        for name, counts in result.kinds.items():
+            found.setdefault(name, Counter()).update(counts)
+    return {
+        name: dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))) for name, counts in sorted(found.items())
+    }
 
 
 def _rejects_text(rejects: Iterable[Reject]) -> bytes:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import NamedTuple
 
 from shardstream.errors import DecodeError, FieldError, StorageError
-from shardstream.images.header import probe
+from shardstream.pack.images import ImageOptions
 from shardstream.pack.sources.base import File, Item
 from shardstream.shards.fields import FieldType, type_of_extension
 from shardstream.shards.writing import Encoded, encode_value
@@ -21,32 +22,53 @@ class Unreadable(Exception):
     """A sample that cannot be packed; the message says why."""
 
 
-def load(item: Item) -> tuple[dict[str, tuple[FieldType, Encoded]], int]:
-    """Read the files of a sample: its encoded fields, and how many bytes were read.
+class Loaded(NamedTuple):
+    """A sample as it is to be stored.
+
+    Attributes:
+        fields: Type and encoded value by name.
+        size: How many bytes were read.
+        kinds: By name of a JPEG field, what became of the file: ``"addressable"``, or what kind of file was kept.
+    """
+
+    fields: dict[str, tuple[FieldType, Encoded]]
+    size: int
+    kinds: dict[str, str]
+
+
+def load(item: Item, images: ImageOptions) -> Loaded:
+    """Read the files of a sample.
+
+    Args:
+        item: The sample.
+        images: What becomes of its images.
 
     Raises:
         Unreadable: A file is missing, no file, empty, or not what its extension says.
         StorageError: The machine is out of memory or file handles.
     """
     fields: dict[str, tuple[FieldType, Encoded]] = {}
+    kinds: dict[str, str] = {}
     size = 0
     for name, value in item.values.items():
         if isinstance(value, File):
             data = read_file(value.path)
             size += len(data)
-            fields[name] = _encode(name, data)
+            kind = type_of_extension(name)
+            encoded, what = _encode(name, kind, data, images)
+            fields[name] = kind, encoded
+            if what is not None:
+                kinds[name] = what
         else:
             fields[name] = _INT64, value
-    return fields, size
+    return Loaded(fields, size, kinds)
 
 
-def _encode(name: str, data: bytes) -> tuple[FieldType, Encoded]:
-    kind = type_of_extension(name)
+def _encode(name: str, kind: FieldType, data: bytes, images: ImageOptions) -> tuple[Encoded, str | None]:
     try:
         if kind.is_image:
-            probe(data)
-            return kind, data
-        return kind, encode_value(name, kind, data)
+            return images.prepare(data)
+        return encode_value(name, kind, data), None
     except (DecodeError, FieldError) as error:
         raise Unreadable(error.what) from error
 

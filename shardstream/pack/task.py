@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,6 +11,7 @@ from typing import TypeAlias
 
 from shardstream.errors import ShardStreamError
 from shardstream.pack.commits import named
+from shardstream.pack.images import ImageOptions
 from shardstream.pack.sample import Unreadable, load
 from shardstream.pack.sources import Part, Reject
 from shardstream.pack.sources.base import printable
@@ -29,11 +31,13 @@ class ShardResult:
         number: Which.
         summary: What the manifest keeps of it.
         rejects: The samples it lacks.
+        kinds: By JPEG field, how many files were made addressable, and of each kind that was kept.
     """
 
     number: int
     summary: ShardSummary
     rejects: tuple[Reject, ...]
+    kinds: Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class ShardTask:
         format: Framing.
         zstd: Fields to compress.
         checksums: Whether the index holds a checksum of each value.
+        images: What becomes of image files.
     """
 
     number: int
@@ -57,6 +62,7 @@ class ShardTask:
     format: Format
     zstd: frozenset[str]
     checksums: bool
+    images: ImageOptions
 
     def run(self, report: Report | None = None) -> ShardResult:
         """Read the samples and write the shard, atomically.
@@ -79,8 +85,8 @@ class ShardTask:
             out = _store_at(self.dest).create(self.name)
             try:
                 with closing(writer_of(self.format)(out, zstd=self.zstd, checksums=self.checksums)) as shard:
-                    rejects = self._fill(shard, report)
-                    return ShardResult(self.number, shard.finish(), tuple(rejects)), out
+                    rejects, kinds = self._fill(shard, report)
+                    return ShardResult(self.number, shard.finish(), tuple(rejects), kinds), out
             except BaseException:
                 out.discard()
                 raise
@@ -88,21 +94,25 @@ class ShardTask:
             named(error, self.name)
             raise
 
-    def _fill(self, shard: OneShard, report: Report | None) -> list[Reject]:
+    def _fill(self, shard: OneShard, report: Report | None) -> tuple[list[Reject], dict[str, Counter[str]]]:
         rejects = []
+        kinds: dict[str, Counter[str]] = {}
         for item in self.part:
             size = 0
             if isinstance(item, Reject):
                 rejects.append(item)
             else:
                 try:
-                    sample, size = load(item)
-                    shard.write(item.key, sample)
+                    loaded = load(item, self.images)
+                    shard.write(item.key, loaded.fields)
+                    size = loaded.size
+                    for name, kind in loaded.kinds.items():
+                        kinds.setdefault(name, Counter())[kind] += 1
                 except Unreadable as error:
                     rejects.append(Reject(item.line, printable(item.path), str(error)))
             if report is not None:
                 report(int(size > 0), int(size == 0), size)
-        return rejects
+        return rejects, kinds
 
 
 @lru_cache(maxsize=1)

@@ -48,6 +48,8 @@ class Manifest:
         version: Counts up whenever the data set grows.
         index_bytes: Size of the largest index, so that one read from the end of a shard surely gets it.
         codecs: Fields whose payloads are compressed one by one.
+        kinds: By JPEG field, how many of its files are addressable, and of each kind that was kept as it is. Empty
+            where files were not looked at.
         url: Where it was loaded from; empty before it was written.
 
     Example:
@@ -66,6 +68,7 @@ class Manifest:
     version: int = 1
     index_bytes: int = 0
     codecs: Mapping[str, Codec] = field(default_factory=dict)
+    kinds: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     url: str = ""
 
     @property
@@ -135,6 +138,7 @@ class Manifest:
         meta: Mapping[str, Any] | None = None,
         seed: int | None = None,
         plan: str | None = None,
+        kinds: Mapping[str, Mapping[str, int]] | None = None,
     ) -> Manifest:
         """The manifest of shards that were just written, the i-th as ``pattern.format(i)``.
 
@@ -153,6 +157,7 @@ class Manifest:
             plan=plan,
             index_bytes=max((one.index_bytes for one in summaries), default=0),
             codecs={name: "zstd" for name in sorted(zstd) if name in fields},
+            kinds=kinds or {},
         )
 
     @classmethod
@@ -239,6 +244,7 @@ class Manifest:
             version=head["version"],
             index_bytes=max(0, head["index_bytes"]),
             codecs={field: entry["codec"] for field, entry in fields.items() if entry.get("codec", "none") != "none"},
+            kinds={field: _counts(entry["kinds"]) for field, entry in fields.items() if "kinds" in entry},
             url=url,
         )
         named = sum(run.count for run in manifest.naming)
@@ -262,10 +268,7 @@ class Manifest:
             "samples": self.samples,
             "shards": self.shards,
             "bytes": self.bytes,
-            "fields": {
-                field: {"type": kind.name, **({"codec": self.codecs[field]} if field in self.codecs else {})}
-                for field, kind in sorted(self.fields.items())
-            },
+            "fields": {field: self._entry(field) for field in sorted(self.fields)},
             "classes": None if self.classes is None else list(self.classes),
             "meta": dict(self.meta),
             "naming": [{"pattern": run.pattern, "shards": run.count} for run in self.naming],
@@ -284,6 +287,14 @@ class Manifest:
         store.put(name, table)
         store.put(MANIFEST_NAME, text + b"\n")
 
+    def _entry(self, field: str) -> dict[str, Any]:
+        entry: dict[str, Any] = {"type": self.fields[field].name}
+        if field in self.codecs:
+            entry["codec"] = self.codecs[field]
+        if field in self.kinds:
+            entry["kinds"] = dict(self.kinds[field])
+        return entry
+
     @property
     def table_name(self) -> str:
         """Object name of the table: it holds the table's checksum."""
@@ -296,6 +307,12 @@ def no_data_set(url: str, error: NotFoundError) -> NotFoundError:
         return error
     hint = "make one with `shardstream pack`; a run that was cut short has none"
     return NotFoundError("there is no data set here", url=url, hint=hint)
+
+
+def _counts(entry: Mapping[str, Any]) -> dict[str, int]:
+    if not all(type(count) is int for count in entry.values()):
+        raise TypeError("kinds are no counts")
+    return dict(entry)
 
 
 def _table_name(value: int) -> str:

@@ -187,7 +187,8 @@ def test_info(packed: Path) -> None:
 def test_info_in_json(packed: Path) -> None:
     found = json.loads(run("info", packed, "--json").stdout)
     assert found["samples"] == 10
-    assert found["fields"][1] == {"name": "raw", "type": "bytes", "codec": "none", "mean_bytes": 1000.0, "present": 1.0}
+    raw = {"name": "raw", "type": "bytes", "codec": "none", "mean_bytes": 1000.0, "present": 1.0, "kinds": {}}
+    assert found["fields"][1] == raw
 
 
 def test_verify(packed: Path) -> None:
@@ -252,7 +253,8 @@ def test_the_command_in_a_pipe(source: Path, tmp_path: Path) -> None:
     done = subprocess.run([*command, "pack", source, out], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
-    assert len(done.stdout.splitlines()) == 2
+    assert done.stdout.splitlines()[1:2] == ["jpg: 0 addressable; kept as they are: 12 too small"]
+    assert len(done.stdout.splitlines()) == 3
     shown = subprocess.run(
         f"{sys.executable} -m shardstream.cli info {out} | head -1",
         shell=True,
@@ -265,7 +267,7 @@ def test_the_command_in_a_pipe(source: Path, tmp_path: Path) -> None:
 
 
 def test_starting_imports_no_torch() -> None:
-    heavy = ("torch", "PIL", "simplejpeg")
+    heavy = ("torch", "PIL", "simplejpeg", "numba")
     program = f"import sys, shardstream.cli.app; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
 

@@ -25,8 +25,8 @@ def test_what_is_there(tmp_path: Path, format: str) -> None:
     assert found.checksums
     assert found.rejects == 0
     fields = {field.name: field for field in found.fields}
-    assert fields["raw"] == FieldInfo("raw", "bytes", "none", 1500.0, 1.0)
-    assert fields["cls"] == FieldInfo("cls", "int64", "none", 8.0, 1.0)
+    assert fields["raw"] == FieldInfo("raw", "bytes", "none", 1500.0, 1.0, {})
+    assert fields["cls"] == FieldInfo("cls", "int64", "none", 8.0, 1.0, {})
     assert fields["fix"].mean_bytes == 16.0
     assert fields["txt"].mean_bytes == 2.0
     assert 0.5 < (fields["txt"].present or 0) < 0.7

@@ -276,7 +276,7 @@ class Task:
     name: str = "shard-000000.tar"
 
     def write(self, _report: object) -> tuple[ShardResult, ObjectWriter]:
-        return ShardResult(self.number, ShardSummary(0, 0, 0, 0, {}), ()), Ending(self.error)
+        return ShardResult(self.number, ShardSummary(0, 0, 0, 0, {}), (), {}), Ending(self.error)
 
 
 @pytest.mark.parametrize("dest", ["out", "s3://bucket/out"])

@@ -1,0 +1,67 @@
+"""What a JPEG's header carries beside the picture: dropped on request, or carried over to a file encoded anew.
+
+Source: ITU-T T.81, B.1.1.4; EXIF (CIPA DC-008), 4.6.4; ICC.1, B.4.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from shardstream.images.header import Encoded, probe
+from shardstream.images.jpeg.scan import APP9, NAME, SOS
+
+_APP0, _APP1, _APP2, _APP14, _APP15, _COM = 0xE0, 0xE1, 0xE2, 0xEE, 0xEF, 0xFE
+_EXIF, _ICC = b"Exif\0\0", b"ICC_PROFILE\0"
+# Without them a decoder would take other colours, or what we put in could not be undone.
+_NEEDED = ((_APP0, b"JFIF\0"), (_APP14, b"Adobe"), (APP9, NAME))
+
+
+def stripped(data: Encoded) -> bytes:
+    """A JPEG file without EXIF, profiles, thumbnails and comments; the pixels and the orientation stay.
+
+    A file whose header is not a plain chain of segments is returned as it is.
+    """
+    orientation = probe(data).orientation
+    chain = _segments(data)
+    if chain is None:
+        return bytes(data)
+    segments, end = chain
+    kept = [one for one in segments if not _APP0 <= one[1] <= _APP15 and one[1] != _COM]
+    needed = [one for one in segments if any(one[1] == code and one[4:].startswith(name) for code, name in _NEEDED)]
+    turned = [] if orientation == 1 else [_exif_with(orientation)]
+    return b"".join((b"\xff\xd8", *needed, *turned, *kept, bytes(data[end:])))
+
+
+def with_metadata(data: Encoded, source: Encoded, *, profile: bool) -> bytes:
+    """A JPEG file with the EXIF block of another one, and with its colour profile if ``profile``."""
+    chain = _segments(source)
+    own = _segments(data)
+    if chain is None or own is None:
+        return bytes(data)
+    carried = [one for one in chain[0] if one[1] == _APP1 and one[4:].startswith(_EXIF)]
+    if profile:
+        carried += [one for one in chain[0] if one[1] == _APP2 and one[4:].startswith(_ICC)]
+    first = [one for one in own[0] if one[1] == _APP0]
+    rest = [one for one in own[0] if one[1] != _APP0]
+    return b"".join((b"\xff\xd8", *first, *carried, *rest, bytes(data[own[1] :])))
+
+
+def _segments(data: Encoded) -> tuple[list[bytes], int] | None:
+    """The segments before the first scan, and its offset; ``None`` where they are no plain chain."""
+    found: list[bytes] = []
+    at = 2
+    while at + 4 <= len(data) and data[at] == 0xFF:
+        code, length = struct.unpack_from(">BH", data, at + 1)
+        if code == SOS:
+            return found, at
+        if length < 2 or not 0xC0 <= code <= _COM or 0xD0 <= code <= 0xD9:
+            return None
+        found.append(bytes(data[at : at + 2 + length]))
+        at += 2 + length
+    return None
+
+
+def _exif_with(orientation: int) -> bytes:
+    """The least EXIF block that says how the picture is turned."""
+    content = _EXIF + struct.pack(">2sHIHHHIHHI", b"MM", 42, 8, 1, 0x0112, 3, 1, orientation, 0, 0)
+    return struct.pack(">BBH", 0xFF, _APP1, 2 + len(content)) + content

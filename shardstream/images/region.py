@@ -1,0 +1,83 @@
+"""``ImageFile``: an encoded image of which parts are decoded, at the price of the part where the file allows that.
+
+An addressable JPEG (`shardstream.images.jpeg`) is cut before it is decoded. The pixels are those of a full decode, bit
+for bit, at every DCT scale: the margin for the smoothing of chroma grows with the scale.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.errors import DecodeError
+from shardstream.images import backends
+from shardstream.images.geometry import Box
+from shardstream.images.header import Encoded, probe
+from shardstream.images.jpeg.cut import MARGIN, Addressable, read
+
+_WHOLE = 0.9
+"""From this share of the image on, cutting costs more than it saves."""
+
+
+class Region(NamedTuple):
+    """Decoded pixels that hold a rectangle.
+
+    Attributes:
+        pixels: uint8 (H, W, 3).
+        box: The rectangle in the coordinates of ``pixels`` at full scale.
+    """
+
+    pixels: NDArray[np.uint8]
+    box: Box
+
+
+class ImageFile:
+    """An image file with its header read; kept while parts of it are decoded.
+
+    Args:
+        data: A JPEG, PNG or WebP file.
+
+    Raises:
+        DecodeError: The header is damaged.
+
+        >>> ImageFile(jpeg_bytes).decode(Box(10, 20, 270, 300), scale=1).box.size
+        (270, 300)
+    """
+
+    def __init__(self, data: Encoded) -> None:
+        self.data = data
+        self.info = probe(data)
+        self._addressable: Addressable | None = None
+        self._read = self.info.kind != "jpg" or self.info.progressive
+
+    def decode(self, box: Box, *, scale: int = 1, tolerant: bool = False) -> Region:
+        """Decode what a rectangle needs, into memory that this thread reuses at its next call.
+
+        Args:
+            box: Lies in the image.
+            scale: DCT scale 1, 2, 4 or 8, from `backends.jpeg_scale`: ``pixels`` are 1/scale of the size.
+            tolerant: Accept truncated files and fill up what is missing.
+
+        Raises:
+            DecodeError: The file is damaged.
+        """
+        data, info = self.data, self.info
+        if box.height * box.width < _WHOLE * info.height * info.width:
+            addressable = self._cuttable(tolerant=tolerant)
+            if addressable is not None:
+                data, part = addressable.cut(box, margin=MARGIN * scale)
+                info = info._replace(height=part.height, width=part.width)
+                box = box._replace(top=box.top - part.top, left=box.left - part.left)
+        return Region(backends.decode_scaled(data, info, scale=scale, tolerant=tolerant, reuse=True), box)
+
+    def _cuttable(self, *, tolerant: bool) -> Addressable | None:
+        if not self._read:
+            try:
+                self._addressable = read(self.data)
+            except DecodeError:
+                if not tolerant:
+                    raise
+            self._read = True
+        return self._addressable

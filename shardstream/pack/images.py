@@ -1,0 +1,99 @@
+"""What becomes of image files as they are packed: made smaller, stripped, made addressable, or kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from shardstream.errors import UsageError
+from shardstream.extras import require
+from shardstream.images.header import probe
+from shardstream.images.jpeg.segments import stripped
+from shardstream.images.jpeg.transcode import DEFAULT_WIDTH, make_addressable
+from shardstream.images.shrink import shrink
+
+Jpeg: TypeAlias = Literal["addressable", "keep"]
+DEFAULT_QUALITY = 90
+"""Of images that ``max_side`` makes smaller: 10 % larger than at 85, and nearly as good to look at as 95."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOptions:
+    """The arguments of `pack` that say what becomes of images.
+
+    Attributes:
+        jpeg: ``"addressable"`` or ``"keep"``.
+        segment_width: Pixels across between two restart markers of an addressable file, about.
+        strip: Whether EXIF, profiles and comments of JPEG files are dropped.
+        max_side: Pixels of the longer side; larger images are made smaller. ``None``: as large as they are.
+        quality: Of JPEG and WebP files that are made smaller; ``None`` is 90.
+
+    Raises:
+        UsageError: A value that is not allowed.
+        MissingExtraError: A package that is needed for this is not installed.
+    """
+
+    jpeg: Jpeg = "addressable"
+    segment_width: int = DEFAULT_WIDTH
+    strip: bool = False
+    max_side: int | None = None
+    quality: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.jpeg not in ("addressable", "keep"):
+            raise UsageError(f"jpeg={self.jpeg!r} is not allowed", hint="'addressable', or 'keep': files as they are")
+        _check_number("segment_width", self.segment_width, 8, 65_535)
+        if self.max_side is not None:
+            _check_number("max_side", self.max_side, 1, 65_535)
+        if self.quality is not None:
+            _check_number("quality", self.quality, 1, 100)
+            if self.max_side is None:
+                raise UsageError(
+                    "quality= without max_side= changes nothing", hint="only what is made smaller is encoded"
+                )
+
+    def check(self) -> None:
+        """Say early which package is missing."""
+        if self.jpeg == "addressable":
+            require("numba", extra="pack", purpose="to make JPEG files addressable (jpeg='keep' does without)")
+        if self.max_side is not None:
+            require("PIL.Image", extra="pillow", purpose="to make images smaller")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """JSON of what changes a byte of the data set."""
+        found: dict[str, Any] = {"jpeg": self.jpeg}
+        if self.jpeg == "addressable":
+            found["segment_width"] = self.segment_width
+        if self.strip:
+            found["strip"] = True
+        if self.max_side is not None:
+            found |= {"max_side": self.max_side, "quality": self.quality or DEFAULT_QUALITY}
+        return found
+
+    def prepare(self, data: bytes) -> tuple[bytes, str | None]:
+        """An image file as it is to be stored.
+
+        Returns:
+            The file; and for JPEG ``"addressable"``, or what kind of file was kept as it is. ``None`` for other files,
+            and where that was not asked for.
+
+        Raises:
+            DecodeError: It is no image, or a damaged one.
+        """
+        info = probe(data)
+        if self.max_side is not None:
+            smaller = shrink(data, self.max_side, quality=self.quality or DEFAULT_QUALITY, metadata=not self.strip)
+            data = data if smaller is None else smaller
+        if info.kind != "jpg":
+            return data, None
+        if self.strip:
+            data = stripped(data)
+        if self.jpeg == "keep":
+            return data, None
+        return make_addressable(data, width=self.segment_width)
+
+
+def _check_number(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise UsageError(f"{name}={value!r} is not allowed", hint=f"an integer from {low} to {high}")
