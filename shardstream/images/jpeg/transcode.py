@@ -119,7 +119,12 @@ def restore(data: Encoded) -> bytes:
 
 
 def segment_mcus(scan: Scan, width: int) -> int:
-    """MCUs of a segment: the divisor of a row's that is nearest to ``width`` pixels, or all of a row."""
+    """MCUs of a segment: the divisor of a row's that is nearest to ``width`` pixels, or all of a row.
+
+    Where rows are 8 pixels high and not 16, segments are half as wide again, or they would take too many bytes.
+    """
+    if scan.mcu[1] == 8:
+        width += width // 2
     across, wanted = scan.mcus[0], max(1.0, width / scan.mcu[0])
     near = [one for one in range(1, across + 1) if not across % one and wanted / 2 <= one <= 2 * wanted]
     return min(near, key=lambda one: abs(np.log(one / wanted)), default=across)
