@@ -2,30 +2,44 @@
 
 =============  ==============================================================================
 ``specs``      ``Decoder`` and those that are no images: ``Text``
-``pictures``   ``Image``, ``Resize``, ``CenterCrop``, ``RandomResizedCrop``, ``Mask``
+``pictures``   ``Image``, ``Resize``, ``CenterCrop``, ``RandomResizedCrop``
+``crops``      ``Crop``: by a box that is stored with the sample
+``masks``      ``Mask``: label maps that follow an image
+``boxes``      ``Boxes``, ``PerBox``, ``Points``, which follow an image too
+``placement``  ``Placement``, ``SourceSize``: what was done to an image
 ``plan``       ``compile_fields``: what a user wrote into a `DecodePlan` of `Output` objects
 ``context``    ``SampleContext``: which sample this is; its random words and geometries
 ``usercall``   ``UserCall``: a user's callable with keyed random numbers and errors that say where
 =============  ==============================================================================
 """
 
+from shardstream.decode.boxes import Boxes, PerBox, Points
 from shardstream.decode.context import SampleContext
-from shardstream.decode.pictures import CenterCrop, Image, Mask, RandomResizedCrop, Resize
+from shardstream.decode.crops import Crop
+from shardstream.decode.masks import Mask
+from shardstream.decode.pictures import CenterCrop, Image, RandomResizedCrop, Resize
+from shardstream.decode.placement import Placement, SourceSize
 from shardstream.decode.plan import DecodePlan, Output, compile_fields
 from shardstream.decode.specs import Decoder, Slot, Text
 from shardstream.decode.usercall import UserCall, global_states_kept
 
 __all__ = [
+    "Boxes",
     "CenterCrop",
+    "Crop",
     "DecodePlan",
     "Decoder",
     "Image",
     "Mask",
     "Output",
+    "PerBox",
+    "Placement",
+    "Points",
     "RandomResizedCrop",
     "Resize",
     "SampleContext",
     "Slot",
+    "SourceSize",
     "Text",
     "UserCall",
     "compile_fields",

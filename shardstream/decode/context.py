@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from shardstream.images.geometry import Geometry
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.errors import DecodeError
+from shardstream.images.geometry import Geometry, Size
 from shardstream.images.header import Encoded
 from shardstream.images.region import ImageFile
 from shardstream.rng import Domain, words
+from shardstream.shards.fields import FieldType, from_bytes
 
 
 @dataclass(slots=True)
@@ -22,6 +28,8 @@ class SampleContext:
         seed: The data set's seed.
         epoch: The epoch.
         geometry: By output name, what was done to each image of this sample so far; ``like=`` reads it.
+        kept: By output name, which entries of an output of boxes are left: bool (N,).
+        beside: The stored fields that decoders read beside their own, with their types; ``None`` where it lacks them.
     """
 
     key: str
@@ -31,6 +39,8 @@ class SampleContext:
     seed: int
     epoch: int
     geometry: dict[str, Geometry] = field(default_factory=dict)
+    kept: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    beside: dict[str, tuple[FieldType, Any]] = field(default_factory=dict)
     _file: ImageFile | None = None
 
     def opened(self, data: Encoded) -> ImageFile:
@@ -42,6 +52,38 @@ class SampleContext:
         if self._file is None or self._file.data is not data:
             self._file = ImageFile(data)
         return self._file
+
+    def replayed(self, like: str, source: Size | None = None) -> Geometry:
+        """What was done to the image of the output ``like``.
+
+        Args:
+            like: Its name.
+            source: (height, width) of the picture to which the same is to be done, where it is one.
+
+        Raises:
+            DecodeError: The sample has no such image, or it is of another size.
+        """
+        plan = self.geometry.get(like)
+        if plan is None:
+            raise DecodeError(f"like={like!r}, but this sample has no {like!r}", hint="leave out such samples")
+        if source is not None and plan.source != source:
+            own, other = (f"{width} x {height}" for height, width in (source, plan.source))
+            hint = "store both in one size"
+            if plan.source == source[::-1]:
+                hint += ", in one orientation: what is like an image with upright=True is upright, too"
+            raise DecodeError(f"{own} pixels cannot be cropped like {like!r} of {other}", hint=hint)
+        return plan
+
+    def value_beside(self, name: str) -> Any:
+        """The value of a stored field that a decoder reads beside its own, by its type.
+
+        Raises:
+            DecodeError: The sample has none, or it does not decode.
+        """
+        kind, raw = self.beside[name]
+        if raw is None:
+            raise DecodeError(f"the sample has no {name!r}", hint="every sample needs the field that is read beside")
+        return from_bytes(kind, raw) if kind.kind == "payload" else raw
 
     def words(self, stream: int, n: int) -> list[int]:
         """``n`` random 64-bit words for the augmentation of one output.

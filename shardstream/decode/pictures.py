@@ -6,7 +6,10 @@ The geometry is drawn from the header first; then the file is decoded at the sma
 are ``like``. Arrays stored as fields (``array``, ``array:uint8:H,W,3``) take the same road without the decoding.
 
 Random numbers are keyed by (seed, epoch, position) and the output's name, so two outputs draw independently, and none
-depends on the others. EXIF orientation is ignored, as torchvision's ``ImageFolder`` does.
+depends on the others.
+
+With ``upright=True`` the geometry is drawn in the upright image, moved to where these pixels are stored, decoded there
+as ever, and the result is turned into its slot. What is ``like`` it is upright as well.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from shardstream.decode.context import SampleContext
 from shardstream.decode.specs import Decoder, Slot
@@ -25,9 +28,12 @@ from shardstream.images import backends, resize
 from shardstream.images.geometry import (
     CROP_WORDS,
     FLIP_WORDS,
+    TURNS,
+    UPRIGHT,
     Geometry,
     Size,
     aligned_scale,
+    as_stored,
     center_window,
     on_grid,
     random_resized_box,
@@ -47,12 +53,16 @@ class Picture(Decoder):
 
     Args:
         flip: Exchange left and right: ``True`` for half of the samples, or a probability.
+        upright: Turn the picture as its EXIF orientation says, before everything else: sizes, crops, boxes and masks
+            are then those of the upright picture, as most tools for annotation show it. Default: the orientation is
+            ignored, as torchvision's ``ImageFolder`` does.
         tolerant: Accept truncated files, and fill up what is missing.
         source: See `Decoder`.
         optional: See `Decoder`.
     """
 
     flip: bool | float = False
+    upright: bool = False
     tolerant: bool = False
 
     accepts: ClassVar[frozenset[str]] = frozenset({"jpg", "png", "webp", "bytes", "array", "fixed"})
@@ -64,7 +74,7 @@ class Picture(Decoder):
 
     @abstractmethod
     def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
-        """What is to be done to an image of this size."""
+        """What is to be done to an image of this size, upright if that is asked for."""
 
     def apply(
         self, value: Any, context: SampleContext, *, name: str, stream: int, out: NDArray[Any] | None = None
@@ -75,18 +85,21 @@ class Picture(Decoder):
             return resize.render(pixels, plan, out)
         file = context.opened(value)
         info = file.info
-        source = info.height, info.width
-        plan = self.place(source, context, stream)
-        scale = backends.jpeg_scale(info, plan.box.size, plan.size)
+        turn = TURNS[info.orientation] if self.upright else UPRIGHT
+        stored = info.height, info.width
+        plan = self.place(turn.size(stored), context, stream)
+        cut, rest = as_stored(plan, turn)
+        scale = backends.jpeg_scale(info, cut.box.size, cut.size)
         if scale > 1 and self.base is not None:
-            scale = aligned_scale(plan.box, source, scale)  # what is replayed stays where it is
+            scale = aligned_scale(cut.box, stored, scale)  # what is replayed stays where it is
         elif scale > 1:
-            plan = plan._replace(box=on_grid(plan.box, source, scale))
+            cut = cut._replace(box=on_grid(cut.box, stored, scale))
+            plan = plan._replace(box=turn.box(cut.box, stored))
         context.geometry[name] = plan
-        if out is None and plan.is_identity:
+        if out is None and cut.is_identity and not any(rest):
             return backends.decode_scaled(value, info, tolerant=self.tolerant)
-        pixels, box = file.decode(plan.box, scale=scale, tolerant=self.tolerant)
-        return resize.render(pixels, plan._replace(box=box), out, scale=scale)
+        pixels, box = file.decode(cut.box, scale=scale, tolerant=self.tolerant)
+        return resize.render(pixels, cut._replace(box=box), out, scale=scale, turn=rest)
 
     def flipped(self, context: SampleContext, stream: int) -> bool:
         """The draw of the flip alone."""
@@ -105,7 +118,7 @@ class Image(Picture):
     Args:
         like: An output whose random geometry is replayed on this one: same crop, size and flip, antialiased (for
             label maps use `Mask`). Both images must be of the same size. Not together with ``flip``.
-        flip: See `Picture`, as are ``tolerant``, ``source`` and ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``source`` and ``optional``.
 
         >>> fields = {"jpg": RandomResizedCrop(256), "depth": Image(source="depth.png", like="jpg")}
     """
@@ -126,7 +139,7 @@ class Image(Picture):
 
     def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
         if self.like is not None:
-            return _replayed(self.like, source, context)
+            return context.replayed(self.like, source)
         return Geometry(source, whole(source), source, flip=self.flipped(context, stream))
 
 
@@ -136,7 +149,7 @@ class Resize(Picture):
 
     Args:
         size: (height, width), or the length of the short side: the ratio is kept, the long side rounds down.
-        flip: See `Picture`, as are ``tolerant``, ``source`` and ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``source`` and ``optional``.
 
         >>> fields = {"jpg": Resize((256, 256)), "thumbnail": Resize(32, source="jpg")}
     """
@@ -145,7 +158,7 @@ class Resize(Picture):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _checked_size("size", self.size)
+        checked_size("size", self.size)
 
     def slot(self, base: Slot | None) -> Slot | None:
         return None if isinstance(self.size, int) else Slot((*self.size, 3), _UINT8)
@@ -161,7 +174,7 @@ class CenterCrop(Picture):
     Args:
         size: (height, width) or one number for both. Where the image is smaller it is padded with zeros.
         resize: Resize first, as `Resize` does: ``CenterCrop(224, resize=256)`` is the usual evaluation pair.
-        flip: See `Picture`, as are ``tolerant``, ``source`` and ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``source`` and ``optional``.
 
         >>> fields = {"jpg": CenterCrop(224, resize=256)}
     """
@@ -171,16 +184,16 @@ class CenterCrop(Picture):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _checked_size("size", self.size)
+        checked_size("size", self.size)
         if self.resize is not None:
-            _checked_size("resize", self.resize)
+            checked_size("resize", self.resize)
 
     def slot(self, base: Slot | None) -> Slot | None:
-        return Slot((*_pair(self.size), 3), _UINT8)
+        return Slot((*pair(self.size), 3), _UINT8)
 
     def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
         size = source if self.resize is None else resized_size(source, self.resize)
-        window = center_window(size, _pair(self.size))
+        window = center_window(size, pair(self.size))
         return Geometry(source, whole(source), size, window, self.flipped(context, stream))
 
 
@@ -194,7 +207,7 @@ class RandomResizedCrop(Picture):
         size: (height, width) of the output, or one number for both.
         scale: Bounds of the rectangle's share of the image's area, uniform.
         ratio: Bounds of width / height, log-uniform.
-        flip: See `Picture`, as are ``tolerant``, ``source`` and ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``source`` and ``optional``.
         like: Another ``RandomResizedCrop`` output: its rectangle and flip, in this ``size``, as for pairs of
             resolutions. Not together with ``scale``, ``ratio`` or ``flip``.
 
@@ -206,9 +219,11 @@ class RandomResizedCrop(Picture):
     ratio: tuple[float, float] = _RATIO
     like: str | None = None
 
+    replays: ClassVar[str] = "another RandomResizedCrop output"
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        _checked_size("size", self.size)
+        checked_size("size", self.size)
         for what, (low, high) in (("scale", self.scale), ("ratio", self.ratio)):
             if not 0 < low <= high or (what == "scale" and high > 1):
                 raise UsageError(f"{what}={(low, high)} is no pair of bounds", hint="0 < low <= high, and scale <= 1")
@@ -223,89 +238,14 @@ class RandomResizedCrop(Picture):
         return isinstance(base, RandomResizedCrop)
 
     def slot(self, base: Slot | None) -> Slot | None:
-        return Slot((*_pair(self.size), 3), _UINT8)
+        return Slot((*pair(self.size), 3), _UINT8)
 
     def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
         if self.like is not None:
-            return _replayed(self.like, source, context)._replace(size=_pair(self.size))
+            return context.replayed(self.like, source)._replace(size=pair(self.size))
         words = context.words(stream, CROP_WORDS)
         box = random_resized_box(source, words, scale=self.scale, ratio=self.ratio)
-        return Geometry(source, box, _pair(self.size), None, unit(words[0]) < self.chance)
-
-
-@dataclass(frozen=True)
-class Mask(Decoder):
-    """A label map (H, W): the stored numbers, never interpolated.
-
-    A PNG gives its palette indices or grey values; an array field of two dimensions gives itself. Resized by the
-    nearest pixel centre, which keeps it aligned with the image (see `shardstream.images.resize`).
-
-    Args:
-        like: The image output whose random geometry is replayed. Both must be of the same size. ``None``: as stored.
-        fill: What a missing mask of a batch holds, and what lies outside the image (``CenterCrop`` of small ones).
-        dtype: Of the output. ``"int64"`` saves the conversion before a cross entropy, at eight times the bytes.
-        tolerant: Accept truncated files.
-        source: See `Decoder`.
-        optional: See `Decoder`.
-
-        >>> fields = {"jpg": RandomResizedCrop(512, flip=True), "mask": Mask(source="png", like="jpg")}
-    """
-
-    like: str | None = None
-    dtype: DTypeLike = "uint8"
-    fill: int = 0
-    tolerant: bool = False
-
-    accepts: ClassVar[frozenset[str]] = Picture.accepts
-
-    def __post_init__(self) -> None:
-        if np.dtype(self.dtype).kind not in "iu":
-            raise UsageError(f"dtype={self.dtype!r} holds no labels", hint="use an integer type")
-        bounds = np.iinfo(np.dtype(self.dtype))
-        if not bounds.min <= self.fill <= bounds.max:
-            raise UsageError(f"fill={self.fill} does not fit {bounds.dtype}", hint="use a wider dtype")
-
-    @property
-    def base(self) -> str | None:
-        return self.like
-
-    def slot(self, base: Slot | None) -> Slot | None:
-        return None if base is None else Slot(base.shape[:2], np.dtype(self.dtype))
-
-    def apply(
-        self, value: Any, context: SampleContext, *, name: str, stream: int, out: NDArray[Any] | None = None
-    ) -> Any:
-        labels = value if isinstance(value, np.ndarray) else backends.decode_labels(value, tolerant=self.tolerant)
-        if labels.ndim != 2 or labels.dtype.kind not in "iub":
-            raise DecodeError(f"{_described(labels)} is no label map", hint="store integers (H, W)")
-        self._check_range(labels)
-        source: Size = labels.shape
-        plan = Geometry(source, whole(source), source) if self.like is None else _replayed(self.like, source, context)
-        context.geometry[name] = plan
-        return resize.render_labels(labels, plan, np.empty(plan.output, self.dtype) if out is None else out, self.fill)
-
-    def missing(self, out: NDArray[Any] | None = None) -> Any:
-        if out is not None:
-            out.fill(self.fill)
-        return out
-
-    def _check_range(self, labels: NDArray[Any]) -> None:
-        have, want = np.dtype(labels.dtype), np.dtype(self.dtype)
-        if np.can_cast(have, want, "safe") or not labels.size:
-            return
-        bounds = np.iinfo(want)
-        if int(labels.min()) < bounds.min or int(labels.max()) > bounds.max:
-            raise DecodeError(f"a label {labels.max()} does not fit {want.name}", hint='give Mask(dtype="int32")')
-
-
-def _replayed(like: str, source: Size, context: SampleContext) -> Geometry:
-    plan = context.geometry.get(like)
-    if plan is None:
-        raise DecodeError(f"like={like!r}, but this sample has no {like!r}", hint="leave out such samples")
-    if plan.source != source:
-        own, other = (f"{width} x {height}" for height, width in (source, plan.source))
-        raise DecodeError(f"{own} pixels cannot be cropped like {like!r} of {other}", hint="store both in one size")
-    return plan
+        return Geometry(source, box, pair(self.size), None, unit(words[0]) < self.chance)
 
 
 def _colour(array: NDArray[Any]) -> NDArray[np.uint8]:
@@ -315,18 +255,21 @@ def _colour(array: NDArray[Any]) -> NDArray[np.uint8]:
             return array
         if array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 1):
             return np.repeat(array.reshape(*array.shape[:2], 1), 3, axis=2)
-    raise DecodeError(f"{_described(array)} is no image", hint="images are uint8 (H, W, 3) or (H, W), channels last")
+    raise DecodeError(f"{described(array)} is no image", hint="images are uint8 (H, W, 3) or (H, W), channels last")
 
 
-def _described(array: NDArray[Any]) -> str:
+def described(array: NDArray[Any]) -> str:
+    """An array in a few words, for messages."""
     return f"an array of {array.dtype.name} {list(array.shape)}"
 
 
-def _pair(size: int | Size) -> Size:
+def pair(size: int | Size) -> Size:
+    """(height, width) of what may be one number for both."""
     return (size, size) if isinstance(size, int) else size
 
 
-def _checked_size(name: str, size: object) -> None:
+def checked_size(name: str, size: object) -> None:
+    """Refuse what is neither a positive number nor a pair of them."""
     numbers = size if isinstance(size, tuple) else (size, size)
     if len(numbers) != 2 or not all(type(n) is int and n > 0 for n in numbers):
         raise UsageError(f"{name}={size!r} is no size", hint="give a positive int or a tuple (height, width)")

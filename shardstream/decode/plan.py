@@ -33,6 +33,7 @@ class Output:
         sources: Stored fields that may hold it, in order of preference. Empty for an optional one that is not stored.
         optional: Whether samples may lack it in silence. Those without a decoder may too, and are then ``None``.
         slot: Shape and dtype where all values have the same: `value` then writes into ``out``. Else ``None``.
+        is_ragged: Values are arrays whose first length varies: a batch of them is a `Ragged`, whatever they are.
         is_image: Values are uint8 (H, W, 3), unless a user's callable at the end made something else of them.
         plain: A stored scalar or fixed column, passed on as it is: no call of `value` is needed.
         as_bytes: The stored payload bytes as they are: no call of `value` is needed either.
@@ -45,6 +46,7 @@ class Output:
     sources: tuple[str, ...]
     optional: bool
     slot: Slot | None
+    is_ragged: bool
     is_image: bool
     plain: bool
     as_bytes: bool
@@ -117,6 +119,14 @@ class Output:
         return last.missing(out) if isinstance(last, Decoder) else None
 
     @property
+    def calls(self) -> tuple[UserCall, ...]:
+        """The user's callables that making a value calls."""
+        calls: list[UserCall] = []
+        for step in self.steps:
+            calls += (step,) if isinstance(step, UserCall) else step.calls
+        return tuple(calls)
+
+    @property
     def stored(self) -> bool:
         """Whether values are as stored, by the field's type or (`as_bytes`) as bytes: nothing is decoded or called."""
         return not self.steps
@@ -130,11 +140,13 @@ class DecodePlan:
         outputs: In the order in which they must be made: whatever is ``like`` another comes after it.
         names: Their names in the order the user gave.
         sources: The stored fields that must be read, each once.
+        beside: Those of them that decoders read beside their own (`SampleContext.beside`).
     """
 
     outputs: tuple[Output, ...]
     names: tuple[str, ...]
     sources: tuple[str, ...]
+    beside: tuple[str, ...] = ()
 
 
 def compile_fields(fields: Fields, stored: Mapping[str, FieldType]) -> DecodePlan:
@@ -157,18 +169,19 @@ def compile_fields(fields: Fields, stored: Mapping[str, FieldType]) -> DecodePla
     if isinstance(fields, str):
         raise FieldError(f"fields={fields!r} is a string", hint=f"did you mean fields=[{fields!r}]?")
     specs: Mapping[str, Spec] = fields if isinstance(fields, Mapping) else dict.fromkeys(fields)
-    drafts = {name: _Draft(name, spec, stored) for name, spec in specs.items()}
+    drafts = {name: _Draft(name, spec) for name, spec in specs.items()}
     made: dict[str, Output] = {}
     for draft in _bases_first(drafts):
-        made[draft.name] = draft.output(made)
-    read = dict.fromkeys(source for name in drafts for source in made[name].sources)
-    return DecodePlan(tuple(made.values()), tuple(drafts), tuple(read))
+        made[draft.name] = draft.output(made, stored)
+    beside = dict.fromkeys(name for draft in drafts.values() for name in draft.beside)
+    read = dict.fromkeys([*(source for name in drafts for source in made[name].sources), *beside])
+    return DecodePlan(tuple(made.values()), tuple(drafts), tuple(read), tuple(beside))
 
 
 class _Draft:
     """One entry of ``fields`` on its way to an `Output`."""
 
-    def __init__(self, name: str, spec: Spec, stored: Mapping[str, FieldType]) -> None:
+    def __init__(self, name: str, spec: Spec) -> None:
         if not name or name.startswith("__"):
             raise FieldError(f"{name!r} cannot name an output", hint="names that begin with '__' are reserved")
         self.name = name
@@ -178,11 +191,8 @@ class _Draft:
         self.optional = any(decoder.optional for decoder in self.decoders)
         self._check_parts()
         self.asked_bytes = self.parts[0] == "bytes"
-        self.sources = self._find_sources(stored)
-        self.types = tuple(stored[source] for source in self.sources)
-        self._check_types()
-        self.steps = self._compile()
         self.base = self.decoders[0].base if self.decoders else None
+        self.beside = tuple(decoder.beside for decoder in self.decoders if decoder.beside is not None)
 
     def _check_parts(self) -> None:
         if not self.parts:
@@ -195,10 +205,18 @@ class _Draft:
                 raise FieldError(f"{kind} without arguments", field=self.name, hint=f"write {kind}(...)")
             if isinstance(part, str) or not callable(part):
                 raise FieldError(f"{part!r} is no field spec", field=self.name, hint=_HINT)
-        if any(decoder.base is not None for decoder in self.decoders if decoder is not self.parts[0]):
-            raise FieldError("like= works in the first place of a list only", field=self.name, hint=_HINT)
+        if any(decoder.base is not None for decoder in self.decoders[1:]):
+            raise FieldError("like= works in the first decoder of a list only", field=self.name, hint=_HINT)
 
-    def _find_sources(self, stored: Mapping[str, FieldType]) -> tuple[str, ...]:
+    def _find_sources(self, stored: Mapping[str, FieldType], base: Output | None) -> tuple[str, ...]:
+        for field in self.beside:
+            if field not in stored:
+                raise FieldError(
+                    f"no field {field!r} is stored (read beside output {self.name!r})",
+                    hint=did_you_mean(field, stored) + "stored fields: " + ", ".join(map(repr, stored)),
+                )
+        if base is not None and self.decoders[0].is_derived:
+            return base.sources
         asked = next((decoder.source for decoder in self.decoders if decoder.source is not None), self.name)
         candidates = [part.strip() for part in asked.split(";")]
         found = tuple(candidate for candidate in candidates if candidate in stored)
@@ -211,24 +229,26 @@ class _Draft:
             hint=did_you_mean(candidates[0], stored) + f"stored fields: {names}; source= names another one",
         )
 
-    def _check_types(self) -> None:
+    def _check_types(self, types: Mapping[str, FieldType]) -> None:
         first = self.parts[0]
-        for source, kind in zip(self.sources, self.types, strict=True):
+        for source, kind in types.items():
             if self.asked_bytes and kind.kind != "payload":
                 raise FieldError(
                     f"field {source!r} of type {kind} has no bytes of its own", field=source, hint="use None"
                 )
-            if isinstance(first, Decoder) and kind.name not in first.accepts and kind.kind not in first.accepts:
+            if not isinstance(first, Decoder) or first.is_derived:
+                continue
+            if kind.name not in first.accepts and kind.kind not in first.accepts:
                 raise FieldError(
                     f"{type(first).__name__} cannot decode field {source!r} of type {kind}",
                     field=source,
                     hint="it decodes " + ", ".join(sorted(first.accepts)),
                 )
 
-    def _compile(self) -> tuple[Decoder | UserCall, ...]:
+    def _compile(self, types: Sequence[FieldType]) -> tuple[Decoder | UserCall, ...]:
         steps: list[Decoder | UserCall] = []
         # Where the value is asked for, and not the bytes, an image is its pixels.
-        images = bool(self.types) and all(kind.is_image for kind in self.types)
+        images = bool(types) and all(kind.is_image for kind in types)
         if images and not isinstance(self.parts[0], Decoder) and not self.asked_bytes:
             steps.append(_IMAGE)
         for number, part in enumerate(self.parts):
@@ -239,29 +259,54 @@ class _Draft:
                 steps.append(UserCall(part, what=f"fields[{self.name!r}]{place}"))
         return tuple(steps)
 
-    def output(self, made: Mapping[str, Output]) -> Output:
-        plain = bool(self.types) and not self.steps and all(kind.kind != "payload" for kind in self.types)
-        last = self.steps[-1] if self.steps else None
-        base = made[self.base].slot if self.base is not None else None
-        slot = last.slot(base) if isinstance(last, Decoder) else None
+    def output(self, made: Mapping[str, Output], stored: Mapping[str, FieldType]) -> Output:
+        """The output; what it is like is made already."""
+        base = None if self.base is None else self._checked_base(made[self.base])
+        sources = self._find_sources(stored, base)
+        types = [stored[source] for source in sources]
+        self._check_types(dict(zip(sources, types, strict=True)))
+        steps = self._compile(types)
+        plain = bool(types) and not steps and all(kind.kind != "payload" for kind in types)
+        last = steps[-1] if steps else None
+        slot = last.slot(base.slot if base is not None else None) if isinstance(last, Decoder) else None
         return Output(
             name=self.name,
-            sources=self.sources,
+            sources=sources,
             optional=self.optional,
-            slot=self._stored_slot() if plain else slot,
-            is_image=any(isinstance(step, Decoder) and step.is_image for step in self.steps),
+            slot=_stored_slot(types[0]) if plain else slot,
+            is_ragged=isinstance(last, Decoder) and last.is_ragged,
+            is_image=any(isinstance(step, Decoder) and step.is_image for step in steps),
             plain=plain,
-            as_bytes=self.asked_bytes or (not self.steps and all(kind.name == "bytes" for kind in self.types)),
+            as_bytes=self.asked_bytes or (not steps and all(kind.name == "bytes" for kind in types)),
             required=bool(self.decoders) and not self.optional,
-            steps=self.steps,
+            steps=steps,
             stream=stream_of(self.name),
         )
 
-    def _stored_slot(self) -> Slot:
-        kind = self.types[0]
-        assert kind.shape is not None
-        assert kind.dtype is not None
-        return Slot(kind.shape, kind.dtype.newbyteorder("="))
+    def _checked_base(self, base: Output) -> Output:
+        own = self.decoders[0]
+        # A whole image in front, for a callable to change its colours, leaves the geometry to the decoder behind it.
+        theirs = [step for step in base.steps if isinstance(step, Decoder)]
+        theirs = [step for step in theirs if step != _IMAGE] or theirs
+        if not theirs or not own.can_replay(theirs[0]):
+            raise FieldError(
+                f"output {self.name!r} cannot be like {base.name!r}",
+                field=self.name,
+                hint=f"like= names {own.replays}",
+            )
+        if len(theirs) > 1:
+            raise FieldError(
+                f"output {self.name!r} cannot be like {base.name!r}, which is cropped or resized {len(theirs)} times",
+                field=self.name,
+                hint="like= follows a single decoder: CenterCrop(224, resize=256) resizes and crops in one",
+            )
+        return base
+
+
+def _stored_slot(kind: FieldType) -> Slot:
+    assert kind.shape is not None
+    assert kind.dtype is not None
+    return Slot(kind.shape, kind.dtype.newbyteorder("="))
 
 
 def _bases_first(drafts: Mapping[str, _Draft]) -> list[_Draft]:
@@ -285,18 +330,10 @@ def _bases_first(drafts: Mapping[str, _Draft]) -> list[_Draft]:
 def _base_of(draft: _Draft, drafts: Mapping[str, _Draft]) -> str | None:
     if draft.base is None:
         return None
-    base = drafts.get(draft.base)
-    if base is None:
+    if draft.base not in drafts:
         raise FieldError(
             f"like={draft.base!r}, but there is no such output",
             field=draft.name,
             hint=did_you_mean(draft.base, drafts) + "outputs: " + ", ".join(map(repr, drafts)),
-        )
-    first = next((step for step in base.steps if isinstance(step, Decoder)), None)
-    if first is None or not draft.decoders[0].can_replay(first):
-        raise FieldError(
-            f"output {draft.name!r} cannot be like {draft.base!r}",
-            field=draft.name,
-            hint="like= names an image output; for RandomResizedCrop(like=) another RandomResizedCrop",
         )
     return draft.base

@@ -42,11 +42,27 @@ class Decoder(ABC):
 
     accepts: ClassVar[frozenset[str]] = frozenset()
     is_image: ClassVar[bool] = False
+    is_ragged: ClassVar[bool] = False
+    """Values are arrays whose first length varies: a batch of them is `Ragged`."""
+    is_derived: ClassVar[bool] = False
+    """There is no stored field of its own: all is known from the output that it is like."""
+    replays: ClassVar[str] = "an image output"
+    """What ``like=`` may name, for messages."""
 
     @property
     def base(self) -> str | None:
         """The output whose geometry is replayed, or ``None``."""
         return None
+
+    @property
+    def beside(self) -> str | None:
+        """A stored field that is read beside the source (`SampleContext.value_beside`), or ``None``."""
+        return None
+
+    @property
+    def calls(self) -> tuple[UserCall, ...]:
+        """Callables of the user that `apply` calls."""
+        return ()
 
     def can_replay(self, base: Decoder) -> bool:
         """Whether the geometry of ``base`` fits this decoder: that of any image does, unless it says otherwise."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardstream.errors import DataError, DestinationError, UsageError
+from shardstream.images.geometry import TURNS
 from shardstream.images.header import probe
 from shardstream.shards.fields import FieldType, from_bytes
 from shardstream.shards.framing import FieldValues
@@ -20,7 +21,6 @@ from shardstream.shards.npy import npy_bytes
 from shardstream.storage import Location, Store, Transport, fetch, open_store
 
 _TEXT = 60
-_SWAPPED = frozenset(range(5, 9))  # EXIF orientations that turn the image on its side
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ def _look_at(name: str, kind: FieldType, value: Any, manifest: Manifest) -> View
 
 def _image(data: memoryview) -> tuple[tuple[int, ...], str]:
     found = probe(data)
-    height, width = (found.height, found.width) if found.orientation not in _SWAPPED else (found.width, found.height)
+    height, width = TURNS[found.orientation].size((found.height, found.width))
     colours = {1: "grey", 2: "grey + alpha", 3: "colour", 4: "CMYK" if found.kind == "jpg" else "colour + alpha"}
     parts = [f"{width} x {height}", found.kind, colours[found.channels]]
     if found.progressive:

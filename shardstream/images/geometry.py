@@ -1,4 +1,4 @@
-"""The geometry of one image on its way into a batch, as a value: crop, resize, window, flip.
+"""The geometry of one image on its way into a batch, as a value: crop, resize, window, flip, and the turn of EXIF.
 
 A `Geometry` is drawn or computed from the header alone, before a pixel exists, and can be replayed on another picture
 of the same scene (``like=``). The arithmetic is torchvision's (``transforms/transforms.py`` and
@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 from shardstream.rng import below, unit
 
 Size: TypeAlias = tuple[int, int]
+Affine: TypeAlias = tuple[tuple[float, float, float], tuple[float, float, float]]
 
 _ATTEMPTS = 10
 # Word 0: flip; 1, 2: place of the crop; then area and ratio of each attempt.
@@ -67,6 +68,93 @@ class Geometry(NamedTuple):
     def is_identity(self) -> bool:
         """Whether the result is the source itself."""
         return not self.flip and self.window is None and self.size == self.source and self.box.size == self.source
+
+    @property
+    def matrix(self) -> Affine:
+        """The affine map from (x, y) in the source to (x, y) in the output.
+
+        Coordinates count from the outer edge of the first pixel: pixel i covers [i, i + 1), its centre is i + 1/2.
+        """
+        across, down = self.size[1] / self.box.width, self.size[0] / self.box.height
+        right, below = -self.box.left * across, -self.box.top * down
+        if self.window is not None:
+            right, below = right - self.window.left, below - self.window.top
+        if self.flip:
+            across, right = -across, self.output[1] - right
+        return (across, 0.0, right), (0.0, down, below)
+
+
+class Turn(NamedTuple):
+    """One of the eight ways in which EXIF lets a picture be stored; all false: upright.
+
+    Attributes:
+        transposed: Rows and columns are exchanged, before anything else.
+        upside_down: The rows come in reverse order.
+        mirrored: The columns do.
+    """
+
+    transposed: bool = False
+    upside_down: bool = False
+    mirrored: bool = False
+
+    @property
+    def inverse(self) -> Turn:
+        """What undoes it."""
+        return Turn(True, self.mirrored, self.upside_down) if self.transposed else self
+
+    def size(self, size: Size) -> Size:
+        """(height, width) of a picture of this size when it is turned."""
+        return size[::-1] if self.transposed else size
+
+    def box(self, box: Box, frame: Size) -> Box:
+        """Where a box of a picture of size ``frame`` lies when the picture is turned."""
+        top, left, height, width = box
+        if self.transposed:
+            top, left, height, width = left, top, width, height
+        frame = self.size(frame)
+        if self.upside_down:
+            top = frame[0] - top - height
+        if self.mirrored:
+            left = frame[1] - left - width
+        return Box(top, left, height, width)
+
+
+UPRIGHT = Turn()
+# By EXIF orientation (CIPA DC-008, 4.6.4): what turns the stored picture upright.
+TURNS = (
+    *(UPRIGHT, UPRIGHT, Turn(mirrored=True), Turn(upside_down=True, mirrored=True), Turn(upside_down=True)),
+    *(Turn(True), Turn(True, mirrored=True), Turn(True, True, True), Turn(True, upside_down=True)),
+)
+
+
+def as_stored(geometry: Geometry, turn: Turn) -> tuple[Geometry, Turn]:
+    """A geometry of the upright picture as one of the picture as it is stored.
+
+    Args:
+        geometry: In upright coordinates.
+        turn: What turns the stored picture upright.
+
+    Returns:
+        The geometry in stored coordinates, and how its result must be turned to be that of ``geometry``. A mere flip
+        is left to the geometry.
+
+        >>> as_stored(Geometry((500, 375), Box(10, 20, 300, 270), (224, 200)), TURNS[6])[0].box
+        Box(top=85, left=10, height=270, width=300)
+    """
+    if not any(turn):
+        return geometry, turn
+    back = turn.inverse
+    window = None if geometry.window is None else back.box(geometry.window, geometry.size)
+    rest = turn._replace(mirrored=turn.mirrored != geometry.flip)
+    only_flip = not (rest.transposed or rest.upside_down)
+    stored = Geometry(
+        back.size(geometry.source),
+        back.box(geometry.box, geometry.source),
+        back.size(geometry.size),
+        window,
+        flip=only_flip and rest.mirrored,
+    )
+    return stored, UPRIGHT if only_flip else rest
 
 
 def whole(source: Size) -> Box:

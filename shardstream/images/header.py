@@ -18,6 +18,8 @@ Encoded: TypeAlias = bytes | bytearray | memoryview
 _SEGMENT = struct.Struct(">BBH")
 _FRAME = struct.Struct(">BHHB")
 _IHDR = struct.Struct(">8sI4sIIBBBBBI")
+_CHUNK = struct.Struct(">I4s")
+_RIFF_CHUNK = struct.Struct("<4sI")
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # PNG colour type: samples a pixel as stored, allowed bit depths.
 _PNG_COLOURS = {0: (1, (1, 2, 4, 8, 16)), 2: (3, (8, 16)), 3: (1, (1, 2, 4, 8)), 4: (2, (8, 16)), 6: (4, (8, 16))}
@@ -38,7 +40,7 @@ class ImageInfo(NamedTuple):
             (PNG, WebP) or CMYK/YCCK (JPEG).
         bit_depth: Bits a sample (8; JPEG also 12; PNG 1, 2, 4, 8 or 16).
         progressive: A progressive JPEG, or an interlaced PNG.
-        orientation: EXIF orientation, 1 to 8, of a JPEG; 1 where there is none, and for PNG and WebP.
+        orientation: EXIF orientation, 1 to 8; 1 where there is none. A PNG's is seen before its pixels only.
     """
 
     kind: ImageKind
@@ -171,7 +173,19 @@ def _png(data: Encoded) -> ImageInfo:
         raise _broken(f"PNG with colour type {colour}, {depth} bits, interlace {interlace}", 24)
     if not (0 < width < 1 << 31 and 0 < height < 1 << 31):
         raise _broken(f"PNG of {width} x {height} pixels", 16)
-    return ImageInfo("png", width, height, channels, depth, bool(interlace), 1)
+    return ImageInfo("png", width, height, channels, depth, bool(interlace), _png_orientation(data))
+
+
+def _png_orientation(data: Encoded) -> int:
+    at, size = _IHDR.size, len(data)
+    while at + 8 <= size:
+        length, name = _CHUNK.unpack_from(data, at)
+        if name == b"eXIf":
+            return _orientation(bytes(data[at + 8 : at + 8 + length]))
+        if name in (b"IDAT", b"IEND"):
+            break
+        at += 12 + length
+    return 1
 
 
 def _webp(data: Encoded) -> ImageInfo:
@@ -180,7 +194,8 @@ def _webp(data: Encoded) -> ImageInfo:
     if chunk == b"VP8X" and len(head) == 30:
         width = int.from_bytes(head[24:27], "little") + 1
         height = int.from_bytes(head[27:30], "little") + 1
-        return ImageInfo("webp", width, height, 4 if head[20] & 0x10 else 3, 8, False, 1)
+        orientation = _webp_orientation(data) if head[20] & 0x08 else 1
+        return ImageInfo("webp", width, height, 4 if head[20] & 0x10 else 3, 8, False, orientation)
     if chunk == b"VP8L" and len(head) >= 25 and head[20] == 0x2F:
         bits = int.from_bytes(head[21:25], "little")
         channels = 4 if bits >> 28 & 1 else 3
@@ -190,3 +205,14 @@ def _webp(data: Encoded) -> ImageInfo:
         if width and height:
             return ImageInfo("webp", width, height, 3, 8, False, 1)
     raise _broken("WebP header is damaged or cut short", 12)
+
+
+def _webp_orientation(data: Encoded) -> int:
+    at, size = 12, len(data)
+    while at + 8 <= size:
+        name, length = _RIFF_CHUNK.unpack_from(data, at)
+        if name == b"EXIF":
+            block = bytes(data[at + 8 : at + 8 + length])
+            return _orientation(block.removeprefix(b"Exif\0\0"))  # some writers keep JPEG's preamble
+        at += 8 + length + (length & 1)
+    return 1

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.images.geometry import Box, Geometry, scaled_box
+from shardstream.images.geometry import UPRIGHT, Box, Geometry, Turn, scaled_box
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -36,19 +36,28 @@ def _torch() -> ModuleType:
 
 
 def render(
-    pixels: NDArray[np.uint8], geometry: Geometry, out: NDArray[np.uint8] | None = None, *, scale: int = 1
+    pixels: NDArray[np.uint8],
+    geometry: Geometry,
+    out: NDArray[np.uint8] | None = None,
+    *,
+    scale: int = 1,
+    turn: Turn = UPRIGHT,
 ) -> NDArray[np.uint8]:
-    """Crop, resize and flip an image.
+    """Crop, resize, flip and turn an image.
 
     Args:
         pixels: uint8 (H, W, 3) or (H, W); a view of any strides. Never written to.
         geometry: What to do; its ``source`` is the size of the image at full scale.
-        out: uint8, C-contiguous, of shape ``geometry.output`` (+ ``(3,)``): written and returned. A new array else.
+        out: uint8, C-contiguous, of shape ``geometry.output`` (turned), (+ ``(3,)``): written and returned. A new array
+            else.
         scale: ``pixels`` were decoded at 1/``scale`` of the source (DCT scaling).
+        turn: How the result is turned at last, from `as_stored`.
 
         >>> render(pixels, Geometry((375, 500), Box(10, 20, 270, 300), (224, 224)), batch[5]).shape
         (224, 224, 3)
     """
+    if any(turn):
+        return _turned(render(pixels, geometry, scale=scale), turn, out)
     if out is None:
         out = np.empty(geometry.output + pixels.shape[2:], np.uint8)
     region = pixels[scaled_box(geometry.box, scale).slices()]
@@ -64,6 +73,17 @@ def render(
         # Reading a numpy view backwards costs as much as the resize; torch flips channels-last bytes with shuffles.
         slot = _planes(out)
         slot.copy_(_torch().flip(slot, (3,)))
+    return out
+
+
+def _turned(image: NDArray[np.uint8], turn: Turn, out: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+    if out is None:
+        out = np.empty(turn.size(image.shape[:2]) + image.shape[2:], np.uint8)
+    planes = _planes(image)
+    if turn.transposed:
+        planes = planes.transpose(2, 3)
+    reversed_ = [axis for axis, asked in ((2, turn.upside_down), (3, turn.mirrored)) if asked]
+    _planes(out).copy_(_torch().flip(planes, reversed_) if reversed_ else planes)  # half of numpy's time
     return out
 
 

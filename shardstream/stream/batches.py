@@ -53,6 +53,7 @@ class BatchMaker:
         self._mark = mark
         outputs = [output for maker in makers for output in maker.plan.outputs]
         self._images = frozenset(output.name for output in outputs if output.is_image)
+        self._ragged = frozenset(output.name for output in outputs if output.is_ragged)
         self._dtypes = {name: dtype for maker in makers for name, dtype in _dtypes(maker).items()}
 
     def samples(self, step: Step) -> tuple[list[Any], dict[int, str]]:
@@ -107,7 +108,8 @@ class BatchMaker:
         dropped = [i for i, sample in enumerate(samples) if sample is None]
         good = first_good(dict.fromkeys(dropped) | broken, len(samples))
         filled = [samples[good] if sample is None else sample for sample in samples]
-        return collate_samples(filled, images=self._images, dtypes=self._dtypes), dropped, broken
+        batch = collate_samples(filled, images=self._images, ragged=self._ragged, dtypes=self._dtypes)
+        return batch, dropped, broken
 
 
 def _dtypes(maker: SampleMaker) -> dict[str, np.dtype[Any]]:
@@ -176,7 +178,8 @@ class SlabMaker:
             return channels_first(slab) if output.is_image and slab.ndim == 4 else slab
         if output.as_bytes:
             return collate_values(output.name, self._stored_bytes(output, rows))
-        if output.stored and output.sources and self._maker.fields[output.sources[0]].name in ("array", "tensor"):
+        arrays = output.stored and output.sources and self._maker.fields[output.sources[0]].name in ("array", "tensor")
+        if arrays or output.is_ragged:
             return collate_rows(output.name, values)
         return collate_values(output.name, values, image=output.is_image)
 

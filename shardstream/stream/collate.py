@@ -96,7 +96,9 @@ def bytes_rows(values: Sequence[bytes | bytearray | memoryview]) -> Ragged:
 
 
 def collate_rows(name: str, values: Sequence[Any]) -> Any:
-    """Stored arrays or tensors of varying shape: `Ragged` rows; tensors that happen to be equal are stacked.
+    """Arrays or tensors of varying shape: `Ragged` rows; tensors that happen to be equal are stacked.
+
+    What a transform made of something else is collated as that.
 
     Raises:
         BatchError: They differ in dtype or number of dimensions.
@@ -106,6 +108,8 @@ def collate_rows(name: str, values: Sequence[Any]) -> Any:
         return [bytes(value) if isinstance(value, memoryview) else value for value in values]
     if isinstance(values[0], np.ndarray):
         return _array_rows(name, values)
+    if not isinstance(values[0], torch.Tensor):
+        return collate_values(name, values)
     if len({(value.shape, value.dtype) for value in values}) == 1:
         return collate_values(name, values)
     if len({(value.ndim, value.dtype) for value in values}) > 1:
@@ -124,9 +128,19 @@ def _array_rows(name: str, values: Sequence[np.ndarray[Any, Any]]) -> Ragged:
 
 
 def collate_samples(
-    samples: Sequence[Any], *, images: frozenset[str] = frozenset(), dtypes: dict[str, np.dtype[Any]] | None = None
+    samples: Sequence[Any],
+    *,
+    images: frozenset[str] = frozenset(),
+    ragged: frozenset[str] = frozenset(),
+    dtypes: dict[str, np.dtype[Any]] | None = None,
 ) -> Any:
     """Samples as one batch: dicts by name, tuples by place, anything else by itself.
+
+    Args:
+        samples: The samples.
+        images: Names of images, as of `collate_values`.
+        ragged: Names that become `Ragged` rows while they are arrays, also where all happen to be of one shape.
+        dtypes: By name, as of `collate_values`.
 
     Raises:
         BatchError: Samples of different keys or shapes.
@@ -136,12 +150,14 @@ def collate_samples(
         if any(sample.keys() != first.keys() for sample in samples):
             differ = sorted({str(name) for sample in samples for name in sample.keys() ^ first.keys()})
             raise BatchError(f"some samples of a batch have {', '.join(differ)} and some not", hint="return equal keys")
-        return {
-            name: collate_values(
-                name, [sample[name] for sample in samples], image=name in images, dtype=(dtypes or {}).get(name)
-            )
-            for name in first
-        }
+        batch: dict[str, Any] = {}
+        for name in first:
+            values = [sample[name] for sample in samples]
+            if name in ragged:
+                batch[name] = collate_rows(name, values)
+            else:
+                batch[name] = collate_values(name, values, image=name in images, dtype=(dtypes or {}).get(name))
+        return batch
     if isinstance(first, tuple):
         if any(len(sample) != len(first) for sample in samples):
             raise BatchError("samples of a batch are tuples of different lengths", hint="return equally long ones")

@@ -72,7 +72,7 @@ class Makers:
         )
         calls: list[Any] = [self._batches.transform]
         for maker in self._makers:
-            calls += [maker.transform, *(step for output in maker.plan.outputs for step in output.steps)]
+            calls += [maker.transform, *(call for output in maker.plan.outputs for call in output.calls)]
         # Seeding the global generators costs less where they are saved and restored once a step.
         seeds = any(isinstance(call, UserCall) and call.uses_global_states for call in calls)
         self._kept = global_states_kept if seeds else nullcontext

@@ -92,6 +92,8 @@ class SampleMaker:
         Raises:
             DecodeError: A payload is no valid value of its type.
         """
+        for field in self.plan.beside:
+            context.beside[field] = self.fields[field], rows.value(field, i)
         sample: dict[str, Any] = {"__key__": context.key}
         for output in outputs:
             sample[output.name] = self._value(output, rows, i, context, slots.get(output.name))

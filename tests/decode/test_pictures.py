@@ -4,8 +4,6 @@ import pickle
 
 import numpy as np
 import pytest
-import torch
-import torch.nn.functional as functional
 from PIL import Image as Pillow
 
 from shardstream.decode import CenterCrop, Image, Mask, RandomResizedCrop, Resize, compile_fields
@@ -14,28 +12,9 @@ from shardstream.images.backends import decode
 from shardstream.images.geometry import aligned_scale, covering_scale
 from shardstream.shards.fields import FieldType, to_bytes
 
+from .making import made, resized
+
 JPG, PNG = FieldType.parse("jpg"), FieldType.parse("png")
-
-
-def made(fields, values, context, types=None):
-    """All outputs of one sample, as a batch maker would."""
-    plan = compile_fields(fields, types or {name: FieldType.parse(name) for name in values})
-    results = {}
-    for output in plan.outputs:
-        out = None if output.slot is None else np.full(output.slot.shape, 111, output.slot.dtype)
-        source = next(name for name in output.sources if name in values)
-        kind = (types or {}).get(source) or FieldType.parse(source)
-        raw = values[source]
-        raw = memoryview(raw) if isinstance(raw, bytes) else raw
-        results[output.name] = output.value(kind, raw, context, out)
-        if out is not None:
-            assert results[output.name] is out
-    return results
-
-
-def resized(pixels, size):
-    planes = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1)[None].contiguous()
-    return functional.interpolate(planes, size, mode="bilinear", antialias=True)[0].permute(1, 2, 0).numpy()
 
 
 def test_image_is_the_whole_decoded_file(photo, save, sample):

@@ -5,7 +5,21 @@ import pickle
 import numpy as np
 import pytest
 
-from shardstream.decode import CenterCrop, DecodePlan, Image, Mask, RandomResizedCrop, Resize, Text, compile_fields
+from shardstream.decode import (
+    Boxes,
+    CenterCrop,
+    Crop,
+    DecodePlan,
+    Image,
+    Mask,
+    PerBox,
+    Placement,
+    Points,
+    RandomResizedCrop,
+    Resize,
+    Text,
+    compile_fields,
+)
 from shardstream.errors import DecodeError, FieldError, TransformError, UsageError
 from shardstream.shards.fields import FieldType, to_bytes
 
@@ -148,7 +162,14 @@ def test_a_callable_that_raises_names_the_sample(sample):
         ({"m": Mask(source="seg.png", like="cls"), "cls": None}, "cannot be like 'cls'"),
         ({"m": Mask(source="seg.png", like="txt"), "txt": Text()}, "cannot be like 'txt'"),
         ({"s": RandomResizedCrop(8, source="jpg", like="jpg"), "jpg": Resize(9)}, "cannot be like 'jpg'"),
-        ({"m": [plus_one, Mask(source="seg.png", like="jpg")], "jpg": Image()}, "first place of a list"),
+        ({"m": [Image(source="seg.png"), Mask(like="jpg")], "jpg": Image()}, "first decoder of a list"),
+        ({"jpg": [Resize(16), CenterCrop(8)], "m": Mask(source="seg.png", like="jpg")}, "cropped or resized 2 times"),
+        ({"box": PerBox(like="jpg"), "jpg": Image()}, "like= names an output of Boxes"),
+        ({"box": Points(like="cls"), "cls": None}, "an image output, or one of Boxes"),
+        ({"txt": Boxes(like="jpg"), "jpg": Image()}, "Boxes cannot decode field 'txt' of type str"),
+        ({"where": Placement(like="jgp"), "jpg": Image()}, "did you mean 'jpg'"),
+        ({"where": Placement(like="cls"), "cls": None}, "like= names an image output"),
+        ({"jpg": Crop(8, box="bax")}, "no field 'bax' is stored .read beside output 'jpg'.*did you mean 'box'"),
         ({"jpg": Image(like="jpg")}, "circle"),
     ],
 )
@@ -241,3 +262,36 @@ def test_plans_pickle(photo, save, sample):
     assert np.array_equal(
         copy.outputs[0].value(STORED["jpg"], data, sample(4)), plan.outputs[0].value(STORED["jpg"], data, sample(4))
     )
+
+
+def test_what_is_read_beside_and_what_is_derived():
+    plan = compiled(
+        {
+            "where": Placement(like="jpg"),
+            "jpg": Crop(8, box="emb", pick=plus_one),
+            "face": Crop(8, box="box", source="jpg"),
+            "cls": plus_one,
+        }
+    )
+    assert plan.sources == ("jpg", "cls", "emb", "box")
+    assert plan.beside == ("emb", "box")
+    outputs = {output.name: output for output in plan.outputs}
+    assert outputs["where"].sources == ("jpg",)
+    assert outputs["where"].slot == ((2, 3), np.dtype(np.float32))
+    assert [len(outputs[name].calls) for name in ("jpg", "face", "cls", "where")] == [1, 0, 1, 0]
+
+
+def test_a_callable_before_what_is_like_another(photo, save, sample):
+    """Colours become labels, and follow; a change of colours in front of a crop does not stop others."""
+    plan = compiled(
+        {
+            "jpg": [plus_one, RandomResizedCrop(8)],
+            "m": [lambda colours: colours[..., 0] // 128, Mask(source="seg.png", like="jpg")],
+        }
+    )
+    assert [output.name for output in plan.outputs] == ["jpg", "m"]
+    context, colours = sample(), photo(20, 30)
+    plan.outputs[0].value(STORED["jpg"], memoryview(save(photo(20, 30), "JPEG")), context)
+    mask = plan.outputs[1].value(STORED["seg.png"], memoryview(save(colours, "PNG")), context)
+    assert mask.shape == (8, 8)
+    assert set(mask.ravel()) == {0, 1}

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from shardstream import rng
 from shardstream.images.geometry import (
     CROP_WORDS,
+    TURNS,
     Box,
     Geometry,
     aligned_scale,
+    as_stored,
     center_window,
     covering_scale,
     on_grid,
@@ -23,6 +25,7 @@ from shardstream.images.geometry import (
     scaled_size,
     whole,
 )
+from shardstream.images.resize import render_labels
 
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 sides = st.integers(1, 3000)
@@ -193,3 +196,55 @@ def test_geometry_knows_its_output():
     assert Geometry((10, 20), whole((10, 20)), (10, 20), Box(-1, 0, 12, 7)).output == (12, 7)
     assert Geometry((10, 20), whole((10, 20)), (10, 20)).is_identity
     assert not Geometry((10, 20), whole((10, 20)), (10, 20), flip=True).is_identity
+
+
+@st.composite
+def geometries(draw):
+    """Any geometry of an image of some 20 pixels a side, with its output as small."""
+    source = draw(st.tuples(st.integers(1, 20), st.integers(1, 20)))
+    top, left = (draw(st.integers(0, side - 1)) for side in source)
+    box = Box(top, left, draw(st.integers(1, source[0] - top)), draw(st.integers(1, source[1] - left)))
+    size = draw(st.one_of(st.just(box.size), st.tuples(st.integers(1, 20), st.integers(1, 20))))
+    window = None
+    if draw(st.booleans()):
+        window = center_window(size, draw(st.tuples(st.integers(1, 25), st.integers(1, 25))))
+    return Geometry(source, box, size, window, draw(st.booleans()))
+
+
+def turned(array, turn):
+    array = array.T if turn.transposed else array
+    array = array[::-1] if turn.upside_down else array
+    return array[:, ::-1] if turn.mirrored else array
+
+
+@given(geometries())
+def test_the_matrix_takes_each_output_pixel_to_the_label_it_shows(geometry):
+    """The nearest source pixel of an output pixel's centre is the one whose centre the matrix takes there."""
+    labels = np.arange(geometry.source[0] * geometry.source[1]).reshape(geometry.source)
+    shown = render_labels(labels, geometry, fill=-1)
+    (a, _, c), (_, e, f) = geometry.matrix
+    for row, column in np.ndindex(shown.shape):
+        x, y = (column + 0.5 - c) / a, (row + 0.5 - f) / e
+        near = {(int(np.floor(y + dy)), int(np.floor(x + dx))) for dx in (-1e-9, 1e-9) for dy in (-1e-9, 1e-9)}
+        box = geometry.box
+        inside = {
+            labels[at]
+            for at in near
+            if box.top <= at[0] < box.top + box.height and box.left <= at[1] < box.left + box.width
+        }
+        assert shown[row, column] in (inside or {-1})
+
+
+@given(geometries(), st.integers(1, 8))
+def test_what_is_cut_from_the_stored_picture_is_the_upright_cut_turned(geometry, orientation):
+    turn = TURNS[orientation]
+    upright = np.arange(geometry.source[0] * geometry.source[1]).reshape(geometry.source)
+    stored = turned(upright, turn.inverse)
+    assert np.array_equal(turned(stored, turn), upright)
+    cut, rest = as_stored(geometry, turn)
+    assert cut.source == stored.shape
+    assert turn.box(cut.box, stored.shape) == geometry.box
+    assert np.array_equal(turned(stored[cut.box.slices()], turn), upright[geometry.box.slices()])
+    assert rest.size(cut.output) == geometry.output
+    if geometry.size == geometry.box.size:  # label maps pick single pixels, which turn with the picture
+        assert np.array_equal(turned(render_labels(stored, cut), rest), render_labels(upright, geometry))

@@ -60,11 +60,16 @@ def test_webp_animation_has_the_size_of_its_canvas():
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_exif_orientation(orientation):
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_exif_orientation(kind, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     exif[0x010F] = "a camera"
-    assert probe(picture("RGB", "JPEG", exif=exif)).orientation == orientation
+    data = picture("RGB", kind, exif=exif)
+    assert probe(data).orientation == orientation
+    for length in range(len(data)):
+        found = probed(data[:length])
+        assert isinstance(found, int) or found.orientation in (1, orientation)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

@@ -1,0 +1,111 @@
+"""A crop whose box is stored with the sample."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shardstream.decode.boxes import BoxFormat, check_format, corners
+from shardstream.decode.context import SampleContext
+from shardstream.decode.pictures import Picture, checked_size, pair
+from shardstream.decode.specs import Decoder, Slot
+from shardstream.decode.usercall import UserCall
+from shardstream.errors import DecodeError, UsageError
+from shardstream.images.geometry import Box, Geometry, Size
+
+
+@dataclass(frozen=True)
+class Crop(Picture):
+    """The rectangle that is stored with the sample, resized: faces, objects, regions of interest.
+
+    Only the rectangle is decoded. Its edges are rounded to whole pixels of the image, and **what reaches outside of
+    the image is cut off**, as detectors' boxes often do by some pixels. A box of which nothing is left is an error
+    that names the sample.
+
+    Args:
+        size: (height, width) of the output, or one number for both: the box is stretched to it.
+        box: The stored field with the box: four numbers, as an array, a tensor or JSON. Read beside the image.
+        pick: Called with the value of ``box``, whatever its type, and returns the four numbers: one box of many, say.
+            A parameter named ``rng`` gets keyed random numbers, as for any callable in ``fields``.
+        format: ``"xyxy"``, ``"xywh"`` or ``"cxcywh"``, as of `Boxes`.
+        relative: The numbers are shares of the image's width and height.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``source`` and ``optional``.
+
+    Raises:
+        DecodeError: The sample has no box, or none that lies in the image.
+
+        >>> fields = {"face": Crop(112, box="face.box", source="jpg"), "whole": Resize(64, source="jpg")}
+    """
+
+    size: int | Size
+    box: str = field(kw_only=True)
+    pick: Callable[..., Any] | None = field(default=None, kw_only=True)
+    format: BoxFormat = field(default="xyxy", kw_only=True)
+    relative: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checked_size("size", self.size)
+        check_format(self.format)
+        if not isinstance(self.box, str):
+            raise UsageError(
+                f"box={self.box!r} names no field", hint="box= is the name of a stored field; pick= makes a box of it"
+            )
+
+    @property
+    def beside(self) -> str | None:
+        return self.box
+
+    @property
+    def calls(self) -> tuple[UserCall, ...]:
+        return (self.pick,) if isinstance(self.pick, UserCall) else ()
+
+    def steps(self, name: str) -> tuple[Decoder | UserCall, ...]:
+        if self.pick is None:
+            return (self,)
+        return (dataclasses.replace(self, pick=UserCall(self.pick, what=f"pick of fields[{name!r}]")),)
+
+    def slot(self, base: Slot | None) -> Slot | None:
+        return Slot((*pair(self.size), 3), np.dtype(np.uint8))
+
+    def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
+        value = context.value_beside(self.box)
+        if isinstance(self.pick, UserCall):
+            value = self.pick.on_sample(value, context)
+        boxes = corners(value, self.format, relative=self.relative, source=source)
+        if len(boxes) != 1:
+            raise DecodeError(f"{len(boxes)} boxes in {self.box!r} to crop one", hint="pick= chooses one of them")
+        box = _within(boxes[0].tolist(), source)
+        if box is None:
+            left, top, right, bottom = boxes[0].tolist()
+            raise DecodeError(
+                f"the box from ({left:g}, {top:g}) to ({right:g}, {bottom:g}) in {self.box!r} shows nothing of an "
+                f"image of {source[1]} x {source[0]} pixels",
+                hint="is it in pixels (else relative=True), and of this image? upright=True is for upright boxes",
+            )
+        return Geometry(source, box, pair(self.size), flip=self.flipped(context, stream))
+
+
+def _within(edges: list[float], source: Size) -> Box | None:
+    """The whole pixels of a box that lie in the image, at least one; ``None`` where the box is outside or empty."""
+    (left, right), (top, bottom) = (
+        _whole(start, end, length) for start, end, length in zip(edges[:2], edges[2:], reversed(source), strict=True)
+    )
+    return None if right <= left or bottom <= top else Box(top, left, bottom - top, right - left)
+
+
+def _whole(start: float, end: float, length: int) -> tuple[int, int]:
+    start, end = max(0.0, start), min(float(length), end)
+    if start >= end:
+        return 0, 0
+    first = math.floor(start + 0.5)
+    last = math.floor(end + 0.5)
+    if first == last:  # thinner than a pixel: the one it lies in
+        first = math.floor((start + end) / 2)
+        last = first + 1
+    return first, last
