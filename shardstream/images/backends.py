@@ -12,7 +12,8 @@ alpha (PNG, WebP)                      dropped, not composed: ``Image.convert("R
 16-bit PNG                             scaled: the high byte (Pillow's own ``convert`` clips 16-bit grey)
 CMYK, YCCK JPEG                        Pillow's conversion; without Pillow libjpeg-turbo's, some grey levels apart
 animation (WebP, PNG)                  the first frame
-EXIF orientation                       ignored, as torchvision's ``ImageFolder`` does; `probe` reports it
+EXIF orientation                       ignored, as torchvision's ``ImageFolder`` does; `probe` reports it, and
+                                       ``upright=True`` of the decoders turns what was decoded
 truncated file                         ``DecodeError``, for JPEG also where only the end marker lacks.
                                        ``tolerant=True`` takes what there is of a JPEG or PNG, grey or black below
 JPEG damage that libjpeg only warns    decoded as libjpeg does, like Pillow and torchvision. Bytes that changed since
