@@ -22,6 +22,7 @@ from shardstream.decode import (
 )
 from shardstream.errors import DecodeError
 from shardstream.images.geometry import covering_scale
+from shardstream.images.jpeg.transcode import make_addressable
 from shardstream.images.resize import render
 from shardstream.shards.fields import FieldType
 
@@ -115,6 +116,20 @@ def test_the_push_down_works_on_stored_pixels(photo, shot, sample, orientation):
         shown = labels[plan.box.slices()][rows][:, columns]
         assert np.array_equal(got["seg"], shown[:, ::-1] if plan.flip else shown)
     assert scales >= {2, 4}
+
+
+@orientations
+def test_addressable_files_give_the_same_pixels(photo, shot, sample, orientation):
+    plain = shot(photo(300, 421), "JPEG", orientation)
+    addressable = make_addressable(plain)
+    assert addressable.kind == "addressable"
+    fields = {
+        "random": RandomResizedCrop((60, 80), scale=(0.05, 0.5), source="jpg", flip=True, upright=True),
+        "middle": CenterCrop(90, source="jpg", flip=True, upright=True),
+    }
+    for position in range(8):
+        one, two = (made(fields, {"jpg": data}, sample(position)) for data in (plain, addressable.data))
+        assert all(np.array_equal(one[name], two[name]) for name in fields)
 
 
 def test_annotations_are_of_the_upright_image(photo, shot, sample):
