@@ -29,6 +29,7 @@ class SampleContext:
         epoch: The epoch.
         geometry: By output name, what was done to each image of this sample so far; ``like=`` reads it.
         kept: By output name, which entries of an output of boxes are left: bool (N,).
+        upright: The outputs whose image was turned as its EXIF orientation says.
         beside: The stored fields that decoders read beside their own, with their types; ``None`` where it lacks them.
     """
 
@@ -40,6 +41,7 @@ class SampleContext:
     epoch: int
     geometry: dict[str, Geometry] = field(default_factory=dict)
     kept: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    upright: set[str] = field(default_factory=set)
     beside: dict[str, tuple[FieldType, Any]] = field(default_factory=dict)
     _file: ImageFile | None = None
 
@@ -70,7 +72,7 @@ class SampleContext:
             own, other = (f"{width} x {height}" for height, width in (source, plan.source))
             hint = "store both in one size"
             if plan.source == source[::-1]:
-                hint += ", in one orientation: what is like an image with upright=True is upright, too"
+                hint += ", and upright where the image has upright=True"
             raise DecodeError(f"{own} pixels cannot be cropped like {like!r} of {other}", hint=hint)
         return plan
 

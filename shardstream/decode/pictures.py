@@ -9,7 +9,7 @@ Random numbers are keyed by (seed, epoch, position) and the output's name, so tw
 depends on the others.
 
 With ``upright=True`` the geometry is drawn in the upright image, moved to where these pixels are stored, decoded there
-as ever, and the result is turned into its slot. What is ``like`` it is upright as well.
+as ever, and the result is turned into its slot. Images ``like`` it are turned as well, each as its own file says.
 """
 
 from __future__ import annotations
@@ -85,7 +85,10 @@ class Picture(Decoder):
             return resize.render(pixels, plan, out)
         file = context.opened(value)
         info = file.info
-        turn = TURNS[info.orientation] if self.upright else UPRIGHT
+        turn = UPRIGHT
+        if self.upright or self.base in context.upright:
+            context.upright.add(name)
+            turn = TURNS[info.orientation]
         stored = info.height, info.width
         plan = self.place(turn.size(stored), context, stream)
         cut, rest = as_stored(plan, turn)
@@ -117,7 +120,8 @@ class Image(Picture):
 
     Args:
         like: An output whose random geometry is replayed on this one: same crop, size and flip, antialiased (for
-            label maps use `Mask`). Both images must be of the same size. Not together with ``flip``.
+            label maps use `Mask`). Both images must be of the same size. Not together with ``flip`` or ``upright``,
+            which are those of the other output.
         flip: See `Picture`, as are ``upright``, ``tolerant``, ``source`` and ``optional``.
 
         >>> fields = {"jpg": RandomResizedCrop(256), "depth": Image(source="depth.png", like="jpg")}
@@ -127,8 +131,8 @@ class Image(Picture):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.like is not None and self.flip:
-            raise UsageError("Image(like=, flip=): the flip is that of the other output", hint="leave flip out")
+        if self.like is not None and (self.flip or self.upright):
+            raise UsageError("Image(like=) does what the other output does", hint="leave flip and upright out")
 
     @property
     def base(self) -> str | None:
@@ -209,7 +213,7 @@ class RandomResizedCrop(Picture):
         ratio: Bounds of width / height, log-uniform.
         flip: See `Picture`, as are ``upright``, ``tolerant``, ``source`` and ``optional``.
         like: Another ``RandomResizedCrop`` output: its rectangle and flip, in this ``size``, as for pairs of
-            resolutions. Not together with ``scale``, ``ratio`` or ``flip``.
+            resolutions. Not together with ``scale``, ``ratio``, ``flip`` or ``upright``.
 
         >>> fields = {"jpg": RandomResizedCrop(224, flip=True), "view2": RandomResizedCrop(224, source="jpg")}
     """
@@ -227,8 +231,10 @@ class RandomResizedCrop(Picture):
         for what, (low, high) in (("scale", self.scale), ("ratio", self.ratio)):
             if not 0 < low <= high or (what == "scale" and high > 1):
                 raise UsageError(f"{what}={(low, high)} is no pair of bounds", hint="0 < low <= high, and scale <= 1")
-        if self.like is not None and (self.flip, self.scale, self.ratio) != (False, _SCALE, _RATIO):
-            raise UsageError("RandomResizedCrop(like=) draws nothing itself", hint="leave scale, ratio and flip out")
+        own = self.flip, self.upright, self.scale, self.ratio
+        if self.like is not None and own != (False, False, _SCALE, _RATIO):
+            hint = "leave scale, ratio, flip and upright out"
+            raise UsageError("RandomResizedCrop(like=) draws nothing itself", hint=hint)
 
     @property
     def base(self) -> str | None:

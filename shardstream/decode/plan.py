@@ -31,6 +31,7 @@ class Output:
     Attributes:
         name: The output's name.
         sources: Stored fields that may hold it, in order of preference. Empty for an optional one that is not stored.
+            Those of the image where all is known from that (`Decoder.is_derived`).
         optional: Whether samples may lack it in silence. Those without a decoder may too, and are then ``None``.
         slot: Shape and dtype where all values have the same: `value` then writes into ``out``. Else ``None``.
         is_ragged: Values are arrays whose first length varies: a batch of them is a `Ragged`, whatever they are.

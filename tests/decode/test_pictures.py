@@ -265,6 +265,8 @@ def test_tolerant(photo, save, sample):
         (RandomResizedCrop, (224,), {"flip": 1.5}),
         (RandomResizedCrop, (224,), {"like": "jpg", "flip": True}),
         (Image, (), {"like": "jpg", "flip": True}),
+        (Image, (), {"like": "jpg", "upright": True}),
+        (RandomResizedCrop, (224,), {"like": "jpg", "upright": True}),
         (CenterCrop, (224,), {"resize": -1}),
         (Resize, (True,), {}),
         (Mask, (), {"dtype": "float32"}),

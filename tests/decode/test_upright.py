@@ -96,7 +96,7 @@ def test_the_push_down_works_on_stored_pixels(photo, shot, sample, orientation):
     labels = (np.indices(upright.shape[:2]).sum(0) // 16 % 250).astype(np.uint8)
     fields = {
         "jpg": RandomResizedCrop((60, 80), flip=True, upright=True),
-        "small": RandomResizedCrop(20, source="jpg", like="jpg", upright=True),
+        "small": RandomResizedCrop(20, source="jpg", like="jpg"),
         "seg": Mask(like="jpg"),
     }
     scales = set()
@@ -106,6 +106,9 @@ def test_the_push_down_works_on_stored_pixels(photo, shot, sample, orientation):
         got = made(fields, values, context, {"seg": FieldType.parse("array:uint8:1,1")})
         plan = context.geometry["jpg"]
         scales.add(covering_scale(plan.box.size, plan.size))
+        expected = resized(upright[plan.box.slices()], (20, 20))
+        small = got["small"].astype(int) - (expected[:, ::-1] if plan.flip else expected)
+        assert np.abs(small).mean() < 1
         expected = resized(upright[plan.box.slices()], plan.size)
         assert np.abs(got["jpg"].astype(int) - (expected[:, ::-1] if plan.flip else expected)).mean() < 1
         assert context.geometry["small"] == plan._replace(size=(20, 20))
@@ -153,6 +156,25 @@ def test_annotations_are_of_the_upright_image(photo, shot, sample):
     assert (got["crop"] == 255).all()
     assert got["boxes"].tolist() == [[40, 50, 50, 70]]
     assert got["where"].tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
+@orientations
+def test_what_is_like_an_upright_image_is_turned_as_its_own_file_says(photo, shot, save, sample, orientation):
+    data = shot(photo(60, 80), "PNG", orientation)
+    upright = by_pillow(data)
+    values = {"png": data, "plain": save(upright, "PNG"), "seg": np.ascontiguousarray(upright[..., 0])}
+    fields = {
+        "png": CenterCrop((41, 30), upright=True, flip=True),
+        "same": Image(source="png", like="png"),
+        "again": Image(source="png", like="same"),
+        "plain": Image(like="png"),
+        "seg": Mask(like="png"),
+    }
+    types = {"plain": FieldType.parse("png"), "seg": FieldType.parse("array:uint8:1,1")}
+    got = made(fields, values, sample(orientation), types)
+    for name in ("same", "again", "plain"):
+        assert np.array_equal(got[name], got["png"]), name
+    assert np.array_equal(got["seg"], got["png"][..., 0])
 
 
 def test_a_mask_of_the_pixels_as_stored_is_refused(photo, shot, sample):
