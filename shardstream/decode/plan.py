@@ -288,7 +288,7 @@ class _Draft:
         own = self.decoders[0]
         # A whole image in front, for a callable to change its colours, leaves the geometry to the decoder behind it.
         theirs = [step for step in base.steps if isinstance(step, Decoder)]
-        theirs = [step for step in theirs if step != _IMAGE] or theirs
+        theirs = [step for step in theirs if not _is_whole(step)] or theirs
         if not theirs or not own.can_replay(theirs[0]):
             raise FieldError(
                 f"output {self.name!r} cannot be like {base.name!r}",
@@ -302,6 +302,11 @@ class _Draft:
                 hint="like= follows a single decoder: CenterCrop(224, resize=256) resizes and crops in one",
             )
         return base
+
+
+def _is_whole(step: Decoder) -> bool:
+    """Whether a decoder gives an image as it is stored."""
+    return isinstance(step, Image) and not (step.like or step.flip or step.upright)
 
 
 def _stored_slot(kind: FieldType) -> Slot:
