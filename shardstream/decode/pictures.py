@@ -35,6 +35,7 @@ from shardstream.images.geometry import (
     aligned_scale,
     as_stored,
     center_window,
+    excerpt,
     on_grid,
     random_resized_box,
     resized_size,
@@ -101,8 +102,8 @@ class Picture(Decoder):
         context.geometry[name] = plan
         if out is None and cut.is_identity and not any(rest):
             return backends.decode_scaled(value, info, tolerant=self.tolerant)
-        pixels, box = file.decode(cut.box, scale=scale, tolerant=self.tolerant)
-        return resize.render(pixels, cut._replace(box=box), out, scale=scale, turn=rest)
+        pixels, origin = file.decode(excerpt(cut, scale).box, scale=scale, tolerant=self.tolerant)
+        return resize.render(pixels, cut, out, scale=scale, origin=origin, turn=rest)
 
     def flipped(self, context: SampleContext, stream: int) -> bool:
         """The draw of the flip alone."""

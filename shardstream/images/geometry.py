@@ -22,6 +22,8 @@ _ATTEMPTS = 10
 CROP_WORDS = 3 + 2 * _ATTEMPTS
 FLIP_WORDS = 1
 _SCALES = (8, 4, 2)
+_ASIDE = 1 / 128  # of a source pixel, by which an excerpt may lie beside the whole
+_SEARCHED = 48  # pixels of the result before a window among which an edge is looked for
 
 
 class Box(NamedTuple):
@@ -258,6 +260,72 @@ def on_grid(box: Box, source: Size, scale: int) -> Box:
     top, left = small.top * scale, small.left * scale
     height, width = min(source[0] - top, small.height * scale), min(source[1] - left, small.width * scale)
     return Box(top, left, height, width)
+
+
+class Excerpt(NamedTuple):
+    """What a window shows of a picture that is resized: no more than this needs to be decoded.
+
+    Attributes:
+        box: The pixels that are looked at, of the image decoded at some scale.
+        size: (height, width) that they are resized to.
+        window: What is cut from the result; ``None`` for all of it.
+        zoom: Pixels of the result for each of ``box``, (down, across); ``None``: as the sizes say.
+    """
+
+    box: Box
+    size: Size
+    window: Box | None = None
+    zoom: tuple[float, float] | None = None
+
+
+def excerpt(geometry: Geometry, scale: int = 1) -> Excerpt:
+    """The part of a geometry that its window shows; all of it where it has none.
+
+    A resized picture cannot be begun anywhere: its pixels lie between those of the source in another way at each place.
+    So the excerpt begins a little before the window, where a pixel edge of the result meets one of the source to 1/128
+    of a source pixel. Of photographs, results differ from those of the whole by two grey levels at most, 0.01 on
+    average.
+
+    Args:
+        geometry: What is to be done.
+        scale: The image is decoded at 1/``scale``.
+    """
+    box, size, window = scaled_box(geometry.box, scale), geometry.size, geometry.window
+    if window is None:
+        return Excerpt(box, size)
+    first, stop, before = zip(
+        _shown(box.height, size[0], window.top, window.height),
+        _shown(box.width, size[1], window.left, window.width),
+        strict=True,
+    )
+    ends = (min(n, start + count) for n, start, count in zip(size, window[:2], window[2:], strict=True))
+    height, width = (max(1, end - begin) for end, begin in zip(ends, before, strict=True))
+    return Excerpt(
+        Box(box.top + first[0], box.left + first[1], stop[0] - first[0], stop[1] - first[1]),
+        (height, width),
+        window._replace(top=window.top - before[0], left=window.left - before[1]),
+        (size[0] / box.height, size[1] / box.width),
+    )
+
+
+def _shown(have: int, size: int, start: int, count: int) -> tuple[int, int, int]:
+    """Of ``have`` pixels resized to ``size``: which are looked at for ``count`` from ``start`` on.
+
+    Returns:
+        The first and the one after the last, and the pixel of the result that begins where the first one does.
+    """
+    start, stop = max(0, start), min(size, start + count)
+    if have == size:
+        return start, max(stop, start + 1), start
+    ratio = have / size
+    reach = max(1.0, ratio)  # of the filter to each side of a pixel's centre
+    last = min(have, math.ceil((stop - 0.5) * ratio + reach))
+    latest = math.floor(start + 0.5 - reach / ratio)
+    for before in range(latest, max(0, latest - _SEARCHED), -1):
+        edge = before * ratio
+        if abs(edge - round(edge)) <= _ASIDE:
+            return round(edge), last, before
+    return 0, last, 0
 
 
 def aligned_scale(box: Box, source: Size, scale: int) -> int:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
 from shardstream.images import backends
-from shardstream.images.geometry import Box
-from shardstream.images.header import Encoded, probe
+from shardstream.images.geometry import Box, scaled_size
+from shardstream.images.header import Encoded, ImageInfo, probe
 from shardstream.images.jpeg.cut import MARGIN, Addressable, read
 
 _WHOLE = 0.9
@@ -26,11 +26,11 @@ class Region(NamedTuple):
 
     Attributes:
         pixels: uint8 (H, W, 3).
-        box: The rectangle in the coordinates of ``pixels`` at full scale.
+        origin: Row and column of the image, at this scale, at which they begin.
     """
 
     pixels: NDArray[np.uint8]
-    box: Box
+    origin: tuple[int, int]
 
 
 class ImageFile:
@@ -42,8 +42,8 @@ class ImageFile:
     Raises:
         DecodeError: The header is damaged.
 
-        >>> ImageFile(jpeg_bytes).decode(Box(10, 20, 270, 300), scale=1).box.size
-        (270, 300)
+        >>> ImageFile(jpeg_bytes).decode(Box(10, 20, 270, 300)).pixels.shape  # not addressable
+        (375, 500, 3)
     """
 
     def __init__(self, data: Encoded) -> None:
@@ -56,21 +56,22 @@ class ImageFile:
         """Decode what a rectangle needs, into memory that this thread reuses at its next call.
 
         Args:
-            box: Lies in the image.
-            scale: DCT scale 1, 2, 4 or 8, from `backends.jpeg_scale`: ``pixels`` are 1/scale of the size.
+            box: Lies in the image decoded at this scale, as from `excerpt`.
+            scale: DCT scale 1, 2, 4 or 8, from `backends.jpeg_scale`.
             tolerant: Accept truncated files and fill up what is missing.
 
         Raises:
             DecodeError: The file is damaged.
         """
-        data, info = self.data, self.info
-        if box.height * box.width < _WHOLE * info.height * info.width:
+        data, info, origin = self.data, self.info, (0, 0)
+        height, width = scaled_size((info.height, info.width), scale)
+        if box.height * box.width < _WHOLE * height * width:
             addressable = self._cuttable(tolerant=tolerant)
             if addressable is not None:
-                data, part = addressable.cut(box, margin=MARGIN * scale)
+                data, part = addressable.cut(_full(box, scale, info), margin=MARGIN * scale)
                 info = info._replace(height=part.height, width=part.width)
-                box = box._replace(top=box.top - part.top, left=box.left - part.left)
-        return Region(backends.decode_scaled(data, info, scale=scale, tolerant=tolerant, reuse=True), box)
+                origin = part.top // scale, part.left // scale  # segments begin at multiples of 8
+        return Region(backends.decode_scaled(data, info, scale=scale, tolerant=tolerant, reuse=True), origin)
 
     def _cuttable(self, *, tolerant: bool) -> Addressable | None:
         if not self._read:
@@ -81,3 +82,9 @@ class ImageFile:
                     raise
             self._read = True
         return self._addressable
+
+
+def _full(box: Box, scale: int, info: ImageInfo) -> Box:
+    """The box at full scale, as far as the image goes."""
+    top, left = box.top * scale, box.left * scale
+    return Box(top, left, min(info.height - top, box.height * scale), min(info.width - left, box.width * scale))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.images.geometry import UPRIGHT, Box, Geometry, Turn, scaled_box
+from shardstream.images.geometry import UPRIGHT, Box, Geometry, Turn, excerpt
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -41,34 +41,39 @@ def render(
     out: NDArray[np.uint8] | None = None,
     *,
     scale: int = 1,
+    origin: tuple[int, int] = (0, 0),
     turn: Turn = UPRIGHT,
 ) -> NDArray[np.uint8]:
     """Crop, resize, flip and turn an image.
 
     Args:
-        pixels: uint8 (H, W, 3) or (H, W); a view of any strides. Never written to.
+        pixels: uint8 (H, W, 3) or (H, W); a view of any strides. Never written to. They hold at least the `excerpt` of
+            the geometry.
         geometry: What to do; its ``source`` is the size of the image at full scale.
         out: uint8, C-contiguous, of shape ``geometry.output`` (turned), (+ ``(3,)``): written and returned. A new array
             else.
         scale: ``pixels`` were decoded at 1/``scale`` of the source (DCT scaling).
+        origin: Row and column of the image, at this scale, at which ``pixels`` begin.
         turn: How the result is turned at last, from `as_stored`.
 
         >>> render(pixels, Geometry((375, 500), Box(10, 20, 270, 300), (224, 224)), batch[5]).shape
         (224, 224, 3)
     """
     if any(turn):
-        return _turned(render(pixels, geometry, scale=scale), turn, out)
+        return _turned(render(pixels, geometry, scale=scale, origin=origin), turn, out)
     if out is None:
         out = np.empty(geometry.output + pixels.shape[2:], np.uint8)
-    region = pixels[scaled_box(geometry.box, scale).slices()]
-    if geometry.window is None:
+    shown = excerpt(geometry, scale)
+    box = shown.box._replace(top=shown.box.top - origin[0], left=shown.box.left - origin[1])
+    region = pixels[box.slices()]
+    if shown.window is None:
         _resample(region, out)
     else:
-        if region.shape[:2] != geometry.size:
-            resized = np.empty(geometry.size + pixels.shape[2:], np.uint8)
-            _resample(region, resized)
+        if region.shape[:2] != shown.size:
+            resized = np.empty(shown.size + pixels.shape[2:], np.uint8)
+            _resample(region, resized, shown.zoom)
             region = resized
-        _cut(region, geometry.window, out)
+        _cut(region, shown.window, out)
     if geometry.flip:
         # Reading a numpy view backwards costs as much as the resize; torch flips channels-last bytes with shuffles.
         slot = _planes(out)
@@ -93,14 +98,19 @@ def _planes(image: NDArray[np.uint8]) -> torch.Tensor:
     return tensor.permute(2, 0, 1).unsqueeze(0) if image.ndim == 3 else tensor[None, None]
 
 
-def _resample(region: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
+def _resample(
+    region: NDArray[np.uint8], out: NDArray[np.uint8], zoom: tuple[float | None, float | None] | None = None
+) -> None:
     if region.shape == out.shape:
         np.copyto(out, region)
         return
     if not region.flags.writeable or min(region.strides) < 0:
         region = region.copy()  # torch takes neither read-only arrays (without a warning) nor reversed ones
     height, width = out.shape[:2]
-    _torch().ops.aten._upsample_bilinear2d_aa.out(_planes(region), [height, width], False, None, None, out=_planes(out))
+    down, across = zoom or (None, None)
+    _torch().ops.aten._upsample_bilinear2d_aa.out(
+        _planes(region), [height, width], False, down, across, out=_planes(out)
+    )
 
 
 def _cut(source: NDArray[Any], window: Box, out: NDArray[Any]) -> None:

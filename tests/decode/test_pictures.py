@@ -53,7 +53,10 @@ def test_resize_and_center_crop_follow_torchvision(photo, save, sample, kind):
     got = made(fields, {name: data}, sample())
     assert np.array_equal(got["short"], resized(full, (256, 341)))
     assert np.array_equal(got["exact"], resized(full, (300, 301)))
-    assert np.array_equal(got["pair"], got["short"][16:240, 58:282])  # round(117 / 2) = 58, half to even
+    # round(117 / 2) = 58, half to even. Only what the window shows is resized, within 1/128 of a pixel of its place.
+    distance = np.abs(got["pair"].astype(int) - got["short"][16:240, 58:282])
+    assert distance.max() <= 2
+    assert distance.mean() < 0.1
     assert np.array_equal(got["crop"], full[138:238, 150:351])  # round(137.5) = 138, round(149.5) = 150
     assert np.array_equal(got["padded"], np.pad(full[:, 50:450], ((12, 13), (0, 0), (0, 0))))
 

@@ -18,6 +18,7 @@ from shardstream.images.geometry import (
     as_stored,
     center_window,
     covering_scale,
+    excerpt,
     on_grid,
     random_resized_box,
     resized_size,
@@ -29,6 +30,7 @@ from shardstream.images.resize import render_labels
 
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 sides = st.integers(1, 3000)
+sizes = st.tuples(st.integers(1, 700), st.integers(1, 700))
 words = st.lists(st.integers(0, 2**64 - 1), min_size=CROP_WORDS, max_size=CROP_WORDS)
 
 
@@ -248,3 +250,40 @@ def test_what_is_cut_from_the_stored_picture_is_the_upright_cut_turned(geometry,
     assert rest.size(cut.output) == geometry.output
     if geometry.size == geometry.box.size:  # label maps pick single pixels, which turn with the picture
         assert np.array_equal(turned(render_labels(stored, cut), rest), render_labels(upright, geometry))
+
+
+@given(sizes, sizes, st.integers(-50, 600), st.integers(-50, 600), sizes, st.sampled_from([1, 2, 4, 8]))
+def test_an_excerpt_shows_the_window_where_the_whole_shows_it(source, size, top, left, shape, scale) -> None:
+    window = Box(min(top, size[0] - 1), min(left, size[1] - 1), *shape)
+    if window.top + window.height <= 0 or window.left + window.width <= 0:
+        return  # nothing of the picture in it
+    geometry = Geometry(source, whole(source), size, window)
+    have = scaled_box(whole(source), scale).size
+    shown = excerpt(geometry, scale)
+    assert shown.window is not None
+    assert shown.zoom is not None
+    assert shown.window.size == window.size
+    for axis in (0, 1):
+        first, count = shown.box[axis], shown.box[axis + 2]
+        assert first >= 0
+        assert first + count <= have[axis]
+        before = window[axis] - shown.window[axis]
+        ratio = 1 / shown.zoom[axis]
+        # Every pixel of the window lies where it lies in the whole, and what its filter looks at is there.
+        assert abs(first - before * ratio) <= 1 / 128 or first == before == 0
+        start, stop = max(0, window[axis]), min(size[axis], window[axis] + window[axis + 2])
+        reach = max(1.0, ratio) if ratio != 1 else 0.5
+        assert first <= max(0, (start + 0.5) * ratio - reach + 1 / 64)
+        assert first + count >= min(have[axis], math.floor((stop - 0.5) * ratio + reach))
+        assert shown.size[axis] == stop - before
+
+
+def test_an_excerpt_of_the_usual_evaluation_looks_at_three_quarters_of_the_pixels() -> None:
+    shown = excerpt(Geometry((375, 500), whole((375, 500)), (256, 341), Box(16, 58, 224, 224)))
+    assert shown.box.height * shown.box.width < 0.75 * 375 * 500
+    assert excerpt(Geometry((375, 500), Box(10, 20, 100, 200), (224, 224))) == (
+        Box(10, 20, 100, 200),
+        (224, 224),
+        None,
+        None,
+    )

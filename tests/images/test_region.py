@@ -43,10 +43,11 @@ def test_a_region_is_that_of_a_full_decode_at_every_scale(width, height, samplin
     for _ in range(3):
         left, top = data.draw(st.integers(0, width - 1)), data.draw(st.integers(0, height - 1))
         box = Box(top, left, data.draw(st.integers(1, height - top)), data.draw(st.integers(1, width - left)))
-        region = opened.decode(box, scale=scale)
-        assert region.box.size == box.size
-        got = region.pixels[scaled_box(region.box, scale).slices()]
-        assert np.array_equal(got, pixels[scaled_box(box, scale).slices()])
+        small = scaled_box(box, scale)
+        small = small._replace(top=min(small.top, pixels.shape[0] - 1), left=min(small.left, pixels.shape[1] - 1))
+        region = opened.decode(small, scale=scale)
+        got = region.pixels[small.top - region.origin[0] :, small.left - region.origin[1] :]
+        assert np.array_equal(got[: small.height, : small.width], pixels[small.slices()])
 
 
 def test_only_what_is_needed_is_decoded() -> None:
@@ -64,7 +65,7 @@ def test_other_kinds_are_decoded_whole() -> None:
     for file in (buffer.getvalue(), encoded(image, progressive=True), encoded(image.convert("CMYK"))):
         region = ImageFile(file).decode(Box(1, 2, 10, 20))
         assert region.pixels.shape == (48, 64, 3)
-        assert region.box == Box(1, 2, 10, 20)
+        assert region.origin == (0, 0)
 
 
 def test_a_changed_file_is_an_error_and_tolerance_takes_what_there_is() -> None:

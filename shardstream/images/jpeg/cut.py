@@ -122,7 +122,8 @@ def read(data: Encoded) -> Addressable | None:
         DecodeError: It was addressable, and was changed since.
 
     Example:
-        >>> part = read(jpeg_bytes).cut(Box(80, 100, 224, 224))
+        >>> read(jpeg_bytes) is None  # it was not packed
+        True
     """
     header = bytearray(b"\xff\xd8")
     interval = frame = 0
