@@ -22,14 +22,17 @@ from shardstream.decode.placement import Placement, SourceSize
 from shardstream.decode.plan import DecodePlan, Output, compile_fields
 from shardstream.decode.specs import Decoder, Slot, Text
 from shardstream.decode.usercall import UserCall, global_states_kept
+from shardstream.images.backends import Backend, Job
 
 __all__ = [
+    "Backend",
     "Boxes",
     "CenterCrop",
     "Crop",
     "DecodePlan",
     "Decoder",
     "Image",
+    "Job",
     "Mask",
     "Output",
     "PerBox",

@@ -21,7 +21,8 @@ class Mask(Decoder):
     """A label map (H, W): the stored numbers, never interpolated.
 
     A PNG gives its palette indices or grey values; an array field of two dimensions gives itself. Resized by the
-    nearest pixel centre, which keeps it aligned with the image (see `shardstream.images.resize`).
+    nearest pixel centre, which keeps it aligned with the image (see `shardstream.images.resize`). Pillow decodes it
+    whatever the data set's ``backend``: others give the colours of a palette in place of its indices.
 
     Args:
         like: The image output whose random geometry is replayed. Both must be of the same size. ``None``: as stored.

@@ -15,7 +15,7 @@ as ever, and the result is turned into its slot. Images ``like`` it are turned a
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +25,7 @@ from shardstream.decode.context import SampleContext
 from shardstream.decode.specs import Decoder, Slot
 from shardstream.errors import DecodeError, UsageError
 from shardstream.images import backends, resize
+from shardstream.images.backends import Backend, BackendName, check_backend
 from shardstream.images.geometry import (
     CROP_WORDS,
     FLIP_WORDS,
@@ -58,6 +59,9 @@ class Picture(Decoder):
             are then those of the upright picture, as most tools for annotation show it. Default: the orientation is
             ignored, as torchvision's ``ImageFolder`` does.
         tolerant: Accept truncated files, and fill up what is missing.
+        backend: The library that decodes: ``"simplejpeg"``, ``"pillow"``, ``"opencv"``, ``"torchvision"``,
+            ``"imageio"``, ``"accimage"``, or a `Backend` of your own. Files that it does not read are decoded as by
+            ``"auto"``: simplejpeg for JPEG, Pillow for the rest. Default: the data set's.
         source: See `Decoder`.
         optional: See `Decoder`.
     """
@@ -65,6 +69,7 @@ class Picture(Decoder):
     flip: bool | float = False
     upright: bool = False
     tolerant: bool = False
+    backend: Backend | BackendName | None = None
 
     accepts: ClassVar[frozenset[str]] = frozenset({"jpg", "png", "webp", "bytes", "array", "fixed"})
     is_image: ClassVar[bool] = True
@@ -72,6 +77,13 @@ class Picture(Decoder):
     def __post_init__(self) -> None:
         if not 0 <= self.flip <= 1:
             raise UsageError(f"flip={self.flip!r} is no probability", hint="give True, False or 0...1")
+        if self.backend is not None:
+            check_backend(self.backend)
+
+    def with_backend(self, backend: Backend | BackendName) -> Decoder:
+        own = self if self.backend is not None else replace(self, backend=backend)
+        backends.find(own.backend or "auto")
+        return own
 
     @abstractmethod
     def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
@@ -93,7 +105,8 @@ class Picture(Decoder):
         stored = info.height, info.width
         plan = self.place(turn.size(stored), context, stream)
         cut, rest = as_stored(plan, turn)
-        scale = backends.jpeg_scale(info, cut.box.size, cut.size)
+        backend = self.backend or "auto"
+        scale = backends.jpeg_scale(info, cut.box.size, cut.size, backend)
         if scale > 1 and self.base is not None:
             scale = aligned_scale(cut.box, stored, scale)  # what is replayed stays where it is
         elif scale > 1:
@@ -101,8 +114,9 @@ class Picture(Decoder):
             plan = plan._replace(box=turn.box(cut.box, stored))
         context.geometry[name] = plan
         if out is None and cut.is_identity and not any(rest):
-            return backends.decode_scaled(value, info, tolerant=self.tolerant)
-        pixels, origin = file.decode(excerpt(cut, scale).box, scale=scale, tolerant=self.tolerant)
+            return backends.decode_scaled(value, info, tolerant=self.tolerant, backend=backend)
+        part = excerpt(cut, scale).box
+        pixels, origin = file.decode(part, scale=scale, tolerant=self.tolerant, backend=backend)
         return resize.render(pixels, cut, out, scale=scale, origin=origin, turn=rest)
 
     def flipped(self, context: SampleContext, stream: int) -> bool:
@@ -123,7 +137,7 @@ class Image(Picture):
         like: An output whose random geometry is replayed on this one: same crop, size and flip, antialiased (for
             label maps use `Mask`). Both images must be of the same size. Not together with ``flip`` or ``upright``,
             which are those of the other output.
-        flip: See `Picture`, as are ``upright``, ``tolerant``, ``source`` and ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``backend``, ``source`` and ``optional``.
 
         >>> fields = {"jpg": RandomResizedCrop(256), "depth": Image(source="depth.png", like="jpg")}
     """
@@ -154,7 +168,7 @@ class Resize(Picture):
 
     Args:
         size: (height, width), or the length of the short side: the ratio is kept, the long side rounds down.
-        flip: See `Picture`, as are ``upright``, ``tolerant``, ``source`` and ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``backend``, ``source`` and ``optional``.
 
         >>> fields = {"jpg": Resize((256, 256)), "thumbnail": Resize(32, source="jpg")}
     """
@@ -179,7 +193,7 @@ class CenterCrop(Picture):
     Args:
         size: (height, width) or one number for both. Where the image is smaller it is padded with zeros.
         resize: Resize first, as `Resize` does: ``CenterCrop(224, resize=256)`` is the usual evaluation pair.
-        flip: See `Picture`, as are ``upright``, ``tolerant``, ``source`` and ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``backend``, ``source`` and ``optional``.
 
         >>> fields = {"jpg": CenterCrop(224, resize=256)}
     """
@@ -212,7 +226,7 @@ class RandomResizedCrop(Picture):
         size: (height, width) of the output, or one number for both.
         scale: Bounds of the rectangle's share of the image's area, uniform.
         ratio: Bounds of width / height, log-uniform.
-        flip: See `Picture`, as are ``upright``, ``tolerant``, ``source`` and ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``backend``, ``source`` and ``optional``.
         like: Another ``RandomResizedCrop`` output: its rectangle and flip, in this ``size``, as for pairs of
             resolutions. Not together with ``scale``, ``ratio``, ``flip`` or ``upright``.
 

@@ -14,6 +14,7 @@ from shardstream.decode.pictures import Image
 from shardstream.decode.specs import Decoder, Slot
 from shardstream.decode.usercall import UserCall, stream_of
 from shardstream.errors import DecodeError, FieldError, ShardStreamError, did_you_mean
+from shardstream.images.backends import Backend, BackendName
 from shardstream.shards.fields import FieldType, from_bytes
 
 Part: TypeAlias = "Decoder | Callable[..., Any] | str | None"
@@ -150,14 +151,18 @@ class DecodePlan:
     beside: tuple[str, ...] = ()
 
 
-def compile_fields(fields: Fields, stored: Mapping[str, FieldType]) -> DecodePlan:
+def compile_fields(
+    fields: Fields, stored: Mapping[str, FieldType], *, backend: Backend | BackendName = "auto"
+) -> DecodePlan:
     """Check what a user asks for against what is stored, and lay it out.
 
     Args:
         fields: A mapping of output names to specs, a list of names, or ``None`` for every stored field by its type.
         stored: The data set's fields.
+        backend: Of image decoders that name none.
 
     Raises:
+        MissingExtraError: The library of a backend is not installed.
         FieldError: A field that is not stored (the nearest name is proposed), a spec that is none, a decoder on a
             field it cannot decode, or ``like=`` an output that is missing, no image, or depends on this one.
 
@@ -173,7 +178,7 @@ def compile_fields(fields: Fields, stored: Mapping[str, FieldType]) -> DecodePla
     drafts = {name: _Draft(name, spec) for name, spec in specs.items()}
     made: dict[str, Output] = {}
     for draft in _bases_first(drafts):
-        made[draft.name] = draft.output(made, stored)
+        made[draft.name] = draft.output(made, stored, backend)
     beside = dict.fromkeys(name for draft in drafts.values() for name in draft.beside)
     read = dict.fromkeys([*(source for name in drafts for source in made[name].sources), *beside])
     return DecodePlan(tuple(made.values()), tuple(drafts), tuple(read), tuple(beside))
@@ -246,7 +251,7 @@ class _Draft:
                     hint="it decodes " + ", ".join(sorted(first.accepts)),
                 )
 
-    def _compile(self, types: Sequence[FieldType]) -> tuple[Decoder | UserCall, ...]:
+    def _compile(self, types: Sequence[FieldType]) -> list[Decoder | UserCall]:
         steps: list[Decoder | UserCall] = []
         # Where the value is asked for, and not the bytes, an image is its pixels.
         images = bool(types) and all(kind.is_image for kind in types)
@@ -258,15 +263,19 @@ class _Draft:
             elif part is not None and not isinstance(part, str):
                 place = f"[{number}]" if len(self.parts) > 1 else ""
                 steps.append(UserCall(part, what=f"fields[{self.name!r}]{place}"))
-        return tuple(steps)
+        return steps
 
-    def output(self, made: Mapping[str, Output], stored: Mapping[str, FieldType]) -> Output:
+    def output(
+        self, made: Mapping[str, Output], stored: Mapping[str, FieldType], backend: Backend | BackendName
+    ) -> Output:
         """The output; what it is like is made already."""
         base = None if self.base is None else self._checked_base(made[self.base])
         sources = self._find_sources(stored, base)
         types = [stored[source] for source in sources]
         self._check_types(dict(zip(sources, types, strict=True)))
-        steps = self._compile(types)
+        steps = tuple(
+            step.with_backend(backend) if isinstance(step, Decoder) else step for step in self._compile(types)
+        )
         plain = bool(types) and not steps and all(kind.kind != "payload" for kind in types)
         last = steps[-1] if steps else None
         slot = last.slot(base.slot if base is not None else None) if isinstance(last, Decoder) else None

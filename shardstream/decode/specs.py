@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from shardstream.decode.context import SampleContext
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import DecodeError, UsageError
+from shardstream.images.backends import Backend, BackendName
 
 
 class Slot(NamedTuple):
@@ -75,6 +76,14 @@ class Decoder(ABC):
     def steps(self, name: str) -> tuple[Decoder | UserCall, ...]:
         """The steps this decoder consists of, for the output ``name``."""
         return (self,)
+
+    def with_backend(self, backend: Backend | BackendName) -> Decoder:
+        """The decoder with the data set's image backend, where it needs one and names none itself.
+
+        Raises:
+            MissingExtraError: The library of the backend that it then has is not installed.
+        """
+        return self
 
     @abstractmethod
     def apply(

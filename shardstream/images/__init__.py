@@ -4,11 +4,10 @@
 ``header``      ``probe``: size, depth and orientation from the first bytes, in pure Python
 ``geometry``    ``Geometry``: crop, resize, window and flip as a value; torchvision's arithmetic and draws
 ``resize``      ``render``: pixels through a geometry into a slot of the batch; nearest for label maps
-``backends``    ``decode``: image bytes to uint8 RGB with simplejpeg or Pillow; ``decode_labels`` for masks
+``backends``    ``decode``: image bytes to uint8 RGB, by whichever library; ``decode_labels`` for masks
 ``region``      ``ImageFile``: an encoded image of which parts are decoded
 ``jpeg``        JPEG files whose parts can be decoded alone: made, cut and undone
 ``shrink``      images made smaller for good, for writers
-``pillow``      the half of ``backends`` that needs Pillow
 ``encode``      pixels to JPEG, PNG or WebP bytes, for writers
 ==============  =============================================================================
 """

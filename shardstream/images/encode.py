@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FieldError, UsageError
-from shardstream.images import pillow
-from shardstream.images.backends import simplejpeg
+from shardstream.images.backends import pillow, simplejpeg
 from shardstream.images.header import ImageKind
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def _checked(image: Any, kind: ImageKind) -> NDArray[Any]:
 
 
 def _jpeg(pixels: NDArray[np.uint8], quality: int, subsampling: str) -> bytes:
-    library = simplejpeg()
+    library = simplejpeg.module()
     if library is not None:
         pixels = np.ascontiguousarray(pixels)
         if pixels.ndim == 2:

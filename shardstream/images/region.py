@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
 from shardstream.images import backends
+from shardstream.images.backends import Backend, BackendName
 from shardstream.images.geometry import Box, scaled_size
 from shardstream.images.header import Encoded, ImageInfo, probe
 from shardstream.images.jpeg.cut import MARGIN, Addressable, read
@@ -52,13 +53,16 @@ class ImageFile:
         self._addressable: Addressable | None = None
         self._read = self.info.kind != "jpg" or self.info.progressive
 
-    def decode(self, box: Box, *, scale: int = 1, tolerant: bool = False) -> Region:
+    def decode(
+        self, box: Box, *, scale: int = 1, tolerant: bool = False, backend: Backend | BackendName = "auto"
+    ) -> Region:
         """Decode what a rectangle needs, into memory that this thread reuses at its next call.
 
         Args:
             box: Lies in the image decoded at this scale, as from `excerpt`.
             scale: DCT scale 1, 2, 4 or 8, from `backends.jpeg_scale`.
             tolerant: Accept truncated files and fill up what is missing.
+            backend: The library that decodes. It gets the piece that was cut out as a file of its own.
 
         Raises:
             DecodeError: The file is damaged.
@@ -71,7 +75,8 @@ class ImageFile:
                 data, part = addressable.cut(_full(box, scale, info), margin=MARGIN * scale)
                 info = info._replace(height=part.height, width=part.width)
                 origin = part.top // scale, part.left // scale  # segments begin at multiples of 8
-        return Region(backends.decode_scaled(data, info, scale=scale, tolerant=tolerant, reuse=True), origin)
+        pixels = backends.decode_scaled(data, info, scale=scale, tolerant=tolerant, reuse=True, backend=backend)
+        return Region(pixels, origin)
 
     def _cuttable(self, *, tolerant: bool) -> Addressable | None:
         if not self._read:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from shardstream.images import backends, pillow
+from shardstream.images import backends
+from shardstream.images.backends import pillow
 from shardstream.images.encode import encode
 from shardstream.images.geometry import Size
 from shardstream.images.header import Encoded, ImageInfo, probe

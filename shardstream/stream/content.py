@@ -46,7 +46,7 @@ class Part:
         Raises:
             FieldError, UsageError: What is asked for is not stored, or not alike in all data sets of the source.
         """
-        plan = compile_fields(recipe.fields, source.fields)
+        plan = compile_fields(recipe.fields, source.fields, backend=recipe.backend)
         source.check_fields(plan.sources)
         return cls(source, recipe, plan)
 

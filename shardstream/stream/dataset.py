@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from shardstream.errors import UsageError
+from shardstream.images.backends import Backend, BackendName
 from shardstream.order import SplitBy, Tail
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Transport
@@ -46,6 +47,10 @@ class ShardDataset(Stream):
         fields: What to deliver: a list of stored fields, or output name -> ``None`` (stored type), ``"bytes"``, a
             decoder of `shardstream.decode`, a callable, or a list of these applied in turn. Default: every field by
             its type. Only what is asked for is read; labels and other numbers come from the index alone.
+        backend: The library that decodes images, where a decoder in ``fields`` names none: ``"auto"`` (default) is
+            simplejpeg for JPEG and Pillow for the rest; ``"simplejpeg"``, ``"pillow"``, ``"opencv"``,
+            ``"torchvision"``, ``"imageio"``, ``"accimage"``, or a `shardstream.decode.Backend` of your own. Files
+            that it does not read are decoded as by ``"auto"``. See ``docs/decoding.md``.
         batch_size: Samples a batch on each rank. Default ``None``: single samples.
         shuffle: Whether to shuffle, differently each epoch. Default: the stored order, whatever the ranks and workers.
         seed: Of the order and of everything random in decoding and transforms. Default 0.
@@ -94,6 +99,7 @@ class ShardDataset(Stream):
         AccessError: The store refuses.
         StorageError: The store cannot be reached, and the cache has no manifest of the data set.
         FieldError: ``fields`` asks for what does not exist; names the nearest.
+        MissingExtraError: The library of a backend is not installed.
         UsageError: Another argument cannot work.
 
     Example:
@@ -107,6 +113,7 @@ class ShardDataset(Stream):
         url: Place | Sequence[Place],
         *,
         fields: Fields = None,
+        backend: Backend | BackendName = "auto",
         batch_size: int | None = None,
         shuffle: bool = False,
         seed: int = 0,
@@ -147,7 +154,14 @@ class ShardDataset(Stream):
             prefetch=prefetch,
         )
         check_positive("epoch_size", epoch_size)
-        recipe = Recipe(fields=fields, transform=transform, on_error=on_error, max_skips=max_skips, verify=verify)
+        recipe = Recipe(
+            fields=fields,
+            backend=backend,
+            transform=transform,
+            on_error=on_error,
+            max_skips=max_skips,
+            verify=verify,
+        )
         homes = find_homes(url, replicas=replicas, cache=cache, storage_options=storage_options, transport=transport)
         source = Source(homes, ViewSpec.of(split, split_by, where), verify=verify)
         self._start(Content((Part.of(source, recipe),), epoch_size=epoch_size), settings)

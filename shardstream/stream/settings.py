@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from shardstream.errors import UsageError
+from shardstream.images.backends import Backend, BackendName, check_backend
 from shardstream.order import Tail
 from shardstream.sizes import parse_size
 from shardstream.stream.ranks import Affinity, check_affinity, find_rank
@@ -23,12 +24,14 @@ class Recipe:
     """How samples of one source are made. See `ShardDataset` for the meaning of each."""
 
     fields: Fields
+    backend: Backend | BackendName
     transform: Callable[..., Any] | None
     on_error: OnError
     max_skips: int | None
     verify: bool
 
     def __post_init__(self) -> None:
+        check_backend(self.backend)
         _check_callable("transform", self.transform)
         SkipPolicy(self.on_error, self.max_skips)
 
@@ -38,7 +41,7 @@ class Recipe:
         Raises:
             UsageError: One cannot.
         """
-        _check_picklable(self, ("fields", "transform"))
+        _check_picklable(self, ("fields", "backend", "transform"))
 
     def makes_the_same(self, other: Recipe) -> bool:
         """Whether both make the same of the same stored values."""

@@ -6,21 +6,19 @@ import threading
 
 import numpy as np
 import pytest
-import simplejpeg
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from shardstream.errors import DecodeError, MissingExtraError
-from shardstream.images import backends, pillow
-from shardstream.images.backends import decode, decode_labels, decode_scaled
+from shardstream.images.backends import decode, decode_labels, decode_scaled, registry, simplejpeg
 from shardstream.images.header import probe
 
 
 @pytest.fixture
 def without(monkeypatch):
     """``without("simplejpeg")``: as if a package were not installed."""
-    caches = (backends.simplejpeg, pillow._pil)
+    caches = (simplejpeg.module, registry.named)
 
     def hide(*packages: str) -> None:
         for package in packages:
@@ -172,7 +170,7 @@ def test_what_libjpeg_only_warns_of_is_decoded_as_it_does(photo, save, without, 
     data = save(photo(120, 160), "JPEG")
     stray = data[:-2] + b"stray bytes" + data[-2:]
     with pytest.raises(ValueError, match="extraneous bytes"):
-        simplejpeg.decode_jpeg(stray)
+        simplejpeg.module().decode_jpeg(stray)
     damaged = bytearray(data)
     damaged[len(data) // 2] ^= 0x55
     references = [reference(stray), reference(bytes(damaged))]

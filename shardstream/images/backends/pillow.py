@@ -1,4 +1,4 @@
-"""Decoding with Pillow or Pillow-SIMD: every kind that simplejpeg does not read, and the files it refuses."""
+"""Pillow, or Pillow-SIMD where that is installed in its place: every kind of file, palettes as they are stored."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError, MissingExtraError
+from shardstream.errors import DecodeError
 from shardstream.extras import require
-from shardstream.images.geometry import scaled_size
+from shardstream.images.backends.contract import DAMAGED, Job
 from shardstream.images.header import Encoded, ImageInfo
 
 if TYPE_CHECKING:
@@ -23,21 +22,12 @@ if TYPE_CHECKING:
 
     from PIL.Image import Image
 
-DAMAGED = "the file is damaged: replace it, leave it out, or skip such samples; tolerant=True accepts truncated files"
 _FORMATS = {"jpg": "JPEG", "png": "PNG", "webp": "WEBP"}
 # What Pillow's readers raise on damaged files, besides the DecompressionBombError added below.
-_FAILURES = (
+FAILURES = (
     *(OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, OverflowError),
     *(struct.error, zlib.error),
 )
-
-
-@cache
-def _pil() -> ModuleType | None:
-    try:
-        return module()
-    except MissingExtraError:
-        return None
 
 
 def module() -> ModuleType:
@@ -49,26 +39,31 @@ def module() -> ModuleType:
     return require("PIL.Image", extra="pillow", purpose="for PNG, WebP and unusual JPEG files")
 
 
-def available() -> bool:
-    """Whether Pillow or Pillow-SIMD can be imported."""
-    return _pil() is not None
+class Pillow:
+    """Every file, and JPEG at the scales of Pillow's ``draft``."""
 
+    def __init__(self) -> None:
+        self._library = module()
 
-def decode_rgb(data: Encoded, info: ImageInfo, *, scale: int = 1, tolerant: bool = False) -> NDArray[np.uint8]:
-    """Decode to uint8 (H, W, 3), a JPEG at 1/``scale``; the rules are those of `shardstream.images.backends`."""
-    height, width = scaled_size((info.height, info.width), scale)
-    return _checked(_load(data, info, scale, _rgb, tolerant=tolerant), (height, width, 3), info)
+    @property
+    def library(self) -> str:
+        """The library with its version; Pillow-SIMD's ends in ``.postN``."""
+        found: str = self._library.__version__
+        return f"Pillow{'-SIMD' if 'post' in found else ''} {found}"
+
+    def max_scale(self, info: ImageInfo) -> int:
+        return 8 if info.kind == "jpg" and info.bit_depth == 8 else 1
+
+    def decode(self, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
+        return _load(data, info, job.scale, _rgb, tolerant=job.tolerant)
 
 
 def decode_raw(data: Encoded, info: ImageInfo, *, tolerant: bool = False) -> NDArray[Any]:
     """Decode to (H, W) of stored numbers (palette indices, grey) or to uint8 (H, W, 3) where there is colour."""
     pixels = _load(data, info, 1, _numbers, tolerant=tolerant)
-    return _checked(pixels, (info.height, info.width, *pixels.shape[2:]), info)
-
-
-def _checked(pixels: NDArray[Any], shape: tuple[int, ...], info: ImageInfo) -> NDArray[Any]:
-    if pixels.shape != shape:
-        raise DecodeError(f"a {info.kind} file that decodes to {pixels.shape} instead of {shape}", hint=DAMAGED)
+    if pixels.shape[:2] != (info.height, info.width):
+        what = f"a {info.kind} file of {info.width} x {info.height} pixels decoded to {list(pixels.shape)}"
+        raise DecodeError(what, hint=DAMAGED)
     return pixels
 
 
@@ -84,7 +79,7 @@ def opened(data: Encoded, info: ImageInfo) -> Iterator[Image]:
     try:
         with pil.open(io.BytesIO(data), formats=(_FORMATS[info.kind],)) as image:
             yield image
-    except (*_FAILURES, pil.DecompressionBombError) as error:
+    except (*FAILURES, pil.DecompressionBombError) as error:
         raise DecodeError(f"a {info.kind} file that does not decode: {error}", hint=DAMAGED) from error
 
 

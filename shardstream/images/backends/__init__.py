@@ -1,0 +1,63 @@
+"""Image bytes to uint8 RGB pixels, by whichever library the caller names.
+
+============  =====================================================================================================
+``dispatch``  ``decode``, ``decode_scaled``, ``decode_labels``: what callers use; checks what comes back
+``contract``  ``Backend``: what a library, or a user's own decoder, has to offer; ``Job``
+``registry``  ``find``: names -> backends
+``auto``      simplejpeg for JPEG, Pillow for the rest: the default
+============  =====================================================================================================
+
+and a module a library: ``simplejpeg``, ``pillow`` (Pillow-SIMD where that is what is installed), ``opencv``,
+``torchvision``, ``imageio``, ``accimage``.
+
+Whichever decodes, the pixels are these (``tests/images/contract.py``; where a library's differ, its tests say by how
+much and why):
+
+=====================================  ======================================================================
+file                                   becomes
+=====================================  ======================================================================
+JPEG                                   what libjpeg-turbo's accurate DCT and fancy upsampling give: the pixels
+                                       of Pillow and torchvision
+grey (JPEG, PNG)                       three equal channels
+palette (PNG)                          its colours; transparency is dropped
+alpha (PNG, WebP)                      dropped, not composed: ``Image.convert("RGB")``, as torchvision's loader
+16-bit PNG                             scaled: the high byte (Pillow's own ``convert`` clips 16-bit grey)
+CMYK, YCCK JPEG                        Pillow's conversion; OpenCV's, and without Pillow simplejpeg's, some grey
+                                       levels apart
+animation (WebP, PNG)                  the first frame
+EXIF orientation                       ignored, as torchvision's ``ImageFolder`` does; `probe` reports it, and
+                                       ``upright=True`` of the decoders turns what was decoded
+truncated file                         ``DecodeError``, for JPEG also where only the end marker lacks.
+                                       ``tolerant=True`` takes what there is of a JPEG or PNG, grey or black below
+JPEG damage that libjpeg only warns    decoded as libjpeg does, like Pillow and torchvision. Bytes that changed since
+of (bad Huffman code, stray bytes)     they were packed never come this far: their checksum differs
+12-bit, lossless JPEG                  ``DecodeError``
+more than `MAX_PIXELS`                 ``DecodeError``, before anything is allocated
+=====================================  ======================================================================
+"""
+
+from shardstream.images.backends.contract import Backend, BackendName, Job
+from shardstream.images.backends.dispatch import (
+    MAX_PIXELS,
+    check_pixels,
+    decode,
+    decode_labels,
+    decode_scaled,
+    jpeg_scale,
+)
+from shardstream.images.backends.registry import NAMES, check_backend, find
+
+__all__ = [
+    "MAX_PIXELS",
+    "NAMES",
+    "Backend",
+    "BackendName",
+    "Job",
+    "check_backend",
+    "check_pixels",
+    "decode",
+    "decode_labels",
+    "decode_scaled",
+    "find",
+    "jpeg_scale",
+]

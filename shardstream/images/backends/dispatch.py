@@ -1,0 +1,171 @@
+"""Decoding by whichever backend: what no backend has to care for itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.errors import DecodeError, ShardStreamError, TransformError
+from shardstream.images.backends import pillow
+from shardstream.images.backends.contract import DAMAGED, Backend, BackendName, Job
+from shardstream.images.backends.registry import find, named
+from shardstream.images.geometry import Size, covering_scale, scaled_size
+from shardstream.images.header import Encoded, ImageInfo, probe
+
+MAX_PIXELS = 178_956_970
+"""Images with more pixels are refused, at the size where Pillow refuses them too."""
+
+
+def decode(
+    data: Encoded,
+    *,
+    min_size: Size | None = None,
+    tolerant: bool = False,
+    backend: Backend | BackendName = "auto",
+) -> NDArray[np.uint8]:
+    """Decode an image file to RGB.
+
+    Args:
+        data: A JPEG, PNG or WebP file, told apart by content.
+        min_size: (height, width) that the result must have at least: a JPEG is then decoded at the smallest of its
+            cheap DCT scales 1, 1/2, 1/4, 1/8 that still is as large (sizes round up). ``None``: full size.
+        tolerant: Accept truncated files and fill up what is missing.
+        backend: The library that decodes, by name, or a decoder of one's own.
+
+    Returns:
+        uint8 (H, W, 3), newly allocated.
+
+    Raises:
+        DecodeError: See the table of `shardstream.images.backends`.
+        MissingExtraError: No decoder for this kind of file is installed.
+
+        >>> decode(jpeg_bytes).shape, decode(jpeg_bytes, min_size=(100, 100)).shape
+        ((375, 500, 3), (188, 250, 3))
+    """
+    info = probe(data)
+    scale = 1 if min_size is None else jpeg_scale(info, (info.height, info.width), min_size, backend)
+    return decode_scaled(data, info, scale=scale, tolerant=tolerant, backend=backend)
+
+
+def jpeg_scale(info: ImageInfo, have: Size, want: Size, backend: Backend | BackendName = "auto") -> int:
+    """The DCT scale 1/n at which ``have`` pixels of this image still cover ``want``; 1 for anything but JPEG.
+
+    Never more than the backend can do.
+    """
+    if info.kind != "jpg":
+        return 1
+    return min(covering_scale(have, want), _reader(info, backend).max_scale(info))
+
+
+def decode_scaled(
+    data: Encoded,
+    info: ImageInfo,
+    *,
+    scale: int = 1,
+    tolerant: bool = False,
+    reuse: bool = False,
+    backend: Backend | BackendName = "auto",
+) -> NDArray[np.uint8]:
+    """`decode` for callers that have read the header and chosen the DCT scale.
+
+    Args:
+        data: The file.
+        info: Its header, from `probe`.
+        scale: 1, 2, 4 or 8, from `jpeg_scale`: other than 1 for JPEG only, and no larger than a side. Sizes round up.
+        tolerant: As for `decode`.
+        reuse: Decode into memory that this thread reuses: the pixels are valid until its next call. Fresh memory
+            costs a fifth more, for its page faults.
+        backend: As for `decode`.
+
+    Returns:
+        uint8 (ceil(H / scale), ceil(W / scale), 3).
+
+    Raises:
+        DecodeError: See the table of `shardstream.images.backends`.
+        TransformError: A user's own backend raised something else, or returned no uint8 array.
+        MissingExtraError: No decoder for this kind of file is installed.
+    """
+    check_pixels(info)
+    reader = _reader(info, backend)
+    job = Job(scale, tolerant, reuse)
+    try:
+        pixels = _run(reader, data, info, job)
+    except DecodeError:
+        if not tolerant or reader is named("auto"):
+            raise
+        return decode_scaled(data, info, scale=scale, tolerant=True, reuse=reuse)  # auto fills up what is missing
+    shape = (*scaled_size((info.height, info.width), scale), 3)
+    if pixels.shape != shape:
+        what = f"a {info.kind} file of {info.width} x {info.height} pixels decoded to {list(pixels.shape)}"
+        raise DecodeError(what, hint=DAMAGED)
+    return pixels
+
+
+def _reader(info: ImageInfo, backend: Backend | BackendName) -> Backend:
+    """The backend, or in its place the default for files that it does not read."""
+    chosen = find(backend)
+    return chosen if chosen.max_scale(info) else named("auto")
+
+
+def _run(reader: Backend, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
+    name = type(reader).__name__
+    try:
+        pixels: Any = reader.decode(data, info, job)
+    except ShardStreamError:
+        raise
+    except Exception as error:  # whatever a user's decoder raises gets the place of the sample, as its other code does
+        raise TransformError(
+            f"the backend {name} raised {type(error).__name__}: {error}",
+            hint="for a damaged file a backend raises ss.errors.DecodeError",
+        ) from error
+    if isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8:
+        return pixels
+    given = f"an array of {pixels.dtype.name}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
+    raise TransformError(f"the backend {name} returned {given}", hint="a backend returns a uint8 array (H, W, 3)")
+
+
+def decode_labels(data: Encoded, *, tolerant: bool = False) -> NDArray[np.uint8] | NDArray[np.uint16]:
+    """Decode a label map: the stored numbers, not colours.
+
+    Palette images give their indices, grey ones their values (1 bit: 0 and 1; 2 and 4 bits stretched to 0...255 as
+    Pillow does; 16 bits as they are). Colour is accepted where the three channels are equal, since WebP knows no grey;
+    alpha is dropped.
+
+    Returns:
+        (H, W), uint8, or uint16 for 16-bit PNG.
+
+    Raises:
+        DecodeError: A coloured image, or damage as for `decode`.
+        MissingExtraError: Pillow is not installed (JPEG needs simplejpeg only).
+    """
+    info = probe(data)
+    check_pixels(info)
+    if info.kind == "jpg":
+        return _grey(decode_scaled(data, info, tolerant=tolerant))
+    labels = pillow.decode_raw(data, info, tolerant=tolerant)
+    return labels if labels.ndim == 2 else _grey(labels)
+
+
+def check_pixels(info: ImageInfo) -> None:
+    """Refuse images too large to be meant.
+
+    Raises:
+        DecodeError: More than `MAX_PIXELS`.
+    """
+    if info.width * info.height > MAX_PIXELS:
+        raise DecodeError(
+            f"an image of {info.width} x {info.height} pixels, more than {MAX_PIXELS}",
+            hint="resize it before packing; sizes like this are mostly damage or decompression bombs",
+        )
+
+
+def _grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    first = pixels[..., 0]
+    if (pixels[..., 1] != first).any() or (pixels[..., 2] != first).any():
+        raise DecodeError(
+            "a coloured image where a label map is needed",
+            hint="store labels as a palette or grey PNG, or turn colours into labels with a callable",
+        )
+    return np.ascontiguousarray(first)
