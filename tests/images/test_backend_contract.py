@@ -23,6 +23,10 @@ MISSING = {
     "accimage": "accimage is on no package index",
 }
 
+DEPRECATED = pytest.mark.filterwarnings(
+    "ignore:The image decoding and encoding capabilities of TorchVision:DeprecationWarning"  # from 0.29 on
+)
+
 
 def installed(name: str) -> bool:
     try:
@@ -67,6 +71,7 @@ class TestImageio(BackendContract):
     scales: ClassVar = {"jpg": 1, "png": 1, "webp": 1}
 
 
+@DEPRECATED
 class TestTorchvision(BackendContract):
     backend = "torchvision"
     __test__ = installed(backend)
@@ -101,6 +106,7 @@ class TestOwn(BackendContract):
 
 @pytest.mark.filterwarnings("ignore:Image appears to be a malformed MPO:UserWarning")
 @pytest.mark.parametrize("backend", [*filter(installed, NAMES), pytest.param(Own(), id="own")])
+@DEPRECATED
 @given(data=damaged_files())
 def test_damage_gives_pixels_or_a_decode_error(backend, data):
     for tolerant in (False, True):
