@@ -6,7 +6,7 @@
 ``info``       ``shardstream info URL``
 ``verify``     ``shardstream verify URL``
 ``view``       ``shardstream view URL [SAMPLE]...``
-``bench``      ``shardstream bench URL``
+``bench``      ``shardstream bench URL``, and ``bench_decode`` for ``shardstream bench decode [URL | FILE...]``
 ``cache``      ``shardstream cache status|warm|verify|clear``
 ``stores``     how every verb is told to reach a store: ``--storage-option``, ``--transport``
 ``progress``   bars on a terminal, a line now and then elsewhere; on stderr

@@ -44,5 +44,5 @@ app.command("pack", epilog="Next: shardstream info DEST, shardstream verify DEST
 app.command("info")(info.info)
 app.command("verify")(verify.verify)
 app.command("view")(view.view)
-app.command("bench")(bench.bench)
+app.add_typer(bench.app)
 app.add_typer(cache.app)

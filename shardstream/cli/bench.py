@@ -1,19 +1,40 @@
-"""``shardstream bench URL``."""
+"""``shardstream bench [stream] URL``, and the group that ``bench decode`` is in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
+from typer.core import TyperGroup
 
 from shardstream import diagnose
+from shardstream.cli.bench_decode import bench_decode
 from shardstream.cli.progress import Update, progress
 from shardstream.cli.report import duration, plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, parse_options, place, shown
 
 
+class _StreamUnlessNamed(TyperGroup):
+    """``bench URL`` is ``bench stream URL``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["stream", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    name="bench",
+    cls=_StreamUnlessNamed,
+    help="Measure how fast a data set streams (`bench URL`), or how fast images decode (`bench decode URL`).",
+    no_args_is_help=True,
+)
+app.command("decode")(bench_decode)
+
+
+@app.command("stream")
 def bench(
     context: typer.Context,
     url: Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")],

@@ -8,18 +8,23 @@
 ``whole``      whole shards, the next one on its way while one is looked at
 ``view``       single samples, looked at closely
 ``bench``      how fast a data set streams here, and what keeps it from being faster
+``decoding``   how fast each image backend decodes here
 ``processor``  who computes, for ``bench``
 =============  =====================================================================
 """
 
 from shardstream.diagnose.bench import BenchProgress, BenchReport, bench
+from shardstream.diagnose.decoding import BackendReport, DecodeReport, DecodeSpeed, bench_decode
 from shardstream.diagnose.info import FieldInfo, Info, info
 from shardstream.diagnose.verify import Problem, VerifyProgress, VerifyReport, verify
 from shardstream.diagnose.view import View, ViewedField, ViewedSample, view
 
 __all__ = [
+    "BackendReport",
     "BenchProgress",
     "BenchReport",
+    "DecodeReport",
+    "DecodeSpeed",
     "FieldInfo",
     "Info",
     "Problem",
@@ -29,6 +34,7 @@ __all__ = [
     "ViewedField",
     "ViewedSample",
     "bench",
+    "bench_decode",
     "info",
     "verify",
     "view",

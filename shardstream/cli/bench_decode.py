@@ -1,0 +1,71 @@
+"""``shardstream bench decode``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Optional
+
+import typer
+
+from shardstream import diagnose
+from shardstream.cli.progress import progress
+from shardstream.cli.report import plural, print_json, reporting, stdout
+from shardstream.cli.stores import StorageOptions, Transport, TransportOption, parse_options
+
+
+def bench_decode(
+    context: typer.Context,
+    places: Annotated[
+        Optional[list[str]],  # noqa: UP045 - Typer reads this when it runs, also old ones
+        typer.Argument(metavar="[URL | FILE...]", help="A data set, or image files. (default: photographs of noise)"),
+    ] = None,
+    images: Annotated[int, typer.Option(help="How many images of the data set.", min=1, metavar="N")] = 64,
+    crop: Annotated[int, typer.Option(help="Size of the random crops.", min=1)] = 224,
+    seconds: Annotated[float, typer.Option(help="How long one measurement takes; there are two a backend.")] = 0.5,
+    storage_options: StorageOptions = None,
+    transport: TransportOption = Transport.AUTO,
+    as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Decode images with every library that is installed, and say how fast each is in one thread."""
+    with reporting(context):
+        with progress("decoding", quiet=quiet) as update:
+            report = diagnose.bench_decode(
+                *places or (),
+                images=images,
+                crop=crop,
+                seconds=seconds,
+                storage_options=parse_options(storage_options),
+                transport=transport.value,
+                progress=update,
+            )
+        if as_json:
+            print_json(asdict(report))
+        else:
+            _print(report)
+
+
+def _print(report: diagnose.DecodeReport) -> None:
+    out = stdout()
+    kinds = list(report.images)
+    out.print(f"{'images':<13}{report.source}")
+    for kind in kinds:
+        width, height = report.sizes[kind]
+        count = plural(report.images[kind], f"{kind} image")
+        out.print(f"{'':<13}{count}, {width} x {height} in the middle")
+    heads = "".join(f"{kind:>10}{f'{kind} to {report.crop}':>14}  " for kind in kinds)
+    out.print(f"{'backend':<13}{'library':<24}{heads}".rstrip())
+    for one in report.backends:
+        if one.library is None:
+            out.print(f"{one.backend:<13}not installed: {one.missing}")
+            continue
+        cells = (
+            f"{_rate(speed.full):>10}{_rate(speed.crop):>14}{' *' if speed.taken else '  '}" for speed in one.speeds
+        )
+        out.print(f"{one.backend:<13}{one.library:<24}{''.join(cells)}".rstrip())
+    out.print("images a second, one thread; * is what auto takes, - what a backend leaves to auto")
+    out.print('next: ShardDataset(url, backend="..."), or backend= of a decoder in its fields')
+
+
+def _rate(speed: float | None) -> str:
+    return "-" if speed is None else f"{speed:,.0f}"
