@@ -50,7 +50,7 @@ class ShardDataset(Stream):
         backend: The library that decodes images, where a decoder in ``fields`` names none: ``"auto"`` (default) is
             simplejpeg for JPEG and Pillow for the rest; ``"simplejpeg"``, ``"pillow"``, ``"opencv"``,
             ``"torchvision"``, ``"imageio"``, ``"accimage"``, or a `shardstream.decode.Backend` of your own. Files
-            that it does not read are decoded as by ``"auto"``. See ``docs/decoding.md``.
+            that it does not read are decoded as by ``"auto"``. See ``docs/backends.md``.
         batch_size: Samples a batch on each rank. Default ``None``: single samples.
         shuffle: Whether to shuffle, differently each epoch. Default: the stored order, whatever the ranks and workers.
         seed: Of the order and of everything random in decoding and transforms. Default 0.

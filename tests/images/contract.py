@@ -20,7 +20,10 @@ from PIL import Image
 from shardstream.decode import RandomResizedCrop, SampleContext
 from shardstream.errors import DecodeError
 from shardstream.images.backends import decode, decode_scaled, find, jpeg_scale
+from shardstream.images.geometry import Box, scaled_box
 from shardstream.images.header import probe
+from shardstream.images.jpeg.transcode import make_addressable
+from shardstream.images.region import ImageFile
 
 
 def reference(data: bytes) -> np.ndarray:
@@ -217,6 +220,22 @@ class BackendContract:
         for thread in threads:
             thread.join()
         assert not wrong
+
+    @pytest.mark.parametrize("subsampling", [0, 1, 2])
+    def test_a_piece_of_an_addressable_jpeg_has_the_pixels_of_the_whole(self, photo, save, subsampling):
+        made = make_addressable(save(photo(), "JPEG", quality=90, subsampling=subsampling))
+        assert made.kind == "addressable"
+        file = ImageFile(made.data)
+        for scale in (1, 2, 4, 8):
+            if scale > (self.scales["jpg"] or 8):
+                continue
+            whole = decode_scaled(made.data, file.info, scale=scale, backend=self.backend).copy()
+            for box in (Box(0, 0, 64, 64), Box(104, 200, 96, 160), Box(240, 320, 128, 176)):
+                wanted = scaled_box(box, scale)
+                pixels, (top, left) = file.decode(wanted, scale=scale, backend=self.backend)
+                assert pixels.size < whole.size
+                found = pixels[wanted._replace(top=wanted.top - top, left=wanted.left - left).slices()]
+                assert np.array_equal(found, whole[wanted.slices()])
 
     def test_crops_show_the_same_part(self, photo, save):
         data = save(photo(), "JPEG", quality=92)

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError, MissingExtraError
-from shardstream.images.backends.contract import DAMAGED, Job, lacks_end
+from shardstream.images.backends.contract import DAMAGED, Job, NamedBackend, lacks_end
 from shardstream.images.header import Encoded, ImageInfo
 
 
-class AccImage:
+class AccImage(NamedBackend):
     """Its interface since 0.2: ``Image(bytes)`` with ``channels``, ``height``, ``width`` and ``copyto``."""
 
     def __init__(self) -> None:

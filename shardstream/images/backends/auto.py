@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError, MissingExtraError
-from shardstream.images.backends.contract import BackendName, Job
+from shardstream.images.backends.contract import BackendName, Job, NamedBackend
 from shardstream.images.backends.pillow import Pillow
 from shardstream.images.backends.simplejpeg import SimpleJpeg
 from shardstream.images.header import Encoded, ImageInfo
 
 
-class Auto:
+class Auto(NamedBackend):
     """Reads every file, with what is installed. A JPEG that simplejpeg refuses gets a second chance with Pillow."""
 
     def __init__(self) -> None:

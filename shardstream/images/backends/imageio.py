@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
 from shardstream.extras import require
-from shardstream.images.backends.contract import DAMAGED, Job
+from shardstream.images.backends.contract import DAMAGED, Job, NamedBackend
 from shardstream.images.backends.pillow import FAILURES
 from shardstream.images.header import Encoded, ImageInfo
 
 
-class ImageIo:
+class ImageIo(NamedBackend):
     """Full size only: imageio has no way to Pillow's ``draft``."""
 
     def __init__(self) -> None:
@@ -21,7 +21,6 @@ class ImageIo:
 
     @property
     def library(self) -> str:
-        """The library with its version."""
         return f"imageio {self._version}"
 
     def max_scale(self, info: ImageInfo) -> int:

@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
 from shardstream.extras import require
-from shardstream.images.backends.contract import DAMAGED, Job
+from shardstream.images.backends.contract import DAMAGED, Job, NamedBackend
 from shardstream.images.header import Encoded, ImageInfo
 
 
-class OpenCv:
+class OpenCv(NamedBackend):
     """Left alone, OpenCV turns images by their EXIF orientation and gives BGR; both is asked off."""
 
     def __init__(self) -> None:
@@ -28,7 +28,6 @@ class OpenCv:
 
     @property
     def library(self) -> str:
-        """The library with its version."""
         return f"OpenCV {self._library.__version__}"
 
     def max_scale(self, info: ImageInfo) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
 from shardstream.extras import require
-from shardstream.images.backends.contract import DAMAGED, Job
+from shardstream.images.backends.contract import DAMAGED, Job, NamedBackend
 from shardstream.images.header import Encoded, ImageInfo
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def module() -> ModuleType:
     return require("PIL.Image", extra="pillow", purpose="for PNG, WebP and unusual JPEG files")
 
 
-class Pillow:
+class Pillow(NamedBackend):
     """Every file, and JPEG at the scales of Pillow's ``draft``."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError, MissingExtraError
 from shardstream.extras import require
-from shardstream.images.backends.contract import DAMAGED, Job, lacks_end
+from shardstream.images.backends.contract import DAMAGED, Job, NamedBackend, lacks_end
 from shardstream.images.geometry import scaled_size
 from shardstream.images.header import Encoded, ImageInfo
 
@@ -33,7 +33,7 @@ def _required() -> ModuleType:
     return require("simplejpeg", extra="images", purpose="to decode JPEG")
 
 
-class SimpleJpeg:
+class SimpleJpeg(NamedBackend):
     """CMYK is left to others, since its conversion is some grey levels off; `decode` takes it all the same."""
 
     def __init__(self) -> None:
@@ -41,7 +41,6 @@ class SimpleJpeg:
 
     @property
     def library(self) -> str:
-        """The library with its version."""
         return f"simplejpeg {version('simplejpeg')}"
 
     def max_scale(self, info: ImageInfo) -> int:

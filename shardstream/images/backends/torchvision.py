@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError, MissingExtraError
 from shardstream.extras import require
-from shardstream.images.backends.contract import DAMAGED, Job
+from shardstream.images.backends.contract import DAMAGED, Job, NamedBackend
 from shardstream.images.header import Encoded, ImageInfo
 
 
-class TorchVision:
+class TorchVision(NamedBackend):
     """Only JPEG: a damaged PNG ends the process with a segmentation fault (seen with 0.29.2)."""
 
     def __init__(self) -> None:
@@ -29,7 +29,6 @@ class TorchVision:
 
     @property
     def library(self) -> str:
-        """The library with its version."""
         return f"torchvision {self._library.__version__}"
 
     def max_scale(self, info: ImageInfo) -> int:
