@@ -34,7 +34,7 @@ class Crop(Picture):
             A parameter named ``rng`` gets keyed random numbers, as for any callable in ``fields``.
         format: ``"xyxy"``, ``"xywh"`` or ``"cxcywh"``, as of `Boxes`.
         relative: The numbers are shares of the image's width and height.
-        flip: See `Picture`, as are ``upright``, ``tolerant``, ``backend``, ``source`` and ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``backend``, ``source`` and ``optional``.
 
     Raises:
         DecodeError: The sample has no box, or none that lies in the image.

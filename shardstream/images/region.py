@@ -54,7 +54,13 @@ class ImageFile:
         self._read = self.info.kind != "jpg" or self.info.progressive
 
     def decode(
-        self, box: Box, *, scale: int = 1, tolerant: bool = False, backend: Backend | BackendName = "auto"
+        self,
+        box: Box,
+        *,
+        scale: int = 1,
+        tolerant: bool = False,
+        fast: bool = False,
+        backend: Backend | BackendName = "auto",
     ) -> Region:
         """Decode what a rectangle needs, into memory that this thread reuses at its next call.
 
@@ -62,6 +68,7 @@ class ImageFile:
             box: Lies in the image decoded at this scale, as from `excerpt`.
             scale: DCT scale 1, 2, 4 or 8, from `backends.jpeg_scale`.
             tolerant: Accept truncated files and fill up what is missing.
+            fast: Take less accurate pixels of a JPEG, where they come sooner.
             backend: The library that decodes. It gets the piece that was cut out as a file of its own.
 
         Raises:
@@ -75,7 +82,9 @@ class ImageFile:
                 data, part = addressable.cut(_full(box, scale, info), margin=MARGIN * scale)
                 info = info._replace(height=part.height, width=part.width)
                 origin = part.top // scale, part.left // scale  # segments begin at multiples of 8
-        pixels = backends.decode_scaled(data, info, scale=scale, tolerant=tolerant, reuse=True, backend=backend)
+        pixels = backends.decode_scaled(
+            data, info, scale=scale, tolerant=tolerant, reuse=True, fast=fast, backend=backend
+        )
         return Region(pixels, origin)
 
     def _cuttable(self, *, tolerant: bool) -> Addressable | None:

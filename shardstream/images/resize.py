@@ -43,6 +43,7 @@ def render(
     scale: int = 1,
     origin: tuple[int, int] = (0, 0),
     turn: Turn = UPRIGHT,
+    antialias: bool = True,
 ) -> NDArray[np.uint8]:
     """Crop, resize, flip and turn an image.
 
@@ -55,23 +56,24 @@ def render(
         scale: ``pixels`` were decoded at 1/``scale`` of the source (DCT scaling).
         origin: Row and column of the image, at this scale, at which ``pixels`` begin.
         turn: How the result is turned at last, from `as_stored`.
+        antialias: Whether all pixels of the source have a part in a smaller result; else the nearest four of each.
 
         >>> render(pixels, Geometry((375, 500), Box(10, 20, 270, 300), (224, 224)), batch[5]).shape
         (224, 224, 3)
     """
     if any(turn):
-        return _turned(render(pixels, geometry, scale=scale, origin=origin), turn, out)
+        return _turned(render(pixels, geometry, scale=scale, origin=origin, antialias=antialias), turn, out)
     if out is None:
         out = np.empty(geometry.output + pixels.shape[2:], np.uint8)
     shown = excerpt(geometry, scale)
     box = shown.box._replace(top=shown.box.top - origin[0], left=shown.box.left - origin[1])
     region = pixels[box.slices()]
     if shown.window is None:
-        _resample(region, out)
+        _resample(region, out, antialias=antialias)
     else:
         if region.shape[:2] != shown.size:
             resized = np.empty(shown.size + pixels.shape[2:], np.uint8)
-            _resample(region, resized, shown.zoom)
+            _resample(region, resized, shown.zoom, antialias=antialias)
             region = resized
         _cut(region, shown.window, out)
     if geometry.flip:
@@ -99,7 +101,11 @@ def _planes(image: NDArray[np.uint8]) -> torch.Tensor:
 
 
 def _resample(
-    region: NDArray[np.uint8], out: NDArray[np.uint8], zoom: tuple[float | None, float | None] | None = None
+    region: NDArray[np.uint8],
+    out: NDArray[np.uint8],
+    zoom: tuple[float | None, float | None] | None = None,
+    *,
+    antialias: bool,
 ) -> None:
     if region.shape == out.shape:
         np.copyto(out, region)
@@ -108,9 +114,9 @@ def _resample(
         region = region.copy()  # torch takes neither read-only arrays (without a warning) nor reversed ones
     height, width = out.shape[:2]
     down, across = zoom or (None, None)
-    _torch().ops.aten._upsample_bilinear2d_aa.out(
-        _planes(region), [height, width], False, down, across, out=_planes(out)
-    )
+    aten = _torch().ops.aten
+    operator = aten._upsample_bilinear2d_aa.out if antialias else aten.upsample_bilinear2d.out
+    operator(_planes(region), [height, width], False, down, across, out=_planes(out))
 
 
 def _cut(source: NDArray[Any], window: Box, out: NDArray[Any]) -> None:

@@ -323,3 +323,23 @@ def test_like_in_any_order_of_a_chain(photo, save, sample):
     assert got["m"].shape == (16, 16)
     with pytest.raises(FieldError, match="circle: a -> b -> a"):
         compile_fields({"a": Image(source="jpg", like="b"), "b": Image(source="jpg", like="a")}, {"jpg": JPG})
+
+
+@pytest.mark.parametrize("addressable", [False, True])
+def test_fast_pixels_are_near_the_accurate_ones_and_the_same_of_both_kinds_of_file(photo, save, sample, addressable):
+    from shardstream.images.jpeg.transcode import make_addressable
+
+    data = save(photo(), "JPEG")
+    stored = make_addressable(data).data if addressable else data
+    fields = {
+        "accurate": RandomResizedCrop(64, scale=(0.2, 0.5), source="jpg"),
+        "fast": RandomResizedCrop(64, scale=(0.2, 0.5), source="jpg", fast=True),
+        "whole": Image(source="jpg", fast=True),
+    }
+    got = made({name: fields[name] for name in ("fast", "whole")}, {"jpg": stored}, sample())
+    plain = made({name: fields[name] for name in ("fast", "whole")}, {"jpg": data}, sample())
+    assert np.array_equal(got["fast"], plain["fast"])
+    assert not np.array_equal(got["whole"], decode(data))
+    assert np.abs(got["whole"].astype(int) - decode(data)).mean() < 3
+    other = made({"fast": fields["accurate"]}, {"jpg": data}, sample())["fast"]  # the same name draws the same crop
+    assert 0 < np.abs(got["fast"].astype(int) - other).mean() < 12

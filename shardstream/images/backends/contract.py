@@ -25,11 +25,14 @@ class Job(NamedTuple):
             ``"auto"`` takes the file.
         reuse: The caller is done with the pixels before it asks this thread for others, so they may lie in memory
             that is used again. Else they must be the caller's own.
+        fast: The caller takes less accurate pixels of a JPEG where they come sooner: the fast DCT, colour that is
+            repeated and not interpolated. A backend that has no such choice decodes as ever.
     """
 
     scale: int = 1
     tolerant: bool = False
     reuse: bool = False
+    fast: bool = False
 
 
 @runtime_checkable

@@ -66,6 +66,7 @@ def decode_scaled(
     scale: int = 1,
     tolerant: bool = False,
     reuse: bool = False,
+    fast: bool = False,
     backend: Backend | BackendName = "auto",
 ) -> NDArray[np.uint8]:
     """`decode` for callers that have read the header and chosen the DCT scale.
@@ -77,6 +78,7 @@ def decode_scaled(
         tolerant: As for `decode`.
         reuse: Decode into memory that this thread reuses: the pixels are valid until its next call. Fresh memory
             costs a fifth more, for its page faults.
+        fast: Take less accurate pixels of a JPEG, where they come sooner.
         backend: As for `decode`.
 
     Returns:
@@ -89,7 +91,7 @@ def decode_scaled(
     """
     check_pixels(info)
     reader = _reader(info, backend)
-    job = Job(scale, tolerant, reuse)
+    job = Job(scale, tolerant, reuse, fast)
     try:
         pixels = _run(reader, data, info, job)
     except DecodeError:

@@ -54,13 +54,13 @@ class SimpleJpeg(NamedBackend):
         decode = self._library.decode_jpeg
         try:
             try:
-                pixels = decode(data, "RGB", False, False, *least, buffer)
+                pixels = decode(data, "RGB", job.fast, job.fast, *least, buffer)
             except ValueError as error:
                 # Strict decoding stops at what libjpeg calls a warning. Lack of data is an error of ours, the rest is
                 # not. libjpeg reports its first warning only, so the end marker is looked for as well.
                 if not job.tolerant and ("Premature end of JPEG file" in str(error) or lacks_end(data)):
                     raise
-                pixels = decode(data, "RGB", False, False, *least, buffer, False)
+                pixels = decode(data, "RGB", job.fast, job.fast, *least, buffer, False)
         except ValueError as error:
             raise DecodeError(f"a JPEG that does not decode: {error}", hint=DAMAGED) from error
         return pixels  # type: ignore[no-any-return]
