@@ -7,6 +7,9 @@ against an adversary. https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import xxhash
 
 Hasher = xxhash.xxh3_64
@@ -19,3 +22,8 @@ def checksum(data: bytes | bytearray | memoryview) -> int:
     '0x78af5f94892f3950'
     """
     return xxhash.xxh3_64_intdigest(data)
+
+
+def checksums(values: Iterable[Any]) -> list[int]:
+    """The checksum of each of some buffers. At 4 KB a call costs as much as the sum, so nothing stands between."""
+    return list(map(xxhash.xxh3_64_intdigest, values))

@@ -51,10 +51,13 @@ class Framing(ABC):
     Attributes:
         name: The name in ``dataset.json``.
         suffix: Of object names, with dot.
+        addressed: Whether values lie in the object where the columns of its index say, so that whoever has the object
+            mapped may take them from there without `extract`.
     """
 
     name: str
     suffix: str
+    addressed: bool = False
 
     def tail_bytes(self, index_bytes: int) -> int:
         """Bytes at the end of an object that `scan` begins with, so that they can be read ahead; 0: it does not.

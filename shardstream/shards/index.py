@@ -99,6 +99,11 @@ class Keys(Sequence[str]):
         row = range(len(self))[index]
         return self._decode(row, int(self._ends[row - 1]) if row else 0, int(self._ends[row]))
 
+    @property
+    def parts(self) -> tuple[NDArray[np.unsignedinteger[Any]], memoryview]:
+        """Where each key ends, and all of them one after another in UTF-8."""
+        return self._ends, self._blob
+
     def take(self, rows: NDArray[np.int64]) -> list[str]:
         """The keys of these rows."""
         ends = self._ends[rows].tolist()

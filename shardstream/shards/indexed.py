@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import ChecksumError, DataError, DecodeError, ShardStreamError
-from shardstream.shards.checksum import checksum
+from shardstream.shards.checksum import checksum, checksums
 from shardstream.shards.compression import decompress
 from shardstream.shards.framing import FieldValues, Framing, Tail
 from shardstream.shards.index import Column, ShardIndex
@@ -27,6 +27,7 @@ class IndexedFraming(Framing):
     """
 
     end_bytes: int = 0
+    addressed = True
 
     def tail_bytes(self, index_bytes: int) -> int:
         return max(index_bytes or _TAIL_GUESS, TRAILER_BYTES) + self.end_bytes
@@ -136,7 +137,7 @@ def _verify(index: ShardIndex, column: Column, rows: NDArray[np.int64], stored: 
     if column.checksums is None:
         return
     expected = column.checksums[rows].tolist()
-    if list(map(checksum, stored)) != expected:
+    if checksums(stored) != expected:
         row = next(
             row for row, one, other in zip(rows.tolist(), stored, expected, strict=True) if checksum(one) != other
         )

@@ -37,6 +37,8 @@ How samples and batches are made:
 ``ahead``      ``ReadAhead``: bytes of coming samples, fetched before anybody waits for them
 ``budget``     how many bytes that may be
 ``rows``       stored values by (shard, row)
+``gather``     the same over all shards of a step at once, where their files are mapped
+``stored``     ``Rows``: what came of it
 ``samples``    rows -> samples: decode, transform
 ``batches``    rows -> batches: decode into slots of slabs
 ``makers``     both, for all sources, in one process

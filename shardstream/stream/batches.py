@@ -19,10 +19,10 @@ from shardstream.stream.collate import (
     collate_values,
     refuse_devices,
 )
-from shardstream.stream.rows import Rows
 from shardstream.stream.samples import SampleMaker, first_good
-from shardstream.stream.slabs import empty_slab, slab_of, torch_dtype
+from shardstream.stream.slabs import empty_slab, slab_of, slab_over, torch_dtype
 from shardstream.stream.step import Step
+from shardstream.stream.stored import Rows
 
 
 class BatchMaker:
@@ -36,6 +36,7 @@ class BatchMaker:
         maker_of: For each source the number of its maker.
         batch_transform: A user's callable for each batch, or ``None``.
         mark: Whether every batch has ``__valid__``, not only those with slots that were dropped.
+        keys: Whether batches have ``__key__``.
     """
 
     def __init__(
@@ -45,10 +46,11 @@ class BatchMaker:
         *,
         batch_transform: Callable[..., Any] | None,
         mark: bool,
+        keys: bool,
     ) -> None:
         self._makers = makers
         self._maker_of = maker_of
-        self._slabs = [SlabMaker(maker) for maker in makers]
+        self._slabs = [SlabMaker(maker, keys=keys) for maker in makers]
         self.transform = None if batch_transform is None else UserCall(batch_transform, what="batch_transform")
         self._mark = mark
         outputs = [output for maker in makers for output in maker.plan.outputs]
@@ -126,10 +128,12 @@ class SlabMaker:
 
     Args:
         maker: What reads and decodes; its ``transform`` is not called.
+        keys: Whether batches have ``__key__``.
     """
 
-    def __init__(self, maker: SampleMaker) -> None:
+    def __init__(self, maker: SampleMaker, *, keys: bool) -> None:
         self._maker = maker
+        self._keys = keys
         self._loose = [output for output in maker.plan.outputs if not (output.plain or output.as_bytes)]
 
     def batch(self, step: Step) -> tuple[dict[str, Any], list[int], dict[int, str]]:
@@ -157,7 +161,7 @@ class SlabMaker:
         if broken:
             good = first_good(broken, count)
             self._repeat(good, broken, rows, [*views.values(), *values.values()])
-        batch: dict[str, Any] = {"__key__": rows.keys}
+        batch: dict[str, Any] = {"__key__": rows.keys} if self._keys else {}
         for output in self._maker.plan.outputs:
             column = values.get(output.name, [])
             batch[output.name] = self._column(output, rows, slabs.get(output.name), column)
@@ -184,7 +188,7 @@ class SlabMaker:
         return collate_values(output.name, values, image=output.is_image)
 
     def _present(self, output: Output, rows: Rows) -> NDArray[np.bool_]:
-        present = np.zeros(len(rows.keys), np.bool_)
+        present = np.zeros(len(rows.rows), np.bool_)
         for source in output.sources:
             valid = rows.columns[source].valid
             present |= True if valid is None else valid
@@ -209,4 +213,4 @@ class SlabMaker:
                 hint="leave the field out of `fields`, or fill it in a transform, where a missing value is None",
             )
         assert isinstance(column.data, np.ndarray)
-        return slab_of(column.data)
+        return slab_over(column.data)

@@ -26,7 +26,7 @@ class WorkerSteps:
         self._goes_on = goes_on
 
     def __iter__(self) -> Iterator[Step]:
-        return map(self._run.step, self._numbers)
+        return self._run.steps_of(self._numbers)
 
     @property
     def key(self) -> Hashable:

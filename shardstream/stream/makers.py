@@ -68,7 +68,11 @@ class Makers:
         self._counted = counters().snapshot()
         self._mark = settings.effective_tail == "pad" or any(maker.policy.skips for maker in self._makers)
         self._batches = BatchMaker(
-            self._makers, np.array(maker_of), batch_transform=settings.batch_transform, mark=self._mark
+            self._makers,
+            np.array(maker_of),
+            batch_transform=settings.batch_transform,
+            mark=self._mark,
+            keys=self._names is None or "__key__" in self._names or settings.batch_transform is not None,
         )
         calls: list[Any] = [self._batches.transform]
         for maker in self._makers:

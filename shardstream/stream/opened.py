@@ -18,7 +18,7 @@ from shardstream.stream.home import Shard
 from shardstream.stream.source import Source
 
 # Open indexes a process: as many as a local store maps files, and more than a rank has lanes by default.
-_OPEN_INDEXES = 320
+OPEN_INDEXES = 320
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class OpenShards:
         manifest, _ = origin.manifest_of(shard)
         found = OpenShard(index, manifest.reader, place, origin.rows(shard, index))
         self._open[key] = found
-        if len(self._open) > _OPEN_INDEXES:
+        if len(self._open) > OPEN_INDEXES:
             self._open.popitem(last=False)
         return found
 

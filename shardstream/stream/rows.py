@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,33 +12,11 @@ from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import FieldValues
 from shardstream.shards.index import ShardIndex
 from shardstream.stream.ahead import ReadAhead, groups
+from shardstream.stream.gather import Gatherer
 from shardstream.stream.opened import OpenShards
 from shardstream.stream.shared import Desk, place_of, source_and_shard
 from shardstream.stream.source import Source
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Some samples' stored values. All sequences are of length n and in the order asked for.
-
-    Attributes:
-        keys: Their keys.
-        shards: Object names of their shards.
-        rows: Their numbers in these shards.
-        columns: Values by field.
-    """
-
-    keys: list[str]
-    shards: list[str]
-    rows: list[int]
-    columns: dict[str, FieldValues]
-
-    def value(self, name: str, i: int) -> Any:  # a stored value as its framing gives it
-        """The stored value of a field of sample i; ``None`` if it has none."""
-        values = self.columns[name]
-        if values.valid is not None and not values.valid[i]:
-            return None
-        return values.data[i]
+from shardstream.stream.stored import Rows
 
 
 class RowReader:
@@ -70,6 +47,9 @@ class RowReader:
         self._verify = verify
         self._desk = desk
         self._ahead = ahead
+        self._gatherer: Gatherer | None = None
+        if ahead is None:
+            self._gatherer = Gatherer(shards, {name: self._types[name] for name in self._fields}, verify=verify)
 
     def index(self, shard: int) -> ShardIndex:
         """The index of a shard of the first source, by its number."""
@@ -82,11 +62,22 @@ class RowReader:
             DataError: A value or a whole shard is damaged; names it.
             StorageError: Reading failed.
         """
+        places = place_of(sources, shards)
+        if self._gatherer is not None:
+            if self._desk is not None:  # of several shards, none can be named
+                self._desk.at(int(places[0]) if (places == places[0]).all() else -1)
+            gathered = self._gatherer.read(places, rows)
+            if gathered is not None:
+                return gathered
+        return self._one_by_one(places, rows)
+
+    def _one_by_one(self, places: NDArray[np.int64], rows: NDArray[np.int64]) -> Rows:
+        """Shard by shard."""
         names = np.empty(len(rows), object)
         keys = np.empty(len(rows), object)
         stored = rows.copy()
         columns = {name: _Growing(self._types[name], len(rows)) for name in self._fields}
-        for here, slots in groups(place_of(sources, shards)):
+        for here, slots in groups(places):
             if self._desk is not None:
                 self._desk.at(here)
             opened = self._shards.open(*source_and_shard(here))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -19,6 +20,8 @@ from shardstream.stream.state import Begin, make_state, stops_entry
 from shardstream.stream.step import Located, Step
 
 logger = logging.getLogger(__name__)
+
+_LOCATED_TOGETHER = 4096  # positions
 
 
 def count_steps(content: Content, settings: Settings, rank: Rank) -> int:
@@ -98,9 +101,26 @@ class EpochRun:
 
     def step(self, number: int) -> Step:
         """Step ``number`` in [0, steps)."""
-        positions, valid = self._positions(number)
-        sources, shards, rows = self._order.locate(positions)
-        return Step(self.begin.epoch, positions, shards, rows, valid, sources)
+        (step,) = self._steps((number,))
+        return step
+
+    def steps_of(self, numbers: range) -> Iterator[Step]:
+        """These steps, one after another; several are located at once, since small batches cost as much as large."""
+        begin, together = 0, 1  # nobody shall wait for what follows the first
+        while part := numbers[begin : begin + together]:
+            yield from self._steps(part)
+            begin += len(part)
+            together = min(2 * together, max(1, _LOCATED_TOGETHER // (self._batch_size or BLOCK)))
+
+    def _steps(self, numbers: Sequence[int]) -> Iterator[Step]:
+        found = [self._positions(number) for number in numbers]
+        sources, shards, rows = self._order.locate(np.concatenate([positions for positions, _ in found]))
+        begin = 0
+        for positions, valid in found:
+            part = slice(begin, begin + len(positions))
+            begin = part.stop
+            origin = None if sources is None else sources[part]
+            yield Step(self.begin.epoch, positions, shards[part], rows[part], valid, origin)
 
     def located(self, number: int) -> Located:
         """Step ``number`` with the windows around its samples."""

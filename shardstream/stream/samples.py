@@ -13,10 +13,11 @@ from shardstream.decode.plan import DecodePlan, Output
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import BatchError, DataError
 from shardstream.shards.fields import FieldType
-from shardstream.stream.rows import RowReader, Rows
+from shardstream.stream.rows import RowReader
 from shardstream.stream.shared import Desk, place_of
 from shardstream.stream.skips import SkipPolicy
 from shardstream.stream.step import Step
+from shardstream.stream.stored import Rows
 
 
 class SampleMaker:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,15 @@ def slab_of(values: NDArray[Any]) -> torch.Tensor:
     return slab
 
 
+def slab_over(values: NDArray[Any]) -> torch.Tensor:
+    """A slab holding ``values``, which nobody else uses: a copy only where another process has to see it."""
+    if torch.utils.data.get_worker_info() is not None:
+        return slab_of(values)
+    torch_dtype(values.dtype)
+    return torch.from_numpy(values.astype(values.dtype.newbyteorder("="), copy=False))
+
+
+@cache
 def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
     """The torch dtype of a numpy one.
 
