@@ -41,6 +41,7 @@ class Mask(Decoder):
     tolerant: bool = False
 
     accepts: ClassVar[frozenset[str]] = Picture.accepts
+    threaded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if np.dtype(self.dtype).kind not in "iu":

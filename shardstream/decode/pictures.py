@@ -77,6 +77,7 @@ class Picture(Decoder):
 
     accepts: ClassVar[frozenset[str]] = frozenset({"jpg", "png", "webp", "bytes", "array", "fixed"})
     is_image: ClassVar[bool] = True
+    threaded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.flip <= 1:

@@ -49,6 +49,8 @@ class Decoder(ABC):
     """There is no stored field of its own: all is known from the output that it is like."""
     replays: ClassVar[str] = "an image output"
     """What ``like=`` may name, for messages."""
+    threaded: ClassVar[bool] = False
+    """Whether `apply` may run in several threads at once, on different samples, and gains from it."""
 
     @property
     def base(self) -> str | None:

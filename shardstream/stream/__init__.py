@@ -41,7 +41,9 @@ How samples and batches are made:
 ``stored``     ``Rows``: what came of it
 ``samples``    rows -> samples: decode, transform
 ``batches``    rows -> batches: decode into slots of slabs
-``makers``     both, for all sources, in one process
+``decoding``   the samples of a step on their way, some of it in threads
+``crew``       these threads
+``makers``     samples and batches, for all sources, in one process
 ``collate``    values of many samples as one value of a batch
 ``slabs``      where batches are written
 ``lent``       memory that goes back and forth between a worker and the training process

@@ -139,7 +139,7 @@ class Stream(IterableDataset[Any]):
         run = EpochRun(self._content, self._settings, self._rank(), self._fresh(), 0)
         if not run.steps:
             raise UsageError("there is nothing to look at: this rank has no samples", url=self._content.url)
-        parcel = Makers(self._content, self._settings, None).parcel(run.step(0), lists=self._lists)
+        parcel = Makers(self._content, self._settings, None).only(run.step(0), lists=self._lists)
         return next(iter(parcel.data)) if self._lists else parcel.data
 
     # -------------------------------------------------------------------------------------------------- iteration

@@ -147,12 +147,12 @@ class SlabMaker:
         }
         views = {name: slab.numpy() for name, slab in slabs.items()}
         values: dict[str, list[Any]] = {output.name: [None] * count for output in self._loose}
-        for i in range(count):
-            if i in broken or not self._loose:
+        decoding = self._maker.decoding(rows, step, broken, self._loose, views)
+        for i in range(count) if self._loose else ():
+            if i in broken:
                 continue
             try:
-                slots = {name: view[i] for name, view in views.items()}
-                sample = self._maker.decode(rows, i, self._maker.context(rows, i, step), self._loose, slots)
+                sample, _ = decoding.sample(i)
             except DataError as error:
                 broken[i] = self._maker.policy.admit(error)
                 continue

@@ -90,6 +90,9 @@ class ShardDataset(Stream):
             ``"obstore"`` for the one or the other.
         prefetch: Bytes that each worker reads ahead over a network, as ``"512MB"`` or a number. Default: 2 GiB divided
             by the workers of a rank, which the default windows count on, and less where memory is short.
+        threads: Threads that decode the samples of a batch inside one process, where decoders let go of the GIL: JPEG,
+            PNG, WebP, resizing. Pixels, order and errors are those of one thread. Users' callables are called by one
+            thread, in order. Default: THREADS_DEFAULT
         lanes: Places of the data set read side by side, in place of the default.
         chunk: Consecutive samples of one lane in a batch, in place of the default.
         window: Samples of a lane that are shuffled among themselves, in place of the default.
@@ -135,6 +138,7 @@ class ShardDataset(Stream):
         storage_options: Mapping[str, Any] | None = None,
         transport: Transport = "auto",
         prefetch: int | str | None = None,
+        threads: int | None = None,
         lanes: int | None = None,
         chunk: int | None = None,
         window: int | None = None,
@@ -152,6 +156,7 @@ class ShardDataset(Stream):
             chunk=chunk,
             window=window,
             prefetch=prefetch,
+            threads=threads,
         )
         check_positive("epoch_size", epoch_size)
         recipe = Recipe(

@@ -20,6 +20,7 @@ from shardstream.stream.budget import read_budget
 from shardstream.stream.collate import refuse_devices
 from shardstream.stream.coming import WorkerSteps
 from shardstream.stream.content import Content, Part
+from shardstream.stream.crew import Crew, default_threads
 from shardstream.stream.lent import begin_lending
 from shardstream.stream.opened import OpenShards
 from shardstream.stream.orphans import end_with_parent
@@ -52,6 +53,8 @@ class Makers:
             end_with_parent()
             if settings.deliver != "items":
                 begin_lending()
+        threads = settings.threads or default_threads(in_worker=self._in_worker)
+        self._crew = Crew(threads) if threads > 1 else None
         groups, maker_of = _alike(content.parts)
         self._sources = [part.source for part in content.parts]
         self._shards = OpenShards(self._sources)
@@ -94,6 +97,7 @@ class Makers:
             transform=recipe.transform,
             policy=SkipPolicy(recipe.on_error, recipe.max_skips),
             desk=desk,
+            crew=self._crew,
         )
 
     def begin(self) -> Self:
@@ -103,8 +107,22 @@ class Makers:
         return self
 
     def steps(self, coming: WorkerSteps) -> Iterator[Step]:
-        """The steps of an iteration, each with its bytes on their way."""
-        return iter(coming) if self._ahead is None else self._ahead.steps(coming)
+        """The steps of an iteration, each with its bytes on their way. When it ends, or is left, threads go."""
+        try:
+            yield from coming if self._ahead is None else self._ahead.steps(coming)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        if self._crew is not None:
+            self._crew.close()
+
+    def only(self, step: Step, *, lists: bool) -> Parcel:
+        """The one step of an iteration, see `parcel`."""
+        try:
+            return self.parcel(step, lists=lists)
+        finally:
+            self._end()
 
     def parcel(self, step: Step, *, lists: bool) -> Parcel:
         """A step as a batch, or as a list of those of its samples that can be used."""

@@ -45,6 +45,7 @@ class Mixture(Stream):
         rank: See `ShardDataset`.
         world_size: See `ShardDataset`.
         affinity: See `ShardDataset`.
+        threads: See `ShardDataset`.
         lanes: See `ShardDataset`.
         chunk: See `ShardDataset`.
         window: See `ShardDataset`.
@@ -73,6 +74,7 @@ class Mixture(Stream):
         rank: int | None = None,
         world_size: int | None = None,
         affinity: Affinity | None = None,
+        threads: int | None = None,
         lanes: int | None = None,
         chunk: int | None = None,
         window: int | None = None,
@@ -91,6 +93,7 @@ class Mixture(Stream):
             chunk=chunk,
             window=window,
             prefetch=prefetch,
+            threads=threads,
         )
         if by not in ("samples", "batches"):
             raise UsageError(f"by must be 'samples' or 'batches', got {by!r}", hint="correct it")

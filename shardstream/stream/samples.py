@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from shardstream.decode.plan import DecodePlan, Output
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import BatchError, DataError
 from shardstream.shards.fields import FieldType
+from shardstream.stream.crew import Crew
+from shardstream.stream.decoding import Decoding
 from shardstream.stream.rows import RowReader
 from shardstream.stream.shared import Desk, place_of
 from shardstream.stream.skips import SkipPolicy
@@ -31,6 +33,7 @@ class SampleMaker:
         transform: A user's callable for each sample, or ``None``.
         policy: What is done about broken samples.
         desk: Where to say which sample is being made, or ``None``.
+        crew: Threads that decode, or ``None``.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class SampleMaker:
         transform: Callable[..., Any] | None,
         policy: SkipPolicy,
         desk: Desk | None = None,
+        crew: Crew | None = None,
     ) -> None:
         self.plan = plan
         self.fields = fields
@@ -50,6 +54,7 @@ class SampleMaker:
         self.policy = policy
         self._reader = reader
         self._desk = desk
+        self._crew = crew
         self.transform = None if transform is None else UserCall(transform, what="transform")
 
     def read(self, step: Step) -> tuple[Rows, dict[int, str]]:
@@ -78,27 +83,41 @@ class SampleMaker:
         good = step.only(chosen)
         return self._reader.read(good.sources, good.shards, good.rows), broken
 
-    def decode(
-        self, rows: Rows, i: int, context: SampleContext, outputs: Sequence[Output], slots: Mapping[str, NDArray[Any]]
-    ) -> dict[str, Any]:
-        """Sample i of the rows.
+    def decoding(
+        self,
+        rows: Rows,
+        step: Step,
+        broken: Container[int],
+        outputs: Sequence[Output],
+        slabs: Mapping[str, NDArray[Any]],
+    ) -> Decoding:
+        """The samples of a step, about to be decoded.
 
         Args:
-            rows: The rows of the step.
-            i: Which of them.
-            context: The sample, from `context`.
+            rows: Its rows.
+            step: The step.
+            broken: Slots whose samples are not wanted.
             outputs: What to decode.
-            slots: By output, where the sample's value is to be written.
-
-        Raises:
-            DecodeError: A payload is no valid value of its type.
+            slabs: By output, where values are to be written: (n, ...).
         """
+<<<<<<< HEAD
         for field in self.plan.beside:
             context.beside[field] = self.fields[field], rows.value(field, i)
         sample: dict[str, Any] = {"__key__": context.key}
         for output in outputs:
             sample[output.name] = self._value(output, rows, i, context, slots.get(output.name))
         return sample
+=======
+
+        def value(output: Output, i: int, context: SampleContext) -> Any:
+            slab = slabs.get(output.name)
+            return self._value(output, rows, i, context, None if slab is None else slab[i])
+
+        decoding = Decoding(outputs, lambda i: self._context(rows, i, step), value, self._crew)
+        wanted = [i for i in range(len(step.rows)) if i not in broken]
+        decoding.begin(wanted, skips=self.policy.skips)
+        return decoding
+>>>>>>> 2274732 (Threads that decode the samples of a batch inside one process)
 
     def _value(self, output: Output, rows: Rows, i: int, context: SampleContext, out: NDArray[Any] | None) -> Any:
         for source in output.sources:
@@ -108,7 +127,7 @@ class SampleMaker:
                 return value.item() if isinstance(value, np.generic) else value
         return output.missing(context, out)
 
-    def context(self, rows: Rows, i: int, step: Step) -> SampleContext:
+    def _context(self, rows: Rows, i: int, step: Step) -> SampleContext:
         """Which sample row i of a step is, about to be made."""
         if self._desk is not None:
             source = None if step.sources is None else int(step.sources[i])
@@ -122,13 +141,13 @@ class SampleMaker:
             The samples, and the reasons of those that were broken.
         """
         rows, broken = self.read(step)
+        decoding = self.decoding(rows, step, broken, self.plan.outputs, {})
         out: list[Any] = []
         for i in range(len(step.rows)):
             sample: Any = None
             if i not in broken:
                 try:
-                    context = self.context(rows, i, step)
-                    sample = self.decode(rows, i, context, self.plan.outputs, {})
+                    sample, context = decoding.sample(i)
                     if self.transform is not None:
                         sample = self.transform.on_sample(sample, context)
                 except DataError as error:

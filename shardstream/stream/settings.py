@@ -67,11 +67,12 @@ class Settings:
     chunk: int | None = None
     window: int | None = None
     prefetch: int | str | None = None
+    threads: int | None = None
     names: tuple[str, ...] | None = None
     deliver: Deliver = "items"
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "lanes", "chunk", "window"):
+        for name in ("batch_size", "lanes", "chunk", "window", "threads"):
             check_positive(name, getattr(self, name))
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise UsageError(f"seed must be an integer, got {self.seed!r}", hint="correct it")

@@ -127,8 +127,7 @@ class Desk:
 
     def at(self, place: int, row: int = -1) -> None:
         """The worker is busy with this shard, a number that `place_of` made, or with this row of it."""
-        self._words[1] = place + 1
-        self._words[2] = row + 1
+        self._words[1:] = place + 1, row + 1  # in one step: threads of the worker write here too
 
 
 _SOURCE = 40
