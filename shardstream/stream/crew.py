@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+
+import torch
 
 
-def default_threads(*, in_worker: bool) -> int:
-    """Threads of a process that was told no number."""
-    return 1
+_MOST = 8
+"""Threads by default: where one process decodes for a machine with more cores, workers gain more."""
+
+
+def crew_of(threads: int | None) -> Crew | None:
+    """The threads of this process.
+
+    Args:
+        threads: How many; ``None`` for as many as torch takes for itself, at most 8: the cores of a process that
+            trains alone, one in a DataLoader worker and where ``OMP_NUM_THREADS`` says so, as under torchrun.
+
+    Returns:
+        ``None`` where one thread does everything, and torch's operators have one.
+    """
+    own = torch.get_num_threads()
+    number = threads or min(own, _MOST)
+    return Crew(number) if max(number, own) > 1 else None
 
 
 class Crew:
@@ -32,7 +49,7 @@ class Crew:
             work: Must not raise.
             numbers: What it is called with, in ascending order.
         """
-        if self._others is None:
+        if self._others is None and self.threads > 1:
             self._others = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="shardstream-decode")
         left = iter(tuple(numbers))  # a step of this iterator is atomic
         end = math.inf
@@ -45,17 +62,36 @@ class Crew:
                 if not work(number):
                     end = min(end, number)
 
-        others = [self._others.submit(take_turns) for _ in range(self.threads - 1)]
-        try:
-            take_turns()
-        except BaseException:  # an interruption of this thread
-            end = -1
-            raise
-        finally:  # the others write to the same batch
-            wait(others)
+        with _operators_in_one_thread():
+            others = [] if self._others is None else [self._others.submit(take_turns) for _ in range(self.threads - 1)]
+            try:
+                take_turns()
+            except BaseException:  # an interruption of this thread
+                end = -1
+                raise
+            finally:  # the others write to the same batch
+                wait(others)
 
     def close(self) -> None:
         """End the other threads; `run` brings new ones."""
         others, self._others = self._others, None
         if others is not None:
             others.shutdown()
+
+
+@contextmanager
+def _operators_in_one_thread() -> Iterator[None]:
+    """Have torch's operators use the thread that calls them, here and in threads that call their first one now.
+
+    A single picture is too small to be shared out: waiting for the threads of torch's pool takes longer than the
+    resize, on a busy machine ten times as long as all of the decoding.
+    """
+    before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

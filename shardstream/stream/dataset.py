@@ -92,7 +92,8 @@ class ShardDataset(Stream):
             by the workers of a rank, which the default windows count on, and less where memory is short.
         threads: Threads that decode the samples of a batch inside one process, where decoders let go of the GIL: JPEG,
             PNG, WebP, resizing. Pixels, order and errors are those of one thread. Users' callables are called by one
-            thread, in order. Default: THREADS_DEFAULT
+            thread, in order. Default: as many as torch uses in the process
+            (``torch.get_num_threads()``, at most 8): one in a DataLoader worker, where more workers do as well.
         lanes: Places of the data set read side by side, in place of the default.
         chunk: Consecutive samples of one lane in a batch, in place of the default.
         window: Samples of a lane that are shuffled among themselves, in place of the default.

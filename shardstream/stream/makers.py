@@ -20,7 +20,7 @@ from shardstream.stream.budget import read_budget
 from shardstream.stream.collate import refuse_devices
 from shardstream.stream.coming import WorkerSteps
 from shardstream.stream.content import Content, Part
-from shardstream.stream.crew import Crew, default_threads
+from shardstream.stream.crew import crew_of
 from shardstream.stream.lent import begin_lending
 from shardstream.stream.opened import OpenShards
 from shardstream.stream.orphans import end_with_parent
@@ -53,8 +53,7 @@ class Makers:
             end_with_parent()
             if settings.deliver != "items":
                 begin_lending()
-        threads = settings.threads or default_threads(in_worker=self._in_worker)
-        self._crew = Crew(threads) if threads > 1 else None
+        self._crew = crew_of(settings.threads)
         groups, maker_of = _alike(content.parts)
         self._sources = [part.source for part in content.parts]
         self._shards = OpenShards(self._sources)
