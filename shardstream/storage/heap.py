@@ -1,6 +1,7 @@
 """``keep_freed_memory``: a heap that suits a process whose work is to read.
 
-What is read comes in buffers of some MiB that libraries allocate, and goes a while later. By default glibc gives their
+What is read comes in buffers of some MiB that libraries allocate, and goes a while later; so do the pixels of a PNG or
+WebP file, which are copied twice on their way. By default glibc gives their
 pages back and takes them again, each at the cost of a copy of its contents or more: the kernel clears it, and hands it
 out at its first touch. And it has an arena for each thread, where what one has freed does not serve another: after a
 while such a process holds half as much again as is in use.

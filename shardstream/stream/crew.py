@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 import torch
 
-
 _MOST = 8
 """Threads by default: where one process decodes for a machine with more cores, workers gain more."""
 

@@ -51,6 +51,7 @@ class Makers:
         self._in_worker = get_worker_info() is not None
         if self._in_worker:
             end_with_parent()
+            keep_freed_memory()
             if settings.deliver != "items":
                 begin_lending()
         self._crew = crew_of(settings.threads)
@@ -60,8 +61,6 @@ class Makers:
         self._ahead: ReadAhead | None = None
         if workers is not None and any(one.over_network for one in self._sources):
             budget = read_budget(settings.prefetch, num_workers=workers, local_ranks=local_ranks())
-            if self._in_worker:
-                keep_freed_memory()
             queue = ReadQueue()
             self._shards = OpenShards(self._sources, queue)
             fields = [groups[number].plan.sources for number in maker_of]

@@ -110,7 +110,7 @@ def _rgb(image: Image) -> NDArray[np.uint8]:
         return np.repeat(_high_byte(image)[..., None], 3, axis=2)
     if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):
         image = image.convert("RGBA")  # dropping it in one step works too, but warns
-    return np.array(image.convert("RGB"))
+    return np.array(image if image.mode == "RGB" else image.convert("RGB"))  # which copies in any case
 
 
 def _high_byte(image: Image) -> NDArray[np.uint8]:

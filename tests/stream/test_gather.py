@@ -1,0 +1,122 @@
+"""Values gathered over all shards of a batch are those that are read shard by shard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardstream as ss
+from shardstream.errors import ChecksumError
+from shardstream.storage.mapping import address_of, gather_at
+from shardstream.stream import rows
+from shardstream.stream.gather import Gatherer
+
+from .making import numbered, write_dataset
+
+TYPES = {"tok": "array:uint16:5", "wide": "array:uint8:20000", "half": "float16"}
+
+
+def make(folder: Path, sizes: list[int], **arguments: Any) -> Path:
+    fields = {
+        "tok": lambda n: np.full(5, n, np.uint16),
+        "wide": lambda n: np.full(20000, n % 251, np.uint8),
+        "half": lambda n: n / 8,
+        "txt": lambda n: "ä" * (n % 7),
+        "x": lambda n: bytes([n % 256]) * (n % 300),
+        "arr": lambda n: np.arange(n % 11, dtype=np.float32),
+    }
+    shards = numbered(sizes, **fields)
+    for number, sample in enumerate(sample for shard in shards for sample in shard):
+        sample["__key__"] = f"k{'é' * (number % 3)}{number}"
+    return write_dataset(folder, shards, types=TYPES, **arguments)
+
+
+@pytest.fixture(scope="module", params=["tar", "record"])
+def mixed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("mixed"), [40, 1, 0, 30, 60], format=request.param)
+
+
+def flat(value: Any) -> Any:
+    if isinstance(value, ss.Ragged):
+        return [row.tolist() for row in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def batches(*arguments: Any, **keywords: Any) -> list[dict[str, Any]]:
+    found = ss.ShardDataset(*arguments, batch_size=16, shuffle=True, tail="exact", **keywords)
+    return [{name: flat(value) for name, value in batch.items()} for batch in found]
+
+
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize(
+    "view", [{}, {"where": {"id": list(range(5, 120, 3))}}, {"split": ("b", {"a": 0.4, "b": 0.6})}]
+)
+def test_equal_to_reading_shard_by_shard(
+    mixed: Path, view: dict[str, Any], verify: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(rows.RowReader, "_one_by_one", None)
+        gathered = batches(mixed, verify=verify, **view)
+    monkeypatch.setattr(Gatherer, "read", lambda *_: None)
+    assert gathered == batches(mixed, verify=verify, **view)
+    assert len({key for batch in gathered for key in batch["__key__"]}) == sum(len(batch["id"]) for batch in gathered)
+
+
+def test_tar_and_record_shards_in_one_batch(tmp_path: Path) -> None:
+    folders = [make(tmp_path / format, [20, 20], format=format) for format in ("tar", "record")]
+    found = batches(folders)
+    assert sorted(number for batch in found for number in batch["id"]) == sorted(2 * list(range(40)))
+    assert all([number % 65536] * 5 == tokens for batch in found for number, tokens in zip(batch["id"], batch["tok"]))
+
+
+def test_more_shards_than_are_kept_open(tmp_path: Path) -> None:
+    folder = write_dataset(tmp_path, numbered([2] * 400, tok=lambda n: np.full(5, n, np.uint16)), types=TYPES)
+    for batch_size in (3, 700):
+        dataset = ss.ShardDataset(folder, fields=["tok", "id"], batch_size=batch_size, shuffle=True, tail="exact")
+        for _ in range(2):
+            found = [(batch["id"], batch["tok"]) for batch in dataset]
+            assert sorted(number for ids, _ in found for number in ids.tolist()) == list(range(800))
+            assert all((tokens == ids[:, None]).all() for ids, tokens in found)
+
+
+def test_a_field_that_some_samples_lack(tmp_path: Path) -> None:
+    shards = numbered([10, 10], txt=lambda n: f"{n}")
+    del shards[1][4]["txt"]
+    folder = write_dataset(tmp_path, shards)
+    (batch,) = ss.ShardDataset(folder, fields=["txt"], batch_size=20)
+    assert batch["txt"] == [None if n == 14 else str(n) for n in range(20)]
+
+
+@pytest.mark.parametrize("field", ["tok", "x"])
+def test_damage_is_explained(tmp_path: Path, field: str) -> None:
+    folder = make(tmp_path, [20], format="record")
+    (shard,) = folder.glob("*.rec")
+    data = bytearray(shard.read_bytes())
+    value = np.full(5, 7, np.uint16).tobytes() if field == "tok" else b"\7" * 7
+    data[data.index(value)] ^= 1
+    shard.write_bytes(data)
+    dataset = ss.ShardDataset(folder, fields=[field, "id"], batch_size=20)
+    with pytest.raises(ChecksumError, match=rf"sample 7, key ké7, field {field}"):
+        list(dataset)
+    (batch,) = ss.ShardDataset(folder, fields=[field, "id"], batch_size=20, on_error="skip")
+    assert batch["__valid__"].tolist() == [n != 7 for n in range(20)]
+    assert len(list(ss.ShardDataset(folder, fields=[field], batch_size=20, verify=False))) == 1
+
+
+def test_tuples_without_keys_are_those_with_them(mixed: Path) -> None:
+    dataset = ss.ShardDataset(mixed, fields=["id"], batch_size=16)
+    with_keys = [(ids.tolist(), keys) for ids, keys in dataset.to_tuple("id", "__key__")]
+    assert [ids for ids, _ in with_keys] == [ids.tolist() for (ids,) in dataset.to_tuple("id")]
+    assert [key for _, keys in with_keys for key in keys][:3] == ["k0", "ké1", "kéé2"]
+
+
+@pytest.mark.parametrize("width", [1, 3, 4096, 1 << 14, (1 << 14) + 1, 100_000])
+def test_bytes_at_addresses(width: int) -> None:
+    data = np.random.default_rng(0).integers(0, 256, 400_000, dtype=np.uint8)
+    offsets = np.array([0, 7, 300_000, 7, 12_345])
+    found = gather_at(address_of(data) + offsets, width)
+    assert (found == np.stack([data[offset : offset + width] for offset in offsets])).all()
+    assert gather_at(address_of(data) + offsets[:0], width).shape == (0, width)
