@@ -100,14 +100,6 @@ class SampleMaker:
             outputs: What to decode.
             slabs: By output, where values are to be written: (n, ...).
         """
-<<<<<<< HEAD
-        for field in self.plan.beside:
-            context.beside[field] = self.fields[field], rows.value(field, i)
-        sample: dict[str, Any] = {"__key__": context.key}
-        for output in outputs:
-            sample[output.name] = self._value(output, rows, i, context, slots.get(output.name))
-        return sample
-=======
 
         def value(output: Output, i: int, context: SampleContext) -> Any:
             slab = slabs.get(output.name)
@@ -117,7 +109,6 @@ class SampleMaker:
         wanted = [i for i in range(len(step.rows)) if i not in broken]
         decoding.begin(wanted, skips=self.policy.skips)
         return decoding
->>>>>>> 2274732 (Threads that decode the samples of a batch inside one process)
 
     def _value(self, output: Output, rows: Rows, i: int, context: SampleContext, out: NDArray[Any] | None) -> Any:
         for source in output.sources:
@@ -132,7 +123,11 @@ class SampleMaker:
         if self._desk is not None:
             source = None if step.sources is None else int(step.sources[i])
             self._desk.at(place_of(source, int(step.shards[i])), rows.rows[i])
-        return SampleContext(rows.keys[i], rows.shards[i], rows.rows[i], int(step.positions[i]), self.seed, step.epoch)
+        position = int(step.positions[i])
+        context = SampleContext(rows.keys[i], rows.shards[i], rows.rows[i], position, self.seed, step.epoch)
+        for field in self.plan.beside:
+            context.beside[field] = self.fields[field], rows.value(field, i)
+        return context
 
     def samples(self, step: Step) -> tuple[list[Any], dict[int, str]]:
         """The step's samples, slot by slot, ``None`` where there is none: broken, or dropped by the transform.

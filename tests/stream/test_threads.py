@@ -66,6 +66,19 @@ def test_batches_and_samples_are_those_of_one_thread(pairs: Path, batch_size: in
     assert not alive()
 
 
+def test_a_callable_inside_of_a_decoder_is_called_by_one_thread(pairs: Path) -> None:
+    idents = set()
+
+    def pick(number: int, rng: np.random.Generator) -> list[int]:
+        idents.add(threading.get_ident())
+        return [0, 0, 20 + number % 9 + int(rng.integers(5)), 30]
+
+    fields = {"crop": ss.decode.Crop(16, box="id", pick=pick, source="jpg"), "jpg": FIELDS["jpg"]}
+    one, three = (list(ss.ShardDataset(pairs, fields=fields, batch_size=16, threads=threads)) for threads in (1, 3))
+    assert all(map(same, one, three))
+    assert idents == {threading.get_ident()}
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_in_workers(pairs: Path, method: str) -> None:
     dataset = ss.ShardDataset(pairs, fields=FIELDS, batch_size=16, shuffle=True, threads=1)
