@@ -1,7 +1,11 @@
-"""Small samples of one size, batched: blocks of tokens, and pictures that are stored decoded."""
+"""Small samples of one size, batched: blocks of tokens, and pictures that are stored decoded.
+
+In the environment of ``tools/bench/run``: ``PYTHONPATH=tools .bench/venv/bin/python -m bench.small tokens --rounds 3``.
+"""
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -10,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from bench import report
 from bench.data import BATCH, HOME, WORKERS
-from bench.harness import Benchmark, Contender
+from bench.harness import Benchmark, Contender, measure
 from bench.peers import bare_streaming
 
 COUNT = 64 * 8 * BATCH
@@ -244,3 +249,18 @@ def timed(loader: Iterable[Any], values: Callable[[Any], Any]) -> dict[str, Any]
         "figures": {"samples/s": float(np.median(speeds[1:]))},
         "delivered": {"samples": batches * BATCH, "numbers": total, "squares": squares, "wrong": wrong},
     }
+
+
+def main() -> None:
+    """Run one kind and print its table."""
+    parser = argparse.ArgumentParser(prog="bench.small")
+    parser.add_argument("kind", choices=list(SHAPES))
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    chosen = benchmark(args.kind)
+    rows = measure(chosen, args.rounds, lambda: None)
+    print("\n".join(["", chosen.text, report.table(rows), *report.findings(rows)]))
+
+
+if __name__ == "__main__":
+    main()
