@@ -34,6 +34,7 @@ class Contender:
         needs: Package without which the contender is left out.
         ours: Whether it is shardstream.
         bar: The ratio to the baseline that it has to reach, in the first figure.
+        python: Interpreter of the environment that it runs in; ``None``: this one.
     """
 
     name: str
@@ -42,6 +43,17 @@ class Contender:
     needs: str | None = None
     ours: bool = False
     bar: float | None = None
+    python: str | None = None
+
+    @property
+    def absent(self) -> bool:
+        """Whether the package that it needs is not installed where it runs."""
+        if self.needs is None:
+            return False
+        if self.python is None:
+            return importlib.util.find_spec(self.needs) is None
+        look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({self.needs!r}) is None)"
+        return not Path(self.python).exists() or subprocess.run([self.python, "-c", look], check=False).returncode != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +82,7 @@ class Row:
         rounds: Each round's figures.
         delivered: What it delivered.
         memory: Each round's peak in bytes.
+        private: Each round's private memory of a worker in bytes, where that is measured.
         busy: Share of the machine that others used just before each round.
         problem: Why there are no figures, if there are none.
     """
@@ -78,6 +91,7 @@ class Row:
     rounds: list[dict[str, float]] = field(default_factory=list)
     delivered: dict[str, Any] = field(default_factory=dict)
     memory: list[int] = field(default_factory=list)
+    private: list[int] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
     problem: str = ""
 
@@ -112,9 +126,8 @@ def measure(benchmark: Benchmark, rounds: int, prepare: Callable[[], None]) -> l
     """
     rows = [Row(contender) for contender in benchmark.contenders]
     for row in rows:
-        needs = row.contender.needs
-        if needs is not None and importlib.util.find_spec(needs) is None:
-            row.problem = f"{needs} is not installed"
+        if row.contender.absent:
+            row.problem = f"{row.contender.needs} is not installed"
             print(f"  {row.contender.name}: left out, {row.problem}")
     present = [row for row in rows if not row.problem]
     prepare()
@@ -135,6 +148,7 @@ def measure(benchmark: Benchmark, rounds: int, prepare: Callable[[], None]) -> l
                 continue
             row.rounds.append(result["figures"])
             row.memory.append(peak)
+            row.private.append(result.get("private", 0))
             row.delivered = result["delivered"]
             figures = "  ".join(f"{value:,.0f} {title}" for title, value in result["figures"].items())
             print(f"  round {number + 1}  {row.contender.name}: {figures}  {peak / 1e6:,.0f} MB", flush=True)
@@ -203,7 +217,8 @@ def run_fresh(contender: Contender) -> tuple[dict[str, Any], int]:
     Raises:
         ContenderError: It failed, or took longer than `LIMIT`.
     """
-    command = [sys.executable, "-m", "bench.child", contender.call, json.dumps(dict(contender.options))]
+    python = contender.python or sys.executable
+    command = [python, "-m", "bench.child", contender.call, json.dumps(dict(contender.options))]
     peak = 0
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         # A session of its own, so that its worker processes end with it.
@@ -252,3 +267,12 @@ def memory_of_tree(pid: int) -> int:
         if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
             total += int(line.split()[1]) * 1024
     return total + sum(memory_of_tree(child) for child in children)
+
+
+def private_dirty(pid: int | None = None) -> int:
+    """Bytes of memory that a process alone holds and has written to; of this one by default. 0 where it has ended."""
+    try:
+        lines = Path(f"/proc/{pid or 'self'}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty:")) * 1024

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench.data import BATCH
+from bench.harness import private_dirty
 from bench.scale.data import MEAN_BYTES, counts
 from shardstream.order import EpochOrder, OrderParameters, default_parameters, step_positions
 from shardstream.shards.manifest import Manifest
@@ -65,14 +65,6 @@ def from_the_middle(samples: int) -> dict[str, Any]:
         "max ms": float(following.max()),
     }
     return result(figures)
-
-
-def private_dirty() -> int:
-    """Bytes of memory that this process alone holds and has written to."""
-    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
-        if line.startswith("Private_Dirty:"):
-            return int(line.split()[1]) * 1024
-    raise ValueError("/proc/self/smaps_rollup does not say")
 
 
 def _parameters(samples: int, groups: int = 1) -> OrderParameters:

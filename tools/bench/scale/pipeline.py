@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 import shardstream as ss
 from bench.data import BATCH, WORKERS
-from bench.scale.arithmetic import private_dirty, result
+from bench.harness import private_dirty
+from bench.scale.arithmetic import result
 from shardstream.order import EpochOrder, Remaining
 from shardstream.stream import run
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.data import BATCH, WORKERS
-from bench.harness import Contender, busy_share, run_fresh
+from bench.harness import Contender, busy_share, private_dirty, run_fresh
 from bench.report import MISSED, Outcome, circumstances, markdown, provenance, versions
 from bench.stream import records
 from bench.stream.servers import BUCKET, options, s3
@@ -94,15 +94,6 @@ def _stream(loader: Any) -> dict[str, Any]:
     figures = {"MB/s": octets / 1e6 / seconds, "GB": octets / 1e9}
     fetched = loader.stats.transfers["bytes"]
     return {"figures": {**figures, "fetched GB": fetched / 1e9}, "delivered": {}, "curves": curves}
-
-
-def private_dirty(pid: int | None) -> int:
-    """Bytes that a process has for itself; 0 where it has ended."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty:")) * 1024
 
 
 def run(document: Path) -> Outcome:

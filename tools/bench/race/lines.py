@@ -1,0 +1,136 @@
+"""Who runs: the works of the race, and for each its contenders with what they do, as the tables say it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.data import BATCH, WORKERS, Corpus
+from bench.harness import Contender
+from bench.race import environments, ours
+from bench.race.corpora import LARGE_BATCH, Kind
+from bench.race.prepared import Stores
+
+OURS = "shardstream"
+ADDRESSABLE, KEPT, FAST = f"{OURS}, addressable", f"{OURS}, untouched files", f"{OURS}, addressable, `fast=True`"
+TORCHVISION, WEBDATASET, STREAMING, LITDATA = "`ImageFolder` + torchvision", "WebDataset", "MosaicML Streaming", "LitData"
+FFCV, DALI, SPDL, GRAIN = "FFCV", "DALI, CPU", "SPDL", "Grain"
+PILLOW, SIMD, TENSORS = "Pillow", "Pillow-SIMD", "tensors"
+_ANTIALIASED = "accurate · antialiased"
+_FFMPEG = "FFmpeg's · bilinear, antialiased"
+_FFCV = "fast · area"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A contender as its table has it.
+
+    Attributes:
+        peer: Who it is, without a variant: bars name peers.
+        contender: The contender.
+        settings: Inverse DCT and resize.
+    """
+
+    peer: str
+    contender: Contender
+    settings: str = ""
+
+
+def of_photographs(work: str, corpus: Corpus, stores: Stores) -> list[Line]:
+    """Everybody, on photographs of usual size.
+
+    Args:
+        work: "crop" or "center".
+        corpus: The photographs.
+        stores: Them in each format.
+    """
+    told: dict[str, Any] = {"work": work, "count": corpus.count}
+    lines = _ours(told, stores)
+    lines += _torchvision(told, corpus)
+    for decoder in (PILLOW, TENSORS):
+        for peer, function, needs in (
+            (WEBDATASET, "webdataset", "webdataset"),
+            (STREAMING, "streaming", "streaming"),
+            (LITDATA, "litdata", "litdata"),
+        ):
+            options = {**told, "store": str(stores[function]), "decoder": decoder.lower()}
+            call = Contender(f"{peer}, {decoder}", f"bench.race.processes:with_{function}", options, needs=needs)
+            lines.append(Line(peer, call, _ANTIALIASED))
+    lines.append(_peer(GRAIN, "grain", "processes", {**told, "store": str(stores["grain"]), "decoder": "tensors"}))
+    return lines + _threads(told, corpus, stores)
+
+
+def of_large(corpus: Corpus, stores: Stores) -> list[Line]:
+    """Those that have something to tell on large photographs: what feeds a decoder costs nothing there."""
+    told = {"work": "crop", "count": corpus.count, "batch": LARGE_BATCH}
+    return [*_ours(told, stores), *_torchvision(told, corpus), *_threads(told, corpus, stores)]
+
+
+def _ours(told: dict[str, Any], stores: Stores) -> list[Line]:
+    call = "bench.race.ours:photographs"
+    lines = [
+        Line(OURS, Contender(name, call, {**told, "store": str(stores[jpeg])}, ours=True), _ANTIALIASED)
+        for name, jpeg in ((ADDRESSABLE, "addressable"), (KEPT, "kept"))
+    ]
+    if ours.has_fast() and told["work"] == "crop":
+        options = {**told, "store": str(stores["addressable"]), "fast": True}
+        lines.insert(1, Line(OURS, Contender(FAST, call, options, ours=True), "fast · linear"))
+    return lines
+
+
+def _torchvision(told: dict[str, Any], corpus: Corpus) -> list[Line]:
+    lines = []
+    for decoder, python in ((PILLOW, None), (SIMD, environments.python("pillow-simd")), (TENSORS, None)):
+        options = {**told, "store": str(corpus.folder), "decoder": decoder.lower()}
+        name, call = f"{TORCHVISION}, {decoder}", "bench.race.processes:with_torchvision"
+        lines.append(Line(TORCHVISION, Contender(name, call, options, needs="torchvision", python=python), _ANTIALIASED))
+    return lines
+
+
+def _threads(told: dict[str, Any], corpus: Corpus, stores: Stores) -> list[Line]:
+    tars, files = {"store": str(stores["webdataset"])}, {"store": str(corpus.folder)}
+    lines = [
+        _peer(f"{FFCV}, the same files", "ffcv", "threads", {**told, "store": str(stores["ffcv"])}, _FFCV, FFCV),
+        _peer(f"{DALI}, as we do it", "dali", "threads", {**told, **tars, "fast": False}, peer=DALI),
+        _peer(f"{DALI}, fastest", "dali", "threads", {**told, **tars, "fast": True}, "fast · linear", DALI),
+        _peer(SPDL, "spdl", "threads", {**told, **files}, _FFMPEG),
+    ]
+    if "ffcv-again" in stores:
+        again = {**told, "store": str(stores["ffcv-again"])}
+        lines.insert(1, _peer(f"{FFCV}, files encoded anew", "ffcv", "threads", again, _FFCV, FFCV))
+    return lines
+
+
+def _peer(
+    name: str,
+    function: str,
+    module: str,
+    options: dict[str, Any],
+    settings: str = _ANTIALIASED,
+    peer: str | None = None,
+) -> Line:
+    """A peer in an environment of its own."""
+    call = f"bench.race.{module}:with_{function}"
+    needs, python = environments.PEERS[function].module, environments.python(function)
+    return Line(peer or name, Contender(name, call, options, needs=needs, python=python), settings)
+
+
+def of_small(kind: Kind, count: int, stores: Stores) -> list[Line]:
+    """Everybody that stores samples, in process and by two workers."""
+    told: dict[str, Any] = {"count": count}
+    lines = []
+    for workers, how in ((0, "in process"), (WORKERS, f"{WORKERS} workers")):
+        options = {**told, "workers": workers}
+        call = Contender(f"{OURS}, {how}", "bench.race.ours:small_samples", {**options, "store": str(stores["ours"])}, ours=True)
+        lines.append(Line(OURS, call))
+        options["kind"] = kind
+        for peer, function in ((WEBDATASET, "webdataset"), (STREAMING, "streaming"), (LITDATA, "litdata")):
+            its = {**options, "store": str(stores[function])}
+            lines.append(Line(peer, Contender(f"{peer}, {how}", f"bench.race.small:with_{function}", its, needs=function)))
+        lines.append(_peer(f"{GRAIN}, {how}", "grain", "small", {**options, "store": str(stores["grain"])}, "", GRAIN))
+    for peer, function, store in ((FFCV, "ffcv", "ffcv"), (DALI, "dali", "webdataset")):
+        its = {**told, "kind": kind, "store": str(stores[store])}
+        lines.append(_peer(f"{peer}, {WORKERS} threads", function, "small", its, "", peer))
+    return lines

@@ -1,0 +1,73 @@
+"""shardstream as a contender."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+from bench.data import BATCH, WORKERS, Corpus, list_of
+from bench.race.corpora import Kind, small
+from bench.race.epochs import one_thread, repeated, steady
+from bench.race.processes import RESIZED, SIZE
+
+JPEG = {"addressable": "keep", "kept": "keep"}
+
+
+def pack(corpus: Corpus, out: Path, jpeg: str) -> Path:
+    """Fresh shards of photographs, by the code as it is now."""
+    import shardstream as ss
+
+    shutil.rmtree(out, ignore_errors=True)
+    arguments: dict[str, Any] = {"jpeg": JPEG[jpeg]}
+    ss.pack(list_of(corpus.folder), out, shard_size="48MB", workers=WORKERS, **arguments)
+    return out
+
+
+def write_small(out: Path, kind: Kind, count: int) -> Path:
+    """Fresh record shards of small samples."""
+    import shardstream as ss
+
+    shutil.rmtree(out, ignore_errors=True)
+    with ss.ShardWriter(out, format="record", shard_size="32MB") as writer:
+        for number in range(count):
+            writer.write({"__key__": f"{number:08d}", "x": small(kind, number)})
+    return out
+
+
+def has_fast() -> bool:
+    """Whether this version has ``fast=True``."""
+    import shardstream as ss
+
+    return "fast" in {field.name for field in dataclasses.fields(ss.decode.RandomResizedCrop)}
+
+
+def photographs(store: str, work: str, count: int, batch: int = BATCH, **options: Any) -> dict[str, Any]:
+    """With the defaults.
+
+    Args:
+        store: The shards.
+        work: "crop" for RandomResizedCrop and flip, "center" for Resize and CenterCrop.
+        count: Photographs.
+        batch: Size of the batches.
+        options: Of the crop.
+    """
+    import shardstream as ss
+
+    if work == "crop":
+        crop: Any = ss.decode.RandomResizedCrop(SIZE, flip=True, **options)
+    else:
+        crop = ss.decode.CenterCrop(SIZE, resize=RESIZED, **options)
+    dataset = ss.ShardDataset(store, fields={"jpg": crop, "cls": None}, shuffle=work == "crop", batch_size=batch)
+    loader = ss.Loader(dataset.to_tuple("jpg", "cls"), num_workers=WORKERS, worker_init_fn=one_thread)
+    return steady(loader, count, batch=batch)
+
+
+def small_samples(store: str, count: int, workers: int) -> dict[str, Any]:
+    """Small samples, shuffled, in this process or by workers."""
+    import shardstream as ss
+
+    dataset = ss.ShardDataset(store, fields=["x"], shuffle=True, batch_size=BATCH).to_tuple("x")
+    loader = ss.Loader(dataset, num_workers=workers)
+    return repeated(lambda: (batch for (batch,) in loader), count)
