@@ -18,7 +18,7 @@ BENCHMARKS = data.ROOT / "docs" / "benchmarks.md"
 SHUFFLE = data.ROOT / "docs" / "shuffle.md"
 ROUNDS = 5
 PHOTOGRAPHS = ("pack", "train", "raw")
-OURS = ("order", "stream", "memory", "shuffle", "cluster")
+OURS = ("race", "order", "stream", "memory", "shuffle", "cluster")
 
 
 def arguments() -> argparse.Namespace:
@@ -26,9 +26,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/bench/run", description="Benchmarks and studies.")
     parser.add_argument("which", nargs="?", choices=[*PHOTOGRAPHS, *OURS, "all"], default="all")
     parser.add_argument(
-        "--count", type=int, help=f"photographs (default {12 * data.UNIT}), or records of stream (61440)"
+        "--count", type=int, help=f"photographs (default {12 * data.UNIT}, of race 4096), or records of stream (61440)"
     )
-    parser.add_argument("--rounds", type=int, help="rounds (default 5, of stream 3)")
+    parser.add_argument("--rounds", type=int, help="rounds (default 5, of race and stream 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every round's figures to this file")
     parser.add_argument("--no-docs", action="store_true", help="leave docs/ as it is")
     args = parser.parse_args()
@@ -77,6 +77,11 @@ def on_photographs(wanted: tuple[str, ...], args: argparse.Namespace) -> Iterato
 def of_our_own(wanted: tuple[str, ...], args: argparse.Namespace) -> Iterator[report.Outcome]:
     """Run what has data and tables of its own."""
     # imported here: each needs packages of its own
+    if "race" in wanted:
+        from bench.race import corpora
+        from bench.race import study as race
+
+        yield race.run(BENCHMARKS, args.rounds or race.ROUNDS, args.count or corpora.PHOTOGRAPHS)
     if "order" in wanted:
         from bench.scale import study as scale
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bench.data import HOME, WORKERS, Corpus, list_of
 
 FOLDER = HOME / "race"
+STORES = FOLDER / "stores"
 PHOTOGRAPHS = 4096  # by default
 LARGE, LARGE_BATCH, LARGE_CLASSES = 192, 16, 4
 SHEET, PICTURE = 8, (500, 375)  # pictures along both sides of a large one, and their size: 4000 x 3000 together

@@ -29,7 +29,7 @@ class Peer:
     Attributes:
         layer: The environment that it goes into; those that can live together share one.
         module: What can be imported when it is there.
-        packages: Arguments of ``pip install``, one call each.
+        packages: Arguments of ``pip install``, one call each; the last one names the peer and its version.
         system: Debian packages that it builds on or runs on.
         variables: Of the environment while it is installed.
     """
@@ -66,7 +66,7 @@ PEERS = {
         ("libopencv-dev", "libturbojpeg0-dev", "pkg-config", "g++"),
     ),
     "spdl": Peer("threads", "spdl", (("spdl==0.8.0",),), ("libavdevice59", "libavfilter8")),
-    "grain": Peer("threads", "grain", (("grain==0.2.18", "array_record==0.8.6"),)),
+    "grain": Peer("threads", "grain", (("array_record==0.8.6", "grain==0.2.18"),)),
     "dali": Peer("dali", "nvidia.dali", (("nvidia-dali-cuda120==2.4.0",),)),
 }
 
@@ -91,6 +91,16 @@ def make() -> dict[str, str]:
         else:
             stamp.write_text(peer.recipe)
     return problems
+
+
+def versions() -> dict[str, str]:
+    """The versions of the peers that were installed."""
+    found = {}
+    for name, peer in PEERS.items():
+        if (FOLDER / peer.layer / f".{name}").exists():
+            package, _, number = peer.packages[-1][-1].partition("==")
+            found[package] = number
+    return found
 
 
 def python(name: str) -> str:

@@ -72,8 +72,7 @@ def private_of_workers() -> int:
 
 
 def repeated(epoch: Callable[[], Iterable[Any]], count: int) -> dict[str, Any]:
-    """Small samples a second in the middle of epochs, of as many as take long enough together; the first one is not
-    counted.
+    """Small samples a second in the middle of epochs: of all but the first one, until enough time is counted.
 
     Args:
         epoch: Gives the batches of an epoch: arrays whose rows begin with the sample's number in 4 bytes.

@@ -48,34 +48,27 @@ def share(store: str) -> dict[str, Any]:
             through += between - start
             loop += end - between
     images = (BATCHES - 1) * BATCH
-    figures = {"plain loop": images / loop, "data set": images / through, "share": loop / through}
+    figures = {"share": loop / through, "plain loop": images / loop, "data set": images / through}
     return {"figures": figures, "delivered": {}}
 
 
 def _jobs(files: Any, crop: Any) -> Iterator[Job]:
     """For each photograph of the first batches, what the kernels have to do for it."""
+    from shardstream.decode import SampleContext
     from shardstream.decode.usercall import stream_of
     from shardstream.images import backends, resize
-    from shardstream.images.header import probe
+    from shardstream.images.region import ImageFile
 
     out = np.empty((SIZE, SIZE, 3), np.uint8)
-    stored = (bytes(file) for batch in islice(files, BATCHES) for file in batch["jpg"])
-    for position, file in enumerate(stored):
-        context = _context(position)
-        crop.apply(file, context, name="jpg", stream=stream_of("jpg"), out=out)
-        plan, info = context.geometry["jpg"], probe(file)
-        scale = backends.jpeg_scale(info, plan.box.size, plan.size)
-        yield partial(_cut_decode_resize, backends, resize, file, info, plan, scale)
+    stored = (batch["jpg"].tobytes(i) for batch in islice(files, BATCHES) for i in range(BATCH))
+    for position, data in enumerate(stored):
+        context = SampleContext(key="", shard="", row=0, position=position, seed=0, epoch=0)
+        crop.apply(data, context, name="jpg", stream=stream_of("jpg"), out=out)
+        plan, file = context.geometry["jpg"], ImageFile(data)
+        scale = backends.jpeg_scale(file.info, plan.box.size, plan.size)
+        yield partial(_cut_decode_resize, resize.render, file, plan, scale)
 
 
-def _context(position: int) -> Any:
-    from shardstream.decode import SampleContext
-
-    return SampleContext(key="", shard="", row=0, position=position, seed=0, epoch=0)
-
-
-def _cut_decode_resize(
-    backends: Any, resize: Any, file: bytes, info: Any, plan: Any, scale: int, out: NDArray[np.uint8]
-) -> None:
-    pixels = backends.decode_scaled(file, info, scale=scale, reuse=True)
-    resize.render(pixels, plan, out, scale=scale)
+def _cut_decode_resize(render: Any, file: Any, plan: Any, scale: int, out: NDArray[np.uint8]) -> None:
+    pixels, box = file.decode(plan.box, scale=scale)
+    render(pixels, plan._replace(box=box), out, scale=scale)

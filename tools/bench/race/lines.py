@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from bench.data import BATCH, WORKERS, Corpus
+from bench.data import WORKERS, Corpus
 from bench.harness import Contender
 from bench.race import environments, ours
 from bench.race.corpora import LARGE_BATCH, Kind
@@ -15,7 +13,12 @@ from bench.race.prepared import Stores
 
 OURS = "shardstream"
 ADDRESSABLE, KEPT, FAST = f"{OURS}, addressable", f"{OURS}, untouched files", f"{OURS}, addressable, `fast=True`"
-TORCHVISION, WEBDATASET, STREAMING, LITDATA = "`ImageFolder` + torchvision", "WebDataset", "MosaicML Streaming", "LitData"
+TORCHVISION, WEBDATASET, STREAMING, LITDATA = (
+    "`ImageFolder` + torchvision",
+    "WebDataset",
+    "MosaicML Streaming",
+    "LitData",
+)
 FFCV, DALI, SPDL, GRAIN = "FFCV", "DALI, CPU", "SPDL", "Grain"
 PILLOW, SIMD, TENSORS = "Pillow", "Pillow-SIMD", "tensors"
 _ANTIALIASED = "accurate · antialiased"
@@ -85,7 +88,9 @@ def _torchvision(told: dict[str, Any], corpus: Corpus) -> list[Line]:
     for decoder, python in ((PILLOW, None), (SIMD, environments.python("pillow-simd")), (TENSORS, None)):
         options = {**told, "store": str(corpus.folder), "decoder": decoder.lower()}
         name, call = f"{TORCHVISION}, {decoder}", "bench.race.processes:with_torchvision"
-        lines.append(Line(TORCHVISION, Contender(name, call, options, needs="torchvision", python=python), _ANTIALIASED))
+        lines.append(
+            Line(TORCHVISION, Contender(name, call, options, needs="torchvision", python=python), _ANTIALIASED)
+        )
     return lines
 
 
@@ -123,14 +128,26 @@ def of_small(kind: Kind, count: int, stores: Stores) -> list[Line]:
     lines = []
     for workers, how in ((0, "in process"), (WORKERS, f"{WORKERS} workers")):
         options = {**told, "workers": workers}
-        call = Contender(f"{OURS}, {how}", "bench.race.ours:small_samples", {**options, "store": str(stores["ours"])}, ours=True)
+        call = Contender(
+            f"{OURS}, {how}", "bench.race.ours:small_samples", {**options, "store": str(stores["ours"])}, ours=True
+        )
         lines.append(Line(OURS, call))
         options["kind"] = kind
         for peer, function in ((WEBDATASET, "webdataset"), (STREAMING, "streaming"), (LITDATA, "litdata")):
             its = {**options, "store": str(stores[function])}
-            lines.append(Line(peer, Contender(f"{peer}, {how}", f"bench.race.small:with_{function}", its, needs=function)))
+            lines.append(
+                Line(peer, Contender(f"{peer}, {how}", f"bench.race.small:with_{function}", its, needs=function))
+            )
         lines.append(_peer(f"{GRAIN}, {how}", "grain", "small", {**options, "store": str(stores["grain"])}, "", GRAIN))
     for peer, function, store in ((FFCV, "ffcv", "ffcv"), (DALI, "dali", "webdataset")):
         its = {**told, "kind": kind, "store": str(stores[store])}
         lines.append(_peer(f"{peer}, {WORKERS} threads", function, "small", its, "", peer))
     return lines
+
+
+def of_kernels(stores: Stores) -> list[Line]:
+    """Our own kernels, alone and through the data set."""
+    return [
+        Line(OURS, Contender(name, "bench.race.kernels:share", {"store": str(stores[jpeg])}, ours=True))
+        for name, jpeg in ((ADDRESSABLE, "addressable"), (KEPT, "kept"))
+    ]

@@ -12,7 +12,7 @@ from bench.race.corpora import Kind, small
 from bench.race.epochs import one_thread, repeated, steady
 from bench.race.processes import RESIZED, SIZE
 
-JPEG = {"addressable": "keep", "kept": "keep"}
+JPEG: dict[str, Any] = {"addressable": "addressable", "kept": "keep"}  # by the names of our stores
 
 
 def pack(corpus: Corpus, out: Path, jpeg: str) -> Path:
@@ -20,8 +20,7 @@ def pack(corpus: Corpus, out: Path, jpeg: str) -> Path:
     import shardstream as ss
 
     shutil.rmtree(out, ignore_errors=True)
-    arguments: dict[str, Any] = {"jpeg": JPEG[jpeg]}
-    ss.pack(list_of(corpus.folder), out, shard_size="48MB", workers=WORKERS, **arguments)
+    ss.pack(list_of(corpus.folder), out, shard_size="48MB", workers=WORKERS, jpeg=JPEG[jpeg])
     return out
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from bench.data import Corpus
 from bench.harness import ContenderError
 from bench.race import ours, stores
-from bench.race.corpora import FOLDER, Kind
+from bench.race.corpora import STORES, Kind
 from bench.race.environments import PEERS, python
 
 Stores: TypeAlias = Mapping[str, Path]
@@ -22,7 +22,7 @@ def photographs(corpus: Corpus, *formats: str) -> dict[str, Path]:
         corpus: The photographs.
         formats: Of `stores`, "ffcv-again" for files that FFCV encodes.
     """
-    folder = FOLDER / corpus.folder.name
+    folder = STORES / corpus.folder.name
     told = {"folder": str(corpus.folder)}
     for name in formats:
         function, more = f"{name}_photographs", {}
@@ -37,7 +37,7 @@ def photographs(corpus: Corpus, *formats: str) -> dict[str, Path]:
 
 def small(kind: Kind, count: int) -> dict[str, Path]:
     """Small samples in each format."""
-    folder = FOLDER / f"{kind}-{count}"
+    folder = STORES / f"{kind}-{count}"
     names = ("webdataset", "streaming", "litdata", "ffcv", "grain")
     for name in names:
         _bring(folder / name, f"{name}_small", {"kind": kind, "count": count})

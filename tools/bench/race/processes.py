@@ -25,9 +25,10 @@ def recipe(work: str, decoder: str) -> Callable[[bytes], Tensor]:
 
     Args:
         work: "crop" for RandomResizedCrop and flip, "center" for Resize and CenterCrop.
-        decoder: "pillow" or "pillow-simd" for Pillow's images, "tensors" for torchvision's decoder and transforms of tensors.
+        decoder: "pillow" or "pillow-simd" for Pillow's images, "tensors" for torchvision's own decoder.
     """
-    from PIL import Image, features
+    import PIL
+    from PIL import features
     from torchvision.transforms import v2
 
     steps = {
@@ -36,8 +37,8 @@ def recipe(work: str, decoder: str) -> Callable[[bytes], Tensor]:
     }[work]
     if decoder == "tensors":
         return partial(_through_tensors, v2.Compose(steps))
-    if (decoder == "pillow-simd") != ("post" in Image.__version__) or not features.check("libjpeg_turbo"):
-        raise ValueError(f"this is Pillow {Image.__version__}")
+    if (decoder == "pillow-simd") != ("post" in PIL.__version__) or not features.check("libjpeg_turbo"):
+        raise ValueError(f"this is Pillow {PIL.__version__}")
     return partial(_through_pillow, v2.Compose([*steps, v2.PILToTensor()]))
 
 
@@ -129,7 +130,9 @@ def _grain_sample(transform: Callable[[bytes], Tensor], record: bytes) -> tuple[
     return transform(record[8:]).numpy(), int.from_bytes(record[:8], "little")
 
 
-def grain_batches(store: str, transform: Callable[[bytes], Any], workers: int, *, shuffle: bool = True) -> Iterable[Any]:
+def grain_batches(
+    store: str, transform: Callable[[bytes], Any], workers: int, *, shuffle: bool = True
+) -> Iterable[Any]:
     """Batches of transformed records, made in this process or by workers, each reading ahead with one thread."""
     import grain
 
@@ -140,4 +143,4 @@ def grain_batches(store: str, transform: Callable[[bytes], Any], workers: int, *
     batches = dataset.map(transform).to_iter_dataset(reading).batch(BATCH)
     if workers:
         batches = batches.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=workers))
-    return batches
+    return batches  # type: ignore[no-any-return]

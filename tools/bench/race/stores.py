@@ -95,14 +95,13 @@ def litdata_photographs(out: str, folder: str) -> None:
 
 def litdata_small(out: str, kind: Kind, count: int) -> None:
     """Chunks of tensors: of tokens in the form that LitData has for them."""
-    shape, dtype = SHAPES[kind]
+    arguments: dict[str, Any] = {"chunk_size": count // SHARDS}
     if kind == "tokens":
         from litdata import TokensLoader
 
-        tokens = {"chunk_size": count // SHARDS * shape[0], "item_loader": TokensLoader(block_size=shape[0])}
-        _write_litdata(out, partial(_tensor, kind), list(range(count)), **tokens)
-    else:
-        _write_litdata(out, partial(_tensor, kind), list(range(count)), chunk_size=count // SHARDS)
+        block = SHAPES[kind][0][0]
+        arguments = {"chunk_size": count // SHARDS * block, "item_loader": TokensLoader(block_size=block)}
+    _write_litdata(out, partial(_tensor, kind), list(range(count)), **arguments)
 
 
 def _write_litdata(out: str, sample: Any, inputs: list[Any], **arguments: Any) -> None:
