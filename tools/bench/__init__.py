@@ -6,8 +6,8 @@ drift.
 
 - `harness`: contenders, rounds, what is checked, memory; knows no benchmark.
 - `child`: the process a contender runs in: calls one function and prints its result as one line of JSON.
-- `pack`, `train`, `raw`: the benchmarks: what is compared, and the functions that do it.
-- `race`: decoding and cropping beside every peer, in environments of their own; with bars and a chart.
+- `pack`, `train`: the benchmarks: what is compared, and the functions that do it.
+- `race`: decoding, cropping and raw bytes beside every peer, in environments of their own; with bars and a chart.
 - `scale`: what the order costs at ten billion samples, and starting, resuming and changing epochs; with bars.
 - `stream`: streaming from an object store, beside peers and a bare GET, and the memory of its workers; with a plot.
 - `shuffle`: how well epochs are shuffled, beside peers; with plots.

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import data, pack, raw, report, train
+from bench import data, pack, report, train
 from bench.harness import Benchmark, measure
 
 BENCHMARKS = data.ROOT / "docs" / "benchmarks.md"
 SHUFFLE = data.ROOT / "docs" / "shuffle.md"
 ROUNDS = 5
-PHOTOGRAPHS = ("pack", "train", "raw")
+PHOTOGRAPHS = ("pack", "train")
 OURS = ("race", "order", "stream", "memory", "shuffle", "cluster")
 
 
@@ -47,13 +47,10 @@ def plan(wanted: tuple[str, ...], corpus: data.Corpus) -> list[tuple[Benchmark, 
             data.settle(corpus.folder)
 
         chosen.append((pack.benchmark(corpus), before_packing))
-    if "train" in wanted or "raw" in wanted:
+    if "train" in wanted:
         theirs, ours = data.shards(corpus)
         settle = partial(data.settle, corpus.folder, theirs, ours)
-        if "train" in wanted:
-            chosen.append((train.benchmark(corpus, theirs, ours), settle))
-        if "raw" in wanted:
-            chosen.append((raw.benchmark(theirs, ours), settle))
+        chosen.append((train.benchmark(corpus, theirs, ours), settle))
     return chosen
 
 

@@ -37,6 +37,9 @@ CROP = (
 LARGE = (Bar(ADDRESSABLE, 5.0, (lines.TORCHVISION,)),)
 CENTER = (Bar(ADDRESSABLE, 1.5),)
 SMALL = (Bar(OURS, 10.0),)
+_RAW = f"{OURS}, {lines.BATCHES}"
+RAW = (Bar(_RAW, 10.0, (lines.WEBDATASET, lines.STREAMING)), Bar(_RAW, 1.5, (lines.LITDATA, lines.FILES)))
+RAW_WORKERS = (Bar(_RAW, 4.0), Bar(_RAW, 2.0, (lines.FILES,)))
 SHARE = 0.90  # of the bare kernels
 PRIVATE = 0.5  # of the memory of FFCV's and DALI's processes
 

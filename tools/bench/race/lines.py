@@ -20,6 +20,7 @@ TORCHVISION, WEBDATASET, STREAMING, LITDATA = (
     "LitData",
 )
 FFCV, DALI, SPDL, GRAIN = "FFCV", "DALI, CPU", "SPDL", "Grain"
+FILES, BATCHES = "files in a folder", "batches"
 PILLOW, SIMD, TENSORS = "Pillow", "Pillow-SIMD", "tensors"
 _ANTIALIASED = "accurate · antialiased"
 _FFMPEG = "FFmpeg's · bilinear, antialiased"
@@ -151,3 +152,23 @@ def of_kernels(stores: Stores) -> list[Line]:
         Line(OURS, Contender(name, "bench.race.kernels:share", {"store": str(stores[jpeg])}, ours=True))
         for name, jpeg in ((ADDRESSABLE, "addressable"), (KEPT, "kept"))
     ]
+
+
+def of_raw(workers: int, corpus: Corpus, stores: Stores) -> list[Line]:
+    """Those that hand out bytes, in process or by workers; ours with checksums verified and not."""
+    lines = []
+    call = "bench.race.raw:with_"
+    for form, batched, verify in (
+        (BATCHES, True, True),
+        (f"{BATCHES}, not verified", True, False),
+        ("samples", False, True),
+        ("samples, not verified", False, False),
+    ):
+        if batched or not workers:
+            options = {"store": str(stores["kept"]), "workers": workers, "batched": batched, "verify": verify}
+            lines.append(Line(OURS, Contender(f"{OURS}, {form}", f"{call}shardstream", options, ours=True)))
+    for peer, function in ((WEBDATASET, "webdataset"), (STREAMING, "streaming"), (LITDATA, "litdata")):
+        options = {"store": str(stores[function]), "workers": workers}
+        lines.append(Line(peer, Contender(peer, f"{call}{function}", options, needs=function)))
+    files = {"store": str(corpus.folder), "workers": workers}
+    return [*lines, Line(FILES, Contender(FILES, f"{call}files", files))]

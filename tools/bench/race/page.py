@@ -43,7 +43,7 @@ def speeds_table(work: Work, measured: Sequence[Measured]) -> str:
     told = any(one.line.settings for one in measured)
     heads = ["", *(["inverse DCT · resize"] if told else []), work.unit, f"{OURS} is"]
     table = [[*heads, "private memory, MB", "all memory, MB"]]
-    base = measured[0] if work.bars and work.bars[0].ours == ADDRESSABLE else bars.fastest(_ours(measured))
+    base = measured[0] if work.bars[0].ours == measured[0].name else bars.fastest(_ours(measured))
     for one in measured:
         cells = [f"**{one.name}**" if one.row.contender.ours else one.name, *([one.line.settings] if told else [])]
         if one.speeds:
@@ -137,6 +137,14 @@ NOTES = {
 SPDL has no form of storage. Epochs are repeated, and the middles of all but the first one are counted.
 """,
     "images": f"{SMALL:,} arrays `uint8 (32, 32, 3)`, in the same way.\n",
+    "raw": """\
+The same photographs as bytes with their labels, shuffled, nothing decoded; checksums are verified but where it says
+otherwise. Whole epochs are counted, all but the first one. Sums of lengths and labels are compared.
+""",
+    "raw-workers": f"""\
+The same as batches of {BATCH} made by worker processes. The peers join a batch into one tensor in the worker, which is
+faster than their own lists of bytes.
+""",
     "kernels": f"""\
 To cut, to decode and to resize, in a plain loop over files in memory, beside the same photographs, crops and pixels
 through the data set, which reads, verifies, draws and makes batches. Batch by batch in turns, in one process by one

@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any
 
 from bench import data
-from bench.data import Corpus
+from bench.data import WORKERS, Corpus
 from bench.harness import Benchmark, measure
 from bench.race import bars, corpora, environments, lines, prepared
 from bench.race.bars import Measured, Work
@@ -67,4 +67,7 @@ def _works(corpus: Corpus) -> Iterator[Work]:
     for kind, title in titles.items():
         small = prepared.small(kind, SMALL)
         yield Work(kind, title, "samples/s", lines.of_small(kind, SMALL, small), bars.SMALL)
+    yield Work("raw", "Bytes, in process", "samples/s", lines.of_raw(0, corpus, stores), bars.RAW)
+    workers = lines.of_raw(WORKERS, corpus, stores)
+    yield Work("raw-workers", f"Bytes, {WORKERS} workers", "samples/s", workers, bars.RAW_WORKERS)
     yield Work("kernels", "The bare kernels", "images/s", lines.of_kernels(stores), ())

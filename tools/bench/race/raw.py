@@ -1,0 +1,143 @@
+"""Photographs as bytes, nothing decoded: what the streaming itself costs, for us and the peers."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from bench.data import BATCH
+from bench.peers import bare_streaming
+from bench.race.epochs import LONG_ENOUGH, one_thread
+from bench.race.stores import photographs
+
+
+def with_shardstream(store: str, workers: int, *, batched: bool, verify: bool) -> dict[str, Any]:
+    """Tuples of bytes and label; batches of them are `shardstream.Ragged`."""
+    import shardstream as ss
+
+    size = BATCH if batched else None
+    fields = {"jpg": "bytes", "cls": None}
+    dataset = ss.ShardDataset(store, fields=fields, shuffle=True, batch_size=size, tail="exact", verify=verify)
+    loader = ss.Loader(dataset.to_tuple("jpg", "cls"), num_workers=workers)
+    return timed(lambda: map(_ragged, loader) if batched else map(_sample, loader))
+
+
+def with_webdataset(store: str, workers: int) -> dict[str, Any]:
+    """Tuples of bytes."""
+    import webdataset
+
+    urls = sorted(str(path) for path in Path(store).glob("*.tar"))
+    dataset = webdataset.WebDataset(urls, shardshuffle=100, seed=1).shuffle(1000).to_tuple("jpg", "cls")
+    if not workers:
+        return timed(lambda: map(_sample, dataset))
+    dataset = dataset.batched(BATCH, partial=True, collation_fn=_joined)
+    return _by_loader(dataset, workers, make=webdataset.WebLoader, batch_size=None, collate_fn=None)
+
+
+def with_streaming(store: str, workers: int) -> dict[str, Any]:
+    """MosaicML Streaming."""
+    bare_streaming()
+    from streaming.base.dataset import StreamingDataset
+    from streaming.base.util import clean_stale_shared_memory
+
+    clean_stale_shared_memory()
+    dataset = StreamingDataset(local=store, shuffle=True, batch_size=BATCH, num_canonical_nodes=1)
+    return _by_loader(dataset, workers) if workers else timed(lambda: map(_sample, map(_values, dataset)))
+
+
+def with_litdata(store: str, workers: int) -> dict[str, Any]:
+    """LitData."""
+    import litdata
+
+    dataset = litdata.StreamingDataset(store, shuffle=True)
+    if workers:
+        return _by_loader(dataset, workers, make=litdata.StreamingDataLoader)
+    return timed(lambda: map(_sample, map(_values, dataset)))
+
+
+def with_files(store: str, workers: int) -> dict[str, Any]:
+    """The files themselves, from their folder."""
+    files = Files(photographs(store))
+    return _by_loader(files, workers, shuffle=True) if workers else timed(lambda: map(_sample, files.shuffled()))
+
+
+class Files(torch.utils.data.Dataset[tuple[bytes, int]]):
+    """Files with their labels."""
+
+    def __init__(self, entries: Sequence[tuple[Path, int]]) -> None:
+        self.entries = [(str(path), label) for path, label in entries]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __getitem__(self, number: int) -> tuple[bytes, int]:
+        path, label = self.entries[number]
+        with open(path, "rb") as file:
+            return file.read(), label
+
+    def shuffled(self) -> Iterator[tuple[bytes, int]]:
+        """All of them, in another order each time."""
+        return (self[number] for number in random.sample(range(len(self)), len(self)))
+
+
+def _by_loader(dataset: Any, workers: int, make: Any = DataLoader, **arguments: Any) -> dict[str, Any]:
+    fixed = {"batch_size": BATCH, "collate_fn": _joined, "worker_init_fn": one_thread, "persistent_workers": True}
+    loader = make(dataset, num_workers=workers, **{**fixed, **arguments})
+    return timed(partial(map, _tensors, loader))
+
+
+def _values(sample: dict[str, Any]) -> tuple[Any, Any]:
+    return sample["jpg"], sample["cls"]
+
+
+def _joined(samples: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """The peers' batches: one tensor of bytes with offsets, which shared memory brings from the worker.
+
+    Lists of bytes, which their own batching makes, would be copied through a pipe.
+    """
+    payloads, labels = zip(*(_values(one) if isinstance(one, dict) else one for one in samples), strict=True)
+    offsets = torch.tensor([0, *map(len, payloads)]).cumsum(0)
+    values = torch.frombuffer(bytearray().join(payloads), dtype=torch.uint8)
+    return values, offsets, torch.tensor([int(label) for label in labels])
+
+
+def _sample(sample: tuple[Any, Any]) -> tuple[int, int, int]:
+    """Samples, bytes and the sum of labels of one sample."""
+    return 1, len(sample[0]), int(sample[1])
+
+
+def _tensors(batch: tuple[Tensor, Tensor, Tensor]) -> tuple[int, int, int]:
+    """The same of a peer's batch."""
+    return len(batch[2]), len(batch[0]), int(batch[2].sum())
+
+
+def _ragged(batch: tuple[Any, Tensor]) -> tuple[int, int, int]:
+    """The same of a batch of ours."""
+    return len(batch[1]), len(batch[0].values), int(batch[1].sum())
+
+
+def timed(epoch: Callable[[], Iterable[tuple[int, int, int]]]) -> dict[str, Any]:
+    """Samples a second over whole epochs, of as many as take long enough, after one that is not counted."""
+    one_thread()
+    seconds, number, counted = 0.0, 0, 0
+    while seconds < LONG_ENOUGH:
+        samples = octets = labels = 0
+        start = time.perf_counter()
+        for more, length, label in epoch():
+            samples += more
+            octets += length
+            labels += label
+        if number:
+            seconds += time.perf_counter() - start
+            counted += samples
+        number += 1
+    delivered = {"photographs": samples, "bytes": octets, "labels": labels}
+    return {"figures": {"samples/s": counted / seconds}, "delivered": delivered}
