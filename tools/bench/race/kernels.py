@@ -57,6 +57,7 @@ def _jobs(files: Any, crop: Any) -> Iterator[Job]:
     from shardstream.decode import SampleContext
     from shardstream.decode.usercall import stream_of
     from shardstream.images import backends, resize
+    from shardstream.images.geometry import scaled_box
     from shardstream.images.region import ImageFile
 
     out = np.empty((SIZE, SIZE, 3), np.uint8)
@@ -66,9 +67,9 @@ def _jobs(files: Any, crop: Any) -> Iterator[Job]:
         crop.apply(data, context, name="jpg", stream=stream_of("jpg"), out=out)
         plan, file = context.geometry["jpg"], ImageFile(data)
         scale = backends.jpeg_scale(file.info, plan.box.size, plan.size)
-        yield partial(_cut_decode_resize, resize.render, file, plan, scale)
+        yield partial(_cut_decode_resize, resize.render, file, plan, scaled_box(plan.box, scale), scale)
 
 
-def _cut_decode_resize(render: Any, file: Any, plan: Any, scale: int, out: NDArray[np.uint8]) -> None:
-    pixels, box = file.decode(plan.box, scale=scale)
-    render(pixels, plan._replace(box=box), out, scale=scale)
+def _cut_decode_resize(render: Any, file: Any, plan: Any, box: Any, scale: int, out: NDArray[np.uint8]) -> None:
+    pixels, origin = file.decode(box, scale=scale)
+    render(pixels, plan, out, scale=scale, origin=origin)

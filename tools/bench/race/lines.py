@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.data import WORKERS, Corpus
 from bench.harness import Contender
-from bench.race import environments, ours
+from bench.race import environments
 from bench.race.corpora import LARGE_BATCH, Kind
 from bench.race.prepared import Stores
 
@@ -78,7 +78,7 @@ def _ours(told: dict[str, Any], stores: Stores) -> list[Line]:
         Line(OURS, Contender(name, call, {**told, "store": str(stores[jpeg])}, ours=True), _ANTIALIASED)
         for name, jpeg in ((ADDRESSABLE, "addressable"), (KEPT, "kept"))
     ]
-    if ours.has_fast() and told["work"] == "crop":
+    if told["work"] == "crop":
         options = {**told, "store": str(stores["addressable"]), "fast": True}
         lines.insert(1, Line(OURS, Contender(FAST, call, options, ours=True), "fast · linear"))
     return lines

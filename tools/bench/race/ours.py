@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
@@ -33,13 +32,6 @@ def write_small(out: Path, kind: Kind, count: int) -> Path:
         for number in range(count):
             writer.write({"__key__": f"{number:08d}", "x": small(kind, number)})
     return out
-
-
-def has_fast() -> bool:
-    """Whether this version has ``fast=True``."""
-    import shardstream as ss
-
-    return "fast" in {field.name for field in dataclasses.fields(ss.decode.RandomResizedCrop)}
 
 
 def photographs(store: str, work: str, count: int, batch: int = BATCH, **options: Any) -> dict[str, Any]:
