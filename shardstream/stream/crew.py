@@ -82,8 +82,8 @@ class Crew:
 def _operators_in_one_thread() -> Iterator[None]:
     """Have torch's operators use the thread that calls them, here and in threads that call their first one now.
 
-    A single picture is too small to be shared out: waiting for the threads of torch's pool takes longer than the
-    resize, on a busy machine ten times as long as all of the decoding.
+    A single picture is too small to be shared out among torch's threads: on a busy machine, decoding with two of them
+    took six times the processor time of one (`docs/decisions/009-gathering-and-threads.md`).
     """
     before = torch.get_num_threads()
     if before == 1:
