@@ -26,7 +26,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/bench/run", description="Benchmarks and studies.")
     parser.add_argument("which", nargs="?", choices=[*PHOTOGRAPHS, *OURS, "all"], default="all")
     parser.add_argument(
-        "--count", type=int, help=f"photographs (default {12 * data.UNIT}, of race 4096), or records of stream (61440)"
+        "--count", type=int, help=f"photographs (default {12 * data.UNIT}, of race 3072), or records of stream (61440)"
     )
     parser.add_argument("--rounds", type=int, help="rounds (default 5, of race and stream 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every round's figures to this file")

@@ -16,11 +16,11 @@ from bench.data import HOME, WORKERS, Corpus, list_of
 
 FOLDER = HOME / "race"
 STORES = FOLDER / "stores"
-PHOTOGRAPHS = 4096  # by default
-LARGE, LARGE_BATCH, LARGE_CLASSES = 192, 16, 4
+PHOTOGRAPHS = 3072  # by default
+LARGE, LARGE_BATCH, LARGE_CLASSES = 128, 8, 4
 SHEET, PICTURE = 8, (500, 375)  # pictures along both sides of a large one, and their size: 4000 x 3000 together
 QUALITY = 90
-SMALL = 65_536
+SMALL = 32_768
 
 Kind: TypeAlias = Literal["tokens", "images"]
 SHAPES: dict[Kind, tuple[tuple[int, ...], Any]] = {

@@ -24,6 +24,7 @@ FILES, BATCHES = "files in a folder", "batches"
 PILLOW, SIMD, TENSORS = "Pillow", "Pillow-SIMD", "tensors"
 _ANTIALIASED = "accurate · antialiased"
 _FFMPEG = "FFmpeg's · bilinear, antialiased"
+_FAST = "fast · linear"
 _FFCV = "fast · area"
 
 
@@ -53,7 +54,8 @@ def of_photographs(work: str, corpus: Corpus, stores: Stores) -> list[Line]:
     told: dict[str, Any] = {"work": work, "count": corpus.count}
     lines = _ours(told, stores)
     lines += _torchvision(told, corpus)
-    for decoder in (PILLOW, TENSORS):
+    # Where only the best peer counts, the slower way is left out.
+    for decoder in (PILLOW, TENSORS) if work == "crop" else (TENSORS,):
         for peer, function, needs in (
             (WEBDATASET, "webdataset", "webdataset"),
             (STREAMING, "streaming", "streaming"),
@@ -74,14 +76,14 @@ def of_large(corpus: Corpus, stores: Stores) -> list[Line]:
 
 def _ours(told: dict[str, Any], stores: Stores) -> list[Line]:
     call = "bench.race.ours:photographs"
-    lines = [
-        Line(OURS, Contender(name, call, {**told, "store": str(stores[jpeg])}, ours=True), _ANTIALIASED)
-        for name, jpeg in ((ADDRESSABLE, "addressable"), (KEPT, "kept"))
+    return [
+        Line(OURS, Contender(name, call, {**told, "store": str(stores[jpeg]), "fast": fast}, ours=True), settings)
+        for name, jpeg, fast, settings in (
+            (ADDRESSABLE, "addressable", False, _ANTIALIASED),
+            (FAST, "addressable", True, _FAST),
+            (KEPT, "kept", False, _ANTIALIASED),
+        )
     ]
-    if told["work"] == "crop":
-        options = {**told, "store": str(stores["addressable"]), "fast": True}
-        lines.insert(1, Line(OURS, Contender(FAST, call, options, ours=True), "fast · linear"))
-    return lines
 
 
 def _torchvision(told: dict[str, Any], corpus: Corpus) -> list[Line]:
@@ -100,7 +102,7 @@ def _threads(told: dict[str, Any], corpus: Corpus, stores: Stores) -> list[Line]
     lines = [
         _peer(f"{FFCV}, the same files", "ffcv", "threads", {**told, "store": str(stores["ffcv"])}, _FFCV, FFCV),
         _peer(f"{DALI}, as we do it", "dali", "threads", {**told, **tars, "fast": False}, peer=DALI),
-        _peer(f"{DALI}, fastest", "dali", "threads", {**told, **tars, "fast": True}, "fast · linear", DALI),
+        _peer(f"{DALI}, fastest", "dali", "threads", {**told, **tars, "fast": True}, _FAST, DALI),
         _peer(SPDL, "spdl", "threads", {**told, **files}, _FFMPEG),
     ]
     if "ffcv-again" in stores:
@@ -124,25 +126,20 @@ def _peer(
 
 
 def of_small(kind: Kind, count: int, stores: Stores) -> list[Line]:
-    """Everybody that stores samples, in process and by two workers."""
+    """Everybody that stores samples, by two workers or threads; ours in process as well."""
     told: dict[str, Any] = {"count": count}
+    call = "bench.race.ours:small_samples"
     lines = []
-    for workers, how in ((0, "in process"), (WORKERS, f"{WORKERS} workers")):
-        options = {**told, "workers": workers}
-        call = Contender(
-            f"{OURS}, {how}", "bench.race.ours:small_samples", {**options, "store": str(stores["ours"])}, ours=True
-        )
-        lines.append(Line(OURS, call))
-        options["kind"] = kind
-        for peer, function in ((WEBDATASET, "webdataset"), (STREAMING, "streaming"), (LITDATA, "litdata")):
-            its = {**options, "store": str(stores[function])}
-            lines.append(
-                Line(peer, Contender(f"{peer}, {how}", f"bench.race.small:with_{function}", its, needs=function))
-            )
-        lines.append(_peer(f"{GRAIN}, {how}", "grain", "small", {**options, "store": str(stores["grain"])}, "", GRAIN))
+    for workers, how in ((WORKERS, f"{WORKERS} workers"), (0, "in process")):
+        options = {**told, "workers": workers, "store": str(stores["ours"])}
+        lines.append(Line(OURS, Contender(f"{OURS}, {how}", call, options, ours=True)))
+    told["kind"] = kind
+    for peer, function in ((WEBDATASET, "webdataset"), (STREAMING, "streaming"), (LITDATA, "litdata")):
+        options = {**told, "workers": WORKERS, "store": str(stores[function])}
+        lines.append(Line(peer, Contender(peer, f"bench.race.small:with_{function}", options, needs=function)))
+    lines.append(_peer(GRAIN, "grain", "small", {**told, "workers": WORKERS, "store": str(stores["grain"])}, ""))
     for peer, function, store in ((FFCV, "ffcv", "ffcv"), (DALI, "dali", "webdataset")):
-        its = {**told, "kind": kind, "store": str(stores[store])}
-        lines.append(_peer(f"{peer}, {WORKERS} threads", function, "small", its, "", peer))
+        lines.append(_peer(peer, function, "small", {**told, "store": str(stores[store])}, "", peer))
     return lines
 
 

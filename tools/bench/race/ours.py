@@ -34,7 +34,7 @@ def write_small(out: Path, kind: Kind, count: int) -> Path:
     return out
 
 
-def photographs(store: str, work: str, count: int, batch: int = BATCH, **options: Any) -> dict[str, Any]:
+def photographs(store: str, work: str, count: int, batch: int = BATCH, *, fast: bool = False) -> dict[str, Any]:
     """With the defaults.
 
     Args:
@@ -42,14 +42,14 @@ def photographs(store: str, work: str, count: int, batch: int = BATCH, **options
         work: "crop" for RandomResizedCrop and flip, "center" for Resize and CenterCrop.
         count: Photographs.
         batch: Size of the batches.
-        options: Of the crop.
+        fast: The fast DCT, and a resize that is not antialiased.
     """
     import shardstream as ss
 
     if work == "crop":
-        crop: Any = ss.decode.RandomResizedCrop(SIZE, flip=True, **options)
+        crop: Any = ss.decode.RandomResizedCrop(SIZE, flip=True, fast=fast)
     else:
-        crop = ss.decode.CenterCrop(SIZE, resize=RESIZED, **options)
+        crop = ss.decode.CenterCrop(SIZE, resize=RESIZED, fast=fast)
     dataset = ss.ShardDataset(store, fields={"jpg": crop, "cls": None}, shuffle=work == "crop", batch_size=batch)
     loader = ss.Loader(dataset.to_tuple("jpg", "cls"), num_workers=WORKERS, worker_init_fn=one_thread)
     return steady(loader, count, batch=batch)

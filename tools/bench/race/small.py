@@ -27,8 +27,6 @@ def with_webdataset(store: str, kind: Kind, count: int, workers: int) -> dict[st
     urls = sorted(str(path) for path in Path(store).glob("*.tar"))
     dataset = webdataset.WebDataset(urls, shardshuffle=100, seed=1).shuffle(1000).to_tuple("bin")
     dataset = dataset.batched(BATCH, partial=True, collation_fn=partial(_joined, kind))
-    if not workers:
-        return repeated(lambda: dataset, count)
     return _by_loader(dataset, count, workers, make=webdataset.WebLoader, batch_size=None)
 
 
@@ -39,7 +37,7 @@ def _joined(kind: Kind, samples: list[tuple[bytes]]) -> Tensor:
 
 
 def _by_loader(dataset: Any, count: int, workers: int, make: Any = DataLoader, **arguments: Any) -> dict[str, Any]:
-    fixed = {"num_workers": workers, "worker_init_fn": one_thread, "persistent_workers": workers > 0}
+    fixed = {"num_workers": workers, "worker_init_fn": one_thread, "persistent_workers": True}
     loader = make(dataset, **{"batch_size": BATCH, **fixed, **arguments})
     return repeated(lambda: loader, count)
 
