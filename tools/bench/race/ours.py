@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.data import BATCH, WORKERS, Corpus, list_of
-from bench.race.corpora import Kind, small
+from bench.race.corpora import SHAPES, Kind, small
 from bench.race.epochs import one_thread, repeated, steady
 from bench.race.processes import RESIZED, SIZE
 
@@ -24,11 +24,13 @@ def pack(corpus: Corpus, out: Path, jpeg: str) -> Path:
 
 
 def write_small(out: Path, kind: Kind, count: int) -> Path:
-    """Fresh record shards of small samples."""
+    """Fresh record shards of small samples, of which it is said that all are of one shape."""
     import shardstream as ss
 
     shutil.rmtree(out, ignore_errors=True)
-    with ss.ShardWriter(out, format="record", shard_size="32MB") as writer:
+    shape, dtype = SHAPES[kind]
+    fields = {"x": f"array:{dtype.name}:{','.join(map(str, shape))}"}
+    with ss.ShardWriter(out, format="record", shard_size="32MB", fields=fields) as writer:
         for number in range(count):
             writer.write({"__key__": f"{number:08d}", "x": small(kind, number)})
     return out
