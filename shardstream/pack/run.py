@@ -123,7 +123,7 @@ def pack(
             reads them, and the original can be had back to the byte. Files for which that cannot be done (progressive,
             CMYK, ...) are kept, and counted in the report. ``"keep"`` stores all files as they are.
         segment_width: Pixels across of the parts that can be decoded alone, about: they divide a row of the image
-            evenly. Narrower ones cut crops closer and take more bytes: 64 takes 1 to 2 % (``docs/jpeg.md``).
+            evenly. Narrower ones cut crops closer and take more bytes: 64 takes 2 to 3 % (``docs/jpeg.md``).
         strip: Drop EXIF (but for the orientation), colour profiles and comments of JPEG files.
         max_side: Make larger images smaller, to this many pixels of the longer side: filtered, and encoded anew;
             grey and palette PNG, which may hold labels, by nearest pixel centres. Default: as large as they are.

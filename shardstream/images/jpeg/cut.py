@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from shardstream.errors import DecodeError
 from shardstream.images.geometry import Box
 from shardstream.images.header import Encoded
-from shardstream.images.jpeg.scan import APP9, DRI, EOI, NAME, SOF0, SOF1, SOS
+from shardstream.images.jpeg.scan import APP9, DRI, EOI, NAME, OURS, SOF0, SOF1, SOS, VERSION
 
 MARGIN = 2
 """Pixels around a rectangle that upsampling of chroma looks at."""
@@ -50,30 +50,42 @@ class Addressable:
         segment: Pixels of a segment across and down.
     """
 
-    def __init__(self, data: Encoded, header: bytes, frame: int, begin: int, segment: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        data: Encoded,
+        header: bytes,
+        frame: int,
+        begin: int,
+        segment: tuple[int, int],
+        lengths: NDArray[np.integer[Any]],
+    ) -> None:
         self._data = memoryview(data)
         self._header = header
         self._frame = frame
+        self._begin = begin
         self.height, self.width = struct.unpack_from(">HH", header, frame + 5)
         self.segment = segment
-        self._across, self._down = -(-self.width // segment[0]), -(-self.height // segment[1])
-        self._starts, self._ends = self._segments(begin)
-
-    def _segments(self, begin: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the segments of each row begin, and where the markers behind them lie: (down, across) each."""
-        scan = np.frombuffer(self._data, np.uint8, offset=begin)
-        marks = np.flatnonzero(scan[:-1] == 0xFF)
-        codes = scan[marks + 1]
-        is_marker = codes != 0
-        count = self._across * self._down
-        ends, codes = marks[is_marker][:count], codes[is_marker][:count]
-        if len(ends) != count or codes[-1] != EOI or ((codes[:-1] & 0xF8) != 0xD0).any():
+        shape = -(-self.height // segment[1]), -(-self.width // segment[0])
+        count = shape[0] * shape[1]
+        ends = self._ends_by(lengths) if len(lengths) == count else find_ends(self._scan, count)
+        if ends is None:
             raise _changed(f"its scan is not of {count} segments", begin)
         ends += begin
         starts = np.empty_like(ends)
         starts[0] = begin
         np.add(ends[:-1], 2, out=starts[1:])
-        return starts.reshape(self._down, self._across), ends.reshape(self._down, self._across)
+        # Where the segments of each row begin, and where the markers behind them lie.
+        self._starts, self._ends = starts.reshape(shape), ends.reshape(shape)
+
+    @property
+    def _scan(self) -> NDArray[np.uint8]:
+        return np.frombuffer(self._data, np.uint8, offset=self._begin)
+
+    def _ends_by(self, lengths: NDArray[np.integer[Any]]) -> NDArray[np.int64] | None:
+        """The ends that these lengths give, if the last one is that of the scan; `cut` looks at the others."""
+        ends = np.cumsum(lengths.astype(np.int64) + 2) - 2
+        last = self._begin + int(ends[-1])
+        return ends if bytes(self._data[last : last + 2]) == b"\xff\xd9" else None
 
     def cut(self, box: Box, *, margin: int = MARGIN) -> Cut:
         """The smallest part of the image that can be decoded alone and holds a rectangle.
@@ -81,6 +93,9 @@ class Addressable:
         Args:
             box: The rectangle; it lies in the image.
             margin: Pixels around it that are wanted too, as far as the image goes.
+
+        Raises:
+            DecodeError: The scan was changed.
         """
         wide, high = self.segment
         left, top = max(0, box.left - margin) // wide, max(0, box.top - margin) // high
@@ -96,10 +111,33 @@ class Addressable:
         parts += [data[begin:stop] for begin, stop in zip(begins.tolist(), stops.tolist(), strict=True)]
         out = bytearray().join(parts)
         shifts = np.cumsum(stops - begins) + (len(self._header) - stops)
-        markers = self._ends[top:bottom, left:right] + (shifts + 1)[:, None]
-        np.frombuffer(out, np.uint8)[markers.reshape(-1)] = _restarts(markers.size)
+        markers = (self._ends[top:bottom, left:right] + (shifts + 1)[:, None]).reshape(-1)
+        made = np.frombuffer(out, np.uint8)
+        if (made[markers - 1] != 0xFF).any() or (made[markers] - 0xD0 > EOI - 0xD0).any():
+            raise _changed("its segments are not where it says", self._begin)
+        made[markers] = _restarts(markers.size)
         out[-1] = EOI
         return Cut(out, Box(top * high, left * wide, height, width))
+
+
+def find_ends(scan: NDArray[np.uint8], count: int) -> NDArray[np.int64] | None:
+    """Where the markers behind the segments of a scan lie, by looking for them.
+
+    Args:
+        scan: Its bytes, and whatever follows.
+        count: How many segments there are.
+
+    Returns:
+        Offsets (count,); ``None`` if it is not of so many segments.
+    """
+    marks = np.flatnonzero(scan[:-1] == 0xFF)
+    codes = scan[marks + 1]
+    is_marker = codes != 0
+    ends: NDArray[np.int64] = marks[is_marker][:count]
+    codes = codes[is_marker][:count]
+    if len(ends) != count or codes[-1] != EOI or ((codes[:-1] & 0xF8) != 0xD0).any():
+        return None
+    return ends
 
 
 @lru_cache(maxsize=16)
@@ -127,7 +165,7 @@ def read(data: Encoded) -> Addressable | None:
     """
     header = bytearray(b"\xff\xd8")
     interval = frame = 0
-    ours = False
+    lengths: NDArray[np.integer[Any]] | None = None  # those of our segment, which says that there is one
     at, size = 2, len(data)
     if data[:2] != header:
         return None
@@ -143,16 +181,29 @@ def read(data: Encoded) -> Addressable | None:
                 interval = data[at + 4] << 8 | data[at + 5]
             header += data[at:end]
             if code == SOS:
-                if not ours:
+                if lengths is None:
                     return None
                 segment = _segment(header, frame, interval)
-                return Addressable(data, bytes(header), frame, end, segment)
+                return Addressable(data, bytes(header), frame, end, segment, lengths)
         elif code == APP9 and data[at + 4 : at + 4 + len(NAME)] == NAME:
-            ours = True
+            lengths = _lengths(data, at + 4 + len(NAME), end)
+            if lengths is None:
+                return None
         at = end
-    if ours:
+    if lengths is not None:
         raise _changed("its header is damaged", at)
     return None
+
+
+def _lengths(data: Encoded, at: int, end: int) -> NDArray[np.integer[Any]] | None:
+    """The lengths of segments that ours holds, none where there was no room; ``None``: it is of a later version."""
+    if end - at < OURS.size:
+        raise _changed("its header is damaged", at)
+    version, _, _, _, size = OURS.unpack_from(data, at)
+    if version != VERSION:
+        return None
+    count = max(0, end - at - OURS.size - size) // 2
+    return np.frombuffer(data, ">u2", count, end - 2 * count)
 
 
 def _segment(header: bytearray, frame: int, interval: int) -> tuple[int, int]:

@@ -15,6 +15,10 @@ from shardstream.images.jpeg.tables import Table
 SOF0, SOF1, DHT, EOI, SOS, DRI, APP9 = 0xC0, 0xC1, 0xC4, 0xD9, 0xDA, 0xDD, 0xE9
 NAME = b"shardstream\0"
 """What a segment of ours (APP9) begins with."""
+OURS = struct.Struct(">BBHBH")
+"""What follows: version, whether there was a DRI segment, its interval, how many tables were replaced, and their bytes.
+Then the tables, and the length of each segment of the scan (uint16, big-endian) where there is room for them."""
+VERSION = 1
 
 _OTHER_FRAMES = {
     **dict.fromkeys((0xC2, 0xC6), "progressive"),

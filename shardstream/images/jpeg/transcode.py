@@ -20,13 +20,15 @@ import numpy as np
 from shardstream.errors import DecodeError
 from shardstream.extras import require
 from shardstream.images.header import Encoded
-from shardstream.images.jpeg.cut import is_addressable
+from shardstream.images.jpeg.cut import find_ends, is_addressable
 from shardstream.images.jpeg.scan import (
     APP9,
     DHT,
     DRI,
     EOI,
     NAME,
+    OURS,
+    VERSION,
     Scan,
     Segment,
     Unaddressable,
@@ -42,7 +44,7 @@ DEFAULT_WIDTH = 64
 ADDRESSABLE = "addressable"
 SMALL = "too small"  # to be cut: one segment
 
-_VERSION = 1
+_ROOM = 65_533 - len(NAME) - OURS.size  # for the content of a marker segment
 _SIZES = 12  # of DC differences in a baseline file: 0 to 11 bits
 
 
@@ -89,7 +91,7 @@ def make_addressable(data: Encoded, *, width: int = DEFAULT_WIDTH) -> Transcoded
         if (interval, 1) == scan.mcus:
             return Transcoded(bytes(data), SMALL)
         content, tables, end = _recode(data, scan, interval)
-        header = _addressable_header(data, scan, interval, tables)
+        header = _addressable_header(data, scan, interval, tables, _lengths(content, scan, interval))
         _check(header, bytes(data[: scan.begin]))
     except Unaddressable as kept:
         return Transcoded(bytes(data), str(kept))
@@ -121,10 +123,11 @@ def restore(data: Encoded) -> bytes:
 def segment_mcus(scan: Scan, width: int) -> int:
     """MCUs of a segment: the divisor of a row's that is nearest to ``width`` pixels, or all of a row.
 
-    Where rows are 8 pixels high and not 16, segments are half as wide again, or they would take too many bytes.
+    Where rows are 8 pixels high and not 16, segments are twice as wide, and so as large, or they would take too many
+    bytes.
     """
     if scan.mcu[1] == 8:
-        width += width // 2
+        width *= 2
     across, wanted = scan.mcus[0], max(1.0, width / scan.mcu[0])
     near = [one for one in range(1, across + 1) if not across % one and wanted / 2 <= one <= 2 * wanted]
     return min(near, key=lambda one: abs(np.log(one / wanted)), default=across)
@@ -201,11 +204,23 @@ def _recode(
 # ------------------------------------------------------------------------------------------------------------- headers
 
 
-def _addressable_header(data: Encoded, scan: Scan, interval: int, tables: dict[int, Table]) -> bytes:
+def _lengths(content: bytes, scan: Scan, interval: int) -> bytes:
+    """The length of each segment, so that nobody has to look for markers; nothing where these do not fit."""
+    across, down = scan.mcus
+    ends = find_ends(np.frombuffer(content + b"\xff\xd9", np.uint8), across // interval * down)
+    if ends is None:
+        raise Unaddressable("damaged")
+    lengths = np.diff(ends, prepend=-2) - 2
+    return lengths.astype(">u2").tobytes() if int(lengths.max()) < 1 << 16 else b""
+
+
+def _addressable_header(data: Encoded, scan: Scan, interval: int, tables: dict[int, Table], lengths: bytes) -> bytes:
     """The header with the new interval and tables, and what it takes to undo that."""
     had = [one for one in scan.segments if one.code == DRI]
     old = b"".join(bytes((number,)) + scan.dc[number].counts + scan.dc[number].values for number in sorted(tables))
-    content = NAME + struct.pack(">BBHB", _VERSION, bool(had), scan.interval, len(tables)) + old
+    content = NAME + OURS.pack(VERSION, bool(had), scan.interval, len(tables), len(old)) + old
+    if len(old) + len(lengths) <= _ROOM:
+        content += lengths
     ours = struct.pack(">BBH", 0xFF, APP9, 2 + len(content)) + content
     restart = struct.pack(">BBHH", 0xFF, DRI, 4, interval)
     parts = [bytes(data[:2])]
@@ -230,10 +245,10 @@ def _check(header: bytes, original: bytes) -> None:
 def _original_header(data: Encoded, scan: Scan, ours: Segment) -> tuple[bytes, int, dict[int, Table]]:
     """The header as it was, its restart interval, and the DC tables that it had."""
     content = bytes(data[ours.begin + 4 + len(NAME) : ours.end])
-    if len(content) < 5 or content[0] != _VERSION:
-        raise Unaddressable("of an unknown version" if content[:1] > bytes((_VERSION,)) else "damaged")
-    _, had, interval, count = struct.unpack_from(">BBHB", content)
-    tables = {number: table for _, number, table in read_tables(content[5:])}
+    if len(content) < OURS.size or content[0] != VERSION:
+        raise Unaddressable("of an unknown version" if content[:1] > bytes((VERSION,)) else "damaged")
+    _, had, interval, count, size = OURS.unpack_from(content)
+    tables = {number: table for _, number, table in read_tables(content[OURS.size : OURS.size + size])}
     restarts = [one for one in scan.segments if one.code == DRI]
     if len(tables) != count or not restarts:
         raise Unaddressable("damaged")

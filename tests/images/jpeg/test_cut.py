@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import struct
 
 import numpy as np
+import pytest
 import simplejpeg
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,8 @@ from PIL import Image
 from shardstream.errors import DecodeError
 from shardstream.images.geometry import Box
 from shardstream.images.jpeg.cut import Addressable, is_addressable, read
-from shardstream.images.jpeg.transcode import make_addressable
+from shardstream.images.jpeg.scan import NAME, OURS
+from shardstream.images.jpeg.transcode import make_addressable, restore
 
 from .test_transcode import encoded, picture
 
@@ -90,6 +93,41 @@ def test_all_of_it() -> None:
     part = opened(file).cut(Box(0, 0, 222, 333))
     assert part.box == Box(0, 0, 222, 333)
     assert np.array_equal(full(part.data), full(file))
+
+
+def without_lengths(file: bytes) -> bytes:
+    """The file as it is where the lengths of its segments do not fit into the header."""
+    at = file.index(NAME) - 4
+    (length,) = struct.unpack_from(">H", file, at + 2)
+    kept = 2 + len(NAME) + OURS.size
+    return file[: at + 2] + struct.pack(">H", kept) + file[at + 4 : at + 2 + kept] + file[at + 2 + length :]
+
+
+def test_segments_are_found_where_their_lengths_are_not_told() -> None:
+    file = make_addressable(encoded(picture(333, 222))).data
+    bare = without_lengths(file)
+    assert len(bare) == len(file) - 2 * 7 * 14
+    assert restore(bare) == restore(file)
+    for box in (Box(0, 0, 222, 333), Box(100, 200, 40, 40), Box(221, 332, 1, 1)):
+        assert opened(bare).cut(box) == opened(file).cut(box)
+
+
+def test_lengths_that_lie_are_an_error() -> None:
+    file = bytearray(make_addressable(encoded(picture(333, 222))).data)
+    at = file.index(NAME) + len(NAME) + OURS.size
+    one, other = struct.unpack_from(">HH", file, at)
+    struct.pack_into(">HH", file, at, one + 1, other - 1)
+    with pytest.raises(DecodeError, match="not where it says"):
+        opened(bytes(file)).cut(Box(0, 0, 40, 40))
+    struct.pack_into(">HH", file, at, one + 1, other)
+    with pytest.raises(DecodeError, match="segments"):
+        read(bytes(file))
+
+
+def test_files_of_a_later_version_are_decoded_whole() -> None:
+    file = bytearray(make_addressable(encoded(picture(333, 222))).data)
+    file[file.index(NAME) + len(NAME)] = 2
+    assert read(bytes(file)) is None
 
 
 def test_which_files_are_addressable() -> None:
