@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
 
 from shardstream.errors import UsageError
@@ -54,7 +55,7 @@ class ImageOptions:
 
     def check(self) -> None:
         """Say early which package is missing."""
-        if self.jpeg == "addressable":
+        if self.jpeg == "addressable" and find_spec("numba") is None:  # to import it takes half a second
             require("numba", extra="pack", purpose="to make JPEG files addressable (jpeg='keep' does without)")
         if self.max_side is not None:
             require("PIL.Image", extra="pillow", purpose="to make images smaller")

@@ -82,7 +82,6 @@ def make_addressable(data: Encoded, *, width: int = DEFAULT_WIDTH) -> Transcoded
         >>> make_addressable(jpeg_bytes).kind
         'addressable'
     """
-    require("numba", extra="pack", purpose="to make JPEG files addressable")
     try:
         scan = read_scan(data)
         if any(_is_ours(data, one) for one in scan.segments):
@@ -107,7 +106,6 @@ def restore(data: Encoded) -> bytes:
     """
     if not is_addressable(data):
         return bytes(data)
-    require("numba", extra="pack", purpose="to restore JPEG files")
     try:
         scan = read_scan(data)
         ours = next(one for one in scan.segments if _is_ours(data, one))
@@ -150,6 +148,7 @@ def _recode(
     Raises:
         Unaddressable: It is damaged, or not written as every encoder does, so that it could not be restored.
     """
+    require("numba", extra="pack", purpose="to rewrite JPEG files")
     from shardstream.images.jpeg import kernels
 
     source = np.frombuffer(data, np.uint8)[scan.begin :]
