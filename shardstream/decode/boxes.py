@@ -138,8 +138,10 @@ class Boxes(Decoder):
         left = _cut(placed, plan.output)
         sides = left[:, 1] - left[:, 0]
         visible = sides.prod(1) >= self.min_visible * (placed[:, 1] - placed[:, 0]).prod(1)
-        context.kept[name] = kept = (sides > 0).all(1) & (sides >= self.min_side).all(1) & visible
-        return left[kept].reshape(-1, 4).astype(np.float32)
+        rounded = left.astype(np.float32)  # which may leave nothing of a sliver
+        there = (rounded[:, 1] > rounded[:, 0]).all(1)
+        context.kept[name] = kept = there & (sides >= self.min_side).all(1) & visible
+        return rounded[kept].reshape(-1, 4)
 
 
 def _cut(boxes: NDArray[np.float64], size: Size) -> NDArray[np.float64]:

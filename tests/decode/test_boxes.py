@@ -92,6 +92,14 @@ def test_the_box_is_where_the_object_is(sample, position, placed, decoder):
     assert within.any() or min(x2 - x1, y2 - y1) <= 1
 
 
+def test_a_sliver_that_rounds_to_nothing_vanishes(sample):
+    types = {"image": IMAGE, "boxes": ARRAY}
+    stored = np.array([[80 - 1e-6, 0, 80, 60], [10, 10, 20, 20]], np.float64)
+    values = {"image": painted((0, 0, 80, 60)), "boxes": bytes(to_bytes(ARRAY, stored))}
+    fields = {"shown": Image(source="image"), "boxes": Boxes(like="shown", min_side=0)}
+    assert made(fields, values, sample(0), types)["boxes"].tolist() == [[10, 10, 20, 20]]
+
+
 def placement(context, decoder):
     return annotated({"shown": decoder, "m": Placement(like="shown")}, context)["m"]
 

@@ -59,8 +59,14 @@ def test_augmented_batches_are_the_same_with_any_usual_number_of_workers(photos:
         assert batches[0]["jpg"].is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(
+    ("persistent", "method"),
+    [
+        *((True, method) for method in ("fork", "forkserver", "spawn")),
+        *(pytest.param(False, method, marks=pytest.mark.full) for method in ("forkserver", "spawn")),
+        (False, "fork"),
+    ],
+)
 def test_every_start_method(photos: Path, method: str, persistent: bool) -> None:
     dataset = ss.ShardDataset(photos, fields=CROP, batch_size=16, shuffle=True, seed=3)
     loader = ss.Loader(dataset, num_workers=2, multiprocessing_context=method, persistent_workers=persistent)

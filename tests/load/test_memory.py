@@ -63,7 +63,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 @pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <function _MultiProcessingDataLoaderIter:pytest.PytestUnraisableExceptionWarning"
 )
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
 def test_workers_gain_no_memory_with_more_samples(folders: dict[int, Path], method: str) -> None:
     most: dict[int, int] = {}
     for samples, folder in folders.items():

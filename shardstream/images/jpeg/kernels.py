@@ -210,6 +210,22 @@ def count_dc(dc: Any, component_of: Integers, dc_table: Integers, interval: int,
 
 
 @_compiled
+def _put(out: Bytes, filled: Any, byte: Any) -> Any:
+    """Write a byte, stuffed; how many there are then."""
+    out[filled] = byte
+    if byte != 0xFF:
+        return filled + 1
+    out[filled + 1] = 0
+    return filled + 2
+
+
+@_compiled
+def _padded(word: Any, count: Any) -> Any:
+    """The last ``count`` bits, and ones up to a byte."""
+    return ((word << (8 - count)) | ((1 << (8 - count)) - 1)) & 0xFF
+
+
+@_compiled
 def write(
     data: Bytes,
     dc: Any,
@@ -247,12 +263,7 @@ def write(
         inside = block % blocks
         if not inside and block and not (block // blocks) % interval:
             if count:
-                byte = ((word << (8 - count)) | ((1 << (8 - count)) - 1)) & 0xFF
-                out[filled] = byte
-                filled += 1
-                if byte == 0xFF:
-                    out[filled] = 0
-                    filled += 1
+                filled = _put(out, filled, _padded(word, count))
             out[filled] = 0xFF
             out[filled + 1] = 0xD0 + restart % 8
             filled += 2
@@ -275,12 +286,7 @@ def write(
         while True:
             while count >= 8:
                 count -= 8
-                byte = (word >> count) & 0xFF
-                out[filled] = byte
-                filled += 1
-                if byte == 0xFF:
-                    out[filled] = 0
-                    filled += 1
+                filled = _put(out, filled, (word >> count) & 0xFF)
             word &= (1 << count) - 1
             if bit >= stop:
                 break
@@ -298,10 +304,5 @@ def write(
             count += taken
             bit += taken
     if count:
-        byte = ((word << (8 - count)) | ((1 << (8 - count)) - 1)) & 0xFF
-        out[filled] = byte
-        filled += 1
-        if byte == 0xFF:
-            out[filled] = 0
-            filled += 1
+        filled = _put(out, filled, _padded(word, count))
     return filled

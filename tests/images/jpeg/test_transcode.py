@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageFile
 
 from shardstream.errors import DecodeError
 from shardstream.images.jpeg.scan import DRI, Unaddressable, read_scan
 from shardstream.images.jpeg.tables import Table, lookup, optimal
 from shardstream.images.jpeg.transcode import ADDRESSABLE, SMALL, make_addressable, restore, segment_mcus
+
+# Pillow's encoder optimises tables in a buffer of this size, and small files of much noise do not fit into its own.
+ImageFile.MAXBLOCK = 1 << 22
 
 SAMPLINGS = {"4:4:4": 0, "4:2:2": 1, "4:2:0": 2}
 
