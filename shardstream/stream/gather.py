@@ -11,6 +11,7 @@ shards that are not mapped, samples that lack a field, compressed values, damage
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -239,7 +240,7 @@ class _Keys:
         return [octets[start:stop].decode() for start, stop in bounds]
 
 
-class _Column:
+class _Column(ABC):
     """One field in each shard."""
 
     def __init__(self, kind: FieldType, *, verify: bool) -> None:
@@ -256,16 +257,16 @@ class _Column:
             self._sums.put(slot, column.checksums)
         return self._put(slot, column, whole)
 
-    def _put(self, slot: int, column: Column, whole: memoryview | None) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _put(self, slot: int, column: Column, whole: memoryview | None) -> bool: ...
 
     def clear(self, slot: int) -> None:
         """Forget a shard."""
         self._sums.clear(slot)
 
+    @abstractmethod
     def read(self, slots: Integers, rows: Integers) -> FieldValues | None:
         """Their values; ``None`` where one is damaged, or not like the others."""
-        raise NotImplementedError
 
     def _sound(self, slots: Integers, rows: Integers, values: Sequence[Any] | NDArray[Any]) -> bool:
         if not self._verify:

@@ -97,7 +97,7 @@ def read_scan(data: Encoded) -> Scan:
     """
     if bytes(data[:2]) != b"\xff\xd8":
         raise DecodeError("not a JPEG: it does not begin with ff d8", hint="give the bytes of a JPEG file", offset=0)
-    segments = tuple(_segments(data))
+    segments = tuple(read_segments(data))
     frame = next((one for one in segments if one.code in (SOF0, SOF1) or one.code in _OTHER_FRAMES), None)
     if frame is None:
         raise Unaddressable("damaged")
@@ -122,7 +122,12 @@ def read_scan(data: Encoded) -> Scan:
     return Scan(width, height, components, frame.begin, last.end, interval, segments, dc, ac)
 
 
-def _segments(data: Encoded) -> list[Segment]:
+def read_segments(data: Encoded) -> list[Segment]:
+    """The segments of a JPEG's header, up to that of its first scan (SOS).
+
+    Raises:
+        Unaddressable: They are no plain chain, or cut short.
+    """
     found: list[Segment] = []
     at, size = 2, len(data)
     while at + 4 <= size:

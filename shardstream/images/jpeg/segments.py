@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 from shardstream.images.header import Encoded, probe
-from shardstream.images.jpeg.scan import APP9, NAME, SOS
+from shardstream.images.jpeg.scan import APP9, NAME, Unaddressable, read_segments
 
 _APP0, _APP1, _APP2, _APP14, _APP15, _COM = 0xE0, 0xE1, 0xE2, 0xEE, 0xEF, 0xFE
 _EXIF, _ICC = b"Exif\0\0", b"ICC_PROFILE\0"
@@ -22,7 +22,7 @@ def stripped(data: Encoded) -> bytes:
     A file whose header is not a plain chain of segments is returned as it is.
     """
     orientation = probe(data).orientation
-    chain = _segments(data)
+    chain = _chain(data)
     if chain is None:
         return bytes(data)
     segments, end = chain
@@ -34,8 +34,8 @@ def stripped(data: Encoded) -> bytes:
 
 def with_metadata(data: Encoded, source: Encoded, *, profile: bool) -> bytes:
     """A JPEG file with the EXIF block of another one, and with its colour profile if ``profile``."""
-    chain = _segments(source)
-    own = _segments(data)
+    chain = _chain(source)
+    own = _chain(data)
     if chain is None or own is None:
         return bytes(data)
     carried = [one for one in chain[0] if one[1] == _APP1 and one[4:].startswith(_EXIF)]
@@ -46,19 +46,13 @@ def with_metadata(data: Encoded, source: Encoded, *, profile: bool) -> bytes:
     return b"".join((b"\xff\xd8", *first, *carried, *rest, bytes(data[own[1] :])))
 
 
-def _segments(data: Encoded) -> tuple[list[bytes], int] | None:
+def _chain(data: Encoded) -> tuple[list[bytes], int] | None:
     """The segments before the first scan, and its offset; ``None`` where they are no plain chain."""
-    found: list[bytes] = []
-    at = 2
-    while at + 4 <= len(data) and data[at] == 0xFF:
-        code, length = struct.unpack_from(">BH", data, at + 1)
-        if code == SOS:
-            return found, at
-        if length < 2 or not 0xC0 <= code <= _COM or 0xD0 <= code <= 0xD9:
-            return None
-        found.append(bytes(data[at : at + 2 + length]))
-        at += 2 + length
-    return None
+    try:
+        *found, scan = read_segments(data)
+    except Unaddressable:
+        return None
+    return [bytes(data[one.begin : one.end]) for one in found], scan.begin
 
 
 def _exif_with(orientation: int) -> bytes:
