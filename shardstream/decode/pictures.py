@@ -120,7 +120,7 @@ class Picture(Decoder):
         context.geometry[name] = plan
         if out is None and cut.is_identity and not any(rest):
             return backends.decode_scaled(value, info, tolerant=self.tolerant, fast=self.fast, backend=backend)
-        part = excerpt(cut, scale).box
+        part = excerpt(cut, scale).seen
         pixels, origin = file.decode(part, scale=scale, tolerant=self.tolerant, fast=self.fast, backend=backend)
         return resize.render(pixels, cut, out, scale=scale, origin=origin, turn=rest, antialias=not self.fast)
 

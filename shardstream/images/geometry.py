@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from shardstream.rng import below, unit
@@ -263,28 +264,30 @@ def on_grid(box: Box, source: Size, scale: int) -> Box:
 
 
 class Excerpt(NamedTuple):
-    """What a window shows of a picture that is resized: no more than this needs to be decoded.
+    """What a window shows of a picture that is resized: no more than ``seen`` needs to be decoded.
 
     Attributes:
-        box: The pixels that are looked at, of the image decoded at some scale.
-        size: (height, width) that they are resized to.
+        seen: The pixels that the window looks at, of the image decoded at some scale.
+        box: What is resized. Beyond ``seen`` its pixels may be anything: they show outside of the window only.
+        size: (height, width) that ``box`` is resized to.
         window: What is cut from the result; ``None`` for all of it.
         zoom: Pixels of the result for each of ``box``, (down, across); ``None``: as the sizes say.
     """
 
+    seen: Box
     box: Box
     size: Size
     window: Box | None = None
     zoom: tuple[float, float] | None = None
 
 
+@lru_cache(maxsize=256)  # asked by the decoder and by the resize, and of most images the same
 def excerpt(geometry: Geometry, scale: int = 1) -> Excerpt:
     """The part of a geometry that its window shows; all of it where it has none.
 
-    A resized picture cannot be begun anywhere: its pixels lie between those of the source in another way at each place.
-    So the excerpt begins a little before the window, where a pixel edge of the result meets one of the source to 1/128
-    of a source pixel. Of photographs, results differ from those of the whole by two grey levels at most, 0.01 on
-    average.
+    A resize cannot be begun anywhere: pixels of the result lie between those of the source in another way everywhere.
+    So it begins a little before the window, where a pixel edge of the result meets one of the source to 1/128 of a
+    source pixel. Of photographs, results differ from those of the whole by two grey levels at most, 0.01 on average.
 
     Args:
         geometry: What is to be done.
@@ -292,8 +295,8 @@ def excerpt(geometry: Geometry, scale: int = 1) -> Excerpt:
     """
     box, size, window = scaled_box(geometry.box, scale), geometry.size, geometry.window
     if window is None:
-        return Excerpt(box, size)
-    first, stop, before = zip(
+        return Excerpt(box, box, size)
+    first, start, stop, before = zip(
         _shown(box.height, size[0], window.top, window.height),
         _shown(box.width, size[1], window.left, window.width),
         strict=True,
@@ -302,30 +305,33 @@ def excerpt(geometry: Geometry, scale: int = 1) -> Excerpt:
     height, width = (max(1, end - begin) for end, begin in zip(ends, before, strict=True))
     return Excerpt(
         Box(box.top + first[0], box.left + first[1], stop[0] - first[0], stop[1] - first[1]),
+        Box(box.top + start[0], box.left + start[1], stop[0] - start[0], stop[1] - start[1]),
         (height, width),
         window._replace(top=window.top - before[0], left=window.left - before[1]),
         (size[0] / box.height, size[1] / box.width),
     )
 
 
-def _shown(have: int, size: int, start: int, count: int) -> tuple[int, int, int]:
+def _shown(have: int, size: int, start: int, count: int) -> tuple[int, int, int, int]:
     """Of ``have`` pixels resized to ``size``: which are looked at for ``count`` from ``start`` on.
 
     Returns:
-        The first and the one after the last, and the pixel of the result that begins where the first one does.
+        The first that is, the one where the resize begins, the one after the last, and the pixel of the result that
+        begins where the resize does.
     """
     start, stop = max(0, start), min(size, start + count)
     if have == size:
-        return start, max(stop, start + 1), start
+        return start, start, max(stop, start + 1), start
     ratio = have / size
     reach = max(1.0, ratio)  # of the filter to each side of a pixel's centre
     last = min(have, math.ceil((stop - 0.5) * ratio + reach))
+    first = max(0, math.floor((start + 0.5) * ratio - reach))
     latest = math.floor(start + 0.5 - reach / ratio)
     for before in range(latest, max(0, latest - _SEARCHED), -1):
         edge = before * ratio
         if abs(edge - round(edge)) <= _ASIDE:
-            return round(edge), last, before
-    return 0, last, 0
+            return max(first, round(edge)), round(edge), last, before
+    return first, 0, last, 0
 
 
 def aligned_scale(box: Box, source: Size, scale: int) -> int:

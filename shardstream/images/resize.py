@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.images.geometry import UPRIGHT, Box, Geometry, Turn, excerpt
+from shardstream.images.geometry import UPRIGHT, Box, Excerpt, Geometry, Turn, excerpt
+from shardstream.images.scratch import scratch
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -48,8 +49,8 @@ def render(
     """Crop, resize, flip and turn an image.
 
     Args:
-        pixels: uint8 (H, W, 3) or (H, W); a view of any strides. Never written to. They hold at least the `excerpt` of
-            the geometry.
+        pixels: uint8 (H, W, 3) or (H, W); a view of any strides. Never written to. They hold at least what is ``seen``
+            of the geometry's `excerpt`.
         geometry: What to do; its ``source`` is the size of the image at full scale.
         out: uint8, C-contiguous, of shape ``geometry.output`` (turned), (+ ``(3,)``): written and returned. A new array
             else.
@@ -66,13 +67,12 @@ def render(
     if out is None:
         out = np.empty(geometry.output + pixels.shape[2:], np.uint8)
     shown = excerpt(geometry, scale)
-    box = shown.box._replace(top=shown.box.top - origin[0], left=shown.box.left - origin[1])
-    region = pixels[box.slices()]
+    region = _resized(pixels, origin, shown)
     if shown.window is None:
         _resample(region, out, antialias=antialias)
     else:
         if region.shape[:2] != shown.size:
-            resized = np.empty(shown.size + pixels.shape[2:], np.uint8)
+            resized = scratch("resized", shown.size + pixels.shape[2:])
             _resample(region, resized, shown.zoom, antialias=antialias)
             region = resized
         _cut(region, shown.window, out)
@@ -81,6 +81,19 @@ def render(
         slot = _planes(out)
         slot.copy_(_torch().flip(slot, (3,)))
     return out
+
+
+def _resized(pixels: NDArray[np.uint8], origin: tuple[int, int], shown: Excerpt) -> NDArray[np.uint8]:
+    """The box of an excerpt, with anything where it was not decoded. The copy is one that torch makes else."""
+    box = shown.box
+    top, left = box.top - origin[0], box.left - origin[1]
+    if top >= 0 and left >= 0:
+        return pixels[top : top + box.height, left : left + box.width]
+    seen = shown.seen
+    region = scratch("region", box.size + pixels.shape[2:])
+    inside = seen._replace(top=seen.top - box.top, left=seen.left - box.left)
+    region[inside.slices()] = pixels[seen._replace(top=seen.top - origin[0], left=seen.left - origin[1]).slices()]
+    return region
 
 
 def _turned(image: NDArray[np.uint8], turn: Turn, out: NDArray[np.uint8] | None) -> NDArray[np.uint8]:

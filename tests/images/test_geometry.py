@@ -273,15 +273,19 @@ def test_an_excerpt_shows_the_window_where_the_whole_shows_it(source, size, top,
         assert abs(first - before * ratio) <= 1 / 128 or first == before == 0
         start, stop = max(0, window[axis]), min(size[axis], window[axis] + window[axis + 2])
         reach = max(1.0, ratio) if ratio != 1 else 0.5
-        assert first <= max(0, (start + 0.5) * ratio - reach + 1 / 64)
+        seen, end = shown.seen[axis], shown.seen[axis] + shown.seen[axis + 2]
+        assert first <= seen <= max(0, (start + 0.5) * ratio - reach + 1 / 64)
+        assert end == first + count
         assert first + count >= min(have[axis], math.floor((stop - 0.5) * ratio + reach))
         assert shown.size[axis] == stop - before
 
 
-def test_an_excerpt_of_the_usual_evaluation_looks_at_three_quarters_of_the_pixels() -> None:
+def test_an_excerpt_of_the_usual_evaluation_looks_at_six_tenths_of_the_pixels() -> None:
     shown = excerpt(Geometry((375, 500), whole((375, 500)), (256, 341), Box(16, 58, 224, 224)))
+    assert shown.seen.height * shown.seen.width < 0.6 * 375 * 500
     assert shown.box.height * shown.box.width < 0.75 * 375 * 500
     assert excerpt(Geometry((375, 500), Box(10, 20, 100, 200), (224, 224))) == (
+        Box(10, 20, 100, 200),
         Box(10, 20, 100, 200),
         (224, 224),
         None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from functools import cache
 from importlib.metadata import version
 from types import ModuleType
@@ -15,9 +14,7 @@ from shardstream.extras import require
 from shardstream.images.backends.contract import DAMAGED, Job, NamedBackend, lacks_end
 from shardstream.images.geometry import scaled_size
 from shardstream.images.header import Encoded, ImageInfo
-
-_SCRATCH_LIMIT = 64 << 20
-_scratch = threading.local()
+from shardstream.images.scratch import scratch
 
 
 @cache
@@ -48,7 +45,7 @@ class SimpleJpeg(NamedBackend):
 
     def decode(self, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
         height, width = scaled_size((info.height, info.width), job.scale)
-        buffer = _buffer(height * width * 3) if job.reuse else None
+        buffer = scratch("decoded", (height * width * 3,)) if job.reuse else None
         # The least size and factor together allow this scale only; left alone, it also takes the slow 7/8 ... 3/8.
         least = (height, width, job.scale) if job.scale > 1 else (0, 0, 1)
         decode = self._library.decode_jpeg
@@ -64,14 +61,3 @@ class SimpleJpeg(NamedBackend):
         except ValueError as error:
             raise DecodeError(f"a JPEG that does not decode: {error}", hint=DAMAGED) from error
         return pixels  # type: ignore[no-any-return]
-
-
-def _buffer(size: int) -> NDArray[np.uint8] | None:
-    """This thread's decode buffer of at least ``size`` bytes; ``None`` for sizes not worth keeping."""
-    held: NDArray[np.uint8] | None = getattr(_scratch, "buffer", None)
-    if held is not None and held.size >= size:
-        return held
-    if size > _SCRATCH_LIMIT:
-        return None
-    _scratch.buffer = held = np.empty(1 << (size - 1).bit_length(), np.uint8)
-    return held
