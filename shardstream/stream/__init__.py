@@ -45,12 +45,14 @@ How samples and batches are made:
 ``crew``       these threads
 ``makers``     samples and batches, for all sources, in one process
 ``collate``    values of many samples as one value of a batch
+``nested``     a function applied to all tensors of a batch, however nested
 ``slabs``      where batches are written
 ``lent``       memory that goes back and forth between a worker and the training process
 ``handover``   how the tensors of a parcel travel on it
 ``orphans``    a worker whose training process was killed goes too
 ``ragged``     ``Ragged``: values of different lengths as one slab
 ``skips``      what is done about broken samples
+``stages``     where the time of a parcel went
 ``parcel``     what travels from a worker to ``ss.Loader``
 ``reader``     ``Reader``: random access
 =============  ==================================================================================

@@ -21,6 +21,7 @@ from shardstream.stream.collate import (
 )
 from shardstream.stream.samples import SampleMaker, first_good
 from shardstream.stream.slabs import empty_slab, slab_of, slab_over, torch_dtype
+from shardstream.stream.stages import StageClock
 from shardstream.stream.step import Step
 from shardstream.stream.stored import Rows
 
@@ -34,6 +35,7 @@ class BatchMaker:
     Args:
         makers: What makes the samples.
         maker_of: For each source the number of its maker.
+        clock: Is told where the time goes.
         batch_transform: A user's callable for each batch, or ``None``.
         mark: Whether every batch has ``__valid__``, not only those with slots that were dropped.
         keys: Whether batches have ``__key__``.
@@ -43,6 +45,7 @@ class BatchMaker:
         self,
         makers: Sequence[SampleMaker],
         maker_of: NDArray[np.int64],
+        clock: StageClock,
         *,
         batch_transform: Callable[..., Any] | None,
         mark: bool,
@@ -50,7 +53,8 @@ class BatchMaker:
     ) -> None:
         self._makers = makers
         self._maker_of = maker_of
-        self._slabs = [SlabMaker(maker, keys=keys) for maker in makers]
+        self._clock = clock
+        self._slabs = [SlabMaker(maker, clock, keys=keys) for maker in makers]
         self.transform = None if batch_transform is None else UserCall(batch_transform, what="batch_transform")
         self._mark = mark
         outputs = [output for maker in makers for output in maker.plan.outputs]
@@ -99,8 +103,10 @@ class BatchMaker:
             if self._mark or dropped:
                 batch["__valid__"] = slab_of(valid)
         if self.transform is not None:
+            self._clock.lap("assemble")
             position = int(step.positions[0])
             batch = self.transform(batch, seed=self._makers[0].seed, epoch=step.epoch, position=position)
+            self._clock.lap("transform")
         if torch.utils.data.get_worker_info() is not None:
             refuse_devices(batch)
         return batch, valid, broken
@@ -128,11 +134,13 @@ class SlabMaker:
 
     Args:
         maker: What reads and decodes; its ``transform`` is not called.
+        clock: Is told where the time goes.
         keys: Whether batches have ``__key__``.
     """
 
-    def __init__(self, maker: SampleMaker, *, keys: bool) -> None:
+    def __init__(self, maker: SampleMaker, clock: StageClock, *, keys: bool) -> None:
         self._maker = maker
+        self._clock = clock
         self._keys = keys
         self._loose = [output for output in maker.plan.outputs if not (output.plain or output.as_bytes)]
 
@@ -158,6 +166,7 @@ class SlabMaker:
                 continue
             for name, column in values.items():
                 column[i] = sample[name]
+        self._clock.lap("decode")
         if broken:
             good = first_good(broken, count)
             self._repeat(good, broken, rows, [*views.values(), *values.values()])

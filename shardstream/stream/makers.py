@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any, Self
@@ -31,6 +30,7 @@ from shardstream.stream.samples import SampleMaker
 from shardstream.stream.settings import Settings
 from shardstream.stream.shared import Desk
 from shardstream.stream.skips import SkipPolicy
+from shardstream.stream.stages import StageClock
 from shardstream.stream.step import Step
 
 
@@ -55,6 +55,7 @@ class Makers:
             if settings.deliver != "items":
                 begin_lending()
         self._crew = crew_of(settings.threads)
+        self._clock = StageClock()
         groups, maker_of = _alike(content.parts)
         self._sources = [part.source for part in content.parts]
         self._shards = OpenShards(self._sources)
@@ -71,6 +72,7 @@ class Makers:
         self._batches = BatchMaker(
             self._makers,
             np.array(maker_of),
+            self._clock,
             batch_transform=settings.batch_transform,
             mark=self._mark,
             keys=self._names is None or "__key__" in self._names or settings.batch_transform is not None,
@@ -91,6 +93,7 @@ class Makers:
             reader,
             part.plan,
             part.source.fields,
+            self._clock,
             seed=settings.seed,
             transform=recipe.transform,
             policy=SkipPolicy(recipe.on_error, recipe.max_skips),
@@ -124,10 +127,11 @@ class Makers:
 
     def parcel(self, step: Step, *, lists: bool) -> Parcel:
         """A step as a batch, or as a list of those of its samples that can be used."""
-        start = time.perf_counter()
+        self._clock.begin()
         with self._kept():
             parcel = self._samples(step) if lists else self._batch(step)
-        parcel.seconds = time.perf_counter() - start
+        self._clock.lap("assemble")
+        parcel.stages = self._clock.taken()
         if self._ahead is not None:
             parcel.transfers = counters().since(self._counted)
             self._counted = counters().snapshot()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -13,7 +14,7 @@ from shardstream.errors import ShardStreamError
 from shardstream.stream.collate import refuse_devices
 from shardstream.stream.handover import drop, packed
 from shardstream.stream.lent import lender
-from shardstream.stream.ragged import Ragged
+from shardstream.stream.nested import mapped
 
 
 @dataclass(slots=True)
@@ -24,39 +25,55 @@ class Parcel:
         data: A batch, or a list of samples.
         samples: How many samples of its own it holds: not padded, not skipped.
         skipped: Where each skipped sample lies, and why.
-        seconds: Time the worker spent on it.
+        stages: Seconds that the worker spent on it, by `Stage`.
         sources: Of a mixture: how many of these samples came from each source, by name.
         positions: How many positions of the epoch it stands for.
         slots: Of a list of samples: the place of each in the step, where some places have none; else ``None``.
         transfers: What was read over a network meanwhile, see `shardstream.storage.counters`.
+        transport: Seconds that it took to arrive in another process, without the waiting.
     """
 
     data: Any
     samples: int
     skipped: list[str] = field(default_factory=list)
-    seconds: float = 0.0
+    stages: dict[str, float] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
     positions: int = 0
     slots: list[int] | None = None
     transfers: dict[str, int] = field(default_factory=dict)
+    transport: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Time that the worker spent on it."""
+        return sum(self.stages.values())
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = [getattr(self, one.name) for one in fields(self)]
         pool = lender()
         if pool is None:
-            return Parcel, tuple(values)
+            return _unpacked, (_Arrival(), "", [], *values)
         values[0] = packed(self.data, pool)
-        return _unpacked, (pool.token, pool.gone(), *values)
+        return _unpacked, (_Arrival(), pool.token, pool.gone(), *values)
 
     def pin_memory(self) -> Parcel:
         """The same with its data in page-locked memory; called by torch's pinning thread."""
-        self.data = pin(self.data)
+        self.data = mapped(self.data, torch.Tensor.pin_memory)
         return self
 
 
-def _unpacked(sender: str, gone: list[int], *values: Any) -> Parcel:
+class _Arrival:
+    """Becomes, where it is unpickled, the time at which that began."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return time.perf_counter, ()
+
+
+def _unpacked(began: float, sender: str, gone: list[int], *values: Any) -> Parcel:
     drop(sender, gone)
-    return Parcel(*values)
+    parcel = Parcel(*values)
+    parcel.transport = time.perf_counter() - began
+    return parcel
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +104,6 @@ class Failure:
         return self.error
 
 
-def pin(value: Any) -> Any:
-    """``value`` with all tensors in it, however nested, in page-locked memory."""
-    if isinstance(value, torch.Tensor | Ragged):
-        return value.pin_memory()
-    if isinstance(value, dict):
-        return {name: pin(part) for name, part in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(pin, value))
-    if isinstance(value, list | tuple):
-        return type(value)(map(pin, value))
-    return value
-
-
 class CollateParcel:
     """A user's ``collate_fn`` applied to what is inside a parcel. Picklable if the function is.
 
@@ -115,7 +119,9 @@ class CollateParcel:
     def __call__(self, parcel: Parcel | Failure) -> Parcel | Failure:
         if isinstance(parcel, Failure):
             return parcel
+        began = time.perf_counter()
         parcel.data = [self.function(one) for one in parcel.data] if self.each else self.function(parcel.data)
+        parcel.stages["assemble"] = parcel.stages.get("assemble", 0.0) + time.perf_counter() - began
         if torch.utils.data.get_worker_info() is not None:
             refuse_devices(parcel.data)
         return parcel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -49,10 +49,14 @@ class Ragged(Sequence[torch.Tensor]):
         shapes = None if self.shapes is None else self.shapes.to(values.device)
         return Ragged(values, self.offsets.to(values.device), shapes)
 
+    def mapped(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Ragged:
+        """The same with a function applied to each of its tensors."""
+        shapes = None if self.shapes is None else function(self.shapes)
+        return Ragged(function(self.values), function(self.offsets), shapes)
+
     def pin_memory(self) -> Ragged:
         """The same in page-locked memory."""
-        shapes = None if self.shapes is None else self.shapes.pin_memory()
-        return Ragged(self.values.pin_memory(), self.offsets.pin_memory(), shapes)
+        return self.mapped(torch.Tensor.pin_memory)
 
     def tobytes(self, index: int) -> bytes:
         """Row ``index`` as bytes."""

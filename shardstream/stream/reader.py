@@ -18,6 +18,7 @@ from shardstream.stream.samples import SampleMaker
 from shardstream.stream.settings import Fields
 from shardstream.stream.skips import SkipPolicy
 from shardstream.stream.source import Source
+from shardstream.stream.stages import StageClock
 from shardstream.stream.step import Step
 from shardstream.stream.view import ViewSpec
 
@@ -62,7 +63,9 @@ class Reader(Sequence[dict[str, Any]]):
         plan = compile_fields(fields, self.manifest.fields)
         self._rows = RowReader([source], OpenShards([source]), plan.sources, verify=verify)
         policy = SkipPolicy("raise", None)
-        self._maker = SampleMaker(self._rows, plan, self.manifest.fields, seed=seed, transform=None, policy=policy)
+        self._maker = SampleMaker(
+            self._rows, plan, self.manifest.fields, StageClock(), seed=seed, transform=None, policy=policy
+        )
 
     def __len__(self) -> int:
         return self.manifest.samples

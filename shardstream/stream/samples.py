@@ -18,6 +18,7 @@ from shardstream.stream.decoding import Decoding
 from shardstream.stream.rows import RowReader
 from shardstream.stream.shared import Desk, place_of
 from shardstream.stream.skips import SkipPolicy
+from shardstream.stream.stages import StageClock
 from shardstream.stream.step import Step
 from shardstream.stream.stored import Rows
 
@@ -29,6 +30,7 @@ class SampleMaker:
         reader: Where stored values come from.
         plan: How they become outputs.
         fields: Stored types by field.
+        clock: Is told where the time goes.
         seed: Of everything random.
         transform: A user's callable for each sample, or ``None``.
         policy: What is done about broken samples.
@@ -41,6 +43,7 @@ class SampleMaker:
         reader: RowReader,
         plan: DecodePlan,
         fields: Mapping[str, FieldType],
+        clock: StageClock,
         *,
         seed: int,
         transform: Callable[..., Any] | None,
@@ -53,6 +56,7 @@ class SampleMaker:
         self.seed = seed
         self.policy = policy
         self._reader = reader
+        self._clock = clock
         self._desk = desk
         self._crew = crew
         self.transform = None if transform is None else UserCall(transform, what="transform")
@@ -71,6 +75,8 @@ class SampleMaker:
         except DataError:
             if not self.policy.skips:
                 raise
+        finally:
+            self._clock.lap("read")
         broken: dict[int, str] = {}
         for i in range(len(step.rows)):
             one = step.only(np.array([i]))
@@ -81,7 +87,9 @@ class SampleMaker:
         chosen = np.arange(len(step.rows))
         chosen[list(broken)] = first_good(broken, len(step.rows))
         good = step.only(chosen)
-        return self._reader.read(good.sources, good.shards, good.rows), broken
+        rows = self._reader.read(good.sources, good.shards, good.rows)
+        self._clock.lap("read")
+        return rows, broken
 
     def decoding(
         self,
@@ -144,10 +152,13 @@ class SampleMaker:
                 try:
                     sample, context = decoding.sample(i)
                     if self.transform is not None:
+                        self._clock.lap("decode")
                         sample = self.transform.on_sample(sample, context)
+                        self._clock.lap("transform")
                 except DataError as error:
                     broken[i] = self.policy.admit(error)
             out.append(sample)
+        self._clock.lap("decode")
         return out, broken
 
 
