@@ -25,7 +25,7 @@ from shardstream.shards.manifest import Manifest
 
 if TYPE_CHECKING:
     from shardstream import decode
-    from shardstream.load import Loader
+    from shardstream.load import DevicePrefetcher, Loader, Synthetic
     from shardstream.storage.cache import Cache
     from shardstream.stream import Mixture, Ragged, Reader, ShardDataset, convert_state
 
@@ -33,6 +33,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Cache",
+    "DevicePrefetcher",
     "Loader",
     "Manifest",
     "Mixture",
@@ -40,6 +41,7 @@ __all__ = [
     "Reader",
     "ShardDataset",
     "ShardWriter",
+    "Synthetic",
     "convert_state",
     "decode",
     "errors",
@@ -48,8 +50,9 @@ __all__ = [
 
 # What needs torch is imported at first use, so that the command line answers at once.
 _STREAM = ("Mixture", "Ragged", "Reader", "ShardDataset", "convert_state")
+_LOAD = ("DevicePrefetcher", "Loader", "Synthetic")
 _LAZY = {
-    "Loader": "shardstream.load",
+    **dict.fromkeys(_LOAD, "shardstream.load"),
     "Cache": "shardstream.storage.cache",
     **dict.fromkeys(_STREAM, "shardstream.stream"),
 }

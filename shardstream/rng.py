@@ -31,6 +31,7 @@ class Domain(IntEnum):
     PACK = 7  # the write-time shuffle
     TRANSFORM = 8  # seeds for users' callables: a = position
     SOURCE = 9  # the seed of one source of a mixture: a = its number, from 1 on
+    BATCH = 10  # the key of a batch, and what is drawn for it: a = its position or the operation, b = the rank
 
 
 def words(count: int, *, seed: int, domain: Domain, epoch: int = 0, a: int = 0, b: int = 0) -> NDArray[np.uint64]:

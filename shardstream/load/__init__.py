@@ -1,13 +1,24 @@
 """From workers to the training loop. Knows nothing of formats.
 
-=============  =====================================================================
-``loader``     ``Loader``: a ``DataLoader`` with the right settings and a state
-``agreement``  ranks compare what they are about to read
-``report``     ``LoaderStats``: what was delivered, and how long training waited
-=============  =====================================================================
+==============  =====================================================================
+``loader``      ``Loader``: a ``DataLoader`` with the right settings and a state
+``feed``        the items of one iteration of it, and what its consumer has received
+``agreement``   ranks compare what they are about to read
+``prefetcher``  ``DevicePrefetcher``: batches on their device some steps ahead
+``flow``        the thread that does it
+``device``      the road to a device: page-locked memory, streams, events
+``packing``     the tensors of a batch side by side in one piece of memory
+``statics``     the same tensors in each step, for CUDA graphs
+``synthetic``   ``Synthetic``: batches that cost nothing
+``report``      ``LoaderStats``: what was delivered, and how long training waited
+``diagnosis``   what it waited for, and what to do about it
+==============  =====================================================================
 """
 
+from shardstream.load.diagnosis import Diagnosis
 from shardstream.load.loader import Loader
+from shardstream.load.prefetcher import DevicePrefetcher
 from shardstream.load.report import LoaderStats
+from shardstream.load.synthetic import Synthetic
 
-__all__ = ["Loader", "LoaderStats"]
+__all__ = ["DevicePrefetcher", "Diagnosis", "Loader", "LoaderStats", "Synthetic"]

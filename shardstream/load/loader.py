@@ -11,10 +11,10 @@ from torch.utils.data import DataLoader
 
 from shardstream.errors import UsageError, WorkerError
 from shardstream.load.agreement import Agreement
+from shardstream.load.feed import Feed
 from shardstream.load.report import LoaderStats
 from shardstream.stream.base import Stream
-from shardstream.stream.parcel import CollateParcel, Failure, Parcel, keep
-from shardstream.stream.run import EpochRun
+from shardstream.stream.parcel import CollateParcel, keep
 
 # DataLoader arguments that are decided by the data set here, with what to use in their place.
 _ELSEWHERE = {
@@ -84,9 +84,9 @@ class Loader(DataLoader[Any]):
                 raise UsageError(f"{name} is the data set's to decide", hint=f"use {_ELSEWHERE[name]}")
         size = dataset.batch_size if batch_size is None else batch_size
         single = size is None
-        self.stats = LoaderStats()
+        self.stats = LoaderStats(num_workers)
         self._single = single
-        self._current: _Iteration | None = None
+        self._current: Feed | None = None
         self._agreement = Agreement()
         collate: Callable[[Any], Any] = CollateParcel(collate_fn, each=single) if collate_fn else keep
         persistent = num_workers > 0 if persistent_workers is None else persistent_workers
@@ -108,16 +108,49 @@ class Loader(DataLoader[Any]):
         current = self._current
         return self._shards.epoch if current is None or current.over else current.run.begin.epoch
 
+    def peek(self) -> Any:
+        """The first batch (or sample) of the next epoch of this rank, made in this process; moves nothing on."""
+        collate: Any = self.collate_fn
+        parcel = collate(self._shards.first_parcel())
+        return next(iter(parcel.data)) if self._single else parcel.data
+
+    @property
+    def seed(self) -> int:
+        """The data set's seed."""
+        return self._shards.seed
+
+    @property
+    def classes(self) -> int | None:
+        """Number of classes of the labels, where the data set knows their names."""
+        names = self._shards.classes
+        return None if names is None else len(names)
+
     @property
     def _shards(self) -> Stream:
         assert isinstance(self.dataset, Stream)
         return self.dataset
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch promises an object of its own there
+        return self._loop(self.feed())
+
+    def feed(self) -> Feed:
+        """Begin an iteration whose consumer counts by itself what it has received; for `DevicePrefetcher`."""
+        self._end()
         run = self._shards.assign(self.num_workers)
         self._agreement.check(run.rank, lambda: self._shards.plan(run))
-        self._current = current = _Iteration(run)
-        return self._unpack(self._guarded(super().__iter__), current)
+        parcels = self._guarded(super().__iter__)
+        self._current = Feed(
+            run,
+            lambda: self._guarded(lambda: next(parcels, None), parcels),
+            lambda: self._shards.finish_epoch(run.begin.epoch),
+            single=self._single,
+        )
+        return self._current
+
+    def _end(self) -> None:
+        if self._current is not None:
+            self._current.close()
+            self._current = None
 
     def state_dict(self) -> dict[str, Any]:
         """Where training is: a small JSON-able dict that says which samples of the epoch are left.
@@ -135,7 +168,7 @@ class Loader(DataLoader[Any]):
         current = self._current
         if current is None or current.over:
             return self._shards.state_dict()
-        return current.run.state_at(current.run.after((current.taken,)))
+        return current.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state: the next iteration hands out what was left, the one after it begins a fresh epoch.
@@ -145,47 +178,34 @@ class Loader(DataLoader[Any]):
         Raises:
             UsageError: A state of other data, another view or another seed; names both values.
         """
+        self._end()
         self._shards.load_state_dict(state)
-        self._current = None
         self._agreement.renew()
 
-    def _unpack(self, parcels: Iterator[Parcel | Failure], current: _Iteration) -> Iterator[Any]:
+    def _loop(self, feed: Feed) -> Iterator[Any]:
         stats = self.stats
         while True:
             asked = time.perf_counter()
-            if self._current is not current:
-                raise UsageError(
-                    "this iterator ended when a newer one of the same loader began, or a state was loaded",
-                    hint="use a loader for each loop",
-                )
-            parcel = self._guarded(lambda: next(parcels, None), parcels)
-            waited = time.perf_counter() - asked
-            stats.wait_seconds += waited
-            stats.seconds += waited
-            if parcel is None:
+            item = next(feed, None)
+            stats.waited(time.perf_counter() - asked)
+            if item is None:
                 break
-            if isinstance(parcel, Failure):
-                error = parcel.raised()
-                try:
-                    raise error
-                finally:  # or this frame, which the error's traceback holds, would hold the error
-                    del error, parcel
-            stats.add(parcel)
-            before = current.taken
-            items = parcel.data if self._single else (parcel.data,)
-            slots = parcel.slots if self._single else [parcel.positions - 1]
-            for item, slot in zip(items, range(parcel.positions) if slots is None else slots, strict=True):
-                stats.batches += 1
-                current.taken = before + slot + 1
-                handed = time.perf_counter()
-                yield item
-                stats.seconds += time.perf_counter() - handed
-            current.taken = before + parcel.positions
-        current.over = True
-        self._shards.finish_epoch(current.run.begin.epoch)
+            stats.add(item.counted)
+            feed.taken = item.after
+            data = item.data
+            del item  # whoever takes the batch alone says how long it lives
+            handed = time.perf_counter()
+            yield data
+            del data
+            stats.seconds += time.perf_counter() - handed
+        stats.add(feed.rest)
+        feed.finish()
+
+    def explained(self, request: Callable[[], Any]) -> Any:
+        """What a request answers; where a worker's death is behind its error, one that says where that worker was."""
+        return self._guarded(request)
 
     def _guarded(self, request: Callable[[], Any], parcels: Any = None) -> Any:
-        """What torch answers; where a worker's death is behind its error, one that says where that worker was."""
         try:
             return request()
         except (RuntimeError, EOFError, OSError) as error:
@@ -226,12 +246,3 @@ def _death(error: Exception, parcels: Any) -> tuple[list[int], str] | None:
             said = str(later)
     found = _DEAD.search(said)
     return None if found is None else ([int(pid) for pid in found[1].split(",")], said)
-
-
-class _Iteration:
-    """One iteration of a loader: what it reads, and how many positions of this rank's stream were handed out."""
-
-    def __init__(self, run: EpochRun) -> None:
-        self.run = run
-        self.taken = 0
-        self.over = False

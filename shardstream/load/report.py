@@ -1,27 +1,47 @@
-"""What a loader delivered, and how long its consumer waited for it."""
+"""What a loader delivered, how long its consumer waited for it, and where the time went."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from shardstream.load import diagnosis
+from shardstream.load.device import Times
+from shardstream.load.flow import Sent
 from shardstream.stream.parcel import Parcel
 
 _LISTED = 1000
 
+Number = TypeVar("Number", int, float)
+
 
 @dataclass(slots=True)
 class LoaderStats:
-    """Counters over the life of a `Loader`, or since `reset`.
+    """Counters over the life of a `Loader`, or since `reset`. `report` says what they mean.
 
     A high `wait_share` says that training waits for data: add workers, or make decoding cheaper. A low one says
     that data waits for training, and no loader could be faster.
 
     Attributes:
+        workers: Worker processes; 0 for none.
         batches: Batches delivered; samples, where the loader has no batch size.
         samples: Samples delivered, without padding and skipped ones.
-        wait_seconds: Time that the loop spent inside the loader, waiting.
+        wait_seconds: Time that the loop spent waiting for data.
         seconds: Time between the first request and the last: waiting, and what the loop did with the data.
-        worker_seconds: Time that workers spent on these data, all of them together.
+        waits: How long each of the last 1,000 steps waited, in seconds.
+        stages: Time that workers spent on these data, all of them together, by stage: ``read`` (storage, checksums),
+            ``decode`` (decoders and callables of ``fields``), ``transform`` (callables for samples and batches),
+            ``assemble`` (what else makes a batch).
+        transport_seconds: Time that it took to receive them from worker processes, without waiting.
+        copy_seconds: Of a `DevicePrefetcher`: time that its thread took to put batches into page-locked memory and
+            to have them copied.
+        transform_seconds: The same of the transform. On a device, which works by itself, the time to start it.
+        device_copy_seconds: Time that the device took to copy.
+        device_transform_seconds: Time that the device took for the transform.
+        late: Batches that the loop received while the device was still at them, so that its kernels waited.
+        pinned_bytes: Page-locked memory that a `DevicePrefetcher` holds.
         skipped: Number of samples that were skipped for broken data.
         skipped_places: Where the first 1,000 of them lie, and why.
         sources: Of a mixture: samples delivered from each source, by name.
@@ -29,11 +49,20 @@ class LoaderStats:
             the cache served and fetched; see ``docs/storage.md``. Empty for local data.
     """
 
+    workers: int = 0
     batches: int = 0
     samples: int = 0
     wait_seconds: float = 0.0
     seconds: float = 0.0
-    worker_seconds: float = 0.0
+    waits: deque[float] = field(default_factory=lambda: deque(maxlen=_LISTED), repr=False)
+    stages: dict[str, float] = field(default_factory=dict)
+    transport_seconds: float = 0.0
+    copy_seconds: float = 0.0
+    transform_seconds: float = 0.0
+    device_copy_seconds: float = 0.0
+    device_transform_seconds: float = 0.0
+    late: int = 0
+    pinned_bytes: int = 0
     skipped: int = 0
     skipped_places: list[str] = field(default_factory=list)
     sources: dict[str, int] = field(default_factory=dict)
@@ -49,20 +78,62 @@ class LoaderStats:
         """Samples delivered a second; 0 before anything was delivered."""
         return self.samples / self.seconds if self.seconds else 0.0
 
-    def add(self, parcel: Parcel) -> None:
-        """Count a parcel from a worker."""
+    @property
+    def worker_seconds(self) -> float:
+        """Time that workers spent on these data, all of them together."""
+        return sum(self.stages.values())
+
+    def diagnosis(self) -> diagnosis.Diagnosis:
+        """What a step waits for, and what to do about it."""
+        return diagnosis.diagnose(self)
+
+    def report(self) -> str:
+        """Where the time of a step went, in a few lines, with one sentence of advice at last.
+
+        >>> loader = ss.Loader(ss.ShardDataset("out/", batch_size=10, fields=["cls"]), num_workers=0)
+        >>> for batch in loader:
+        ...     pass
+        >>> loader.stats.report().splitlines()[0].startswith("20 steps")
+        True
+        """
+        return diagnosis.report(self)
+
+    def add(self, parcels: Sequence[Parcel]) -> None:
+        """Count parcels from workers."""
+        for parcel in parcels:
+            self._add(parcel)
+
+    def waited(self, seconds: float) -> None:
+        """Count a step: the time that the loop spent waiting for it."""
+        self.batches += 1
+        self.wait_seconds += seconds
+        self.seconds += seconds
+        self.waits.append(seconds)
+
+    def sent(self, sent: Sent, times: Sequence[Times], *, late: bool) -> None:
+        """Count a batch of a `DevicePrefetcher`, and what became known of the device's time."""
+        self.add(sent.item.counted)
+        self.copy_seconds += sent.sending
+        self.transform_seconds += sent.transforming
+        self.late += late
+        for one in times:
+            self.device_copy_seconds += one.copy
+            self.device_transform_seconds += one.transform
+
+    def _add(self, parcel: Parcel) -> None:
         self.samples += parcel.samples
-        self.worker_seconds += parcel.seconds
+        self.transport_seconds += parcel.transport
         self.skipped += len(parcel.skipped)
+        _add(self.stages, parcel.stages)
         _add(self.sources, parcel.sources)
         _add(self.transfers, parcel.transfers)
         self.skipped_places += parcel.skipped[: _LISTED - len(self.skipped_places)]
 
     def reset(self) -> None:
         """Begin anew."""
-        self.__init__()  # type: ignore[misc]  # a dataclass without arguments
+        self.__init__(self.workers)  # type: ignore[misc]  # a dataclass
 
 
-def _add(totals: dict[str, int], more: dict[str, int]) -> None:
+def _add(totals: dict[str, Number], more: dict[str, Number]) -> None:
     for name, count in more.items():
         totals[name] = totals.get(name, 0) + count

@@ -11,7 +11,7 @@ from typing import Any, Self
 from torch.utils.data import IterableDataset, get_worker_info
 
 from shardstream.errors import ShardStreamError, UsageError
-from shardstream.order import OrderParameters, taken_by_batches
+from shardstream.order import OrderParameters
 from shardstream.shards.manifest import unknown_field
 from shardstream.stream.assignment import Assignment
 from shardstream.stream.coming import WorkerSteps
@@ -64,6 +64,16 @@ class Stream(IterableDataset[Any]):
     def batch_size(self) -> int | None:
         """Samples a batch, ``None`` for single samples."""
         return self._settings.batch_size
+
+    @property
+    def seed(self) -> int:
+        """The seed of everything random."""
+        return self._settings.seed
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the classes, label i being ``classes[i]``; ``None`` if unknown, or not the same in all sources."""
+        return self._content.classes
 
     @property
     def rank_source(self) -> str:
@@ -135,12 +145,16 @@ class Stream(IterableDataset[Any]):
 
     def peek(self) -> Any:
         """The first batch (or sample) of the next epoch of this rank, made in this process; moves nothing on."""
+        parcel = self.first_parcel()
+        return next(iter(parcel.data)) if self._lists else parcel.data
+
+    def first_parcel(self) -> Parcel:
+        """The same as it travels."""
         self._settings.check_complete()
         run = EpochRun(self._content, self._settings, self._rank(), self._fresh(), 0)
         if not run.steps:
             raise UsageError("there is nothing to look at: this rank has no samples", url=self._content.url)
-        parcel = Makers(self._content, self._settings, None).only(run.step(0), lists=self._lists)
-        return next(iter(parcel.data)) if self._lists else parcel.data
+        return Makers(self._content, self._settings, None).only(run.step(0), lists=self._lists)
 
     # -------------------------------------------------------------------------------------------------- iteration
 
@@ -360,29 +374,7 @@ class Stream(IterableDataset[Any]):
                 "before the first batch it is not known whether workers are already at the next epoch",
                 hint="ask for the state before the loop, or after its first batch",
             )
-        ours = self._settings.batch_size
-        if ours is not None:
-            if batch_size not in (None, ours):
-                raise UsageError(f"the data set makes batches of {ours}, not of {batch_size}", hint="leave it out")
-            if batches > run.steps:
-                raise UsageError(
-                    f"{batches} batches are more than the {run.steps} of this iteration",
-                    hint="count the batches of this epoch, since its beginning or the state that was loaded",
-                )
-            return run.state_at(run.after((batches * ours,)))
-        if batch_size is None:
-            raise UsageError(
-                "the data set delivers single samples, so a batch is unknown to it",
-                hint="pass batch_size= of the DataLoader (1 where it has none), or use ss.Loader",
-            )
-        if self._clock.dropped:
-            raise UsageError(
-                "samples were dropped, so the number of batches does not tell the position",
-                hint="use ss.Loader, which knows it",
-            )
-        lengths = [run.worker_samples(worker, num_workers) for worker in range(max(num_workers, 1))]
-        taken = taken_by_batches(batches, num_workers=num_workers, batch_size=batch_size, samples_per_worker=lengths)
-        return run.state_at(run.after(taken))
+        return run.state_at(run.after_batches(batches, num_workers, batch_size, dropped=self._clock.dropped))
 
     # --------------------------------------------------------------------------------------------------- pickling
 

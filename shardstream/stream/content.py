@@ -95,6 +95,12 @@ class Content:
         return first if len(self.parts) == 1 else f"a mixture of {', '.join(self.names)}"
 
     @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the classes, where all data sets that name them name the same."""
+        named = {one.classes for part in self.parts for one in part.source.manifests if one.classes is not None}
+        return named.pop() if len(named) == 1 else None
+
+    @property
     def data(self) -> str:
         """Identity of the stored data alone."""
         return joint_identity([part.source.data for part in self.parts])

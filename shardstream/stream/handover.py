@@ -16,7 +16,7 @@ import torch
 
 from shardstream.stream.lent import FREE, LENT, LOST, SMALLEST, SlabPool
 from shardstream.stream.ragged import Ragged
-from shardstream.stream.slabs import tensor_on
+from shardstream.stream.slabs import is_dense, tensor_on
 
 
 def packed(value: Any, pool: SlabPool) -> Any:
@@ -57,7 +57,7 @@ def _packed_tensor(tensor: torch.Tensor, pool: SlabPool) -> Any:
         # Already with the other side, or made by somebody else: torch, too, would copy it into shared memory.
         memory = pool.take(size)
         if memory is not None:
-            like = tensor if _is_dense(tensor) else tensor.contiguous()
+            like = tensor if is_dense(tensor) else tensor.contiguous()
             tensor = tensor_on(memory.untyped_storage(), tensor.dtype, tensor.shape, like.stride()).copy_(tensor)
             slab = pool.owner(tensor)
     if slab is None:
@@ -68,14 +68,9 @@ def _packed_tensor(tensor: torch.Tensor, pool: SlabPool) -> Any:
     return _Travelling(where, tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether its elements fill a piece of memory, in whatever order."""
-    return tensor.is_contiguous() or torch.empty_like(tensor).stride() == tensor.stride()
-
-
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with its memory order, if that has no gaps, and from the beginning of its memory."""
-    return tensor.clone() if _is_dense(tensor) else tensor.contiguous()
+    return tensor.clone() if is_dense(tensor) else tensor.contiguous()
 
 
 # --------------------------------------------------------------------------------------------- in the training process

@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
-from shardstream.order import BLOCK, Remaining, Stop, sample_count, step_count, step_positions, worker_samples
+from shardstream.order import (
+    BLOCK,
+    Remaining,
+    Stop,
+    sample_count,
+    step_count,
+    step_positions,
+    taken_by_batches,
+    worker_samples,
+)
 from shardstream.stream.content import Content, ContentOrder
 from shardstream.stream.ranks import Rank
 from shardstream.stream.settings import Settings
@@ -186,6 +195,42 @@ class EpochRun:
             steps = -(-sum(taken) // self._batch_size)
             left = self._left.after_batches(steps, world_size=self.rank.world_size, batch_size=self._batch_size)
         return replace(self.begin, position=left.start, stops=left.stops, taken=0)
+
+    def after_batches(self, batches: int, num_workers: int, batch_size: int | None, *, dropped: bool) -> Begin:
+        """Where to go on after a training loop has received so many batches of a plain ``DataLoader``.
+
+        Args:
+            batches: How many.
+            num_workers: Of that ``DataLoader``.
+            batch_size: Of that ``DataLoader``, if it makes the batches.
+            dropped: Whether samples were dropped.
+
+        Raises:
+            UsageError: That does not say it.
+        """
+        ours = self._batch_size
+        if ours is not None:
+            if batch_size not in (None, ours):
+                raise UsageError(f"the data set makes batches of {ours}, not of {batch_size}", hint="leave it out")
+            if batches > self.steps:
+                raise UsageError(
+                    f"{batches} batches are more than the {self.steps} of this iteration",
+                    hint="count the batches of this epoch, since its beginning or the state that was loaded",
+                )
+            return self.after((batches * ours,))
+        if batch_size is None:
+            raise UsageError(
+                "the data set delivers single samples, so a batch is unknown to it",
+                hint="pass batch_size= of the DataLoader (1 where it has none), or use ss.Loader",
+            )
+        if dropped:
+            raise UsageError(
+                "samples were dropped, so the number of batches does not tell the position",
+                hint="use ss.Loader, which knows it",
+            )
+        lengths = [self.worker_samples(worker, num_workers) for worker in range(max(num_workers, 1))]
+        taken = taken_by_batches(batches, num_workers=num_workers, batch_size=batch_size, samples_per_worker=lengths)
+        return self.after(taken)
 
     @cached_property
     def _identity(self) -> dict[str, Any]:

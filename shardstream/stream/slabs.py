@@ -43,6 +43,11 @@ def tensor_on(
     return torch.empty(0, dtype=dtype).set_(storage, offset, shape, *strides)
 
 
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether its elements fill a piece of memory, in whatever order."""
+    return tensor.is_contiguous() or torch.empty_like(tensor, device="meta").stride() == tensor.stride()
+
+
 def slab_of(values: NDArray[Any]) -> torch.Tensor:
     """A slab holding a copy of ``values``."""
     slab = empty_slab(values.shape, torch_dtype(values.dtype))

@@ -1,0 +1,148 @@
+"""Where the time of a training step goes, and what to do about it.
+
+Stages work side by side, so it is not their times that add up to a step: the slowest one sets the pace, and it is the
+one that is busy nearly all the time. Workers share theirs; what happens in the training process has one thread.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shardstream.load.report import LoaderStats
+
+_SMOOTH = 0.05
+"""Below this share of waiting, data is not what training waits for."""
+
+_BUSY = 0.6
+"""What is busy for a smaller share of the time does not set the pace: waiting has other reasons."""
+
+_IN_WORKERS = {"read": "storage", "decode": "decode", "transform": "transform", "assemble": "assembly"}
+_TITLES = {
+    "storage": "reading",
+    "decode": "decoding",
+    "transform": "transforms",
+    "assembly": "assembling",
+    "transport": "transport to this process",
+    "copy": "copying to the device",
+    "batch transform": "transform of batches",
+    "loop": "the training loop",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What a step waits for.
+
+    Attributes:
+        bottleneck: ``"storage"``, ``"decode"``, ``"transform"``, ``"assembly"`` (in the workers); ``"transport"``,
+            ``"copy"``, ``"batch transform"`` (in the training process and on its device); ``"loop"``: the model, for
+            which data waits; ``"uneven"``: nothing is busy all the time, and yet there is waiting; ``"nothing"``:
+            nothing was delivered yet.
+        busy: How busy each stage is: workers for those in workers, else a share of the time.
+        advice: One sentence.
+    """
+
+    bottleneck: str
+    busy: dict[str, float]
+    advice: str
+
+
+def diagnose(stats: LoaderStats) -> Diagnosis:
+    """What the counters of a loader mean."""
+    if not stats.batches or not stats.seconds:
+        return Diagnosis("nothing", {}, "nothing was delivered yet")
+    busy = _busy(stats)
+    if stats.wait_share < _SMOOTH:
+        return Diagnosis(
+            "loop",
+            busy,
+            f"loop-bound: {_percent(stats.wait_share)} of the time is waiting for data; no loader could be faster",
+        )
+    in_workers = {name: busy[name] for name in _IN_WORKERS.values()}
+    here = {name: busy[name] for name in ("transport", "copy", "batch transform")}
+    filled = sum(in_workers.values()) / max(stats.workers, 1)
+    thread = sum(here.values())
+    if max(filled, thread) < _BUSY:
+        return Diagnosis("uneven", busy, _uneven(stats))
+    if filled >= thread:
+        worst = max(in_workers, key=in_workers.__getitem__)
+        return Diagnosis(worst, busy, _of_workers(worst, stats, in_workers))
+    worst = max(here, key=here.__getitem__)
+    return Diagnosis(worst, busy, _OF_PROCESS[worst].format(share=_percent(here[worst])))
+
+
+def _busy(stats: LoaderStats) -> dict[str, float]:
+    total = stats.seconds
+    busy = {name: stats.stages.get(stage, 0.0) / total for stage, name in _IN_WORKERS.items()}
+    busy["transport"] = stats.transport_seconds / total
+    busy["copy"] = max(stats.copy_seconds, stats.device_copy_seconds) / total
+    busy["batch transform"] = max(stats.transform_seconds, stats.device_transform_seconds) / total
+    busy["loop"] = 1 - stats.wait_share
+    return busy
+
+
+def _of_workers(worst: str, stats: LoaderStats, busy: dict[str, float]) -> str:
+    total = sum(busy.values())
+    share = f"{_percent(busy[worst] / total)} of it in {_TITLES[worst]}"
+    if not stats.workers:
+        return f"{worst}-bound: batches are made in the training process, {share}; use workers (num_workers=)"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    more = f"add workers ({cores} cores are there)" if stats.workers < cores else f"all {cores} cores have a worker"
+    if worst == "storage":
+        more = "add workers" if stats.workers < 4 * cores else "workers are many"
+    return f"{worst}-bound: {total:.1f} of {stats.workers} workers busy, {share}; {more}, or {_CHEAPER[worst]}"
+
+
+_CHEAPER = {
+    "storage": "bring the data nearer: a local cache (cache=), /dev/shm, a larger prefetch=",
+    "decode": 'decode less: pack with --jpeg addressable or --max-side, fast=True, resize="device"',
+    "transform": "do it for whole batches on the device (DevicePrefetcher(transform=)), or store its result",
+    "assembly": "send less: uint8 in place of floats, a slab in place of many objects, no collate_fn",
+}
+
+_OF_PROCESS = {
+    "transport": "transport-bound: receiving batches takes {share} of the time; send tensors in place of Python "
+    "objects, or less of them",
+    "copy": "copy-bound: copying to the device takes {share} of the time; send uint8 and let the transform convert it, "
+    "or smaller batches of fewer fields",
+    "batch transform": "transform-bound: the transform of batches takes {share} of the time; do less in it, or some of "
+    "it in the workers",
+}
+
+
+def _uneven(stats: LoaderStats) -> str:
+    return (
+        f"uneven: nothing is busy all the time, yet {_percent(stats.wait_share)} of it is waiting; let workers run "
+        "further ahead (prefetch_factor=, depth=), and look whether something else uses the cores"
+    )
+
+
+def report(stats: LoaderStats) -> str:
+    """The counters as a few lines for people."""
+    found = diagnose(stats)
+    if not found.busy:
+        return found.advice
+    step, waits = stats.seconds / stats.batches, sorted(stats.waits)
+    lines = [
+        f"{stats.batches:,} steps of {1e3 * step:,.1f} ms, {stats.samples_per_second:,.0f} samples/s; waited for data "
+        f"{_percent(stats.wait_share)} of the time",
+        f"a step waited {1e3 * median(waits):,.1f} ms (median), {1e3 * waits[-1 - len(waits) // 100]:,.1f} (1 in 100), "
+        f"{1e3 * waits[-1]:,.1f} (worst of the last {len(waits):,})",
+    ]
+    for name, value in found.busy.items():
+        if name in _IN_WORKERS.values():
+            how = f"{value:.2f} of {stats.workers} workers" if stats.workers else _percent(value)
+        else:
+            how = _percent(value)
+        lines.append(f"  {_TITLES[name]:28}{how}")
+    if stats.late:
+        lines.append(f"  {stats.late:,} batches reached the loop before the device had done with them")
+    return "\n".join([*lines, found.advice])
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.1 or not share else f"{100 * share:.1f} %"

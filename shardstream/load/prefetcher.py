@@ -1,0 +1,234 @@
+"""``DevicePrefetcher``: batches on their device before the training loop asks for them."""
+
+from __future__ import annotations
+
+import inspect
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from shardstream.errors import UsageError
+from shardstream.load.device import CpuRoad, Cuda, CudaRoad, Road
+from shardstream.load.feed import Feed, PlainFeed
+from shardstream.load.flow import Flow
+from shardstream.load.loader import Loader
+from shardstream.load.report import LoaderStats
+from shardstream.load.statics import Statics
+
+
+class DevicePrefetcher:
+    """Moves batches to a device, transforms them there, and does both some steps ahead of the training loop.
+
+    A thread takes batches from the loader, copies each in one piece from page-locked memory on a CUDA stream of its
+    own, and calls the transform on that stream. What comes out can be used at once on whatever stream the loop works
+    on, and belongs to the loop: batches that are kept are never written to again. On the CPU it is the same thread,
+    order and results, without copies and without a call of CUDA.
+
+    It can be iterated again for each epoch, and ``state_dict`` is the position of the loop: batches that are ready but
+    were not received are handed out again after `load_state_dict`.
+
+    Args:
+        loader: A `Loader`, or anything that can be iterated over and gives batches: dicts, tuples, lists, dataclasses
+            of tensors, however nested. It must not pin memory itself (``pin_memory=False``): that would copy each
+            batch once more.
+        device: ``"cuda"`` (the current one), ``"cuda:1"``, ``"cpu"``. Default: CUDA where there is any, else the CPU.
+        transform: An ``nn.Module`` or callable that takes the batch on its device and returns what the loop gets. Runs
+            without gradients. Where it has an argument ``generator``, it gets a ``torch.Generator`` of the device, and
+            where it has ``key``, an integer; both are made from the data set's seed, the epoch, the position and the
+            rank, so that augmentation survives a resume. Without either it draws from torch's global generator, in
+            another thread than the training loop: nothing makes that repeatable.
+        depth: Batches that may be ready or in work while the loop has one. Default 2: one is copied while the next is
+            fetched; more evens out workers that deliver unevenly, and costs that many batches of device memory.
+        reuse: Hand out the same tensors in each step, written over when the next batch is asked for: for CUDA graphs,
+            whose inputs must stay where they are. Costs one copy on the device. All batches must be of one shape
+            (``tail="drop"``).
+
+    Attributes:
+        device: Where batches are.
+        loader: The loader.
+        stats: The loader's `LoaderStats`, in which waiting is what the training loop waited.
+
+    Raises:
+        UsageError: An argument that cannot be; on iteration: the loader pins memory, or batches of other shapes with
+            ``reuse``.
+        Exception: On iteration: what the loader or the transform raised.
+
+    Example:
+        >>> loader = ss.Loader(ds.to_tuple("jpg", "cls"), batch_size=64, num_workers=2)
+        >>> sum(len(labels) for images, labels in ss.DevicePrefetcher(loader, "cpu"))
+        200
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        device: torch.device | str | None = None,
+        *,
+        transform: Callable[..., Any] | None = None,
+        depth: int = 2,
+        reuse: bool = False,
+    ) -> None:
+        if type(depth) is not int or depth < 1:
+            raise UsageError(f"depth={depth!r} is no number of batches", hint="give 2, or more for uneven workers")
+        if transform is not None and not callable(transform):
+            raise UsageError(f"transform={transform!r} is not callable", hint="give a function or an nn.Module")
+        if getattr(loader, "pin_memory", False):
+            raise UsageError(
+                "the loader pins memory, and so would the prefetcher: each batch would be copied once more",
+                hint="leave pin_memory out of the loader",
+            )
+        self.loader = loader
+        self.device = _device(device)
+        self.stats: LoaderStats = loader.stats if isinstance(loader, Loader) else LoaderStats()
+        self._depth = depth
+        self._reuse = reuse
+        self._road: Road = CudaRoad(Cuda(self.device)) if self.device.type == "cuda" else CpuRoad()
+        self._transform = _Transform(transform, self.device)
+        self._flow: Flow | None = None
+        self._epochs = 0
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        return len(self.loader)  # type: ignore[arg-type]  # what has no length says so itself
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Page-locked memory that it holds: two batches, each rounded up to a power of two."""
+        return self._road.pinned_bytes
+
+    def __iter__(self) -> Iterator[Any]:
+        self._end()
+        if isinstance(self.loader, Loader):
+            feed: Feed | PlainFeed = self.loader.feed()
+            seed, classes = self.loader.seed, self.loader.classes
+        else:
+            feed = PlainFeed(iter(self.loader), self._epochs)
+            seed, classes = torch.initial_seed(), None
+        self._epochs += 1
+        self._transform.begin(classes)
+        transform = self._transform
+        flow = Flow(feed, self._road, lambda batch, item: transform(batch, feed.key(item, seed)), self._depth)
+        self._flow = flow
+        return _Batches(self, feed, flow, Statics() if self._reuse else None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the training loop is, see `Loader.state_dict`.
+
+        Raises:
+            UsageError: The loader is no `Loader`.
+        """
+        return self._resumable().state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, see `Loader.load_state_dict`."""
+        loader = self._resumable()
+        self._end()
+        loader.load_state_dict(state)
+
+    def _resumable(self) -> Loader:
+        if not isinstance(self.loader, Loader):
+            raise UsageError(f"a {type(self.loader).__name__} has no state of its own", hint="use ss.Loader")
+        return self.loader
+
+    def _end(self) -> None:
+        if self._flow is not None:
+            self._flow.stop(None)
+            self._flow = None
+
+
+class _Batches(Iterator[Any]):
+    """One iteration."""
+
+    def __init__(self, owner: DevicePrefetcher, feed: Feed | PlainFeed, flow: Flow, statics: Statics | None) -> None:
+        self._owner = owner
+        self._feed = feed
+        self._flow = flow
+        self._statics = statics
+        self._handed: float | None = None
+        self._over = False
+        # A feed of ours knows to wait for a thread that is asking for a batch; other iterators do not.
+        self._stop = weakref.finalize(self, flow.stop, 0 if isinstance(feed, Feed) else None)
+        self._stop.atexit = False
+
+    def __next__(self) -> Any:
+        if self._over:
+            raise StopIteration
+        stats, road = self._owner.stats, self._owner._road
+        asked = time.perf_counter()
+        if self._handed is not None:
+            stats.seconds += asked - self._handed
+        try:
+            sent = self._explained(self._flow.receive)
+            if sent is None:
+                stats.add(self._feed.rest)
+                self._feed.finish()
+                raise StopIteration
+            ready = road.receive(sent.batch, sent.ticket)
+            batch = sent.batch if self._statics is None else self._statics.filled(sent.batch)
+        except BaseException:
+            self._over = True
+            self._stop()
+            raise
+        self._feed.taken = sent.item.after
+        stats.sent(sent, road.times(), late=not ready)
+        stats.pinned_bytes = road.pinned_bytes
+        self._handed = time.perf_counter()
+        stats.waited(self._handed - asked)
+        return batch
+
+    def _explained(self, request: Callable[[], Any]) -> Any:
+        loader = self._owner.loader
+        return loader.explained(request) if isinstance(loader, Loader) else request()
+
+
+class _Transform:
+    """A user's transform, with random numbers where it asks for them."""
+
+    def __init__(self, function: Callable[..., Any] | None, device: torch.device) -> None:
+        self._function = function
+        self._device = device
+        self._told = False
+        names = set() if function is None else _arguments(function)
+        self._takes_key = "key" in names
+        self._generator = torch.Generator(device) if "generator" in names else None
+
+    def begin(self, classes: int | None) -> None:
+        """Before an iteration: say how many classes there are to who wants to know."""
+        tell = getattr(self._function, "for_classes", None)
+        if tell is not None and classes is not None and not self._told:
+            tell(classes)
+        self._told = True
+
+    def __call__(self, batch: Any, key: int) -> Any:
+        if self._function is None:
+            return batch
+        random: dict[str, Any] = {"key": key} if self._takes_key else {}
+        if self._generator is not None:
+            random["generator"] = self._generator.manual_seed(key)
+        try:
+            return self._function(batch, **random)
+        except Exception as error:
+            error.add_note("(in the transform of a DevicePrefetcher)")
+            raise
+
+
+def _arguments(function: Callable[..., Any]) -> set[str]:
+    called = function.forward if isinstance(function, torch.nn.Module) else function
+    try:
+        return set(inspect.signature(called).parameters)
+    except (TypeError, ValueError):  # built-in functions have none to show
+        return set()
+
+
+def _device(device: torch.device | str | None) -> torch.device:
+    found = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if found.type not in ("cpu", "cuda"):
+        raise UsageError(f"no way to {found}", hint="use cuda or cpu, and move batches to other devices in the loop")
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"there is no {found} here", hint='use device="cpu", or look at torch.cuda.is_available()')
+    if str(found) == "cuda":
+        return torch.device("cuda", torch.cuda.current_device())
+    return found

@@ -1,0 +1,143 @@
+"""A device with streams, events and an allocator that gives freed memory at once to who asks next, in this process.
+
+What is put on a stream is run when somebody waits for it: as early as possible or as late as possible, as a test
+chooses. Kernels hold no reference to their operands, as on a real device: they find whatever lies at the address.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+Memory = Any  # a numpy array of bytes
+
+
+class Stream:
+    """Work in order. ``eager`` streams run what they may at once, others only when it is waited for."""
+
+    def __init__(self, *, eager: bool) -> None:
+        self.eager = eager
+        self.queue: deque[Callable[[], bool]] = deque()
+        self.done = 0
+        self.put = 0
+
+    def add(self, work: Callable[[], Any]) -> None:
+        def run() -> bool:
+            work()
+            return True
+
+        self._add(run)
+
+    def add_wait(self, event: Event) -> None:
+        def run() -> bool:
+            event.stream.run_to(event.number)
+            return event.query()
+
+        self._add(run)
+
+    def _add(self, work: Callable[[], bool]) -> None:
+        self.queue.append(work)
+        self.put += 1
+        if self.eager:
+            self.run_to(self.put)
+
+    def run_to(self, number: int) -> None:
+        while self.done < number:
+            assert self.queue[0]()
+            self.queue.popleft()
+            self.done += 1
+
+
+class Event:
+    def __init__(self, stream: Stream) -> None:
+        self.stream, self.number = stream, stream.put
+
+    def query(self) -> bool:
+        return self.stream.done >= self.number
+
+    def synchronize(self) -> None:
+        self.stream.run_to(self.number)
+
+    def elapsed_time(self, other: Event) -> float:
+        return float(other.number - self.number)
+
+
+class Block:
+    """Memory of the device, and who is still to use it after it was freed."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.users: set[Stream] = set()
+        self.pending: list[Event] = []
+
+
+class Simulated:
+    """Takes the place of `shardstream.load.device.Cuda`."""
+
+    def __init__(self, *, side_eager: bool, consumer_eager: bool) -> None:
+        self.stream = Stream(eager=side_eager)
+        self.consumer = Stream(eager=consumer_eager)
+        self.blocks: dict[int, Block] = {}
+        self.free: list[Block] = []
+        self.reused = 0
+
+    @contextmanager
+    def on_stream(self) -> Iterator[None]:
+        yield
+
+    def pinned(self, size: int) -> torch.Tensor:
+        return torch.zeros(size, dtype=torch.uint8)
+
+    def empty(self, size: int) -> torch.Tensor:
+        """The most recently freed block that is large enough and is not waited for; as torch's allocator does."""
+        block = next((one for one in reversed(self.free) if len(one.memory) >= size and self._is_over(one)), None)
+        if block is None:
+            block = Block(np.full(size, 255, np.uint8))
+        else:
+            self.free.remove(block)
+            self.reused += 1
+        lent = block.memory[:size]  # an object of its own, which lives as long as any tensor on it
+        self.blocks[lent.ctypes.data] = block
+        weakref.finalize(lent, self._freed, block)
+        return torch.from_numpy(lent)
+
+    def _freed(self, block: Block) -> None:
+        block.pending = [Event(stream) for stream in block.users]
+        block.users = set()
+        self.free.append(block)
+
+    def _is_over(self, block: Block) -> bool:
+        return all(event.query() for event in block.pending)
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        to, size = self.blocks[target.data_ptr()].memory, len(target)
+        of = source.numpy()
+        self.stream.add(lambda: np.copyto(to[:size], of))
+
+    def move(self, value: Any) -> Any:
+        return value
+
+    def event(self) -> Event:
+        return Event(self.stream)
+
+    def await_event(self, event: Event) -> None:
+        self.consumer.add_wait(event)
+
+    def protect(self, tensor: torch.Tensor) -> None:
+        start = tensor.untyped_storage().data_ptr()
+        if start in self.blocks:
+            self.blocks[start].users.add(self.consumer)
+
+    # ---------------------------------------------------------------------------------------------- for the tests
+
+    def kernel(self, stream: Stream, tensor: torch.Tensor, work: Callable[[Memory], Any]) -> None:
+        """Work on the memory of a tensor, at its turn."""
+        start = tensor.untyped_storage().data_ptr()
+        memory, begin, size = self.blocks[start].memory, tensor.data_ptr() - start, tensor.nbytes
+        stream.add(lambda: work(memory[begin : begin + size]))

@@ -1,0 +1,405 @@
+"""`DevicePrefetcher` on the CPU: what it delivers, when, and how it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import itertools
+import subprocess
+import sys
+import threading
+import time
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import shardstream as ss
+from shardstream.load.flow import Flow
+
+from ..stream.making import numbered, write_dataset
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    shards = numbered([50, 1, 40, 29], x=lambda n: torch.full((4,), n).numpy())
+    types = {"x": "array:int64:4"}
+    return write_dataset(tmp_path_factory.mktemp("numbers"), shards, format="record", types=types)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    wait_until(lambda: not threads())
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "shardstream-prefetch"]
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def stream(folder: Path, **settings: Any) -> ss.ShardDataset:
+    return ss.ShardDataset(folder, **{"batch_size": 8, "shuffle": True, "seed": 5, "fields": ["id", "x"]} | settings)
+
+
+def ids(batches: Any) -> list[list[int]]:
+    return [batch["id"].tolist() for batch in batches]
+
+
+def noisy(batch: dict[str, Any], generator: torch.Generator, key: int) -> dict[str, Any]:
+    noise = torch.rand(len(batch["id"]), generator=generator)
+    return batch | {"noise": noise.tolist(), "key": key, "grad": torch.is_grad_enabled()}
+
+
+def described(batches: Any) -> list[tuple[Any, ...]]:
+    return [(one["id"].tolist(), one["x"].tolist(), one["noise"], one["key"]) for one in batches]
+
+
+# ------------------------------------------------------------------------------------------------------ what comes
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(depth=st.integers(1, 20), size=st.integers(1, 60), tail=st.sampled_from(["drop", "pad", "exact"]))
+def test_batches_are_those_of_the_loader_at_any_depth(folder: Path, depth: int, size: int, tail: Any) -> None:
+    plain = ss.Loader(stream(folder, batch_size=size, tail=tail), num_workers=0)
+    loader = ss.Loader(stream(folder, batch_size=size, tail=tail), num_workers=0)
+    ahead = ss.DevicePrefetcher(loader, "cpu", depth=depth)
+    assert len(ahead) == len(plain)
+    for epoch in range(2):
+        assert loader.epoch == epoch
+        assert ids(ahead) == ids(plain)
+
+
+def test_with_workers_epoch_after_epoch(folder: Path) -> None:
+    plain = ss.Loader(stream(folder), num_workers=0)
+    ahead = ss.DevicePrefetcher(ss.Loader(stream(folder), num_workers=2), "cpu", transform=noisy, depth=3)
+    seen = [list(ahead) for _ in range(3)]
+    assert [ids(epoch) for epoch in seen] == [ids(plain) for _ in range(3)]
+    keys = [one["key"] for epoch in seen for one in epoch]
+    assert len(set(keys)) == len(keys) == 3 * 15
+    assert not any(one["grad"] for epoch in seen for one in epoch)
+
+
+def test_batches_are_not_copied_on_the_cpu() -> None:
+    batches = [{"x": torch.ones(2)}, (torch.ones(1), "text")]
+    assert all(got is batch for got, batch in zip(ss.DevicePrefetcher(batches, "cpu"), batches, strict=True))
+
+
+Pair = namedtuple("Pair", "x y")  # the plain kind, as people write it
+
+
+@dataclasses.dataclass(frozen=True)
+class Own:
+    x: torch.Tensor
+    name: str
+
+
+def test_reused_tensors_stay_where_they_are_and_hold_each_batch_in_turn() -> None:
+    def batch(n: int) -> Any:
+        x = torch.full((2, 3), n)
+        return {"t": (x, [x + 1]), "p": Pair(x + 2, "y"), "o": Own(x + 3, f"n{n}"), "n": n}
+
+    addresses = set()
+    for n, got in enumerate(ss.DevicePrefetcher([batch(n) for n in range(6)], "cpu", reuse=True)):
+        tensors = [got["t"][0], got["t"][1][0], got["p"].x, got["o"].x]
+        assert [tensor.unique().tolist() for tensor in tensors] == [[n], [n + 1], [n + 2], [n + 3]]
+        assert (got["n"], got["p"].y, got["o"].name) == (n, "y", f"n{n}")
+        addresses.add(tuple(tensor.data_ptr() for tensor in tensors))
+    assert len(addresses) == 1
+
+
+def test_reuse_refuses_batches_of_other_shapes(folder: Path) -> None:
+    loader = ss.Loader(stream(folder, batch_size=50, tail="exact"), num_workers=0)
+    with pytest.raises(ss.errors.UsageError, match="all batches must be of one shape"):
+        list(ss.DevicePrefetcher(loader, "cpu", reuse=True))
+
+
+def test_single_samples_and_what_a_collate_fn_made(folder: Path) -> None:
+    single = ss.Loader(stream(folder, batch_size=None), num_workers=0)
+    assert len([sample["id"] for sample in ss.DevicePrefetcher(single, "cpu")]) == len(single) == 120
+    loader = ss.Loader(stream(folder), num_workers=0, collate_fn=lambda samples: [one["id"] for one in samples])
+    assert list(ss.DevicePrefetcher(loader, "cpu")) == ids(ss.Loader(stream(folder), num_workers=0))
+
+
+def test_classes_are_told_to_who_wants_to_know(tmp_path: Path) -> None:
+    with ss.ShardWriter(tmp_path / "out", classes=["a", "b", "c"]) as writer:
+        for n in range(12):
+            writer.write({"__key__": f"{n}", "cls": n % 3})
+
+    class Soft:
+        told: list[int] = []  # noqa: RUF012
+
+        def for_classes(self, count: int) -> None:
+            self.told.append(count)
+
+        def __call__(self, batch: Any) -> Any:
+            assert self.told == [3]
+            return batch
+
+    loader = ss.Loader(ss.ShardDataset(tmp_path / "out", batch_size=4), num_workers=0)
+    ahead = ss.DevicePrefetcher(loader, "cpu", transform=Soft())
+    assert len(list(ahead)) == len(list(ahead)) == 3
+
+
+# ------------------------------------------------------------------------------------------------------------ when
+
+
+def test_a_step_never_waits_for_the_batch_after_it() -> None:
+    used = threading.Event()
+
+    def batches() -> Iterator[int]:
+        yield 0
+        assert used.wait(30)
+        yield 1
+
+    for n in ss.DevicePrefetcher(batches(), "cpu", depth=2):
+        if n == 0:
+            used.set()
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_it_is_depth_batches_ahead_and_no_more(depth: int) -> None:
+    asked: list[int] = []
+
+    def batches() -> Iterator[int]:
+        for n in range(30):
+            asked.append(n)
+            yield n
+
+    iterator = iter(ss.DevicePrefetcher(batches(), "cpu", depth=depth))
+    for n in range(10):
+        assert next(iterator) == n
+        wait_until(lambda n=n: len(asked) == n + 1 + depth)  # type: ignore[misc]
+        time.sleep(0.005)
+        assert len(asked) == n + 1 + depth
+
+
+# ----------------------------------------------------------------------------------------------------------- where
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(received=st.integers(0, 15), depth=st.integers(1, 16))
+def test_a_resumed_run_sees_the_rest_with_the_same_random_numbers(folder: Path, received: int, depth: int) -> None:
+    whole = ss.DevicePrefetcher(ss.Loader(stream(folder), num_workers=0), "cpu", transform=noisy)
+    uninterrupted = [described(whole) for _ in range(2)]
+
+    first = ss.DevicePrefetcher(ss.Loader(stream(folder), num_workers=0), "cpu", transform=noisy, depth=depth)
+    iterator = iter(first)
+    seen = described([next(iterator) for _ in range(received)])
+    state = first.state_dict()
+    assert state == first.loader.state_dict()  # type: ignore[attr-defined]
+    again = ss.DevicePrefetcher(ss.Loader(stream(folder), num_workers=0), "cpu", transform=noisy)
+    again.load_state_dict(state)
+    assert seen + described(again) == uninterrupted[0]
+    assert described(again) == uninterrupted[1]
+    del iterator
+
+
+def test_a_loop_that_breaks_begins_the_same_epoch_again_even_where_all_was_fetched(folder: Path) -> None:
+    loader = ss.Loader(stream(folder), num_workers=2)
+    ahead = ss.DevicePrefetcher(loader, "cpu", depth=50)
+    first: list[list[int]] = []
+    for batch in ahead:
+        first.append(batch["id"].tolist())
+        wait_until(lambda: not threads())  # all 15 are there
+        break
+    assert loader.epoch == 0
+    assert ahead.state_dict()["position"] == 8
+    whole = ids(ahead)
+    assert whole[0] == first[0]
+    assert len(whole) == 15
+    assert loader.epoch == 1
+    assert ids(loader) != whole  # the loader by itself goes on with the next epoch
+    assert loader.epoch == 2
+
+
+def test_after_a_break_the_loader_itself_can_be_used_at_once(folder: Path) -> None:
+    loader = ss.Loader(stream(folder), num_workers=2)
+    expected = ids(ss.Loader(stream(folder), num_workers=0))
+    for _ in range(3):
+        for _ in ss.DevicePrefetcher(loader, "cpu"):
+            break
+        for batch in loader:
+            assert batch["id"].tolist() == expected[0]
+            break
+
+
+def test_a_state_can_be_loaded_while_batches_are_on_their_way(folder: Path) -> None:
+    ahead = ss.DevicePrefetcher(ss.Loader(stream(folder), num_workers=2), "cpu", depth=4)
+    iterator = iter(ahead)
+    batches = [next(iterator) for _ in range(3)]
+    state = ahead.state_dict()
+    batches += [next(iterator) for _ in range(3)]
+    ahead.load_state_dict(state)
+    assert ids(ahead)[:3] == ids(batches)[3:]
+    with pytest.raises(ss.errors.UsageError, match="ended when a newer one"):
+        next(iterator)
+    assert list(iterator) == []
+
+
+def test_two_prefetchers_side_by_side(folder: Path) -> None:
+    train = ss.DevicePrefetcher(ss.Loader(stream(folder), num_workers=1), "cpu")
+    evaluate = ss.DevicePrefetcher(ss.Loader(stream(folder, shuffle=False), num_workers=1), "cpu")
+    expected = ids(ss.Loader(stream(folder), num_workers=0))
+    for n, batch in enumerate(train):
+        assert batch["id"].tolist() == expected[n]
+        if n in (3, 9):
+            assert list(itertools.chain(*ids(evaluate))) == list(range(120))
+
+
+# ------------------------------------------------------------------------------------------------------- what fails
+
+
+def test_an_error_in_the_transform_comes_in_its_turn_and_says_where(folder: Path) -> None:
+    def broken(batch: Any) -> Any:
+        raise_at.append(1)
+        if len(raise_at) == 4:
+            raise RuntimeError("no more")
+        return batch
+
+    raise_at: list[int] = []
+    ahead = ss.DevicePrefetcher(ss.Loader(stream(folder), num_workers=0), "cpu", transform=broken, depth=8)
+    seen: list[list[int]] = []
+    with pytest.raises(RuntimeError, match="no more") as raised:
+        seen.extend(batch["id"].tolist() for batch in ahead)
+    assert raised.value.__notes__ == ["(in the transform of a DevicePrefetcher)"]
+    assert seen == ids(ss.Loader(stream(folder), num_workers=0))[:3]
+    assert ahead.state_dict()["position"] == 24
+    assert len(list(ahead)) == 15  # and the epoch begins anew
+
+
+def test_an_error_of_a_worker_comes_whole(folder: Path) -> None:
+    def picky(sample: Any) -> Any:
+        if sample["id"] == 77:
+            raise ValueError("not this one")
+        return sample
+
+    ahead = ss.DevicePrefetcher(ss.Loader(stream(folder, transform=picky), num_workers=2), "cpu")
+    with pytest.raises(ss.errors.TransformError, match="not this one") as raised:
+        list(ahead)
+    assert raised.value.place["key"] == "k000077"
+
+
+def test_the_death_of_a_worker_is_told_with_its_place(folder: Path) -> None:
+    def deadly(sample: Any) -> Any:
+        if sample["id"] == 77:
+            import os
+            import signal
+
+            os.kill(os.getpid(), signal.SIGKILL)
+        return sample
+
+    ahead = ss.DevicePrefetcher(ss.Loader(stream(folder, transform=deadly), num_workers=1), "cpu")
+    with pytest.raises(ss.errors.WorkerError, match="killed by signal"):
+        list(ahead)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"depth": 0}, "depth=0"),
+        ({"depth": 1.5}, r"depth=1\.5"),
+        ({"device": "meta"}, "no way to meta"),
+        ({"transform": 3}, "transform=3 is not callable"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ss.errors.UsageError, match=message):
+        ss.DevicePrefetcher([], **arguments)
+
+
+def test_two_who_pin_are_one_too_many(folder: Path) -> None:
+    loader = torch.utils.data.DataLoader(stream(folder), batch_size=None, pin_memory=True)
+    with pytest.raises(ss.errors.UsageError, match="pin_memory"):
+        ss.DevicePrefetcher(loader, "cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there_is_refused_at_once() -> None:
+    with pytest.raises(ss.errors.UsageError, match="there is no cuda here"):
+        ss.DevicePrefetcher([], "cuda")
+
+
+def test_only_a_loader_of_ours_has_a_state() -> None:
+    ahead = ss.DevicePrefetcher([torch.ones(1)], "cpu")
+    with pytest.raises(ss.errors.UsageError, match="a list has no state"):
+        ahead.state_dict()
+
+
+# ---------------------------------------------------------------------------------------------------------- the end
+
+
+def test_threads_end_with_their_iterator(folder: Path) -> None:
+    ahead = ss.DevicePrefetcher(ss.Loader(stream(folder), num_workers=0), "cpu", depth=2)
+    iter(ahead)  # never begun
+    gc.collect()
+    wait_until(lambda: not threads())
+    iterator = iter(ahead)
+    next(iterator)
+    assert len(threads()) == 1
+    del iterator
+    wait_until(lambda: not threads())
+
+
+def test_nobody_holds_a_batch_but_the_loop_and_what_is_ahead() -> None:
+    import weakref
+
+    def batches() -> Iterator[torch.Tensor]:
+        for n in range(20):
+            tensor = torch.full((3,), n)
+            alive.add(tensor)
+            yield tensor
+
+    alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
+    for n, tensor in enumerate(ss.DevicePrefetcher(batches(), "cpu", depth=2)):
+        wait_until(lambda n=n: len(alive) >= min(3, 20 - n))  # type: ignore[misc]
+        assert len(alive) <= 4  # the loop's, two ahead, and the one that the generator above has in its hands
+        del tensor
+
+
+_LEAVES = """
+import sys, torch
+import shardstream as ss
+
+if __name__ == "__main__":
+    ds = ss.ShardDataset(sys.argv[1], fields=["id"], batch_size=4, shuffle=True)
+    ahead = iter(ss.DevicePrefetcher(ss.Loader(ds, num_workers=2), "cpu", depth=3))
+    next(ahead)
+    print("leaving", flush=True)
+    {how}
+"""
+
+
+@pytest.mark.parametrize("how", ["sys.exit(0)", "raise KeyboardInterrupt"])
+def test_a_process_that_leaves_in_the_middle_ends_at_once(folder: Path, tmp_path: Path, how: str) -> None:
+    script = tmp_path / "leaves.py"
+    script.write_text(_LEAVES.format(how=how))
+    done = subprocess.run(
+        [sys.executable, script, folder], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "leaving\n"
+    assert "Fatal" not in done.stderr
+    assert (done.returncode == 0) == (how == "sys.exit(0)")
+
+
+def test_a_flow_that_has_ended_says_so_again() -> None:
+    from shardstream.load.device import CpuRoad
+    from shardstream.load.feed import PlainFeed
+
+    flow = Flow(PlainFeed(iter([1]), 0), CpuRoad(), lambda batch, _: batch, 2)
+    assert flow.receive() is not None
+    assert [flow.receive(), flow.receive()] == [None, None]
+    flow.stop(None)
+    with pytest.raises(ss.errors.UsageError, match="ended when a newer one"):
+        flow.receive()

@@ -1,0 +1,160 @@
+"""What a step waits for: each stage is made the slow one on purpose, in real workers, and has to be named."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardstream as ss
+from shardstream.load import LoaderStats
+from shardstream.stream.parcel import Parcel
+
+from ..storage.faults import FaultProxy
+from ..storage.places import WebPlace
+from ..stream.making import numbered, photograph, write_dataset
+
+PAUSE = 0.004  # a sample, far above what all else takes
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("numbers"), numbered([80, 80], jpg=photograph))
+
+
+class SlowlyArriving:
+    """Takes its time to come out of a pickle."""
+
+    def __reduce__(self) -> Any:
+        return time.sleep, (4 * PAUSE,)
+
+
+def slow(value: Any) -> Any:
+    time.sleep(PAUSE)
+    return value
+
+
+def slow_batch(batch: Any) -> Any:
+    time.sleep(4 * PAUSE)
+    return batch
+
+
+def slowly_collated(samples: list[Any]) -> Any:
+    return slow_batch(len(samples))
+
+
+def slowly_sent(samples: list[Any]) -> Any:
+    return [SlowlyArriving(), len(samples)]
+
+
+def stats_of(
+    folder: Path | str, *, workers: int = 1, ahead: Any = None, pause: float = 0, **settings: Any
+) -> LoaderStats:
+    loading = {name: settings.pop(name) for name in ("collate_fn",) if name in settings}
+    dataset = ss.ShardDataset(folder, **{"batch_size": 4, "fields": ["id"], "shuffle": True} | settings)
+    loader = ss.Loader(dataset, num_workers=workers, **loading)
+    source: Any = ss.DevicePrefetcher(loader, "cpu", **ahead) if ahead is not None else loader
+    for _ in source:
+        time.sleep(pause)
+    return loader.stats
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("bottleneck", "settings"),
+    [
+        ("decode", {"fields": {"id": slow}}),
+        ("transform", {"transform": slow}),
+        ("transform", {"batch_transform": slow_batch}),
+        ("assembly", {"collate_fn": slowly_collated}),
+    ],
+)
+def test_a_slow_stage_of_the_workers_is_named(folder: Path, bottleneck: str, settings: Any, workers: int) -> None:
+    stats = stats_of(folder, workers=workers, **settings)
+    found = stats.diagnosis()
+    assert found.bottleneck == bottleneck
+    assert found.advice.startswith(f"{bottleneck}-bound: ")
+    assert ("use workers" in found.advice) == (workers == 0)
+    assert stats.stages["assemble" if bottleneck == "assembly" else bottleneck] > 40 * 3 * PAUSE
+
+
+@pytest.fixture
+def slow_url(web: WebPlace, tmp_path: Path) -> Iterator[str]:
+    """A data set on a web server that takes its time for each answer."""
+    folder = write_dataset(tmp_path, numbered([80, 80], bin=lambda n: bytes(20_000)), format="record")
+    for file in folder.iterdir():
+        web.plant(file.name, file.read_bytes())
+    with FaultProxy(web.endpoint.removeprefix("http://")) as proxy:
+        proxy.add("bandwidth", times=None, bytes_per_second=1_000_000)
+        yield web.url().replace(web.endpoint, proxy.url)
+
+
+@pytest.mark.parametrize(("workers", "advice"), [(0, "use workers"), (1, "cache=")])
+def test_slow_storage_is_named(slow_url: str, workers: int, advice: str) -> None:
+    found = stats_of(slow_url, workers=workers, fields=["bin"], prefetch="64KB").diagnosis()
+    assert found.bottleneck == "storage"
+    assert advice in found.advice
+
+
+def test_slow_transport_is_named(folder: Path) -> None:
+    stats = stats_of(folder, collate_fn=slowly_sent)
+    assert stats.diagnosis().bottleneck == "transport"
+    assert stats.transport_seconds > 40 * 3 * PAUSE
+
+
+def test_a_slow_transform_of_batches_is_named(folder: Path) -> None:
+    stats = stats_of(folder, ahead={"transform": slow_batch})
+    assert stats.diagnosis().bottleneck == "batch transform"
+    assert "transform of batches" in stats.report()
+    assert stats.transform_seconds > 40 * 3 * PAUSE
+
+
+@pytest.mark.parametrize("ahead", [None, {}])
+def test_a_slow_loop_is_named(folder: Path, ahead: Any) -> None:
+    stats = stats_of(folder, ahead=ahead, pause=20 * PAUSE, batch_size=16, tail="exact")
+    assert stats.wait_share < 0.5
+    stats.wait_seconds = stats.seconds * 0.01  # the start of workers takes its part of so short a run
+    assert stats.diagnosis().bottleneck == "loop"
+
+
+def test_a_copy_that_takes_long_is_named() -> None:
+    stats = LoaderStats(workers=4, batches=10, seconds=10, wait_seconds=8, device_copy_seconds=9, transform_seconds=1)
+    assert stats.diagnosis().bottleneck == "copy"
+
+
+def test_waiting_for_nothing_that_is_busy_is_uneven() -> None:
+    stats = LoaderStats(workers=4, batches=10, seconds=10, wait_seconds=5, stages={"decode": 8.0})
+    assert stats.diagnosis().bottleneck == "uneven"
+
+
+def test_nothing_yet() -> None:
+    assert LoaderStats().report() == "nothing was delivered yet"
+
+
+def test_the_lines_of_a_report() -> None:
+    stats = LoaderStats(workers=8, samples=2000, late=2)
+    stats.add([Parcel(None, 0, stages={"decode": 60.0, "read": 8.0, "assemble": 6.0})])
+    for _ in range(10):
+        stats.waited(0.9)
+    stats.seconds = 10.0
+    stats.device_transform_seconds = 0.5
+    lines = stats.report().splitlines()
+    assert lines[0] == "10 steps of 1,000.0 ms, 200 samples/s; waited for data 90 % of the time"
+    assert lines[1] == "a step waited 900.0 ms (median), 900.0 (1 in 100), 900.0 (worst of the last 10)"
+    assert "  decoding                    6.00 of 8 workers" in lines
+    assert "  transform of batches        5.0 %" in lines
+    assert "  2 batches reached the loop before the device had done with them" in lines
+    assert lines[-1].startswith("decode-bound: 7.4 of 8 workers busy, 81 % of it in decoding; ")
+    stats.reset()
+    assert stats == LoaderStats(workers=8)
+
+
+def test_waits_are_those_of_the_loop(folder: Path) -> None:
+    stats = stats_of(folder, ahead={"transform": slow_batch}, pause=8 * PAUSE)
+    assert len(stats.waits) == stats.batches == 40
+    assert sum(stats.waits) == pytest.approx(stats.wait_seconds)
+    assert np.median(stats.waits) < PAUSE  # though its thread worked for each step
