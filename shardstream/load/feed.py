@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from shardstream.errors import UsageError
@@ -36,46 +37,38 @@ class Item(NamedTuple):
     after: int
 
 
-class Feed(Iterator[Item]):
-    """One iteration of a `Loader`.
+class Reading:
+    """How far one iteration of a `Loader` has come. Holds nothing of its workers: they end with who takes the items.
 
     Args:
         run: What is read.
-        request: Gives the next parcel, or ``None`` at the end.
         finish: Called when the consumer has received all.
-        single: Whether parcels hold lists of samples.
 
     Attributes:
         run: What is read.
         taken: Positions of this rank's stream that the consumer has received.
         over: Whether it has received all.
-        rest: After the end: parcels that came without an item.
     """
 
-    def __init__(
-        self,
-        run: EpochRun,
-        request: Callable[[], Parcel | Failure | None],
-        finish: Callable[[], None],
-        *,
-        single: bool,
-    ) -> None:
+    def __init__(self, run: EpochRun, finish: Callable[[], None]) -> None:
         self.run = run
         self.taken = 0
         self.over = False
-        self.rest: list[Parcel] = []
         self._finish = finish
-        self._request = request
-        self._single = single
         self._lock = threading.Lock()
         self._closed = False
-        self._items = self._unpacked()
 
-    def __next__(self) -> Item:
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """While somebody asks for an item.
+
+        Raises:
+            UsageError: It was closed.
+        """
         with self._lock:
             if self._closed:
                 raise UsageError(ENDED, hint="use a loader for each loop")
-            return next(self._items)
+            yield
 
     def close(self) -> None:
         """No more items: another iteration begins. Waits for what another thread is asking for."""
@@ -99,27 +92,53 @@ class Feed(Iterator[Item]):
         drawn = words(1, seed=seed, domain=Domain.BATCH, epoch=begin.epoch, a=position, b=rank.rank)
         return int(drawn[0])
 
-    def _unpacked(self) -> Iterator[Item]:
-        taken = 0
-        while (parcel := self._request()) is not None:
-            if isinstance(parcel, Failure):
-                error = parcel.raised()
-                try:
-                    raise error
-                finally:  # or this frame, which the error's traceback holds, would hold the error
-                    del error, parcel
-            items = parcel.data if self._single else (parcel.data,)
-            slots = parcel.slots if self._single else [parcel.positions - 1]
-            parcel.data = None
-            self.rest.append(parcel)
-            before = taken
-            for data, slot in zip(items, range(parcel.positions) if slots is None else slots, strict=True):
-                counted, self.rest = self.rest, []
-                yield Item(data, counted, before, taken + slot + 1)
-                before = taken + slot + 1
-                del data
-            del items
-            taken += parcel.positions
+
+class Feed(Iterator[Item]):
+    """The items of one iteration of a `Loader`.
+
+    Args:
+        reading: How far it has come.
+        request: Gives the next parcel, or ``None`` at the end.
+        single: Whether parcels hold lists of samples.
+
+    Attributes:
+        reading: How far it has come.
+        rest: After the end: parcels that came without an item.
+    """
+
+    def __init__(self, reading: Reading, request: Callable[[], Parcel | Failure | None], *, single: bool) -> None:
+        self.reading = reading
+        self.rest: list[Parcel] = []
+        self._items = _items(request, self.rest, single=single)
+
+    def __next__(self) -> Item:
+        with self.reading.asking():
+            return next(self._items)
+
+
+def _items(request: Callable[[], Parcel | Failure | None], rest: list[Parcel], *, single: bool) -> Iterator[Item]:
+    """The items in parcels; those that came since the last item lie in ``rest``."""
+    taken = 0
+    while (parcel := request()) is not None:
+        if isinstance(parcel, Failure):
+            error = parcel.raised()
+            try:
+                raise error
+            finally:  # or this frame, which the error's traceback holds, would hold the error
+                del error, parcel
+        items = parcel.data if single else (parcel.data,)
+        slots = parcel.slots if single else [parcel.positions - 1]
+        parcel.data = None
+        rest.append(parcel)
+        before = taken
+        for data, slot in zip(items, range(parcel.positions) if slots is None else slots, strict=True):
+            counted = rest.copy()
+            rest.clear()
+            yield Item(data, counted, before, taken + slot + 1)
+            before = taken + slot + 1
+            del data
+        del items
+        taken += parcel.positions
 
 
 class PlainFeed(Iterator[Item]):
@@ -131,16 +150,27 @@ class PlainFeed(Iterator[Item]):
     """
 
     def __init__(self, items: Iterator[Any], epoch: int) -> None:
-        self.taken = 0
+        self.reading = PlainReading(epoch)
         self.rest: list[Parcel] = []
         self._items = items
-        self._epoch = epoch
         self._count = 0
 
     def __next__(self) -> Item:
         data = next(self._items)
         self._count += 1
         return Item(data, [], self._count - 1, self._count)
+
+
+class PlainReading:
+    """How far the iteration of any iterator has come: nobody wants to know.
+
+    Args:
+        epoch: How many iterations there were before.
+    """
+
+    def __init__(self, epoch: int) -> None:
+        self.taken = 0
+        self._epoch = epoch
 
     def finish(self) -> None:
         """There is nobody to tell."""

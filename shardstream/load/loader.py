@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from torch.utils.data import DataLoader
 
 from shardstream.errors import UsageError, WorkerError
 from shardstream.load.agreement import Agreement
-from shardstream.load.feed import Feed
+from shardstream.load.feed import Feed, Reading
 from shardstream.load.report import LoaderStats
 from shardstream.stream.base import Stream
 from shardstream.stream.parcel import CollateParcel, keep
@@ -86,7 +87,7 @@ class Loader(DataLoader[Any]):
         single = size is None
         self.stats = LoaderStats(num_workers)
         self._single = single
-        self._current: Feed | None = None
+        self._current: Reading | None = None
         self._agreement = Agreement()
         collate: Callable[[Any], Any] = CollateParcel(collate_fn, each=single) if collate_fn else keep
         persistent = num_workers > 0 if persistent_workers is None else persistent_workers
@@ -139,13 +140,9 @@ class Loader(DataLoader[Any]):
         run = self._shards.assign(self.num_workers)
         self._agreement.check(run.rank, lambda: self._shards.plan(run))
         parcels = self._guarded(super().__iter__)
-        self._current = Feed(
-            run,
-            lambda: self._guarded(lambda: next(parcels, None), parcels),
-            lambda: self._shards.finish_epoch(run.begin.epoch),
-            single=self._single,
-        )
-        return self._current
+        self._current = reading = Reading(run, partial(self._shards.finish_epoch, run.begin.epoch))
+        request = partial(self._guarded, lambda: next(parcels, None), parcels)
+        return Feed(reading, request, single=self._single)
 
     def _end(self) -> None:
         if self._current is not None:
@@ -187,11 +184,11 @@ class Loader(DataLoader[Any]):
         while True:
             asked = time.perf_counter()
             item = next(feed, None)
-            stats.waited(time.perf_counter() - asked)
+            stats.waited(time.perf_counter() - asked, delivered=item is not None)
             if item is None:
                 break
             stats.add(item.counted)
-            feed.taken = item.after
+            feed.reading.taken = item.after
             data = item.data
             del item  # whoever takes the batch alone says how long it lives
             handed = time.perf_counter()
@@ -199,7 +196,7 @@ class Loader(DataLoader[Any]):
             del data
             stats.seconds += time.perf_counter() - handed
         stats.add(feed.rest)
-        feed.finish()
+        feed.reading.finish()
 
     def explained(self, request: Callable[[], Any]) -> Any:
         """What a request answers; where a worker's death is behind its error, one that says where that worker was."""

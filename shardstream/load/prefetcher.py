@@ -109,8 +109,8 @@ class DevicePrefetcher:
             seed, classes = torch.initial_seed(), None
         self._epochs += 1
         self._transform.begin(classes)
-        transform = self._transform
-        flow = Flow(feed, self._road, lambda batch, item: transform(batch, feed.key(item, seed)), self._depth)
+        transform, reading = self._transform, feed.reading
+        flow = Flow(feed, self._road, lambda batch, item: transform(batch, reading.key(item, seed)), self._depth)
         self._flow = flow
         return _Batches(self, feed, flow, Statics() if self._reuse else None)
 
@@ -163,8 +163,9 @@ class _Batches(Iterator[Any]):
         try:
             sent = self._explained(self._flow.receive)
             if sent is None:
+                stats.waited(time.perf_counter() - asked, delivered=False)
                 stats.add(self._feed.rest)
-                self._feed.finish()
+                self._feed.reading.finish()
                 raise StopIteration
             ready = road.receive(sent.batch, sent.ticket)
             batch = sent.batch if self._statics is None else self._statics.filled(sent.batch)
@@ -172,7 +173,7 @@ class _Batches(Iterator[Any]):
             self._over = True
             self._stop()
             raise
-        self._feed.taken = sent.item.after
+        self._feed.reading.taken = sent.item.after
         stats.sent(sent, road.times(), late=not ready)
         stats.pinned_bytes = road.pinned_bytes
         self._handed = time.perf_counter()

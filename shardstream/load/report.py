@@ -103,12 +103,13 @@ class LoaderStats:
         for parcel in parcels:
             self._add(parcel)
 
-    def waited(self, seconds: float) -> None:
-        """Count a step: the time that the loop spent waiting for it."""
-        self.batches += 1
+    def waited(self, seconds: float, *, delivered: bool = True) -> None:
+        """Count a time that the loop spent waiting, for a batch or to learn that there is none."""
         self.wait_seconds += seconds
         self.seconds += seconds
-        self.waits.append(seconds)
+        if delivered:
+            self.batches += 1
+            self.waits.append(seconds)
 
     def sent(self, sent: Sent, times: Sequence[Times], *, late: bool) -> None:
         """Count a batch of a `DevicePrefetcher`, and what became known of the device's time."""
