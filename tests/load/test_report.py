@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import shardstream as ss
@@ -156,5 +155,5 @@ def test_the_lines_of_a_report() -> None:
 def test_waits_are_those_of_the_loop(folder: Path) -> None:
     stats = stats_of(folder, ahead={"transform": slow_batch}, pause=8 * PAUSE)
     assert len(stats.waits) == stats.batches == 40
-    assert sum(stats.waits) == pytest.approx(stats.wait_seconds)
-    assert np.median(stats.waits) < PAUSE  # though its thread worked for each step
+    assert sum(stats.waits) <= stats.wait_seconds  # which has the wait for the end too
+    assert stats.seconds >= stats.wait_seconds + 40 * 8 * PAUSE
