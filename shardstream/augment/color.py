@@ -146,23 +146,25 @@ def grey(images: torch.Tensor) -> torch.Tensor:
 def turn_hue(images: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
     """Images (n, 3, H, W) in 0..1 with the hue of each turned by its share of the circle, (n,).
 
-    With V the largest of the three values and C its distance to the smallest, each channel of the result is
-    V - C·clamp(min(k, 4 - k), 0, 1), where k = (number of the channel + 6·hue) mod 6: torchvision's way through HSV
-    and back, without its tables.
+    With V the largest of the three values, C its distance to the smallest, and d the distance between 6·hue and the
+    channel's own 0, 2 or 4 on a circle of 6, each channel of the result is V - C·(clamp(d, 1, 2) - 1): torchvision's
+    way through HSV and back, without its tables.
     """
     red, green, blue = images.split(1, 1)
-    low, value = torch.aminmax(images, dim=1, keepdim=True)
-    chroma = value - low
-    # Without chroma there is no hue, and none is needed: C is 0.
-    scale = torch.where(chroma > 0, chroma, 1).reciprocal_()
+    value = torch.maximum(red, green)
+    value = torch.maximum(value, blue, out=value)
+    chroma = torch.minimum(red, green)
+    chroma = torch.sub(value, torch.minimum(chroma, blue, out=chroma), out=chroma)
+    # Without chroma there is no hue, and none is needed: C is 0, and so are all differences.
+    scale = chroma.clamp_min(torch.finfo(chroma.dtype).tiny).reciprocal_()
     of_green = (blue - red).mul_(scale).add_(2)
     of_blue = (red - green).mul_(scale).add_(4)
     hue = torch.where(value == green, of_green, of_blue)
     hue = torch.where(value == red, (green - blue).mul_(scale), hue).add_(each(turns * 6))
-    for channel, offset in enumerate((5, 3, 1)):
-        k = (hue + offset).remainder_(6)
-        k = torch.minimum(k, 4 - k).clamp_(0, 1)
-        torch.addcmul(value, chroma, k, value=-1, out=images[:, channel : channel + 1])
+    for channel in range(3):
+        far = hue - 2 * channel
+        far.sub_(far.div(6).round_(), alpha=6).abs_().clamp_(1, 2).sub_(1)
+        torch.addcmul(value, chroma, far, value=-1, out=images[:, channel : channel + 1])
     return images
 
 
