@@ -44,8 +44,8 @@ class Chain:
         self.mix = mix
         self._numbers = numbers
         self._dtype = dtype
-        # By channels, values lie side by side and colours cost half; a mere crop does not pay for the way there.
-        self._planar = flip is not None or bool(colors)
+        # By channels, values of a row lie side by side, and most steps cost half; a mere crop does not pay for the way.
+        self._planar = flip is not None or bool(colors) or mix is not None
 
     def run(self, images: torch.Tensor, draws: Draws) -> tuple[torch.Tensor, torch.Tensor]:
         """The result (B, 3, H, W), channels last, and what was drawn for the mixture, (6, B) on the device."""
@@ -90,11 +90,11 @@ class Chain:
         (crop, flip, *colors, erase), (for_crop, for_flip, *for_colors, for_erase) = self.operations, planned
         if crop is not None:
             images = carry_out(crop, images, for_crop)
-        images = images.contiguous(memory_format=torch.contiguous_format if self._planar else torch.channels_last)
+        ordered = images.contiguous(memory_format=torch.contiguous_format if self._planar else torch.channels_last)
         if flip is not None:
-            images = carry_out(flip, images, for_flip)
+            ordered = carry_out(flip, ordered.clone() if ordered is images else ordered, for_flip)
         at_once = self.mix is None and not self._planar and out.dtype == torch.float32
-        images = to_unit(images, numbers, out if at_once else None)
+        images = to_unit(ordered, numbers, out if at_once else None)
         for operation, given in zip(colors, for_colors, strict=True):
             assert operation is not None
             images = carry_out(operation, images, given)

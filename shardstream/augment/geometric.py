@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import pad
 
 from shardstream.augment.draws import Draws, Stream
-from shardstream.augment.operation import Drawn, Operation, checked_share, each
+from shardstream.augment.operation import Drawn, Operation, checked_share
 from shardstream.errors import UsageError
 from shardstream.images.geometry import Size
 from shardstream.rng import below
@@ -39,12 +39,10 @@ class RandomHorizontalFlip(Operation):
         checked_share("p", self.p)
 
     def draw(self, draws: Draws, size: Size) -> Drawn:
-        flipped = draws.uniform(self.stream, 1) < self.p
-        return Drawn(np.ones(draws.count, np.bool_), flipped.astype(np.float32))
+        return Drawn(draws.uniform(self.stream, 1)[0] < self.p, np.empty((0, draws.count), np.float32))
 
     def apply(self, images: torch.Tensor, *arrays: torch.Tensor) -> torch.Tensor:
-        (flipped,) = arrays
-        return torch.where(each(flipped[0]).bool(), images.flip(3), images)
+        return images.flip(3)
 
 
 @dataclass(frozen=True)

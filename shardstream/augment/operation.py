@@ -50,7 +50,7 @@ class Operation(ABC):
     def apply(self, images: torch.Tensor, *arrays: torch.Tensor) -> torch.Tensor:
         """Do it to every one of the images, with what `arrays` gave for them.
 
-        Images are the caller's own and may be overwritten, except by operations that only move pixels.
+        Images are the caller's own and may be overwritten; operations that only move pixels leave them as they are.
         """
 
     def arrays(self, numbers: Floats) -> tuple[Floats, ...]:
@@ -65,10 +65,12 @@ class Operation(ABC):
         """Draw with ``key`` (``None``: from torch's global CPU generator) and return the result as new images."""
         checked_images(images, "images")
         drawn = self.draw(Draws(key, len(images)), (images.shape[2], images.shape[3]))
-        if not self.moves_only:
+        if self.moves_only:
+            if not len(images):
+                return images.new_empty((0, 3, *self.output((images.shape[2], images.shape[3]))))
+            images = images.clone()
+        else:
             images = images.div(255.0) if images.dtype == torch.uint8 else images.to(torch.float32, copy=True)
-        elif not len(images):
-            return images.new_empty((0, 3, *self.output((images.shape[2], images.shape[3]))))
         return carry_out(self, images, upload(plan(self, drawn, slice(None)), images.device))
 
 

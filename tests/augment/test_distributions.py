@@ -36,7 +36,7 @@ def chi_square(counts):
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 def test_probability_of_a_flip(p):
-    share = drawn(RandomHorizontalFlip(p)).numbers.mean()
+    share = drawn(RandomHorizontalFlip(p)).touched.mean()
     assert abs(share - p) < 3.3 * math.sqrt(p * (1 - p) / COUNT)
 
 

@@ -47,11 +47,12 @@ def colors(image: Image, numbers: Numbers) -> Image:
 def rectangle(image: Image, numbers: Numbers) -> Image:
     """Torchvision's erasing."""
     top, left, bottom, right = map(int, numbers)
-    return F.erase(image, top, left, bottom - top, right - left, torch.zeros(3, 1, 1))
+    erased: Image = F.erase(image, top, left, bottom - top, right - left, torch.zeros(3, 1, 1))
+    return erased
 
 
 OPERATIONS: list[tuple[Operation, Callable[[Image, Numbers], Image], float]] = [
-    (augment.RandomHorizontalFlip(), lambda image, n: F.horizontal_flip(image) if n[0] else image, 0),
+    (augment.RandomHorizontalFlip(), lambda image, _: F.horizontal_flip(image), 0),
     (augment.RandomCrop((90, 100), padding=4), lambda image, n: F.crop(F.pad(image, 4), *map(int, n), 90, 100), 0),
     (augment.ColorJitter(0.4, 0.4, 0.4, 0), colors, 1e-6),
     (augment.ColorJitter(0.8, 0.8, 0.8, 0.2, p=0.8), colors, 1e-5),

@@ -41,7 +41,9 @@ def run(document: Path, rounds: int) -> Outcome:
         table, below = _table(figures)
         missed |= below and device == "cpu"
         name = "one thread of the CPU" if device == "cpu" else torch.cuda.get_device_name()
-        sections.append(f"On {name}, batches of {BATCHES[device][0]}:\n\n{table}")
+        sections.append(
+            f"On {name}, batches of {BATCHES[device][0]}{', by processor time' if device == 'cpu' else ''}:\n\n{table}"
+        )
         content[device] = figures
     if "kornia" in content["cpu"]:
         sections.append(f"Bar: {BAR:g} × kornia in each recipe on the CPU, {MISSED if missed else 'reached'}.\n")
