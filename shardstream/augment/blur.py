@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from torch import autocast
 from torch.nn.functional import conv2d, pad
 
 from shardstream.augment.draws import Draws, Stream
@@ -68,6 +69,8 @@ class GaussianBlur(Operation):
         # Every channel of every image is a channel with a filter of its own.
         planes = pad(images, (reach,) * 4, mode="reflect").flatten(0, 1)[None]
         weights = arrays[0].repeat_interleave(3, 0)
-        for shape in ((-1, 1, 1, self.kernel_size), (-1, 1, self.kernel_size, 1)):
-            planes = conv2d(planes, weights.view(shape), groups=3 * count)
+        # Autocast would filter in half precision. TF32 is for other convolutions than these, channel by channel.
+        with autocast(images.device.type, enabled=False):
+            for shape in ((-1, 1, 1, self.kernel_size), (-1, 1, self.kernel_size, 1)):
+                planes = conv2d(planes, weights.view(shape), groups=3 * count)
         return planes.view(count, 3, *images.shape[2:])

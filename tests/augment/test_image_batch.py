@@ -232,6 +232,13 @@ def test_empty_and_odd_batches(photos):
     torch.testing.assert_close(every_other, augment((photos[::2].clone(), LABELS[::2]), key=1))
 
 
+def test_autocast_changes_nothing(photos):
+    augment = ImageBatch(MEAN, STD, **EVERYTHING)
+    expected = augment((photos, LABELS), key=1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert all(map(torch.equal, augment((photos, LABELS), key=1), expected))
+
+
 def test_it_is_a_module_like_others(photos):
     augment = ImageBatch(MEAN, STD, **EVERYTHING)
     assert not list(augment.parameters())

@@ -12,7 +12,7 @@ import torch
 from bench.augment import recipes
 
 # Images in a batch, and batches that are measured, by device. One is made before them.
-BATCHES = {"cpu": (64, 2), "cuda": (256, 20)}
+BATCHES = {"cpu": (32, 2), "cuda": (256, 20)}
 KINDS: dict[str, Callable[[tuple[str, ...]], recipes.Step]] = {
     "torchvision": partial(recipes.torchvision, whole=False),
     "torchvision whole": partial(recipes.torchvision, whole=True),
