@@ -15,6 +15,7 @@ from shardstream.augment import (
     RandomGrayscale,
     RandomHorizontalFlip,
 )
+from shardstream.augment.blur import by_convolution, by_shifts
 from shardstream.augment.draws import Draws
 from shardstream.errors import UsageError
 
@@ -100,6 +101,13 @@ def test_erasing(photos, key, p):
         assert bottom - top < 40
         assert right - left < 48
         assert 0.01 < (bottom - top) * (right - left) / (40 * 48) < 0.36
+
+
+@pytest.mark.parametrize("taps", [1, 3, 9])
+def test_both_ways_to_blur_are_one(photos, taps):
+    weights = torch.rand(24, taps, generator=torch.Generator().manual_seed(1)).softmax(1)
+    images = photos / 255
+    torch.testing.assert_close(by_shifts(images, weights), by_convolution(images, weights), rtol=0, atol=1e-6)
 
 
 def test_erasing_leaves_images_that_no_rectangle_fits():

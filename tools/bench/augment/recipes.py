@@ -26,6 +26,8 @@ RECIPES: dict[str, tuple[str, ...]] = {
     "SimCLR: flip, jitter 0.8 with hue 0.2, grayscale, blur": ("flip", "strong", "grayscale", "blur"),
 }
 
+WHOLE = tuple(name for name, parts in RECIPES.items() if len(parts) > 1)
+
 Step = Callable[[torch.Tensor, torch.Tensor], Any]
 
 
