@@ -11,7 +11,8 @@ Pack once, then stream::
         ...
 
 Rooms, from the bottom up: ``errors``; ``rng``, ``extras`` and ``sizes``; ``storage``; ``shards``, ``order`` and
-``images``; ``pack`` and ``decode``; ``stream``; ``load``; ``diagnose``; ``cli``. ``docs/architecture.md`` shows them.
+``images``; ``pack`` and ``decode``; ``stream``; ``augment``; ``load``; ``diagnose``; ``cli``. ``docs/architecture.md``
+shows them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from shardstream.pack import ShardWriter, pack
 from shardstream.shards.manifest import Manifest
 
 if TYPE_CHECKING:
-    from shardstream import decode
+    from shardstream import augment, decode
     from shardstream.load import DevicePrefetcher, Loader, Synthetic
     from shardstream.storage.cache import Cache
     from shardstream.stream import Mixture, Ragged, Reader, ShardDataset, convert_state
@@ -42,6 +43,7 @@ __all__ = [
     "ShardDataset",
     "ShardWriter",
     "Synthetic",
+    "augment",
     "convert_state",
     "decode",
     "errors",
@@ -59,8 +61,8 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "decode":
-        return import_module("shardstream.decode")
+    if name in ("augment", "decode"):
+        return import_module(f"shardstream.{name}")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

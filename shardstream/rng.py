@@ -92,7 +92,7 @@ def unit(word: Any) -> Any:
 @overload
 def below(word: int, n: int) -> int: ...
 @overload
-def below(word: NDArray[np.uint64], n: int) -> NDArray[np.uint64]: ...
-def below(word: Any, n: int) -> Any:
+def below(word: NDArray[np.uint64], n: int | NDArray[np.uint64]) -> NDArray[np.uint64]: ...
+def below(word: Any, n: Any) -> Any:
     """A word, or an array of words, as integers in [0, n) for n < 2**32: the top 32 bits times n (bias < 2**-32 n)."""
     return (word >> 32) * n >> 32

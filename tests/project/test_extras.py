@@ -13,8 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 GROUPS = PROJECT["dependency-groups"]
-# Image decoders that nobody gets who does not name them; each can harm what is installed (pyproject.toml says how).
-ON_REQUEST = {"simd", "opencv", "imageio", "torchvision"}
+# What nobody gets who does not name it: image decoders, each of which can harm what is installed (pyproject.toml says
+# how), and kornia, which few need.
+ON_REQUEST = {"simd", "opencv", "imageio", "torchvision", "kornia"}
 
 
 def name_of(requirement: str) -> str:

@@ -8,6 +8,7 @@ drift.
 - `child`: the process a contender runs in: calls one function and prints its result as one line of JSON.
 - `pack`, `train`: the benchmarks: what is compared, and the functions that do it.
 - `race`: decoding, cropping and raw bytes beside every peer, in environments of their own; with bars and a chart.
+- `augment`: augmentation of batches, operation by operation, beside torchvision v2 and kornia; with a bar.
 - `scale`: what the order costs at ten billion samples, and starting, resuming and changing epochs; with bars.
 - `stream`: streaming from an object store, beside peers and a bare GET, and the memory of its workers; with a plot.
 - `shuffle`: how well epochs are shuffled, beside peers; with plots.

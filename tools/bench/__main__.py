@@ -18,7 +18,7 @@ BENCHMARKS = data.ROOT / "docs" / "benchmarks.md"
 SHUFFLE = data.ROOT / "docs" / "shuffle.md"
 ROUNDS = 5
 PHOTOGRAPHS = ("pack", "train")
-OURS = ("race", "order", "stream", "memory", "shuffle", "cluster")
+OURS = ("race", "augment", "order", "stream", "memory", "shuffle", "cluster")
 
 
 def arguments() -> argparse.Namespace:
@@ -28,7 +28,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--count", type=int, help=f"photographs (default {12 * data.UNIT}, of race 3072), or records of stream (61440)"
     )
-    parser.add_argument("--rounds", type=int, help="rounds (default 5, of race and stream 3)")
+    parser.add_argument("--rounds", type=int, help="rounds (default 5, of race, augment and stream 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every round's figures to this file")
     parser.add_argument("--no-docs", action="store_true", help="leave docs/ as it is")
     args = parser.parse_args()
@@ -79,6 +79,10 @@ def of_our_own(wanted: tuple[str, ...], args: argparse.Namespace) -> Iterator[re
         from bench.race import study as race
 
         yield race.run(BENCHMARKS, args.rounds or race.ROUNDS, args.count or corpora.PHOTOGRAPHS)
+    if "augment" in wanted:
+        from bench.augment import study as augmentation
+
+        yield augmentation.run(BENCHMARKS, args.rounds or augmentation.ROUNDS)
     if "order" in wanted:
         from bench.scale import study as scale
 

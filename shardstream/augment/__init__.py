@@ -1,0 +1,37 @@
+"""Augmentation of whole batches on the device that they are on, with numbers of its own for every sample.
+
+===============  ===========================================================================
+``image_batch``  ``ImageBatch``: all of the below as one module
+``chain``        operations one after another, with few passes over memory
+``operation``    ``Operation``: what one is; how it is carried out on the samples it touches
+``geometric``    ``RandomCrop``, ``RandomHorizontalFlip``
+``color``        ``ColorJitter``, ``RandomGrayscale``
+``blur``         ``GaussianBlur``
+``erasing``      ``RandomErasing``
+``mixing``       mixup, cutmix, soft labels
+``normalize``    torchvision's ``ToTensor`` and ``Normalize``, to the bit
+``draws``        random numbers by key, the same on every device
+``batch``        where in a batch images and labels are
+``kornia``       ``Kornia``: modules of kornia and the like
+===============  ===========================================================================
+"""
+
+from shardstream.augment.blur import GaussianBlur
+from shardstream.augment.color import ColorJitter, RandomGrayscale
+from shardstream.augment.erasing import RandomErasing
+from shardstream.augment.geometric import RandomCrop, RandomHorizontalFlip
+from shardstream.augment.image_batch import ImageBatch
+from shardstream.augment.kornia import Kornia
+from shardstream.augment.operation import Operation
+
+__all__ = [
+    "ColorJitter",
+    "GaussianBlur",
+    "ImageBatch",
+    "Kornia",
+    "Operation",
+    "RandomCrop",
+    "RandomErasing",
+    "RandomGrayscale",
+    "RandomHorizontalFlip",
+]
