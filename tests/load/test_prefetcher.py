@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import itertools
-import subprocess
-import sys
 import threading
 import time
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,41 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import shardstream as ss
-from shardstream.load.flow import Flow
 
-from ..stream.making import numbered, write_dataset
+from .prefetching import folder, ids, no_thread_is_left, stream, threads, wait_until
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    shards = numbered([50, 1, 40, 29], x=lambda n: torch.full((4,), n).numpy())
-    types = {"x": "array:int64:4"}
-    return write_dataset(tmp_path_factory.mktemp("numbers"), shards, format="record", types=types)
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    yield
-    wait_until(lambda: not threads())
-
-
-def threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "shardstream-prefetch"]
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def stream(folder: Path, **settings: Any) -> ss.ShardDataset:
-    return ss.ShardDataset(folder, **{"batch_size": 8, "shuffle": True, "seed": 5, "fields": ["id", "x"]} | settings)
-
-
-def ids(batches: Any) -> list[list[int]]:
-    return [batch["id"].tolist() for batch in batches]
+__all__ = ["folder", "no_thread_is_left"]  # fixtures
 
 
 def noisy(batch: dict[str, Any], generator: torch.Generator, key: int) -> dict[str, Any]:
@@ -335,71 +301,3 @@ def test_only_a_loader_of_ours_has_a_state() -> None:
     ahead = ss.DevicePrefetcher([torch.ones(1)], "cpu")
     with pytest.raises(ss.errors.UsageError, match="a list has no state"):
         ahead.state_dict()
-
-
-# ---------------------------------------------------------------------------------------------------------- the end
-
-
-def test_threads_end_with_their_iterator(folder: Path) -> None:
-    ahead = ss.DevicePrefetcher(ss.Loader(stream(folder), num_workers=0), "cpu", depth=2)
-    iter(ahead)  # never begun
-    gc.collect()
-    wait_until(lambda: not threads())
-    iterator = iter(ahead)
-    next(iterator)
-    assert len(threads()) == 1
-    del iterator
-    wait_until(lambda: not threads())
-
-
-def test_nobody_holds_a_batch_but_the_loop_and_what_is_ahead() -> None:
-    import weakref
-
-    def batches() -> Iterator[torch.Tensor]:
-        for n in range(20):
-            tensor = torch.full((3,), n)
-            alive.add(tensor)
-            yield tensor
-
-    alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
-    for n, tensor in enumerate(ss.DevicePrefetcher(batches(), "cpu", depth=2)):
-        wait_until(lambda n=n: len(alive) >= min(3, 20 - n))  # type: ignore[misc]
-        assert len(alive) <= 4  # the loop's, two ahead, and the one that the generator above has in its hands
-        del tensor
-
-
-_LEAVES = """
-import sys, torch
-import shardstream as ss
-
-if __name__ == "__main__":
-    ds = ss.ShardDataset(sys.argv[1], fields=["id"], batch_size=4, shuffle=True)
-    ahead = iter(ss.DevicePrefetcher(ss.Loader(ds, num_workers=2), "cpu", depth=3))
-    next(ahead)
-    print("leaving", flush=True)
-    {how}
-"""
-
-
-@pytest.mark.parametrize("how", ["sys.exit(0)", "raise KeyboardInterrupt"])
-def test_a_process_that_leaves_in_the_middle_ends_at_once(folder: Path, tmp_path: Path, how: str) -> None:
-    script = tmp_path / "leaves.py"
-    script.write_text(_LEAVES.format(how=how))
-    done = subprocess.run(
-        [sys.executable, script, folder], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout == "leaving\n"
-    assert "Fatal" not in done.stderr
-    assert (done.returncode == 0) == (how == "sys.exit(0)")
-
-
-def test_a_flow_that_has_ended_says_so_again() -> None:
-    from shardstream.load.device import CpuRoad
-    from shardstream.load.feed import PlainFeed
-
-    flow = Flow(PlainFeed(iter([1]), 0), CpuRoad(), lambda batch, _: batch, 2)
-    assert flow.receive() is not None
-    assert [flow.receive(), flow.receive()] == [None, None]
-    flow.stop(None)
-    with pytest.raises(ss.errors.UsageError, match="ended when a newer one"):
-        flow.receive()
