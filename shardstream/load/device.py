@@ -49,10 +49,12 @@ class Road(Protocol):
         """What is known by now of the batches since this was asked last."""
 
 
-class CpuRoad:
+class CpuRoad(Road):
     """Batches stay where they are."""
 
-    pinned_bytes = 0
+    @property
+    def pinned_bytes(self) -> int:
+        return 0
 
     def working(self) -> AbstractContextManager[object]:
         return torch.no_grad()
@@ -131,7 +133,7 @@ class _Ticket(NamedTuple):
     ready: Any
 
 
-class CudaRoad:
+class CudaRoad(Road):
     """From memory of any kind to a device, beside what it is computing.
 
     1. The tensors of a batch are put side by side into page-locked memory, which is written to only after the event of
