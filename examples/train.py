@@ -3,8 +3,8 @@
     shardstream pack photos/ shards/
     python examples/train.py shards/ --steps 300
 
-Prints loss and accuracy as they go (each batch is scored before the network has learned from it), and at the end the
-samples a second and the share of the time that training waited for data. Needs the extras `images` and `pack`.
+Prints loss and accuracy as they go (each batch is scored before the network has learned from it), and at the end where
+the time of a step went. Needs the extras `images` and `pack`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 import shardstream as ss
 
-# ImageNet's mean and deviation for each channel, on the 0–255 scale of the batches.
-MEAN = torch.tensor([123.7, 116.3, 103.5]).view(1, 3, 1, 1)
-DEVIATION = torch.tensor([58.4, 57.1, 57.4]).view(1, 3, 1, 1)
+# ImageNet's mean and deviation for each channel.
+MEAN = (0.485, 0.456, 0.406)
+DEVIATION = (0.229, 0.224, 0.225)
 
 
 def network(classes: int) -> nn.Module:
@@ -37,7 +37,7 @@ def network(classes: int) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes))
 
 
-def endless(loader: ss.Loader) -> Iterator[tuple[Tensor, Tensor]]:
+def endless(loader: ss.DevicePrefetcher) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches, epoch after epoch: each completed iteration goes on with the next epoch's order."""
     while True:
         yield from loader
@@ -62,28 +62,27 @@ def main() -> None:
     manifest = ss.Manifest.load(args.url)
     dataset = ss.ShardDataset(
         args.url,
-        fields={"jpg": ss.decode.RandomResizedCrop(args.size, flip=True, source="jpg;png;webp"), "cls": None},
+        fields={"jpg": ss.decode.RandomResizedCrop(args.size, source="jpg;png;webp"), "cls": None},
         shuffle=True,
         seed=args.seed,
         batch_size=min(args.batch_size, manifest.samples),
     )
     loader = ss.Loader(dataset.to_tuple("jpg", "cls"), num_workers=args.workers)
+    augment = ss.augment.ImageBatch(MEAN, DEVIATION, flip=True)
+    batches = ss.DevicePrefetcher(loader, device, transform=augment)
 
     if manifest.classes is None:
         parser.error("the data set names no classes; pack class folders, or a list with --labels name")
     model = network(len(manifest.classes)).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=args.steps)
-    mean, deviation = MEAN.to(device), DEVIATION.to(device)
     recent: deque[tuple[float, float]] = deque(maxlen=25)
 
     console = Console()
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[now]}"))
     with Progress(TextColumn("training"), *columns, console=console) as progress:
         task = progress.add_task("training", total=args.steps, now="")
-        for step, (images, labels) in zip(range(1, args.steps + 1), endless(loader), strict=False):
-            images = images.to(device, non_blocking=True).float().sub_(mean).div_(deviation)
-            labels = labels.to(device, non_blocking=True)
+        for step, (images, labels) in zip(range(1, args.steps + 1), endless(batches), strict=False):
             logits = model(images)
             loss = nn.functional.cross_entropy(logits, labels)
             optimizer.zero_grad(set_to_none=True)
@@ -98,11 +97,7 @@ def main() -> None:
             if step % 50 == 0 or step == args.steps:
                 console.print(f"step {step:5d}  {now}")
 
-    stats = loader.stats
-    console.print(
-        f"{stats.samples_per_second:,.0f} samples/s over {stats.seconds:.0f} s; "
-        f"training waited for data {stats.wait_share:.1%} of the time"
-    )
+    console.print(batches.stats.report(), soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -55,19 +55,16 @@ def diagnose(stats: LoaderStats) -> Diagnosis:
     """What the counters of a loader mean."""
     if not stats.batches or not stats.seconds:
         return Diagnosis("nothing", {}, "nothing was delivered yet")
-    busy = _busy(stats)
-    if stats.wait_share < _SMOOTH:
-        return Diagnosis(
-            "loop",
-            busy,
-            f"loop-bound: {_percent(stats.wait_share)} of the time is waiting for data; no loader could be faster",
-        )
+    busy, waiting = _busy(stats), _waiting(stats)
+    if waiting < _SMOOTH:
+        advice = f"loop-bound: {_percent(waiting)} of the time is waiting for data; no loader could be faster"
+        return Diagnosis("loop", busy, advice)
     in_workers = {name: busy[name] for name in _IN_WORKERS.values()}
     here = {name: busy[name] for name in ("transport", "copy", "batch transform")}
     filled = sum(in_workers.values()) / max(stats.workers, 1)
     thread = sum(here.values())
     if max(filled, thread) < _BUSY:
-        return Diagnosis("uneven", busy, _uneven(stats))
+        return Diagnosis("uneven", busy, _uneven(waiting))
     if filled >= thread:
         worst = max(in_workers, key=in_workers.__getitem__)
         return Diagnosis(worst, busy, _of_workers(worst, stats, in_workers))
@@ -75,13 +72,24 @@ def diagnose(stats: LoaderStats) -> Diagnosis:
     return Diagnosis(worst, busy, _OF_PROCESS[worst].format(share=_percent(here[worst])))
 
 
+def _running(stats: LoaderStats) -> float:
+    """The time without that of workers who begin, where it is long enough to say something."""
+    return stats.seconds - stats.start_seconds if stats.batches > 1 else stats.seconds
+
+
+def _waiting(stats: LoaderStats) -> float:
+    """The share of it that was waiting."""
+    total = _running(stats)
+    return max(0.0, 1 - (stats.seconds - stats.wait_seconds) / total) if total else 0.0
+
+
 def _busy(stats: LoaderStats) -> dict[str, float]:
-    total = stats.seconds
+    total = _running(stats)
     busy = {name: stats.stages.get(stage, 0.0) / total for stage, name in _IN_WORKERS.items()}
     busy["transport"] = stats.transport_seconds / total
     busy["copy"] = max(stats.copy_seconds, stats.device_copy_seconds) / total
     busy["batch transform"] = max(stats.transform_seconds, stats.device_transform_seconds) / total
-    busy["loop"] = 1 - stats.wait_share
+    busy["loop"] = 1 - _waiting(stats)
     return busy
 
 
@@ -114,10 +122,10 @@ _OF_PROCESS = {
 }
 
 
-def _uneven(stats: LoaderStats) -> str:
+def _uneven(waiting: float) -> str:
     return (
-        f"uneven: nothing is busy all the time, yet {_percent(stats.wait_share)} of it is waiting; let workers run "
-        "further ahead (prefetch_factor=, depth=), and look whether something else uses the cores"
+        f"uneven: nothing is busy all the time, yet {_percent(waiting)} of it is waiting; let workers run further "
+        "ahead (prefetch_factor=, depth=), and look whether something else uses the cores"
     )
 
 
@@ -126,10 +134,10 @@ def report(stats: LoaderStats) -> str:
     found = diagnose(stats)
     if not found.busy:
         return found.advice
-    step, waits = stats.seconds / stats.batches, sorted(stats.waits)
+    step, waits = _running(stats) / stats.batches, sorted(stats.waits)
     lines = [
-        f"{stats.batches:,} steps of {1e3 * step:,.1f} ms, {stats.samples_per_second:,.0f} samples/s; waited for data "
-        f"{_percent(stats.wait_share)} of the time",
+        f"{stats.batches:,} steps of {1e3 * step:,.1f} ms; waited for data {_percent(_waiting(stats))} of the time, "
+        f"and {stats.start_seconds:.1f} s for first batches",
         f"a step waited {1e3 * median(waits):,.1f} ms (median), {1e3 * waits[-1 - len(waits) // 100]:,.1f} (1 in 100), "
         f"{1e3 * waits[-1]:,.1f} (worst of the last {len(waits):,})",
     ]

@@ -180,13 +180,15 @@ class Loader(DataLoader[Any]):
         self._agreement.renew()
 
     def _loop(self, feed: Feed) -> Iterator[Any]:
-        stats = self.stats
+        stats, first = self.stats, True
         while True:
             asked = time.perf_counter()
             item = next(feed, None)
-            stats.waited(time.perf_counter() - asked, delivered=item is not None)
+            waited = time.perf_counter() - asked
             if item is None:
                 break
+            stats.waited(waited, first=first)
+            first = False
             stats.add(item.counted)
             feed.reading.taken = item.after
             data = item.data
@@ -195,6 +197,7 @@ class Loader(DataLoader[Any]):
             yield data
             del data
             stats.seconds += time.perf_counter() - handed
+        stats.ended(waited)
         stats.add(feed.rest)
         feed.reading.finish()
 

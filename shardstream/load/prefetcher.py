@@ -163,7 +163,7 @@ class _Batches(Iterator[Any]):
         try:
             sent = self._explained(self._flow.receive)
             if sent is None:
-                stats.waited(time.perf_counter() - asked, delivered=False)
+                stats.ended(time.perf_counter() - asked)
                 stats.add(self._feed.rest)
                 self._feed.reading.finish()
                 raise StopIteration
@@ -176,8 +176,8 @@ class _Batches(Iterator[Any]):
         self._feed.reading.taken = sent.item.after
         stats.sent(sent, road.times(), late=not ready)
         stats.pinned_bytes = road.pinned_bytes
-        self._handed = time.perf_counter()
-        stats.waited(self._handed - asked)
+        first, self._handed = self._handed is None, time.perf_counter()
+        stats.waited(self._handed - asked, first=first)
         return batch
 
     def _explained(self, request: Callable[[], Any]) -> Any:

@@ -30,6 +30,7 @@ class LoaderStats:
         samples: Samples delivered, without padding and skipped ones.
         wait_seconds: Time that the loop spent waiting for data.
         seconds: Time between the first request and the last: waiting, and what the loop did with the data.
+        start_seconds: Of ``wait_seconds``, what the first batch of each iteration took: workers that begin.
         waits: How long each of the last 1,000 steps waited, in seconds.
         stages: Time that workers spent on these data, all of them together, by stage: ``read`` (storage, checksums),
             ``decode`` (decoders and callables of ``fields``), ``transform`` (callables for samples and batches),
@@ -54,6 +55,7 @@ class LoaderStats:
     samples: int = 0
     wait_seconds: float = 0.0
     seconds: float = 0.0
+    start_seconds: float = 0.0
     waits: deque[float] = field(default_factory=lambda: deque(maxlen=_LISTED), repr=False)
     stages: dict[str, float] = field(default_factory=dict)
     transport_seconds: float = 0.0
@@ -103,13 +105,22 @@ class LoaderStats:
         for parcel in parcels:
             self._add(parcel)
 
-    def waited(self, seconds: float, *, delivered: bool = True) -> None:
-        """Count a time that the loop spent waiting, for a batch or to learn that there is none."""
+    def waited(self, seconds: float, *, first: bool = False) -> None:
+        """Count a step: the time that the loop spent waiting for it.
+
+        Args:
+            seconds: How long.
+            first: Whether it is the first of an iteration.
+        """
+        self.ended(seconds)
+        self.batches += 1
+        self.waits.append(seconds)
+        self.start_seconds += seconds if first else 0
+
+    def ended(self, seconds: float) -> None:
+        """Count the time that the loop waited to learn that there is no more."""
         self.wait_seconds += seconds
         self.seconds += seconds
-        if delivered:
-            self.batches += 1
-            self.waits.append(seconds)
 
     def sent(self, sent: Sent, times: Sequence[Times], *, late: bool) -> None:
         """Count a batch of a `DevicePrefetcher`, and what became known of the device's time."""

@@ -115,8 +115,7 @@ def test_a_slow_transform_of_batches_is_named(folder: Path) -> None:
 @pytest.mark.parametrize("ahead", [None, {}])
 def test_a_slow_loop_is_named(folder: Path, ahead: Any) -> None:
     stats = stats_of(folder, ahead=ahead, pause=20 * PAUSE, batch_size=16, tail="exact")
-    assert stats.wait_share < 0.5
-    stats.wait_seconds = stats.seconds * 0.01  # the start of workers takes its part of so short a run
+    assert stats.start_seconds <= stats.wait_seconds
     assert stats.diagnosis().bottleneck == "loop"
 
 
@@ -142,7 +141,7 @@ def test_the_lines_of_a_report() -> None:
     stats.seconds = 10.0
     stats.device_transform_seconds = 0.5
     lines = stats.report().splitlines()
-    assert lines[0] == "10 steps of 1,000.0 ms, 200 samples/s; waited for data 90 % of the time"
+    assert lines[0] == "10 steps of 1,000.0 ms; waited for data 90 % of the time, and 0.0 s for first batches"
     assert lines[1] == "a step waited 900.0 ms (median), 900.0 (1 in 100), 900.0 (worst of the last 10)"
     assert "  decoding                    6.00 of 8 workers" in lines
     assert "  transform of batches        5.0 %" in lines
