@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from shardstream import augment, decode
     from shardstream.load import DevicePrefetcher, Loader, Synthetic
     from shardstream.storage.cache import Cache
-    from shardstream.stream import Mixture, Ragged, Reader, ShardDataset, convert_state
+    from shardstream.stream import Crops, Mixture, Ragged, Reader, ShardDataset, convert_state
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Cache",
+    "Crops",
     "DevicePrefetcher",
     "Loader",
     "Manifest",
@@ -51,7 +52,7 @@ __all__ = [
 ]
 
 # What needs torch is imported at first use, so that the command line answers at once.
-_STREAM = ("Mixture", "Ragged", "Reader", "ShardDataset", "convert_state")
+_STREAM = ("Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "convert_state")
 _LOAD = ("DevicePrefetcher", "Loader", "Synthetic")
 _LAZY = {
     **dict.fromkeys(_LOAD, "shardstream.load"),

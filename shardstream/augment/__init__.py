@@ -1,4 +1,4 @@
-"""Augmentation of whole batches on the device that they are on, with numbers of its own for every sample.
+"""Augmentation of whole batches on the device that they are on, with numbers of its own for every sample; resizes.
 
 ===============  ===========================================================================
 ``image_batch``  ``ImageBatch``: all of the below as one module
@@ -10,6 +10,7 @@
 ``erasing``      ``RandomErasing``
 ``mixing``       mixup, cutmix, soft labels
 ``normalize``    torchvision's ``ToTensor`` and ``Normalize``, to the bit
+``resize``       ``resize_crops``, ``resized``: `shardstream.Crops` to images of one size
 ``draws``        random numbers by key, the same on every device
 ``batch``        where in a batch images and labels are
 ``kornia``       ``Kornia``: modules of kornia and the like
@@ -23,6 +24,7 @@ from shardstream.augment.geometric import RandomCrop, RandomHorizontalFlip
 from shardstream.augment.image_batch import ImageBatch
 from shardstream.augment.kornia import Kornia
 from shardstream.augment.operation import Operation
+from shardstream.augment.resize import resize_crops, resized
 
 __all__ = [
     "ColorJitter",
@@ -34,4 +36,6 @@ __all__ = [
     "RandomErasing",
     "RandomGrayscale",
     "RandomHorizontalFlip",
+    "resize_crops",
+    "resized",
 ]

@@ -2,8 +2,9 @@
 
 =============  ==============================================================================
 ``specs``      ``Decoder`` and those that are no images: ``Text``
-``pictures``   ``Image``, ``Resize``, ``CenterCrop``, ``RandomResizedCrop``
-``crops``      ``Crop``: by a box that is stored with the sample
+``pictures``   ``Image``, ``Resize``, ``CenterCrop``
+``crops``      ``RandomResizedCrop``, and ``Crop``: by a box that is stored with the sample
+``cuts``       ``Cut``: a crop that the device resizes
 ``masks``      ``Mask``: label maps that follow an image
 ``boxes``      ``Boxes``, ``PerBox``, ``Points``, which follow an image too
 ``placement``  ``Placement``, ``SourceSize``: what was done to an image
@@ -15,9 +16,10 @@
 
 from shardstream.decode.boxes import Boxes, PerBox, Points
 from shardstream.decode.context import SampleContext
-from shardstream.decode.crops import Crop
+from shardstream.decode.crops import Crop, RandomResizedCrop
+from shardstream.decode.cuts import Cut
 from shardstream.decode.masks import Mask
-from shardstream.decode.pictures import CenterCrop, Image, RandomResizedCrop, Resize
+from shardstream.decode.pictures import CenterCrop, Image, Resize
 from shardstream.decode.placement import Placement, SourceSize
 from shardstream.decode.plan import DecodePlan, Output, compile_fields
 from shardstream.decode.specs import Decoder, Slot, Text
@@ -29,6 +31,7 @@ __all__ = [
     "Boxes",
     "CenterCrop",
     "Crop",
+    "Cut",
     "DecodePlan",
     "Decoder",
     "Image",

@@ -1,4 +1,4 @@
-"""A crop whose box is stored with the sample."""
+"""Crops: random ones, and those whose box is stored with the sample."""
 
 from __future__ import annotations
 
@@ -6,21 +6,80 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from shardstream.decode.boxes import BoxFormat, check_format, corners
 from shardstream.decode.context import SampleContext
-from shardstream.decode.pictures import Picture, checked_size, pair
+from shardstream.decode.cuts import Cropping
+from shardstream.decode.pictures import checked_size, pair
 from shardstream.decode.specs import Decoder, Slot
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import DecodeError, UsageError
-from shardstream.images.geometry import Box, Geometry, Size
+from shardstream.images.geometry import CROP_WORDS, Box, Geometry, Size, random_resized_box
+from shardstream.rng import unit
+
+_SCALE = (0.08, 1.0)
+_RATIO = (3 / 4, 4 / 3)
 
 
 @dataclass(frozen=True)
-class Crop(Picture):
+class RandomResizedCrop(Cropping):
+    """A random rectangle, resized: torchvision's ``RandomResizedCrop`` with ``antialias=True``.
+
+    Area and ratio are drawn as torchvision's ``get_params`` does, from keyed words instead of torch's generator.
+
+    Args:
+        size: (height, width) of the output, or one number for both.
+        scale: Bounds of the rectangle's share of the image's area, uniform.
+        ratio: Bounds of width / height, log-uniform.
+        resize: ``"worker"`` or ``"device"``, see `Cropping`.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``backend``, ``source`` and ``optional``.
+        like: Another ``RandomResizedCrop`` output: its rectangle and flip, in this ``size``, as for pairs of
+            resolutions. Not together with ``scale``, ``ratio``, ``flip`` or ``upright``.
+
+        >>> fields = {"jpg": RandomResizedCrop(224, flip=True), "view2": RandomResizedCrop(224, source="jpg")}
+    """
+
+    size: int | Size
+    scale: tuple[float, float] = _SCALE
+    ratio: tuple[float, float] = _RATIO
+    like: str | None = None
+
+    replays: ClassVar[str] = "another RandomResizedCrop output"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checked_size("size", self.size)
+        for what, (low, high) in (("scale", self.scale), ("ratio", self.ratio)):
+            if not 0 < low <= high or (what == "scale" and high > 1):
+                raise UsageError(f"{what}={(low, high)} is no pair of bounds", hint="0 < low <= high, and scale <= 1")
+        own = self.flip, self.upright, self.scale, self.ratio
+        if self.like is not None and own != (False, False, _SCALE, _RATIO):
+            hint = "leave scale, ratio, flip and upright out"
+            raise UsageError("RandomResizedCrop(like=) draws nothing itself", hint=hint)
+
+    @property
+    def base(self) -> str | None:
+        return self.like
+
+    def can_replay(self, base: Decoder) -> bool:
+        return isinstance(base, RandomResizedCrop)
+
+    def slot(self, base: Slot | None) -> Slot | None:
+        return Slot((*pair(self.size), 3), np.dtype(np.uint8))
+
+    def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
+        if self.like is not None:
+            return context.replayed(self.like, source)._replace(size=pair(self.size))
+        words = context.words(stream, CROP_WORDS)
+        box = random_resized_box(source, words, scale=self.scale, ratio=self.ratio)
+        return Geometry(source, box, pair(self.size), None, unit(words[0]) < self.chance)
+
+
+@dataclass(frozen=True)
+class Crop(Cropping):
     """The rectangle that is stored with the sample, resized: faces, objects, regions of interest.
 
     Only the rectangle is decoded. Its edges are rounded to whole pixels of the image, and **what reaches outside of
@@ -34,6 +93,7 @@ class Crop(Picture):
             A parameter named ``rng`` gets keyed random numbers, as for any callable in ``fields``.
         format: ``"xyxy"``, ``"xywh"`` or ``"cxcywh"``, as of `Boxes`.
         relative: The numbers are shares of the image's width and height.
+        resize: ``"worker"`` or ``"device"``, see `Cropping`.
         flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``backend``, ``source`` and ``optional``.
 
     Raises:

@@ -27,26 +27,23 @@ from shardstream.errors import DecodeError, UsageError
 from shardstream.images import backends, resize
 from shardstream.images.backends import Backend, BackendName, check_backend
 from shardstream.images.geometry import (
-    CROP_WORDS,
     FLIP_WORDS,
     TURNS,
     UPRIGHT,
     Geometry,
     Size,
+    Turn,
     aligned_scale,
     as_stored,
     center_window,
     excerpt,
     on_grid,
-    random_resized_box,
     resized_size,
     whole,
 )
 from shardstream.rng import unit
 
 _UINT8 = np.dtype(np.uint8)
-_SCALE = (0.08, 1.0)
-_RATIO = (3 / 4, 4 / 3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +97,7 @@ class Picture(Decoder):
         if isinstance(value, np.ndarray):
             pixels = _colour(value)
             context.geometry[name] = plan = self.place(pixels.shape[:2], context, stream)
-            return resize.render(pixels, plan, out, antialias=not self.fast)
+            return self.show(pixels, plan, out, context, name)
         file = context.opened(value)
         info = file.info
         turn = UPRIGHT
@@ -118,11 +115,26 @@ class Picture(Decoder):
             cut = cut._replace(box=on_grid(cut.box, stored, scale))
             plan = plan._replace(box=turn.box(cut.box, stored))
         context.geometry[name] = plan
-        if out is None and cut.is_identity and not any(rest):
+        if out is None and cut.is_identity and not any(rest) and not self.is_cut:
             return backends.decode_scaled(value, info, tolerant=self.tolerant, fast=self.fast, backend=backend)
         part = excerpt(cut, scale).seen
         pixels, origin = file.decode(part, scale=scale, tolerant=self.tolerant, fast=self.fast, backend=backend)
-        return resize.render(pixels, cut, out, scale=scale, origin=origin, turn=rest, antialias=not self.fast)
+        return self.show(pixels, cut, out, context, name, scale=scale, origin=origin, turn=rest)
+
+    def show(
+        self,
+        pixels: NDArray[np.uint8],
+        geometry: Geometry,
+        out: NDArray[np.uint8] | None,
+        context: SampleContext,
+        name: str,
+        *,
+        scale: int = 1,
+        origin: Size = (0, 0),
+        turn: Turn = UPRIGHT,
+    ) -> Any:
+        """The value that decoded pixels become; arguments as of `resize.render` and `apply`."""
+        return resize.render(pixels, geometry, out, scale=scale, origin=origin, turn=turn, antialias=not self.fast)
 
     def flipped(self, context: SampleContext, stream: int) -> bool:
         """The draw of the flip alone."""
@@ -219,59 +231,6 @@ class CenterCrop(Picture):
         size = source if self.resize is None else resized_size(source, self.resize)
         window = center_window(size, pair(self.size))
         return Geometry(source, whole(source), size, window, self.flipped(context, stream))
-
-
-@dataclass(frozen=True)
-class RandomResizedCrop(Picture):
-    """A random rectangle, resized: torchvision's ``RandomResizedCrop`` with ``antialias=True``.
-
-    Area and ratio are drawn as torchvision's ``get_params`` does, from keyed words instead of torch's generator.
-
-    Args:
-        size: (height, width) of the output, or one number for both.
-        scale: Bounds of the rectangle's share of the image's area, uniform.
-        ratio: Bounds of width / height, log-uniform.
-        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``backend``, ``source`` and ``optional``.
-        like: Another ``RandomResizedCrop`` output: its rectangle and flip, in this ``size``, as for pairs of
-            resolutions. Not together with ``scale``, ``ratio``, ``flip`` or ``upright``.
-
-        >>> fields = {"jpg": RandomResizedCrop(224, flip=True), "view2": RandomResizedCrop(224, source="jpg")}
-    """
-
-    size: int | Size
-    scale: tuple[float, float] = _SCALE
-    ratio: tuple[float, float] = _RATIO
-    like: str | None = None
-
-    replays: ClassVar[str] = "another RandomResizedCrop output"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checked_size("size", self.size)
-        for what, (low, high) in (("scale", self.scale), ("ratio", self.ratio)):
-            if not 0 < low <= high or (what == "scale" and high > 1):
-                raise UsageError(f"{what}={(low, high)} is no pair of bounds", hint="0 < low <= high, and scale <= 1")
-        own = self.flip, self.upright, self.scale, self.ratio
-        if self.like is not None and own != (False, False, _SCALE, _RATIO):
-            hint = "leave scale, ratio, flip and upright out"
-            raise UsageError("RandomResizedCrop(like=) draws nothing itself", hint=hint)
-
-    @property
-    def base(self) -> str | None:
-        return self.like
-
-    def can_replay(self, base: Decoder) -> bool:
-        return isinstance(base, RandomResizedCrop)
-
-    def slot(self, base: Slot | None) -> Slot | None:
-        return Slot((*pair(self.size), 3), _UINT8)
-
-    def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
-        if self.like is not None:
-            return context.replayed(self.like, source)._replace(size=pair(self.size))
-        words = context.words(stream, CROP_WORDS)
-        box = random_resized_box(source, words, scale=self.scale, ratio=self.ratio)
-        return Geometry(source, box, pair(self.size), None, unit(words[0]) < self.chance)
 
 
 def _colour(array: NDArray[Any]) -> NDArray[np.uint8]:

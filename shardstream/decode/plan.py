@@ -35,6 +35,7 @@ class Output:
             Those of the image where all is known from that (`Decoder.is_derived`).
         optional: Whether samples may lack it in silence. Those without a decoder may too, and are then ``None``.
         slot: Shape and dtype where all values have the same: `value` then writes into ``out``. Else ``None``.
+        is_cut: Values are `Cut` in place of that: images of that shape once the device has resized them.
         is_ragged: Values are arrays whose first length varies: a batch of them is a `Ragged`, whatever they are.
         is_image: Values are uint8 (H, W, 3), unless a user's callable at the end made something else of them.
         plain: A stored scalar or fixed column, passed on as it is: no call of `value` is needed.
@@ -48,6 +49,7 @@ class Output:
     sources: tuple[str, ...]
     optional: bool
     slot: Slot | None
+    is_cut: bool
     is_ragged: bool
     is_image: bool
     plain: bool
@@ -150,6 +152,11 @@ class DecodePlan:
     sources: tuple[str, ...]
     beside: tuple[str, ...] = ()
 
+    @property
+    def cut(self) -> tuple[str, ...]:
+        """The outputs that the device resizes."""
+        return tuple(output.name for output in self.outputs if output.is_cut)
+
 
 def compile_fields(
     fields: Fields, stored: Mapping[str, FieldType], *, backend: Backend | BackendName = "auto"
@@ -211,6 +218,12 @@ class _Draft:
                 raise FieldError(f"{kind} without arguments", field=self.name, hint=f"write {kind}(...)")
             if isinstance(part, str) or not callable(part):
                 raise FieldError(f"{part!r} is no field spec", field=self.name, hint=_HINT)
+        if any(isinstance(part, Decoder) and part.is_cut for part in self.parts[:-1]):
+            raise FieldError(
+                'nothing can follow a decoder with resize="device" in a list',
+                field=self.name,
+                hint="resize in the worker, or do the rest on the device too, as transform= of ss.DevicePrefetcher",
+            )
         if any(decoder.base is not None for decoder in self.decoders[1:]):
             raise FieldError("like= works in the first decoder of a list only", field=self.name, hint=_HINT)
 
@@ -284,6 +297,7 @@ class _Draft:
             sources=sources,
             optional=self.optional,
             slot=_stored_slot(types[0]) if plain else slot,
+            is_cut=isinstance(last, Decoder) and last.is_cut,
             is_ragged=isinstance(last, Decoder) and last.is_ragged,
             is_image=any(isinstance(step, Decoder) and step.is_image for step in steps),
             plain=plain,

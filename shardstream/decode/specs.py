@@ -58,6 +58,11 @@ class Decoder(ABC):
         return None
 
     @property
+    def is_cut(self) -> bool:
+        """Whether values are `Cut`, which somebody else resizes; `slot` is then that of the resized image."""
+        return False
+
+    @property
     def beside(self) -> str | None:
         """A stored field that is read beside the source (`SampleContext.value_beside`), or ``None``."""
         return None

@@ -63,7 +63,7 @@ def render(
         (224, 224, 3)
     """
     if any(turn):
-        return _turned(render(pixels, geometry, scale=scale, origin=origin, antialias=antialias), turn, out)
+        return turned(render(pixels, geometry, scale=scale, origin=origin, antialias=antialias), turn, out)
     if out is None:
         out = np.empty(geometry.output + pixels.shape[2:], np.uint8)
     shown = excerpt(geometry, scale)
@@ -96,7 +96,8 @@ def _resized(pixels: NDArray[np.uint8], origin: tuple[int, int], shown: Excerpt)
     return region
 
 
-def _turned(image: NDArray[np.uint8], turn: Turn, out: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+def turned(image: NDArray[np.uint8], turn: Turn, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+    """An image turned, in ``out`` where that is given: uint8 of the size that ``turn.size`` says."""
     if out is None:
         out = np.empty(turn.size(image.shape[:2]) + image.shape[2:], np.uint8)
     planes = _planes(image)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from shardstream.augment import resized
 from shardstream.errors import UsageError
 from shardstream.load.device import CpuRoad, Cuda, CudaRoad, Road
 from shardstream.load.feed import Feed, PlainFeed
@@ -204,6 +205,7 @@ class _Transform:
         self._told = True
 
     def __call__(self, batch: Any, key: int) -> Any:
+        batch = resized(batch)
         if self._function is None:
             return batch
         random: dict[str, Any] = {"key": key} if self._takes_key else {}

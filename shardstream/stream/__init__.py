@@ -51,6 +51,7 @@ How samples and batches are made:
 ``handover``   how the tensors of a parcel travel on it
 ``orphans``    a worker whose training process was killed goes too
 ``ragged``     ``Ragged``: values of different lengths as one slab
+``crops``      ``Crops``: crops of different sizes as one slab, which the device resizes
 ``skips``      what is done about broken samples
 ``stages``     where the time of a parcel went
 ``parcel``     what travels from a worker to ``ss.Loader``
@@ -60,9 +61,10 @@ How samples and batches are made:
 
 from shardstream.stream.base import Stream
 from shardstream.stream.convert import convert_state
+from shardstream.stream.crops import Crops
 from shardstream.stream.dataset import ShardDataset
 from shardstream.stream.mixture import Mixture
 from shardstream.stream.ragged import Ragged
 from shardstream.stream.reader import Reader
 
-__all__ = ["Mixture", "Ragged", "Reader", "ShardDataset", "Stream", "convert_state"]
+__all__ = ["Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "Stream", "convert_state"]

@@ -19,6 +19,7 @@ from shardstream.stream.collate import (
     collate_values,
     refuse_devices,
 )
+from shardstream.stream.crops import CropSlabs
 from shardstream.stream.samples import SampleMaker, first_good
 from shardstream.stream.slabs import empty_slab, slab_of, slab_over, torch_dtype
 from shardstream.stream.stages import StageClock
@@ -143,6 +144,11 @@ class SlabMaker:
         self._clock = clock
         self._keys = keys
         self._loose = [output for output in maker.plan.outputs if not (output.plain or output.as_bytes)]
+        self._cut = {
+            output.name: CropSlabs(output.slot.shape[:2])  # type: ignore[arg-type]  # a slot of images has three numbers
+            for output in self._loose
+            if output.is_cut and output.slot is not None
+        }
 
     def batch(self, step: Step) -> tuple[dict[str, Any], list[int], dict[int, str]]:
         """The step's batch, the slots that have no sample of their own, and the reasons of those that were broken."""
@@ -151,11 +157,13 @@ class SlabMaker:
         slabs = {
             output.name: empty_slab((count, *output.slot.shape), torch_dtype(output.slot.dtype))
             for output in self._loose
-            if output.slot is not None
+            if output.slot is not None and not output.is_cut
         }
+        cut = {name: made.empty(count) for name, made in self._cut.items()}
         views = {name: slab.numpy() for name, slab in slabs.items()}
         values: dict[str, list[Any]] = {output.name: [None] * count for output in self._loose}
-        decoding = self._maker.decoding(rows, step, broken, self._loose, views)
+        memory = {name: slab.take for name, slab in cut.items()}
+        decoding = self._maker.decoding(rows, step, broken, self._loose, views, memory)
         for i in range(count) if self._loose else ():
             if i in broken:
                 continue
@@ -173,8 +181,11 @@ class SlabMaker:
         batch: dict[str, Any] = {"__key__": rows.keys} if self._keys else {}
         for output in self._maker.plan.outputs:
             column = values.get(output.name, [])
-            batch[output.name] = self._column(output, rows, slabs.get(output.name), column)
-            if output.name in slabs and output.optional:
+            if output.is_cut:
+                batch[output.name] = self._cut[output.name].crops(cut[output.name], column)
+            else:
+                batch[output.name] = self._column(output, rows, slabs.get(output.name), column)
+            if (output.name in slabs or output.is_cut) and output.optional:
                 batch[f"{output.name}.__valid__"] = slab_of(self._present(output, rows))
         return batch, sorted(broken), broken
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from shardstream.decode.cuts import Cut
 from shardstream.errors import BatchError, UsageError
+from shardstream.stream.crops import Crops, collate_cuts
 from shardstream.stream.ragged import Ragged, ragged_of_tensors
 from shardstream.stream.slabs import empty_slab, slab_of, torch_dtype
 
@@ -25,8 +27,8 @@ def channels_first(slab: torch.Tensor) -> torch.Tensor:
 def collate_values(name: str, values: Sequence[Any], *, image: bool = False, dtype: np.dtype[Any] | None = None) -> Any:
     """One output's values as they stand in a batch.
 
-    Arrays and tensors of one shape become one slab, numbers a tensor, bytes a `Ragged`; all else stays a list, and so
-    does an output that some sample has no value of.
+    Arrays and tensors of one shape become one slab, numbers a tensor, bytes a `Ragged`, crops for the device `Crops`;
+    all else stays a list, and so does an output that some sample has no value of.
 
     Args:
         name: The output, for messages.
@@ -38,6 +40,8 @@ def collate_values(name: str, values: Sequence[Any], *, image: bool = False, dty
         BatchError: Arrays whose shapes differ.
     """
     first = values[0]
+    if Cut in set(map(type, values)):
+        return collate_cuts(name, values)
     if _lacks(values):
         # Views of buffers neither travel from a worker nor outlive them.
         return [bytes(value) if isinstance(value, memoryview) else value for value in values]
@@ -178,7 +182,7 @@ def refuse_devices(value: Any) -> None:
                 hint="keep transforms on the CPU and move whole batches in the training loop (batch.to(device), after "
                 "ss.Loader(..., pin_memory=True)); work for the device belongs after the loader",
             )
-    elif isinstance(value, Ragged):
+    elif isinstance(value, Ragged | Crops):
         refuse_devices(value.values)
     elif isinstance(value, dict):
         for part in value.values():

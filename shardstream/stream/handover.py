@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from shardstream.stream.crops import Crops
 from shardstream.stream.lent import FREE, LENT, LOST, SMALLEST, SlabPool
 from shardstream.stream.ragged import Ragged
 from shardstream.stream.slabs import is_dense, tensor_on
@@ -28,6 +29,11 @@ def packed(value: Any, pool: SlabPool) -> Any:
         return _packed_tensor(value, pool)
     if type(value) is Ragged:
         return Ragged(*(packed(part, pool) for part in (value.values, value.offsets, value.shapes)))
+    if type(value) is Crops:
+        values, offsets, shapes, flips = (
+            packed(part, pool) for part in (value.values, value.offsets, value.shapes, value.flips)
+        )
+        return Crops(values, offsets, shapes, flips, value.size)
     if type(value) is dict:
         return {name: packed(part, pool) for name, part in value.items()}
     if type(value) in (list, tuple):

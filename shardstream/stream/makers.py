@@ -20,6 +20,7 @@ from shardstream.stream.collate import refuse_devices
 from shardstream.stream.coming import WorkerSteps
 from shardstream.stream.content import Content, Part
 from shardstream.stream.crew import crew_of
+from shardstream.stream.crops import refuse_samples
 from shardstream.stream.lent import begin_lending
 from shardstream.stream.opened import OpenShards
 from shardstream.stream.orphans import end_with_parent
@@ -138,6 +139,8 @@ class Makers:
         return parcel
 
     def _samples(self, step: Step) -> Parcel:
+        for maker in self._makers:
+            refuse_samples(maker.plan.cut)
         samples, broken = self._batches.samples(step)
         valid = np.ones(len(samples), np.bool_) if step.valid is None else step.valid
         own = np.array([sample is not None for sample in samples], np.bool_) & valid

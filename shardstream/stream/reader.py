@@ -11,6 +11,7 @@ import numpy as np
 from shardstream.decode.plan import compile_fields
 from shardstream.storage import Transport, locate
 from shardstream.storage.cache import Cache
+from shardstream.stream.crops import refuse_samples
 from shardstream.stream.home import Home
 from shardstream.stream.opened import OpenShards
 from shardstream.stream.rows import RowReader
@@ -38,6 +39,7 @@ class Reader(Sequence[dict[str, Any]]):
     Raises:
         NotFoundError: There is no data set.
         FieldError: ``fields`` asks for what does not exist.
+        UsageError: A decoder has ``resize="device"``.
 
     Example:
         >>> ss.Reader("out/")[0]["cls"]
@@ -61,6 +63,7 @@ class Reader(Sequence[dict[str, Any]]):
         self.manifest = source.manifests[0]
         self._ends = np.cumsum(self.manifest.table.samples, dtype=np.int64)
         plan = compile_fields(fields, self.manifest.fields)
+        refuse_samples(plan.cut)
         self._rows = RowReader([source], OpenShards([source]), plan.sources, verify=verify)
         policy = SkipPolicy("raise", None)
         self._maker = SampleMaker(

@@ -98,6 +98,7 @@ class SampleMaker:
         broken: Container[int],
         outputs: Sequence[Output],
         slabs: Mapping[str, NDArray[Any]],
+        memory: Mapping[str, Callable[[int, int], NDArray[np.uint8]]],
     ) -> Decoding:
         """The samples of a step, about to be decoded.
 
@@ -107,13 +108,17 @@ class SampleMaker:
             broken: Slots whose samples are not wanted.
             outputs: What to decode.
             slabs: By output, where values are to be written: (n, ...).
+            memory: By output, what gives crops their memory, see `SampleContext.memory`.
         """
 
         def value(output: Output, i: int, context: SampleContext) -> Any:
             slab = slabs.get(output.name)
             return self._value(output, rows, i, context, None if slab is None else slab[i])
 
-        decoding = Decoding(outputs, lambda i: self._context(rows, i, step), value, self._crew)
+        def context(i: int) -> SampleContext:
+            return self._context(rows, i, step, memory)
+
+        decoding = Decoding(outputs, context, value, self._crew)
         wanted = [i for i in range(len(step.rows)) if i not in broken]
         decoding.begin(wanted, skips=self.policy.skips)
         return decoding
@@ -126,13 +131,17 @@ class SampleMaker:
                 return value.item() if isinstance(value, np.generic) else value
         return output.missing(context, out)
 
-    def _context(self, rows: Rows, i: int, step: Step) -> SampleContext:
+    def _context(
+        self, rows: Rows, i: int, step: Step, memory: Mapping[str, Callable[[int, int], NDArray[np.uint8]]]
+    ) -> SampleContext:
         """Which sample row i of a step is, about to be made."""
         if self._desk is not None:
             source = None if step.sources is None else int(step.sources[i])
             self._desk.at(place_of(source, int(step.shards[i])), rows.rows[i])
         position = int(step.positions[i])
-        context = SampleContext(rows.keys[i], rows.shards[i], rows.rows[i], position, self.seed, step.epoch)
+        context = SampleContext(
+            rows.keys[i], rows.shards[i], rows.rows[i], position, self.seed, step.epoch, memory=memory
+        )
         for field in self.plan.beside:
             context.beside[field] = self.fields[field], rows.value(field, i)
         return context
@@ -144,7 +153,7 @@ class SampleMaker:
             The samples, and the reasons of those that were broken.
         """
         rows, broken = self.read(step)
-        decoding = self.decoding(rows, step, broken, self.plan.outputs, {})
+        decoding = self.decoding(rows, step, broken, self.plan.outputs, {}, {})
         out: list[Any] = []
         for i in range(len(step.rows)):
             sample: Any = None

@@ -7,6 +7,10 @@ import pytest
 import torch
 from PIL import Image
 
+from ..images.conftest import Photo, photo
+
+__all__ = ["Photo", "one_thread", "photo", "photos"]
+
 
 @pytest.fixture(scope="package", autouse=True)
 def one_thread():

@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import data, pack, report, train
+from bench import data, device_resize, pack, report, train
 from bench.harness import Benchmark, measure
+from bench.race import ours as own
 
 BENCHMARKS = data.ROOT / "docs" / "benchmarks.md"
 SHUFFLE = data.ROOT / "docs" / "shuffle.md"
 ROUNDS = 5
-PHOTOGRAPHS = ("pack", "train")
+PHOTOGRAPHS = ("pack", "train", "device-resize")
 OURS = ("race", "augment", "order", "stream", "memory", "shuffle", "cluster")
 
 
@@ -51,6 +52,11 @@ def plan(wanted: tuple[str, ...], corpus: data.Corpus) -> list[tuple[Benchmark, 
         theirs, ours = data.shards(corpus)
         settle = partial(data.settle, corpus.folder, theirs, ours)
         chosen.append((train.benchmark(corpus, theirs, ours), settle))
+    if "device-resize" in wanted:
+        names = {"addressable": "addressable", "as they were": "kept"}
+        stores = {name: own.pack(corpus, data.HOME / f"shards-{kind}", kind) for name, kind in names.items()}
+        settle = partial(data.settle, *stores.values())
+        chosen.append((device_resize.benchmark(corpus, stores), settle))
     return chosen
 
 
