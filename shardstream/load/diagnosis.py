@@ -134,7 +134,7 @@ def report(stats: LoaderStats) -> str:
     found = diagnose(stats)
     if not found.busy:
         return found.advice
-    step, waits = _running(stats) / stats.batches, sorted(stats.waits)
+    step, waits = _running(stats) / stats.batches, sorted(stats.waits) or [0.0]
     lines = [
         f"{stats.batches:,} steps of {1e3 * step:,.1f} ms; waited for data {_percent(_waiting(stats))} of the time, "
         f"and {stats.start_seconds:.1f} s for first batches",

@@ -31,7 +31,7 @@ class LoaderStats:
         wait_seconds: Time that the loop spent waiting for data.
         seconds: Time between the first request and the last: waiting, and what the loop did with the data.
         start_seconds: Of ``wait_seconds``, what the first batch of each iteration took: workers that begin.
-        waits: How long each of the last 1,000 steps waited, in seconds.
+        waits: How long each of the last 1,000 other steps waited, in seconds.
         stages: Time that workers spent on these data, all of them together, by stage: ``read`` (storage, checksums),
             ``decode`` (decoders and callables of ``fields``), ``transform`` (callables for samples and batches),
             ``assemble`` (what else makes a batch).
@@ -114,8 +114,10 @@ class LoaderStats:
         """
         self.ended(seconds)
         self.batches += 1
-        self.waits.append(seconds)
-        self.start_seconds += seconds if first else 0
+        if first:
+            self.start_seconds += seconds
+        else:
+            self.waits.append(seconds)
 
     def ended(self, seconds: float) -> None:
         """Count the time that the loop waited to learn that there is no more."""
