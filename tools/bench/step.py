@@ -117,7 +117,10 @@ class Trainer:
     def __init__(self, setting: Setting) -> None:
         self.device = setting.device
         network = resnet50() if setting.device.type == "cuda" else small()
-        self.network = network.to(device=setting.device, memory_format=torch.channels_last)
+        self.network: nn.Module = network.to(setting.device)
+        for parameter in self.network.parameters():
+            if parameter.ndim == 4:
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         self.autocast = torch.autocast(setting.device.type, setting.dtype, enabled=setting.device.type == "cuda")
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.01, momentum=0.9)
 
