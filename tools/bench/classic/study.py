@@ -25,7 +25,7 @@ TEXT = f"""\
 ## The classic comparisons
 
 Sample by sample, in one thread, without a loader: {IMAGES} photographs in memory, the same for all. A process does its
-two works in turns, 64 photographs each.
+two works in turns, 64 photographs each. A second is one of processor time, which other programs disturb less.
 """
 DECODING = f"""\
 *Whole* ends with the picture as the library's users hold it: an image of Pillow or accimage, a tensor of torchvision,
