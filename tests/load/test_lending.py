@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 import shardstream as ss
 from shardstream.stream import handover
 from shardstream.stream.lent import SlabPool
+from shardstream.stream.slabs import is_dense
 
 from ..stream.making import numbered, write_dataset
 from .lending import is_lent, lent_ranges
@@ -267,7 +268,7 @@ def test_any_tensor_arrives_as_it_was(dtype: torch.dtype, shape: list[int], time
     arrived = received(tensor, pool)
     assert arrived.dtype == tensor.dtype
     assert torch.equal(arrived, tensor)
-    if tensor.numel() and handover._is_dense(tensor):
+    if tensor.numel() and is_dense(tensor):
         assert arrived.stride() == tensor.stride()
 
 
