@@ -47,6 +47,7 @@ How samples and batches are made:
 ``collate``    values of many samples as one value of a batch
 ``nested``     a function applied to all tensors of a batch, however nested
 ``slabs``      where batches are written
+``pool``       memory that is used again once nobody refers to what lay there
 ``lent``       memory that goes back and forth between a worker and the training process
 ``handover``   how the tensors of a parcel travel on it
 ``orphans``    a worker whose training process was killed goes too

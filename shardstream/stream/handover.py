@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from shardstream.stream.crops import Crops
-from shardstream.stream.lent import FREE, LENT, LOST, SMALLEST, SlabPool
+from shardstream.stream.lent import FREE, LENT, LOST, SlabPool
 from shardstream.stream.ragged import Ragged
 from shardstream.stream.slabs import is_dense, tensor_on
 
@@ -58,8 +58,8 @@ def _packed_tensor(tensor: torch.Tensor, pool: SlabPool) -> Any:
     if not plain or tensor.requires_grad or tensor.is_shared() or tensor.is_conj() or tensor.is_neg():
         return tensor
     size = tensor.numel() * tensor.itemsize
-    slab = pool.owner(tensor) if size >= SMALLEST else None
-    if size >= SMALLEST and slab is None:
+    slab = pool.owner(tensor) if size >= pool.smallest else None
+    if size >= pool.smallest and slab is None:
         # Already with the other side, or made by somebody else: torch, too, would copy it into shared memory.
         memory = pool.take(size)
         if memory is not None:

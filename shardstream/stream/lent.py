@@ -1,10 +1,10 @@
 """Memory that goes back and forth between a worker and the training process: the worker's side is ``SlabPool``.
 
-A fresh slab for each batch costs several times the copy into it: the kernel clears every page and hands it out at its
-first touch, in both processes, and a file descriptor is passed on for each tensor. So a worker lends its slabs. The
-training process maps each once; when the last tensor on it is gone, it marks the slab as free, and the worker fills it
-again. Whoever keeps a batch keeps its slab. The memory is anonymous (``memfd_create``): it is not part of
-``/dev/shm``, whose size containers limit, and nothing of it outlives the processes.
+A fresh slab for each batch costs several times the copy into it, in both processes (see ``pool``), and a file
+descriptor is passed on for each tensor. So a worker lends its slabs. The training process maps each once; when the last
+tensor on it is gone, it marks the slab as free, and the worker fills it again. The memory is anonymous
+(``memfd_create``): it is not part of ``/dev/shm``, whose size containers limit, and nothing of it outlives the
+processes.
 
 Torch does not know that these tensors are shared. Where one is pickled by any road but that of a `Parcel`, torch
 copies it, as it does with ordinary ones.
@@ -14,22 +14,14 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
 import uuid
-import weakref
 from multiprocessing import reduction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
+from shardstream.stream.pool import Pool, Slab
 
-SMALLEST = 64 << 10
-"""Bytes from which on a tensor is worth a slab; smaller ones travel by value."""
-
-_MOST = 64  # slabs of a worker: each takes a file descriptor in both processes, of which there may be 1,024 in all
-_IDLE = 32  # slabs taken since one was used last, after which it is given up
-_GRAIN = 8  # slabs come in so many sizes between one power of two and the next
-_WIDEST = 1.25  # times what is needed, at most, is a slab that is used again
+if TYPE_CHECKING:
+    import torch
 
 # The last byte of a slab says whose it is.
 FREE, LENT, LOST = 0, 1, 2
@@ -40,7 +32,7 @@ def supported() -> bool:
     return hasattr(os, "memfd_create")
 
 
-class Slab:
+class LentSlab(Slab):
     """One piece of memory, on the worker's side.
 
     Args:
@@ -50,28 +42,24 @@ class Slab:
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number
-        self.size = size
         self.fd: int | None = os.memfd_create("shardstream-batch", os.MFD_CLOEXEC)
         os.ftruncate(self.fd, size + 1)
-        self.memory = mmap.mmap(self.fd, size + 1)
-        self.address = np.frombuffer(self.memory, np.uint8).ctypes.data
-        self.held = False  # a tensor on it lives in this process
-        self.used = 0
+        super().__init__(mmap.mmap(self.fd, size + 1), size)
 
     @property
     def state(self) -> int:
         """`FREE`, `LENT` or `LOST`."""
         return self.memory[-1]
 
-    def tensor(self) -> torch.Tensor:
-        """All of it as uint8 (size,). It is held until nothing refers to that memory any more."""
-        array = np.frombuffer(self.memory, np.uint8, self.size)
-        self.held = True
-        weakref.finalize(array, self._let_go).atexit = False
-        return torch.from_numpy(array)
+    @property
+    def in_use(self) -> bool:
+        """Whether somebody may look at what it holds, on either side."""
+        return self.held or self.state == LENT
 
-    def _let_go(self) -> None:
-        self.held = False
+    @property
+    def lost(self) -> bool:
+        """Whether a process that the other side forked may look at it."""
+        return self.state == LOST
 
     def lend(self) -> Any:
         """Mark it as lent; what brings its descriptor to the other side, the first time."""
@@ -91,47 +79,27 @@ class Slab:
             self.fd = None
 
 
-class SlabPool:
+class SlabPool(Pool[LentSlab]):
     """The slabs of one worker. From any of its threads."""
 
+    smallest = 64 << 10  # less travels by value
+
     def __init__(self) -> None:
+        super().__init__()
         self.token = f"{os.getpid()}-{uuid.uuid4().hex}"
-        self._lock = threading.Lock()
-        self._slabs: dict[int, Slab] = {}  # by address
         self._gone: list[int] = []
-        self._taken = 0
         self._made = 0
 
-    def take(self, size: int) -> torch.Tensor | None:
-        """``size`` bytes of any content: uint8 (size,); ``None`` where all slabs that there may be are kept."""
-        with self._lock:
-            self._taken += 1
-            slab = self._find(size)
-            if slab is None:
-                return None
-            slab.used = self._taken
-            return slab.tensor()[:size]
+    def _new(self, size: int) -> LentSlab:
+        self._made += 1
+        return LentSlab(self._made - 1, size)
 
-    def _find(self, size: int) -> Slab | None:
-        """A slab that nobody uses: the last one used of those that fit, so that the others are given up in time."""
-        best: Slab | None = None
-        for slab in list(self._slabs.values()):
-            state = slab.state
-            if slab.held or state == LENT:
-                continue
-            if state == LOST or self._taken - slab.used > _IDLE:
-                del self._slabs[slab.address]
-                self._gone.append(slab.number)
-                slab.close()
-            elif size <= slab.size <= _WIDEST * size and (best is None or slab.used > best.used):
-                best = slab
-        if best is None and len(self._slabs) < _MOST:
-            best = Slab(self._made, _rounded(size))
-            self._made += 1
-            self._slabs[best.address] = best
-        return best
+    def _give_up(self, slab: LentSlab) -> None:
+        super()._give_up(slab)
+        self._gone.append(slab.number)
+        slab.close()
 
-    def owner(self, tensor: torch.Tensor) -> Slab | None:
+    def owner(self, tensor: torch.Tensor) -> LentSlab | None:
         """The slab that a tensor lies on, if it can be lent: the other side does not have it."""
         slab = self._slabs.get(tensor.untyped_storage().data_ptr())
         return slab if slab is not None and slab.held and slab.state == FREE else None
@@ -141,11 +109,6 @@ class SlabPool:
         with self._lock:
             gone, self._gone = self._gone, []
             return gone
-
-
-def _rounded(size: int) -> int:
-    step = max(1 << max(size.bit_length() - 1, 0), SMALLEST) // _GRAIN
-    return -(-size // step) * step
 
 
 _pool: SlabPool | None = None

@@ -25,6 +25,7 @@ from shardstream.stream.lent import begin_lending
 from shardstream.stream.opened import OpenShards
 from shardstream.stream.orphans import end_with_parent
 from shardstream.stream.parcel import Parcel
+from shardstream.stream.pool import HomePool
 from shardstream.stream.ranks import local_ranks
 from shardstream.stream.rows import RowReader
 from shardstream.stream.samples import SampleMaker
@@ -55,6 +56,7 @@ class Makers:
             keep_freed_memory()
             if settings.deliver != "items":
                 begin_lending()
+        self._pool = HomePool()
         self._crew = crew_of(settings.threads)
         self._clock = StageClock()
         groups, maker_of = _alike(content.parts)
@@ -116,6 +118,7 @@ class Makers:
             self._end()
 
     def _end(self) -> None:
+        self._pool.clear()
         if self._crew is not None:
             self._crew.close()
 
@@ -129,7 +132,7 @@ class Makers:
     def parcel(self, step: Step, *, lists: bool) -> Parcel:
         """A step as a batch, or as a list of those of its samples that can be used."""
         self._clock.begin()
-        with self._kept():
+        with self._kept(), self._pool.in_charge():
             parcel = self._samples(step) if lists else self._batch(step)
         self._clock.lap("assemble")
         parcel.stages = self._clock.taken()

@@ -1,4 +1,4 @@
-"""Where batches are written: in a DataLoader worker straight into the memory that the training process will see."""
+"""Where batches are written: in memory that is used again, in a worker straight into what the training process sees."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ import torch
 from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
-from shardstream.stream.lent import SMALLEST, lender
+from shardstream.stream.lent import SlabPool, lender
+from shardstream.stream.pool import HomePool, home_pool
 
 
 def empty_slab(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """An uninitialised tensor; inside a DataLoader worker in shared memory, so that it travels uncopied.
+    """An uninitialised tensor, from some size on in memory that is used again when nobody refers to it any more.
 
-    In a worker of `shardstream.Loader` it is memory that is used again; in one of a plain ``DataLoader`` fresh memory,
-    as torch's own ``default_collate`` takes it.
+    Inside a DataLoader worker it is shared memory, so that it travels uncopied; in one of a plain ``DataLoader`` fresh
+    memory, as torch's own ``default_collate`` takes it.
     """
     size = math.prod(shape) * dtype.itemsize
-    if torch.utils.data.get_worker_info() is None or size == 0:
-        return torch.empty(shape, dtype=dtype)
-    pool = lender()
-    if pool is None:
-        return tensor_on(torch.UntypedStorage._new_shared(size), dtype, shape)
-    memory = pool.take(size) if size >= SMALLEST else None
+    pool: HomePool | SlabPool | None = home_pool()
+    if size and torch.utils.data.get_worker_info() is not None:
+        pool = lender()
+        if pool is None:
+            return tensor_on(torch.UntypedStorage._new_shared(size), dtype, shape)
+    memory = pool.take(size) if pool is not None and size >= pool.smallest else None
     return torch.empty(shape, dtype=dtype) if memory is None else tensor_on(memory.untyped_storage(), dtype, shape)
 
 

@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 
 import shardstream as ss
 from shardstream.stream import handover
-from shardstream.stream.lent import SMALLEST, SlabPool
+from shardstream.stream.lent import SlabPool
 from shardstream.stream.slabs import is_dense
 
 from ..stream.making import numbered, write_dataset
 from .lending import is_lent, lent_ranges
 
-WIDTH = SMALLEST  # of a sample's value, in elements of int32
+WIDTH = SlabPool.smallest  # of a sample's value, in elements of int32
 
 
 @pytest.fixture(scope="module")

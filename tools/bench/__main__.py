@@ -19,7 +19,7 @@ BENCHMARKS = data.ROOT / "docs" / "benchmarks.md"
 SHUFFLE = data.ROOT / "docs" / "shuffle.md"
 ROUNDS = 5
 PHOTOGRAPHS = ("pack", "train", "device-resize")
-OURS = ("race", "augment", "order", "stream", "memory", "shuffle", "cluster")
+OURS = ("race", "classic", "augment", "order", "stream", "memory", "shuffle", "cluster")
 
 
 def arguments() -> argparse.Namespace:
@@ -27,9 +27,11 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/bench/run", description="Benchmarks and studies.")
     parser.add_argument("which", nargs="?", choices=[*PHOTOGRAPHS, *OURS, "all"], default="all")
     parser.add_argument(
-        "--count", type=int, help=f"photographs (default {12 * data.UNIT}, of race 3072), or records of stream (61440)"
+        "--count",
+        type=int,
+        help=f"photographs (default {12 * data.UNIT}; race, classic: 3072), or records of stream (61440)",
     )
-    parser.add_argument("--rounds", type=int, help="rounds (default 5, of race, augment and stream 3)")
+    parser.add_argument("--rounds", type=int, help="rounds (default 5; race, classic, augment, stream: 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every round's figures to this file")
     parser.add_argument("--no-docs", action="store_true", help="leave docs/ as it is")
     args = parser.parse_args()
@@ -89,6 +91,10 @@ def of_our_own(wanted: tuple[str, ...], args: argparse.Namespace) -> Iterator[re
         from bench.augment import study as augmentation
 
         yield augmentation.run(BENCHMARKS, args.rounds or augmentation.ROUNDS)
+    if "classic" in wanted:
+        from bench.classic import study as classic
+
+        yield classic.run(BENCHMARKS, args.rounds or classic.ROUNDS, args.count)
     if "order" in wanted:
         from bench.scale import study as scale
 

@@ -96,11 +96,11 @@ def as_json(benchmark: Benchmark, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def table(rows: Sequence[Row]) -> str:
-    """A Markdown table: medians, ratios to the first row, memory."""
+def table(rows: Sequence[Row], *, memory: bool = True) -> str:
+    """A Markdown table: medians, ratios to the first row, and memory where that says something."""
     baseline = rows[0]
     figures = next((list(row.rounds[0]) for row in rows if row.rounds), [])
-    heads = ["", *(head for figure in figures for head in (figure, "ratio")), "memory, MB"]
+    heads = ["", *(head for figure in figures for head in (figure, "ratio")), *(["memory, MB"] if memory else [])]
     lines = [heads]
     for row in rows:
         cells = [f"**{row.contender.name}**" if row.contender.ours else row.contender.name]
@@ -109,7 +109,7 @@ def table(rows: Sequence[Row]) -> str:
         else:
             for figure in figures:
                 cells += [f"{row.median(figure):,.0f}", ratio(row, baseline, figure)]
-            cells.append(f"{row.peak / 1e6:,.0f}")
+            cells += [f"{row.peak / 1e6:,.0f}"] if memory else []
         lines.append(cells)
     return markdown(lines)
 

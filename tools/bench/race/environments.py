@@ -68,17 +68,21 @@ PEERS = {
     "spdl": Peer("threads", "spdl", (("spdl==0.8.0",),), ("libavdevice59", "libavfilter8")),
     "grain": Peer("threads", "grain", (("array_record==0.8.6", "grain==0.2.18"),)),
     "dali": Peer("dali", "nvidia.dali", (("nvidia-dali-cuda120==2.4.0",),)),
+    "imageio": Peer("classic", "imageio", (("imageio==2.38.1",),)),
+    "opencv": Peer("classic", "cv2", (("opencv-python-headless==5.0.0.93",),)),
+    "albumentations": Peer("classic", "albumentations", (("albumentations==2.0.8",),)),
 }
 
 
-def make() -> dict[str, str]:
-    """Install what is missing.
+def make(*names: str) -> dict[str, str]:
+    """Install what is missing of these peers.
 
     Returns:
         Why a peer is not there, by name, for those that are not.
     """
     problems = {}
-    for name, peer in PEERS.items():
+    for name in names:
+        peer = PEERS[name]
         stamp = FOLDER / peer.layer / f".{name}"
         if stamp.exists() and stamp.read_text() == peer.recipe:
             continue
@@ -93,10 +97,11 @@ def make() -> dict[str, str]:
     return problems
 
 
-def versions() -> dict[str, str]:
-    """The versions of the peers that were installed."""
+def versions(*names: str) -> dict[str, str]:
+    """The versions of those of these peers that were installed."""
     found = {}
-    for name, peer in PEERS.items():
+    for name in names:
+        peer = PEERS[name]
         if (FOLDER / peer.layer / f".{name}").exists():
             package, _, number = peer.packages[-1][-1].partition("==")
             found[package] = number

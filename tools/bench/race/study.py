@@ -19,6 +19,7 @@ from bench.report import MISSED, Outcome, as_json, circumstances, provenance, ve
 
 ROUNDS = 3
 FORMATS = ("webdataset", "streaming", "litdata", "grain", "ffcv", "ffcv-again")
+PEERS = ("pillow-simd", "ffcv", "spdl", "grain", "dali")  # that need environments of their own
 PACKAGES = ("shardstream", "torch", "torchvision", "webdataset", "mosaicml-streaming", "litdata", "numpy", "simplejpeg")
 
 
@@ -26,9 +27,9 @@ def run(document: Path, rounds: int, count: int) -> Outcome:
     """Make environments and stores, run everybody ``rounds`` times, and give the section."""
     from bench.race.plot import draw
 
-    problems = environments.make()
+    problems = environments.make(*PEERS)
     where = circumstances()
-    where["versions"] = {"python": where["versions"]["python"], **versions(PACKAGES), **environments.versions()}
+    where["versions"] = {"python": where["versions"]["python"], **versions(PACKAGES), **environments.versions(*PEERS)}
     corpus = data.photographs(count)
     works = list(_works(corpus))
     data.settle(corpora.STORES, corpora.large(corpus).folder, corpus.folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bench.boxes import random_box
 from bench.data import BATCH, WORKERS
 from bench.race.epochs import planes, steady
 from bench.race.processes import RESIZED, SIZE
@@ -110,20 +110,9 @@ def with_spdl(store: str, work: str, count: int, batch: int = BATCH) -> dict[str
 
 def _spdl_filter(work: str, width: int, height: int, rng: random.Random) -> str:
     if work == "crop":
-        x, y, w, h = _random_box(width, height, rng)
+        x, y, w, h = random_box(width, height, rng)
         flip = ",hflip" if rng.random() < 0.5 else ""
         return f"crop={w}:{h}:{x}:{y},scale=w={SIZE}:h={SIZE}:flags=bilinear{flip}"
     short = min(width, height)
     w, h = RESIZED * width // short, RESIZED * height // short
     return f"scale=w={w}:h={h}:flags=bilinear,crop={SIZE}:{SIZE}:{(w - SIZE) // 2}:{(h - SIZE) // 2}"
-
-
-def _random_box(width: int, height: int, rng: random.Random) -> tuple[int, int, int, int]:
-    """Left, top, width and height, drawn as torchvision's ``RandomResizedCrop`` draws them."""
-    for _ in range(10):
-        area, ratio = width * height * rng.uniform(0.08, 1), math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
-        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < w <= width and 0 < h <= height:
-            return rng.randint(0, width - w), rng.randint(0, height - h), w, h
-    w, h = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
-    return (width - w) // 2, (height - h) // 2, w, h
