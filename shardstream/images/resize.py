@@ -129,8 +129,21 @@ def _resample(
     height, width = out.shape[:2]
     down, across = zoom or (None, None)
     aten = _torch().ops.aten
+    if width == 1 and antialias:  # wrong pixels from torch 2.13, of any dtype
+        rows, columns = _weights(region.shape[0], height, down), _weights(region.shape[1], 1, across)
+        np.rint(np.einsum("ih,jw,hw...->ij...", rows, columns, region), out=out, casting="unsafe")
+        return
     operator = aten._upsample_bilinear2d_aa.out if antialias else aten.upsample_bilinear2d.out
     operator(_planes(region), [height, width], False, down, across, out=_planes(out))
+
+
+def _weights(have: int, want: int, zoom: float | None) -> NDArray[np.float64]:
+    """What each of ``have`` pixels adds to each of ``want``, (want, have): torch's antialiased bilinear filter."""
+    ratio = have / want if zoom is None else 1 / zoom
+    centres, reach = ratio * (np.arange(want) + 0.5), max(1.0, ratio)
+    distances = np.abs(np.arange(have) + 0.5 - centres[:, None])
+    weights = np.maximum(0.0, 1 - distances / reach)
+    return weights / weights.sum(1, keepdims=True)  # type: ignore[no-any-return]  # numpy's stubs
 
 
 def _cut(source: NDArray[Any], window: Box, out: NDArray[Any]) -> None:

@@ -64,6 +64,17 @@ def test_writes_its_slot_and_nothing_else(photo, channels, flip):
     assert np.array_equal(pixels, before)
 
 
+lengths = st.integers(1, 9)
+
+
+@given(st.tuples(lengths, lengths), st.tuples(lengths, lengths), st.booleans(), st.integers(0, 99))
+def test_results_of_any_size_are_within_a_grey_level_of_pillow(have, want, grey, seed):
+    pixels = np.random.default_rng(seed).integers(0, 256, (*have, 3)[: 3 - grey], np.uint8)
+    theirs = np.asarray(Image.fromarray(pixels).resize(want[::-1], Image.Resampling.BILINEAR))
+    ours = render(pixels, Geometry(have, whole(have), want))
+    assert np.abs(ours.astype(int) - theirs).max() <= 1
+
+
 def test_window_is_resize_then_crop_then_pad(photo):
     pixels = photo(60, 90)
     resized = interpolated(pixels, whole((60, 90)), (40, 60))

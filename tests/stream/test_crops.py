@@ -21,7 +21,7 @@ from shardstream.decode.cuts import MOST
 from shardstream.errors import BatchError, FieldError, UsageError
 from shardstream.images.header import probe
 from shardstream.images.jpeg.transcode import make_addressable
-from shardstream.stream.lent import SMALLEST
+from shardstream.stream.lent import SlabPool
 
 from ..load.lending import is_lent, lent_ranges
 from .making import labels, numbered, photograph, write_dataset
@@ -108,7 +108,7 @@ def test_the_pixels_are_those_of_the_worker(scenes: Path, expected: list[Any]) -
 def test_through_workers_on_lent_memory(scenes: Path, expected: list[Any], method: str) -> None:
     loader = ss.Loader(data(scenes, "device"), num_workers=2, multiprocessing_context=method)
     for batch, wanted in zip(loader, expected, strict=True):
-        assert all(is_lent(batch[name].values) == (len(batch[name].values) * 3 >= SMALLEST) for name in CUT)
+        assert all(is_lent(batch[name].values) == (len(batch[name].values) * 3 >= SlabPool.smallest) for name in CUT)
         assert same(resized(batch), wanted)
 
 
