@@ -24,7 +24,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def features(batch: Any, generator: torch.Generator | None = None) -> Any:
     ids = batch["id"].float()
-    return torch.stack([ids, ids.square() / 100, torch.ones_like(ids)], 1) / 200, batch["id"], generator and generator.initial_seed()
+    inputs = torch.stack([ids, ids.square() / 100, torch.ones_like(ids)], 1) / 200
+    return inputs, batch["id"], generator and generator.initial_seed()
 
 
 def train(rank: int, folder: Path, how: str, ahead: bool) -> dict[str, Any]:
@@ -49,7 +50,8 @@ def train(rank: int, folder: Path, how: str, ahead: bool) -> dict[str, Any]:
     return {"losses": losses, "seen": seen, "noise": noise}
 
 
-@pytest.mark.parametrize("how", ["ddp", pytest.param("fsdp", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
 def test_it_learns_what_a_plain_loop_learns(folder: Path, tmp_path: Path, how: str) -> None:
     plain, ahead = (on_ranks(tmp_path / str(ahead), 2, train, folder, how, ahead) for ahead in (False, True))
     for rank in range(2):
