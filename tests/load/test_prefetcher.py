@@ -257,6 +257,7 @@ def test_an_error_of_a_worker_comes_whole(folder: Path) -> None:
     assert raised.value.place["key"] == "k000077"
 
 
+@pytest.mark.full  # torch looks every 5 seconds whether workers live
 def test_the_death_of_a_worker_is_told_with_its_place(folder: Path) -> None:
     def deadly(sample: Any) -> Any:
         if sample["id"] == 77:

@@ -279,7 +279,7 @@ def test_single_samples_are_refused(scenes: Path) -> None:
         single.peek,
         lambda: list(single),
         lambda: list(ss.Loader(single, num_workers=1)),
-        lambda: list(DataLoader(single, batch_size=4, num_workers=1)),
+        lambda: list(DataLoader(single, batch_size=4)),
         lambda: list(ss.Loader(data(scenes, "device"), collate_fn=list, num_workers=1)),
         lambda: ss.Reader(scenes, fields=fields("device")),
     ):
