@@ -1,20 +1,22 @@
 """Augmentation of whole batches on the device that they are on, with numbers of its own for every sample; resizes.
 
-===============  ===========================================================================
+================ ===========================================================================
 ``image_batch``  ``ImageBatch``: all of the below as one module
 ``chain``        operations one after another, with few passes over memory
 ``operation``    ``Operation``: what one is; how it is carried out on the samples it touches
 ``geometric``    ``RandomCrop``, ``RandomHorizontalFlip``
+``resized_crop`` ``RandomResizedCrop`` of images that lie in a batch already
 ``color``        ``ColorJitter``, ``RandomGrayscale``
 ``blur``         ``GaussianBlur``
 ``erasing``      ``RandomErasing``
 ``mixing``       mixup, cutmix, soft labels
 ``normalize``    torchvision's ``ToTensor`` and ``Normalize``, to the bit
 ``resize``       ``resize_crops``, ``resized``: `shardstream.Crops` to images of one size
+``products``     resizing as two batched matrix products
 ``draws``        random numbers by key, the same on every device
 ``batch``        where in a batch images and labels are
 ``kornia``       ``Kornia``: modules of kornia and the like
-===============  ===========================================================================
+================ ===========================================================================
 """
 
 from shardstream.augment.blur import GaussianBlur
@@ -25,6 +27,7 @@ from shardstream.augment.image_batch import ImageBatch
 from shardstream.augment.kornia import Kornia
 from shardstream.augment.operation import Operation
 from shardstream.augment.resize import resize_crops, resized
+from shardstream.augment.resized_crop import RandomResizedCrop
 
 __all__ = [
     "ColorJitter",
@@ -36,6 +39,7 @@ __all__ = [
     "RandomErasing",
     "RandomGrayscale",
     "RandomHorizontalFlip",
+    "RandomResizedCrop",
     "resize_crops",
     "resized",
 ]

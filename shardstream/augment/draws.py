@@ -23,6 +23,7 @@ class Stream(IntEnum):
     BLUR = 5
     ERASE = 6
     MIX = 7
+    RESIZED_CROP = 8
 
 
 class Draws:

@@ -1,9 +1,6 @@
 """Crops of different sizes to images of one size: antialiased bilinear, a whole batch at once.
 
-Such a resize is linear and goes first down, then across: it is the product of the crop with one matrix of weights on
-either side. All crops of a group, padded to the largest, so take two batched matrix products. A row of weights is a
-triangle around the centre of its output pixel, as wide as the crop is larger than the result, cut off at the edges of
-the crop and scaled to a sum of one; a flip exchanges the rows.
+All crops of a group, padded to the largest, take two batched matrix products (`shardstream.augment.products`).
 
 On the CPU images come from the operator that workers resize with: the pixels are those of ``resize="worker"``, bit for
 bit.
@@ -16,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from shardstream.augment.products import multiplied, weights
 from shardstream.errors import UsageError
 from shardstream.images import resize
 from shardstream.images.geometry import Geometry, whole
@@ -112,9 +110,9 @@ def by_products(crops: Crops, dtype: torch.dtype) -> torch.Tensor:
             tallest, widest = shapes[begin:end].amax(0).tolist()
             slots, offsets, heights, widths, flips = known[:, begin:end]
             pixels = _padded(values, offsets, heights, widths, tallest, widest)
-            down = _weights(heights, crops.size[0], tallest)
-            across = _weights(widths, crops.size[1], widest, flips)
-            group = _multiplied(pixels, down, across)
+            down = weights(heights, crops.size[0], tallest)
+            across = weights(widths, crops.size[1], widest, flips=flips)
+            group = multiplied(pixels, down, across)
             group = group.round_() if dtype == torch.uint8 else group.div_(255)
             out.index_copy_(0, slots, group.to(dtype))
             begin = end
@@ -144,34 +142,3 @@ def _padded(
     offsets, heights, widths = (one[:, None, None] for one in (offsets, heights, widths))
     pixel = offsets + torch.minimum(rows, heights - 1) * widths + torch.minimum(columns, widths - 1)
     return values.index_select(0, pixel.view(-1)).view(*pixel.shape, 3).float()
-
-
-def _weights(lengths: torch.Tensor, size: int, longest: int, flips: torch.Tensor | None = None) -> torch.Tensor:
-    """What each of ``longest`` pixels adds to each of ``size`` pixels of the result: float32 (n, size, longest).
-
-    Args:
-        lengths: int64 (n,): how many pixels there really are.
-        size: Pixels of the result.
-        longest: The largest of ``lengths``.
-        flips: int64 (n,): 1 where the result comes in reverse order.
-    """
-    lengths = lengths[:, None, None]
-    number = torch.arange(size, device=lengths.device)[None, :, None]
-    if flips is not None:
-        number = torch.where(flips[:, None, None] == 1, size - 1 - number, number)
-    ratio = lengths / size
-    centre = torch.arange(longest, device=lengths.device)[None, None, :] + 0.5
-    far = (centre - (number + 0.5) * ratio).abs_().div_(ratio.clamp(min=1))
-    weights = far.neg_().add_(1).clamp_(min=0).masked_fill_(centre > lengths, 0)
-    return weights.div_(weights.sum(2, keepdim=True))
-
-
-def _multiplied(pixels: torch.Tensor, down: torch.Tensor, across: torch.Tensor) -> torch.Tensor:
-    """Pixels (n, H, W, 3) through weights (n, h, H) and (n, w, W): (n, h, w, 3), of any strides.
-
-    Both products take what there is as it lies, the first by its transpose, so that nothing is copied between.
-    """
-    n, height, width, _ = pixels.shape
-    tall = torch.bmm(pixels.view(n, height, width * 3).transpose(1, 2), down.transpose(1, 2))  # (n, W 3, h)
-    flat = torch.bmm(across, tall.view(n, width, 3 * down.shape[1]))  # (n, w, 3 h)
-    return flat.view(n, across.shape[1], 3, down.shape[1]).permute(0, 3, 1, 2)

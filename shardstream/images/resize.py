@@ -124,8 +124,10 @@ def _resample(
     if region.shape == out.shape:
         np.copyto(out, region)
         return
-    if not region.flags.writeable or min(region.strides) < 0:
-        region = region.copy()  # torch takes neither read-only arrays (without a warning) nor reversed ones
+    if not region.flags.writeable or min(region.strides) < 0 or region.strides[-1] != 1:
+        # Torch takes neither read-only arrays (without a warning) nor reversed ones, and 2.13 gives wrong pixels where
+        # images are planar and results narrow.
+        region = region.copy()
     height, width = out.shape[:2]
     down, across = zoom or (None, None)
     aten = _torch().ops.aten

@@ -14,10 +14,12 @@ from shardstream.augment import (
     RandomErasing,
     RandomGrayscale,
     RandomHorizontalFlip,
+    RandomResizedCrop,
 )
 from shardstream.augment.blur import by_convolution, by_shifts
 from shardstream.augment.draws import Draws
 from shardstream.errors import UsageError
+from shardstream.images.geometry import CROP_WORDS, random_resized_box
 
 from . import references
 
@@ -50,6 +52,41 @@ def test_crop(photos, key, size, padding):
     expected = [references.padded_crop(x, padding, *place, *size) for x, place in zip(photos, places, strict=True)]
     for images in (photos, photos.contiguous()):
         assert torch.equal(crop(images, key=key), torch.stack(expected))
+
+
+def resized_crops(images, boxes, size):
+    """Float images, one by one by torch's operator."""
+    return [
+        torch.nn.functional.interpolate(
+            x[None, :, top : top + height, left : left + width].contiguous(), size, mode="bilinear", antialias=True
+        )[0]
+        for x, (top, left, height, width) in zip(images, boxes, strict=True)
+    ]
+
+
+@given(key=KEYS, size=st.tuples(st.integers(2, 50), st.integers(2, 50)), low=st.sampled_from([0.05, 0.5]))
+def test_random_resized_crop(photos, key, size, low):
+    crop = RandomResizedCrop(size, scale=(low, 1.0))
+    source = tuple(photos.shape[2:])
+    words = Draws(key, len(photos)).words(crop.stream, CROP_WORDS).tolist()
+    boxes = [random_resized_box(source, each, scale=(low, 1.0), ratio=(3 / 4, 4 / 3)) for each in words]
+    assert drawn(crop, photos, key)[1].int().T.tolist() == [list(box) for box in boxes]
+    floats = photos.float() / 255
+    expected = torch.stack(resized_crops(floats, boxes, size))
+    torch.testing.assert_close(crop(floats, key=key), expected, rtol=0, atol=1e-5)
+    for images in (photos, photos.contiguous()):
+        result = crop(images, key=key)
+        assert result.dtype == torch.uint8
+        assert result.is_contiguous(memory_format=torch.channels_last)
+        assert (result.float() - 255 * expected).abs().max() <= 1.01
+
+
+@pytest.mark.gpu
+def test_random_resized_crop_on_a_gpu(photos):
+    crop = RandomResizedCrop(24)
+    torch.testing.assert_close(crop(photos.cuda(), key=1).cpu().int(), crop(photos, key=1).int(), rtol=0, atol=1)
+    floats = photos.float() / 255
+    torch.testing.assert_close(crop(floats.cuda(), key=1).cpu(), crop(floats, key=1), rtol=0, atol=1e-5)
 
 
 @given(
