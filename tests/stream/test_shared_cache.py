@@ -83,12 +83,16 @@ def test_a_server_that_is_restarted_in_an_epoch_costs_time_only(cached, proxy, w
     dataset = ss.ShardDataset(
         url, cache=tmp_path / "cache" if cached else None, batch_size=10, shuffle=True, tail="exact", prefetch="2MB"
     )
+    proxy.add("bandwidth", bytes_per_second=4_000_000)  # or all may have come before the server goes
     batches = iter(dataset)
     seen = next(batches)["id"].tolist()
+    proxy.clear()
     proxy.down()
-    threading.Timer(1.0, proxy.up).start()
+    again = threading.Timer(1.0, proxy.up)
+    again.start()
     begun = time.monotonic()
     seen += [number for batch in batches for number in batch["id"].tolist()]
+    again.join()
     assert time.monotonic() - begun >= 1.0  # it really was away
     assert sorted(seen) == list(range(800))
     assert dataset._held[1]._counted["retries"] > 0
