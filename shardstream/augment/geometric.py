@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from shardstream.augment.draws import Draws, Stream
 from shardstream.augment.operation import Drawn, Operation, checked_share
 from shardstream.errors import UsageError
-from shardstream.images.geometry import Size
+from shardstream.images.geometry import Size, pair
 from shardstream.rng import below
 
 
@@ -96,8 +96,3 @@ class RandomCrop(Operation):
         # Every window there could be, as a view: one place a sample is looked up, not one a pixel.
         windows = images.permute(0, 2, 3, 1).unfold(1, height, 1).unfold(2, width, 1)
         return windows[torch.arange(len(images), device=images.device), top, left]
-
-
-def pair(size: int | Size) -> Size:
-    """(height, width) of a size that may be one number for both."""
-    return (size, size) if isinstance(size, int) else size

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 
 from shardstream.augment.draws import Draws, Stream
-from shardstream.augment.geometric import pair
 from shardstream.augment.operation import Drawn, Operation, checked_range
 from shardstream.augment.products import multiplied, weights
 from shardstream.errors import UsageError
 from shardstream.images import resize
-from shardstream.images.geometry import CROP_WORDS, Box, Geometry, Size, random_resized_box
+from shardstream.images.geometry import CROP_WORDS, Box, Geometry, Size, pair, random_resized_box
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import numpy as np
 from shardstream.decode.boxes import BoxFormat, check_format, corners
 from shardstream.decode.context import SampleContext
 from shardstream.decode.cuts import Cropping
-from shardstream.decode.pictures import checked_size, pair
+from shardstream.decode.pictures import checked_size
 from shardstream.decode.specs import Decoder, Slot
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import DecodeError, UsageError
-from shardstream.images.geometry import CROP_WORDS, Box, Geometry, Size, random_resized_box
+from shardstream.images.geometry import CROP_WORDS, Box, Geometry, Size, pair, random_resized_box
 from shardstream.rng import unit
 
 _SCALE = (0.08, 1.0)

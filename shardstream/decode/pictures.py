@@ -38,6 +38,7 @@ from shardstream.images.geometry import (
     center_window,
     excerpt,
     on_grid,
+    pair,
     resized_size,
     whole,
 )
@@ -246,11 +247,6 @@ def _colour(array: NDArray[Any]) -> NDArray[np.uint8]:
 def described(array: NDArray[Any]) -> str:
     """An array in a few words, for messages."""
     return f"an array of {array.dtype.name} {list(array.shape)}"
-
-
-def pair(size: int | Size) -> Size:
-    """(height, width) of what may be one number for both."""
-    return (size, size) if isinstance(size, int) else size
 
 
 def checked_size(name: str, size: object) -> None:

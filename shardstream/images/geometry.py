@@ -217,6 +217,11 @@ def resized_size(source: Size, size: int | Size) -> Size:
     return size, max(1, int(size * width / height))
 
 
+def pair(size: int | Size) -> Size:
+    """(height, width) of what may be one number for both."""
+    return (size, size) if isinstance(size, int) else size
+
+
 def center_window(source: Size, size: Size) -> Box:
     """The window of torchvision's ``CenterCrop``: half to even where it is smaller, zero padding where it is larger."""
     top, left = (_center(have, want) for have, want in zip(source, size, strict=True))

@@ -139,9 +139,9 @@ class Loader(DataLoader[Any]):
         self._end()
         run = self._shards.assign(self.num_workers)
         self._agreement.check(run.rank, lambda: self._shards.plan(run))
-        parcels = self._guarded(super().__iter__)
+        parcels = self.explained(super().__iter__)
         self._current = reading = Reading(run, partial(self._shards.finish_epoch, run.begin.epoch))
-        request = partial(self._guarded, lambda: next(parcels, None), parcels)
+        request = partial(self.explained, lambda: next(parcels, None), parcels)
         return Feed(reading, request, single=self._single)
 
     def _end(self) -> None:
@@ -201,11 +201,8 @@ class Loader(DataLoader[Any]):
         stats.add(feed.rest)
         feed.reading.finish()
 
-    def explained(self, request: Callable[[], Any]) -> Any:
+    def explained(self, request: Callable[[], Any], parcels: Any = None) -> Any:
         """What a request answers; where a worker's death is behind its error, one that says where that worker was."""
-        return self._guarded(request)
-
-    def _guarded(self, request: Callable[[], Any], parcels: Any = None) -> Any:
         try:
             return request()
         except (RuntimeError, EOFError, OSError) as error:

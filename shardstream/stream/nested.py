@@ -39,8 +39,6 @@ def mapped(
         return value.mapped(tensor) if crops is None else crops(value)
     if type(value) is dict:
         return {name: mapped(part, tensor, other, crops=crops) for name, part in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(mapped(part, tensor, other, crops=crops) for part in value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(mapped(part, tensor, other, crops=crops) for part in value))
     if isinstance(value, Mapping):
