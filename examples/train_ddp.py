@@ -78,20 +78,23 @@ class Preemption:
     """SIGTERM, as a fact that all ranks learn in the same step.
 
     The signal reaches the ranks at different moments, some perhaps never. If each acted for itself, one would leave
-    while others wait for it in a collective. So the handler only takes a note, and after every step the ranks agree: an
+    while others wait for it in a collective. So the signal is only noted, and after every step the ranks agree: an
     all-reduce of one integer, on the CPU, so that no GPU has to be waited for.
+
+    It is blocked, in workers too from their first moment on; the handler is for threads that were there before.
     """
 
     def __init__(self) -> None:
         self._noticed = False
         signal.signal(signal.SIGTERM, self._notice)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
     def _notice(self, signum: int, frame: object) -> None:
         self._noticed = True
 
     def agreed(self) -> bool:
         """Whether any rank was told to stop. A collective: every rank calls it after every step."""
-        noticed = torch.tensor(int(self._noticed))
+        noticed = torch.tensor(int(self._noticed or signal.SIGTERM in signal.sigpending()))
         dist.all_reduce(noticed, dist.ReduceOp.MAX)
         return bool(noticed)
 
@@ -99,9 +102,12 @@ class Preemption:
 def outlive_sigterm(worker: int) -> None:
     """Leave the process group of the rank: torchrun sends SIGTERM to all of it, which would end DataLoader workers.
 
-    They end when their rank does, however that ends.
+    They end when their rank does, however that ends. What was sent to them before they had left is forgotten.
     """
     os.setpgrp()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
 def save(path: Path, checkpoint: dict[str, Any]) -> None:

@@ -99,6 +99,7 @@ def test_killed_then_told_to_stop_then_finished(folder: Path, tmp_path: Path) ->
         assert sorted(consumed[epoch]) == expected
 
 
+@pytest.mark.full
 def test_ranks_of_one_replica_read_the_same_and_one_rank_tells_all_to_stop(folder: Path, tmp_path: Path) -> None:
     options = ("--tensor-parallel", "2", "--epochs", "1000", "--save-every", "1000")
     with Training(tmp_path, "run", folder, *options, ranks=4, workers=1) as run:
@@ -121,6 +122,25 @@ def example() -> ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def told_to_stop(worker: int) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    example().outlive_sigterm(worker)
+
+
+def noticed(rank: int, folder: Path) -> list[bool]:
+    preemption = example().Preemption()
+    dataset = ss.ShardDataset(folder, fields=["cls"], batch_size=8)
+    loader = ss.Loader(dataset, num_workers=2, worker_init_fn=told_to_stop)
+    assert len(list(loader)) == 30
+    before = preemption.agreed()
+    os.kill(os.getpid(), signal.SIGTERM)
+    return [before, preemption.agreed()]
+
+
+def test_workers_that_are_told_to_stop_as_they_begin_go_on(folder: Path, tmp_path: Path) -> None:
+    assert on_ranks(tmp_path, 1, noticed, folder) == [[False, True]]
 
 
 class AlwaysCats(torch.nn.Module):

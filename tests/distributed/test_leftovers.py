@@ -8,6 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from ..stream.making import numbered, write_dataset
 from .launching import Job
 
@@ -75,6 +77,7 @@ def test_a_killed_run_had_and_leaves_no_name_of_ours(tmp_path: Path) -> None:
     assert not strange
 
 
+@pytest.mark.full
 def test_two_runs_side_by_side_and_one_again_after_a_kill(tmp_path: Path) -> None:
     """Each gets all of its own data set; the second is killed and started again at once, while the first goes on."""
     one, two = ids_of(tmp_path / "a", 0, 960), ids_of(tmp_path / "b", 5_000, 960)

@@ -54,7 +54,14 @@ def rest_of(folder: Path, state: Any, world_size: int, batch_size: int, num_work
     return flat(in_turn(streams))
 
 
-@pytest.mark.parametrize(("num_workers", "mode"), [*((n, mode) for n in (0, 3) for mode in MODES), (1, "batches")])
+@pytest.mark.parametrize(
+    ("num_workers", "mode"),
+    [
+        *((0, mode) for mode in MODES),
+        *((1, "batches"), (3, "batched by it")),
+        *(pytest.param(3, mode, marks=pytest.mark.full) for mode in MODES if mode != "batched by it"),
+    ],
+)
 def test_counted_batches_say_what_is_left(folder: Path, num_workers: int, mode: str) -> None:
     """Not what workers have fetched ahead: they are far ahead here."""
     line = line_of(folder)

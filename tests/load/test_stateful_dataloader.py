@@ -32,7 +32,14 @@ pytestmark = [
 # ------------------------------------------------------------------------------------------------------ the contract
 
 
-@pytest.mark.parametrize(("num_workers", "mode"), [*((n, mode) for n in (0, 3) for mode in MODES), (1, "batches")])
+@pytest.mark.parametrize(
+    ("num_workers", "mode"),
+    [
+        *((0, mode) for mode in MODES),
+        *((1, "batches"), (3, "samples")),
+        *(pytest.param(3, mode, marks=pytest.mark.full) for mode in MODES if mode != "samples"),
+    ],
+)
 def test_goes_on_where_it_stopped(folder: Path, uninterrupted: Any, num_workers: int, mode: str) -> None:
     epochs = uninterrupted(num_workers, mode)
     for stop in (0, len(epochs[0]) * 2 // 3, len(epochs[0])):

@@ -19,7 +19,10 @@ def folder(tmp_path: Path) -> Path:
     return write_dataset(tmp_path / "d", numbered([50, 100, 80]))
 
 
-@pytest.mark.parametrize(("context", "how"), [("fork", signal.SIGSEGV), ("forkserver", signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("context", "how"),
+    [("fork", signal.SIGSEGV), pytest.param("forkserver", signal.SIGKILL, marks=pytest.mark.full)],
+)
 def test_the_error_names_the_sample(folder: Path, how: signal.Signals, context: str) -> None:
     dataset = ss.ShardDataset(folder, transform=partial(die_at, 60, how), batch_size=10)
     loader = ss.Loader(dataset, num_workers=2, multiprocessing_context=context)

@@ -52,7 +52,7 @@ def proxy(web: WebPlace) -> Iterator[FaultProxy]:
         yield found
 
 
-@pytest.mark.parametrize("kind", ["s3", "azure", "web", "gcs"])
+@pytest.mark.parametrize("kind", ["s3", "azure", "web", pytest.param("gcs", marks=pytest.mark.full)])
 def test_a_data_set_in_a_store_is_streamed_like_a_local_one(kind, folder, request) -> None:
     place = request.getfixturevalue(kind)
     upload(folder, place)

@@ -55,7 +55,7 @@ def alive() -> list[str]:
     return [thread.name for thread in threading.enumerate() if "shardstream-decode" in thread.name]
 
 
-@pytest.mark.parametrize("batch_size", [16, None])
+@pytest.mark.parametrize("batch_size", [pytest.param(16, marks=pytest.mark.full), None])
 def test_batches_and_samples_are_those_of_one_thread(pairs: Path, batch_size: int | None) -> None:
     one, three = (
         list(ss.ShardDataset(pairs, fields=FIELDS, batch_size=batch_size, shuffle=True, tail="exact", threads=threads))
