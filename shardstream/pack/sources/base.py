@@ -8,13 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FieldError
-from shardstream.shards.fields import check_field_name
+from shardstream.shards.fields import FieldType, check_field_name
 
 LABEL = "cls"
 _SURROGATE = re.compile("[\udc80-\udcff]")
@@ -22,12 +23,13 @@ _SAME_FIELD = {"jpeg": "jpg"}
 
 
 class File(NamedTuple):
-    """A value that is the content of a file, by its path in the local file system."""
+    """A value that is the content of a file, by its path in the local file system or its URL."""
 
     path: str
 
 
-Value: TypeAlias = "File | int"
+Value: TypeAlias = "File | Any"
+"""What a sample's field holds: a file's content, or a plain value, which is stored by its type."""
 
 
 class Item(NamedTuple):
@@ -38,12 +40,14 @@ class Item(NamedTuple):
         path: Its file as the source names it, for messages.
         key: Its key.
         values: Fields by name.
+        size: Bytes of its files together, where a listing told; else ``None``.
     """
 
     line: int
     path: str
     key: str
     values: Mapping[str, Value]
+    size: int | None = None
 
 
 class Reject(NamedTuple):
@@ -70,9 +74,11 @@ class Source(ABC):
         classes: Names of the labels, ``None`` if labels are plain integers or missing.
         notes: What the user should know about how it was understood, as whole sentences.
         root: The folder all of whose files are being packed, if the source is one.
+        types: Field types that were declared; values of other fields are stored by their Python type.
     """
 
     url: str
+    types: Mapping[str, FieldType] = MappingProxyType({})
     classes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     root: str | None = None
