@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from shardstream import errors
-from shardstream.pack import ShardWriter, pack
+from shardstream.pack import PackPlan, ShardWriter, pack, pack_plan
 from shardstream.shards.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ __all__ = [
     "Loader",
     "Manifest",
     "Mixture",
+    "PackPlan",
     "Ragged",
     "Reader",
     "ShardDataset",
@@ -49,6 +50,7 @@ __all__ = [
     "decode",
     "errors",
     "pack",
+    "pack_plan",
 ]
 
 # What needs torch is imported at first use, so that the command line answers at once.

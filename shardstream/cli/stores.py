@@ -29,6 +29,14 @@ StorageOptions = Annotated[
         "keys and tokens belong into the environment.",
     ),
 ]
+SourceOptions = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--source-option",
+        metavar="KEY=VALUE",
+        help="The same for files of the source that lie behind URLs; may be repeated.",
+    ),
+]
 TransportOption = Annotated[Transport, typer.Option("--transport", help="Library that speaks to the store.")]
 
 
@@ -41,7 +49,7 @@ def place(url: str, storage_options: list[str] | None, transport: Transport) -> 
     return locate(url, storage_options=parse_options(storage_options), transport=transport.value)
 
 
-def parse_options(texts: list[str] | None) -> dict[str, Any] | None:
+def parse_options(texts: list[str] | None, flag: str = "--storage-option") -> dict[str, Any] | None:
     """``KEY=VALUE`` each; ``true``, ``false``, ``{...}`` and ``[...]`` are JSON, all else is text. ``None`` if none.
 
     Raises:
@@ -53,20 +61,20 @@ def parse_options(texts: list[str] | None) -> dict[str, Any] | None:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise UsageError("--storage-option wants KEY=VALUE", hint="--storage-option endpoint=http://localhost:9000")
-        options[name.strip()] = _value(name, value)
+            raise UsageError(f"{flag} wants KEY=VALUE", hint=f"{flag} endpoint=http://localhost:9000")
+        options[name.strip()] = _value(flag, name, value)
     return options
 
 
-def _value(name: str, text: str) -> Any:
+def _value(flag: str, name: str, text: str) -> Any:
     if text not in ("true", "false") and text[:1] not in ("{", "["):
         return text
     try:
         return json.loads(text)
     except ValueError:
         raise UsageError(
-            f"the value of --storage-option {name} begins like JSON, but is none",
-            hint="""in the shell: --storage-option 'client_kwargs={"verify": false}'""",
+            f"the value of {flag} {name} begins like JSON, but is none",
+            hint=f"""in the shell: {flag} 'client_kwargs={{"verify": false}}'""",
         ) from None
 
 

@@ -1,14 +1,21 @@
 """Writing data sets. Knows nothing of training.
 
 ================  =============================================================================
-``run``           ``pack``: from a list of files to a data set, and its report
+``run``           ``pack``: from a source to a data set, and its progress
+``report``        what a run did, for its caller and as ``report.json``
+``plan``          ``pack_plan``: the same as independent tasks, for any engine, and their commit
 ``writer``        ``ShardWriter``: samples from Python, one at a time
 ``sources``       where samples come from: lists, class folders
 ``options``       what determines the bytes that are written, checked
-``plan``          which sample goes where: ``PackPlan``, its fingerprint and its tasks
+``cut``           which sample goes where: shards cut by count, the plan's fingerprint, the tasks
 ``permute``       the write-time shuffle: a keyed bijection, computed where it is needed
 ``task``          one shard: read, write, report
-``sample``        files to encoded values, or the reason why not
+``receipts``      what a finished task leaves beside its shard, so that nothing is done twice
+``reading``       the files of samples in order, many on their way where that takes time
+``files``         the content of a file by path or URL, or the reason why not
+``sample``        from contents to encoded values: the user's transform, images
+``values``        values from Python, typed and encoded
+``tally``         what was done, counted, and where the time went
 ``images``        what becomes of image files: made addressable, smaller, stripped, or kept
 ``workers``       tasks in processes, or on an executor
 ``worker``        what runs in a worker process
@@ -24,8 +31,20 @@ ShardWriter``.
 from __future__ import annotations
 
 from shardstream.pack.options import PackOptions
-from shardstream.pack.run import PackProgress, PackReport, pack, run_pack
+from shardstream.pack.plan import PackPlan, pack_plan
+from shardstream.pack.report import PackReport
+from shardstream.pack.run import PackProgress, pack, run_pack
 from shardstream.pack.sources import Reject
 from shardstream.pack.writer import ShardWriter
 
-__all__ = ["PackOptions", "PackProgress", "PackReport", "Reject", "ShardWriter", "pack", "run_pack"]
+__all__ = [
+    "PackOptions",
+    "PackPlan",
+    "PackProgress",
+    "PackReport",
+    "Reject",
+    "ShardWriter",
+    "pack",
+    "pack_plan",
+    "run_pack",
+]

@@ -4,11 +4,38 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 
 from shardstream.errors import ShardStreamError
-from shardstream.storage import ObjectWriter
+from shardstream.storage import ObjectWriter, Store
 
 _PATIENCE_S = 4.0  # for a commit that nobody wants any more
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A shard that is made, but not visible yet; its receipt follows it.
+
+    Attributes:
+        out: The shard.
+        store: Of its data set.
+        receipt: Object name of the receipt.
+        receipt_bytes: The receipt.
+    """
+
+    out: ObjectWriter
+    store: Store
+    receipt: str
+    receipt_bytes: bytes
+
+    def commit(self) -> None:
+        """Make the shard visible, then its receipt."""
+        self.out.commit()
+        self.store.put(self.receipt, self.receipt_bytes)
+
+    def discard(self) -> None:
+        """Drop the shard."""
+        self.out.discard()
 
 
 class Committer:
@@ -23,7 +50,7 @@ class Committer:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
-    def begin(self, out: ObjectWriter, name: str) -> None:
+    def begin(self, out: ObjectWriter | Pending, name: str) -> None:
         """Commit ``out``, of this name; the one before was waited for.
 
         Raises:
@@ -39,7 +66,7 @@ class Committer:
         self._commit(out, name)
         self.wait()
 
-    def _commit(self, out: ObjectWriter, name: str) -> None:
+    def _commit(self, out: ObjectWriter | Pending, name: str) -> None:
         try:
             out.commit()
         except ShardStreamError as error:

@@ -2,8 +2,8 @@
 
 Nothing that shardstream did not write is ever replaced or removed: a file that is called like a shard is opened first,
 and has to end with an index of ours. The old data set stays readable until ``dataset.json`` is replaced, in one step;
-only then its files are removed. A run that dies in between leaves files that no manifest names; the next run that
-completes removes them.
+only then its files are removed. A run that dies in between leaves shards that no manifest names, with their receipts:
+the same run finds them, and goes on; any other that completes removes them.
 
 On a remote store the same holds, object by object. What takes a request an object there is asked of many at a time, or
 read from one listing.
@@ -14,12 +14,14 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from shardstream.errors import DataError, DestinationError, NotFoundError, StorageError
+from shardstream.pack.receipts import FOLDER, receipt_name
 from shardstream.shards.framings import framing_of
 from shardstream.shards.manifest import MANIFEST_NAME, Manifest
 from shardstream.storage import Location, Store, Transport, locate
@@ -30,6 +32,7 @@ R = TypeVar("R")
 _log = logging.getLogger(__name__)
 
 REJECTS_NAME = "rejects.jsonl"
+REPORT_NAME = "report.json"
 _SHARD = re.compile(r"shard(-[0-9a-f]{8})?(-r\d+)?-\d{6,}\.(tar|rec)")
 _TABLE = re.compile(r"shards-[0-9a-f]{16}\.table")
 _FRAMINGS = {"tar": "tar", "rec": "record"}
@@ -83,41 +86,73 @@ class Destination:
         self._each(lambda i: self.store.move(manifest.shard_name(i), old.shard_name(i)), range(manifest.shards))
         return replace(manifest, naming=old.naming)
 
-    def commit(self, manifest: Manifest, rejects: bytes = b"") -> Manifest:
+    def commit(self, manifest: Manifest, rejects: bytes = b"", report: bytes = b"") -> Manifest:
         """Make the data set complete, then remove what it replaces.
 
         Args:
             manifest: What was written.
             rejects: Content of ``rejects.jsonl``; there is no such file if this is empty.
+            report: Content of ``report.json``, the same.
 
         Raises:
             StorageError: A shard is not as it was written: somebody else writes into this folder.
         """
         check_shards(self.store, manifest)
-        if rejects:
-            self.store.put(REJECTS_NAME, rejects)
+        for name, content in ((REJECTS_NAME, rejects), (REPORT_NAME, report)):
+            if content:
+                self.store.put(_staged(manifest, name), content)
         manifest.save(self.store)
-        if not rejects and self.old is not None:
-            self.store.delete(REJECTS_NAME)
+        if self.old is not None or report:
+            self.publish(manifest)
         self.clean(manifest)
         return Manifest.load(self.location)
+
+    def publish(self, manifest: Manifest) -> None:
+        """Put what goes with a data set beside it, in place of what went with the one before."""
+        for name in (REJECTS_NAME, REPORT_NAME):
+            staged = _staged(manifest, name)
+            if self.store.exists(staged):
+                self.store.move(staged, name)
+            else:
+                self.store.delete(name)
+
+    def finish(self, manifest: Manifest) -> None:
+        """What a run that died just after the switch had left to do."""
+        if self.store.exists(_staged(manifest, REPORT_NAME)):
+            self.publish(manifest)
+        self.clean(manifest)
 
     def clean(self, manifest: Manifest) -> None:
         """Remove the files of the data set before, and those of runs that died, as far as ``manifest`` has no use."""
         names = (*self.strays, *(_objects(self.old) if self.old else ()))
         self._each(self.store.delete, [name for name in names if not _belongs(name, manifest)])
+        if self.location.local:
+            shutil.rmtree(os.path.join(self.store.url, FOLDER), ignore_errors=True)
+        else:
+            self._each(self.store.delete, [found.path for found in self.store.list(f"{FOLDER}/")])
+
+    def give_up(self) -> None:
+        """A run has failed: remove what its workers left half-written, as far as the store lets us.
+
+        Finished shards stay, with their receipts: the same run again goes on from there.
+        """
+        try:
+            self.store.sweep()
+        except StorageError as error:  # why we are here is what the user has to know
+            _log.warning("what was half-written could not be removed; the next run removes it: %s", error)
 
     def discard(self, pattern: str) -> None:
-        """Remove the shards of a run that failed, and what its workers left half-written, as far as the store lets us.
+        """Remove what has failed: shards, their receipts, and what is half-written, as far as the store lets us.
 
         Args:
-            pattern: The name pattern of its shards, which is no other run's.
+            pattern: The name pattern of the shards, which is no other run's.
         """
         start, _, end = pattern.partition("{:06d}")
         try:
             found = [one.path for one in self.store.list(start)]
             numbered = re.compile(re.escape(start) + r"\d{6,}" + re.escape(end))
-            self._each(self.store.delete, [name for name in found if numbered.fullmatch(name)])
+            failed = [name for name in found if numbered.fullmatch(name)]
+            self._each(self.store.delete, [*map(receipt_name, failed), *failed])
             self.store.sweep()
         except StorageError as error:  # why we are here is what the user has to know
             _log.warning("shards of the failed run could not be removed; the next run removes them: %s", error)
@@ -201,9 +236,13 @@ def _is_ours(store: Store, name: str) -> bool:
         return bytes(store.get(name)[:8]) == b"SSTABLE\n"
     try:
         framing_of(_FRAMINGS[name.rsplit(".", 1)[-1]]).scan(store, name, verify=False)
-    except DataError:
-        return False
+    except DataError:  # damaged, but one that we wrote
+        return store.exists(receipt_name(name))
     return True
+
+
+def _staged(manifest: Manifest, name: str) -> str:
+    return f"{FOLDER}/{manifest.fingerprint}-{name}"
 
 
 def _objects(manifest: Manifest) -> Iterator[str]:

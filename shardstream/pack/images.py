@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
 
-from shardstream.errors import UsageError
+from shardstream.errors import DecodeError, UsageError
 from shardstream.extras import require
 from shardstream.images.header import probe
 from shardstream.images.jpeg.segments import stripped
@@ -16,6 +16,10 @@ from shardstream.images.shrink import shrink
 Jpeg: TypeAlias = Literal["addressable", "keep"]
 DEFAULT_QUALITY = 90
 """Of images that ``max_side`` makes smaller: 10 % larger than at 85, and nearly as good to look at as 95."""
+
+
+DEFAULT_MAX_PIXELS = 89_478_485
+"""Pillow's limit, a quarter of a GiB at three bytes a pixel: a file of kilobytes can claim to hold any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,7 @@ class ImageOptions:
         strip: Whether EXIF, profiles and comments of JPEG files are dropped.
         max_side: Pixels of the longer side; larger images are made smaller. ``None``: as large as they are.
         quality: Of JPEG and WebP files that are made smaller; ``None`` is 90.
+        max_pixels: Images of more are refused.
 
     Raises:
         UsageError: A value that is not allowed.
@@ -39,11 +44,13 @@ class ImageOptions:
     strip: bool = False
     max_side: int | None = None
     quality: int | None = None
+    max_pixels: int = DEFAULT_MAX_PIXELS
 
     def __post_init__(self) -> None:
         if self.jpeg not in ("addressable", "keep"):
             raise UsageError(f"jpeg={self.jpeg!r} is not allowed", hint="'addressable', or 'keep': files as they are")
         _check_number("segment_width", self.segment_width, 8, 65_535)
+        _check_number("max_pixels", self.max_pixels, 1, 65_535**2)
         if self.max_side is not None:
             _check_number("max_side", self.max_side, 1, 65_535)
         if self.quality is not None:
@@ -68,6 +75,8 @@ class ImageOptions:
             found["segment_width"] = self.segment_width
         if self.strip:
             found["strip"] = True
+        if self.max_pixels != DEFAULT_MAX_PIXELS:
+            found["max_pixels"] = self.max_pixels
         if self.max_side is not None:
             found |= {"max_side": self.max_side, "quality": self.quality or DEFAULT_QUALITY}
         return found
@@ -80,9 +89,13 @@ class ImageOptions:
             and where that was not asked for.
 
         Raises:
-            DecodeError: It is no image, or a damaged one.
+            DecodeError: It is no image, a damaged one, or one of too many pixels.
         """
         info = probe(data)
+        if info.width * info.height > self.max_pixels:
+            raise DecodeError(
+                f"the image has {info.width} × {info.height} pixels, more than max_pixels={self.max_pixels}"
+            )
         if self.max_side is not None:
             smaller = shrink(data, self.max_side, quality=self.quality or DEFAULT_QUALITY, metadata=not self.strip)
             data = data if smaller is None else smaller

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import xxhash
+
 from shardstream.errors import UsageError
 from shardstream.extras import require
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
-from shardstream.pack.images import ImageOptions, Jpeg
+from shardstream.pack.images import DEFAULT_MAX_PIXELS, ImageOptions, Jpeg
+from shardstream.pack.sample import Transform
 from shardstream.pack.sources import LabelMode
 from shardstream.shards.fields import check_field_name
 from shardstream.shards.framings import Format, framing_of
@@ -36,6 +40,8 @@ class PackOptions:
     strip: bool = False
     max_side: int | None = None
     quality: int | None = None
+    max_pixels: int = DEFAULT_MAX_PIXELS
+    transform: Transform | None = None
     key: str = "path"
     labels: LabelMode | None = None
     classes: Sequence[str] | None = None
@@ -50,6 +56,10 @@ class PackOptions:
         check_meta(self.meta)
         _check_seed(self.seed)
         _ = self.images
+        if self.transform is not None and not callable(self.transform):
+            raise UsageError(
+                f"transform must be a function of a sample, got {self.transform!r}", hint="it takes and returns a dict"
+            )
         if not self.key:
             raise UsageError("key is empty", hint="use 'path', 'stem', 'line' or the name of a column")
         if self.labels is not None and self.labels not in LABEL_MODES:
@@ -67,12 +77,12 @@ class PackOptions:
     @property
     def images(self) -> ImageOptions:
         """What becomes of images."""
-        return ImageOptions(self.jpeg, self.segment_width, self.strip, self.max_side, self.quality)
+        return ImageOptions(self.jpeg, self.segment_width, self.strip, self.max_side, self.quality, self.max_pixels)
 
     @property
     def identity(self) -> dict[str, Any]:
         """JSON of everything here that changes a byte of the data set."""
-        return {
+        found = {
             "format": self.format,
             "seed": self.seed if self.shuffle else None,
             **self.images.identity,
@@ -83,6 +93,19 @@ class PackOptions:
             "zstd": sorted(self.zstd),
             "checksums": self.checksums,
         }
+        if self.transform is not None:
+            found["transform"] = _identity_of(self.transform)
+        return found
+
+
+def _identity_of(function: Transform) -> str:
+    """A user's function, as far as it can be told apart: by its name and its text. What it calls is not looked at."""
+    name = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', type(function).__qualname__)}"
+    try:
+        text = inspect.getsource(function)
+    except (OSError, TypeError):  # typed in at a prompt, or an object that is called
+        return name
+    return f"{name} {xxhash.xxh3_64_hexdigest(text.encode())}"
 
 
 def _check_seed(seed: object) -> None:

@@ -1,25 +1,21 @@
-"""From files to encoded values. What cannot be read is said in one sentence, for ``rejects.jsonl``."""
+"""From the contents of files to encoded values. What cannot be packed is said in one sentence."""
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
-from shardstream.errors import DecodeError, FieldError, StorageError
+from shardstream.errors import DecodeError, FieldError
+from shardstream.pack.files import Unreadable
 from shardstream.pack.images import ImageOptions
 from shardstream.pack.sources.base import File, Item
-from shardstream.shards.fields import FieldType, type_of_extension
-from shardstream.shards.writing import Encoded, encode_value
+from shardstream.pack.values import KEY, encode
+from shardstream.shards.fields import FieldType
+from shardstream.shards.writing import Encoded
 
-_INT64 = FieldType.parse("int64")
-# Not the sample's fault: the run must stop, or every sample after it would be rejected too.
-_EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-
-
-class Unreadable(Exception):
-    """A sample that cannot be packed; the message says why."""
+Transform: TypeAlias = Callable[[dict[str, Any]], "Mapping[str, Any] | None"]
+"""A user's function of a sample: what is to be stored in its place, or ``None`` to leave it out."""
 
 
 class Loaded(NamedTuple):
@@ -27,85 +23,80 @@ class Loaded(NamedTuple):
 
     Attributes:
         fields: Type and encoded value by name.
-        size: How many bytes were read.
         kinds: By name of a JPEG field, what became of the file: ``"addressable"``, or what kind of file was kept.
     """
 
     fields: dict[str, tuple[FieldType, Encoded]]
-    size: int
     kinds: dict[str, str]
 
+    @property
+    def size(self) -> int:
+        """Bytes of all fields as they are stored."""
+        return sum(
+            len(value) if isinstance(value, bytes | memoryview) else int(getattr(value, "nbytes", 8))
+            for _, value in self.fields.values()
+        )
 
-def load(item: Item, images: ImageOptions) -> Loaded:
-    """Read the files of a sample.
 
-    Args:
-        item: The sample.
-        images: What becomes of its images.
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a sample becomes what is stored.
 
-    Raises:
-        Unreadable: A file is missing, no file, empty, or not what its extension says.
-        StorageError: The machine is out of memory or file handles.
+    Attributes:
+        images: What becomes of image files.
+        types: Types of fields that were declared.
+        transform: Called with each sample before anything else.
     """
-    fields: dict[str, tuple[FieldType, Encoded]] = {}
-    kinds: dict[str, str] = {}
-    size = 0
-    for name, value in item.values.items():
-        if isinstance(value, File):
-            data = read_file(value.path)
-            size += len(data)
-            kind = type_of_extension(name)
-            encoded, what = _encode(name, kind, data, images)
+
+    images: ImageOptions
+    types: Mapping[str, FieldType] = field(default_factory=dict)
+    transform: Transform | None = None
+
+    def load(self, item: Item, contents: Mapping[str, bytes]) -> Loaded | None:
+        """A sample as it is to be stored; ``None``: the transform leaves it out.
+
+        Args:
+            item: The sample.
+            contents: What its files hold.
+
+        Raises:
+            Unreadable: It cannot be packed.
+        """
+        values: Mapping[str, Any] = {
+            name: contents[name] if isinstance(value, File) else value for name, value in item.values.items()
+        }
+        if self.transform is not None:
+            transformed = _transformed(self.transform, item.key, values)
+            if transformed is None:
+                return None
+            values = transformed
+        fields: dict[str, tuple[FieldType, Encoded]] = {}
+        kinds: dict[str, str] = {}
+        for name, value in values.items():
+            if value is None:
+                continue
+            try:
+                kind, encoded = encode(name, value, self.types.get(name))
+                if kind.is_image:
+                    assert isinstance(encoded, bytes | memoryview)
+                    encoded, what = self.images.prepare(bytes(encoded))
+                    if what is not None:
+                        kinds[name] = what
+            except (DecodeError, FieldError) as error:
+                raise Unreadable(error.what) from error
             fields[name] = kind, encoded
-            if what is not None:
-                kinds[name] = what
-        else:
-            fields[name] = _INT64, value
-    return Loaded(fields, size, kinds)
+        return Loaded(fields, kinds)
 
 
-def _encode(name: str, kind: FieldType, data: bytes, images: ImageOptions) -> tuple[Encoded, str | None]:
+def _transformed(transform: Transform, key: str, values: Mapping[str, Any]) -> Mapping[str, Any] | None:
     try:
-        if kind.is_image:
-            return images.prepare(data)
-        return encode_value(name, kind, data), None
-    except (DecodeError, FieldError) as error:
-        raise Unreadable(error.what) from error
-
-
-def read_file(path: str) -> bytes:
-    """The content of a regular file.
-
-    Raises:
-        Unreadable: It cannot be read, is no regular file, or is empty.
-        StorageError: The machine is out of memory or file handles.
-    """
-    try:
-        # Opening a pipe would wait for its writer; the flag means nothing for files.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        raise _explain(error, path) from error
-    try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise Unreadable("it is a directory" if stat.S_ISDIR(found.st_mode) else "it is no regular file")
-        data = os.read(handle, found.st_size + 1)
-        if len(data) != found.st_size:  # larger than one read can be, or being written just now
-            data += b"".join(iter(lambda: os.read(handle, 1 << 24), b""))
-    except OSError as error:
-        raise _explain(error, path) from error
-    finally:
-        os.close(handle)
-    if not data:
-        raise Unreadable("the file is empty")
-    return data
-
-
-def _explain(error: OSError | ValueError, path: str) -> Unreadable | StorageError:
-    if isinstance(error, ValueError):  # a zero byte in the path
-        return Unreadable(f"no file can be called so: {error}")
-    if error.errno in _EXHAUSTED:
-        return StorageError(f"{error.strerror}", url=path, hint="raise the limit (ulimit -n), or use fewer workers")
-    if error.errno == errno.ENOENT:
-        return Unreadable("there is no such file")
-    return Unreadable(error.strerror or str(error))
+        found = transform({KEY: key, **values})
+    except Exception as error:
+        raise Unreadable(f"transform raised {type(error).__name__}: {error}") from error
+    if found is None:
+        return None
+    if not isinstance(found, Mapping):
+        raise Unreadable(f"transform returned a {type(found).__name__}, not a dict of fields")
+    if found.get(KEY, key) != key:
+        raise Unreadable(f"transform changed the key to {found[KEY]!r}")
+    return {name: value for name, value in found.items() if name != KEY}

@@ -1,43 +1,29 @@
-"""One shard is one task: independent of all others, picklable, and the same bytes wherever it runs."""
+"""One shard is one task: independent of all others, picklable, the same bytes wherever it runs, never done twice."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
-from shardstream.errors import ShardStreamError
-from shardstream.pack.commits import named
-from shardstream.pack.images import ImageOptions
-from shardstream.pack.sample import Unreadable, load
+from shardstream.errors import FieldError, ShardStreamError, UsageError
+from shardstream.pack.commits import Pending, named
+from shardstream.pack.files import Files, Unreadable
+from shardstream.pack.reading import read_all
+from shardstream.pack.receipts import ShardResult, finished, receipt_name, to_bytes
+from shardstream.pack.sample import Loaded, Recipe
 from shardstream.pack.sources import Part, Reject
 from shardstream.pack.sources.base import printable
+from shardstream.pack.tally import Stopwatch, Tally
 from shardstream.shards.framings import Format, writer_of
-from shardstream.shards.writing import OneShard, ShardSummary
-from shardstream.storage import Location, ObjectWriter, Store
+from shardstream.shards.writing import OneShard
+from shardstream.storage import Location, Store
 
-Report: TypeAlias = Callable[[int, int, int], None]
-"""Called once a sample with what was added: samples, rejects, bytes read."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardResult:
-    """A shard that was written.
-
-    Attributes:
-        number: Which.
-        summary: What the manifest keeps of it.
-        rejects: The samples it lacks.
-        kinds: By JPEG field, how many files were made addressable, and of each kind that was kept.
-    """
-
-    number: int
-    summary: ShardSummary
-    rejects: tuple[Reject, ...]
-    kinds: Mapping[str, Mapping[str, int]]
+Report: TypeAlias = Callable[[Tally], None]
+"""Called once a sample with what was added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +38,8 @@ class ShardTask:
         format: Framing.
         zstd: Fields to compress.
         checksums: Whether the index holds a checksum of each value.
-        images: What becomes of image files.
+        recipe: How a sample becomes what is stored.
+        files: Reads the files of samples.
     """
 
     number: int
@@ -62,31 +49,44 @@ class ShardTask:
     format: Format
     zstd: frozenset[str]
     checksums: bool
-    images: ImageOptions
+    recipe: Recipe
+    files: Files
 
-    def run(self, report: Report | None = None) -> ShardResult:
-        """Read the samples and write the shard, atomically.
+    def run(self) -> ShardResult:
+        """Read the samples and write the shard, atomically; or find that it is written already.
+
+        Running a task again, elsewhere, or twice at once does no harm: the shard has the same bytes.
 
         Raises:
             SourceError: The source changed since it was planned.
-            StorageError: The destination cannot be written.
+            StorageError: The destination cannot be written, or a store of the source cannot be read.
         """
-        result, out = self.write(report)
+        kept = self.finished()
+        if kept is not None:
+            return kept
+        result, pending = self.write()
         try:
-            out.commit()
+            pending.commit()
         except ShardStreamError as error:
             named(error, self.name)
             raise
         return result
 
-    def write(self, report: Report | None = None) -> tuple[ShardResult, ObjectWriter]:
-        """`run` up to the commit of the object, which is left to the caller."""
+    def finished(self) -> ShardResult | None:
+        """What an earlier run wrote, where it is whole and right."""
+        return finished(_store_at(self.dest), self.name, self.format)
+
+    def write(self, report: Report | None = None) -> tuple[ShardResult, Pending]:
+        """Make the shard; its commit is left to the caller."""
         try:
-            out = _store_at(self.dest).create(self.name)
+            store = _store_at(self.dest)
+            out = store.create(self.name)
             try:
                 with closing(writer_of(self.format)(out, zstd=self.zstd, checksums=self.checksums)) as shard:
-                    rejects, kinds = self._fill(shard, report)
-                    return ShardResult(self.number, shard.finish(), tuple(rejects), kinds), out
+                    filling = _Filling(self, shard, report or _ignore)
+                    filling.fill()
+                    result = filling.result()
+                    return result, Pending(out, store, receipt_name(self.name), to_bytes(result))
             except BaseException:
                 out.discard()
                 raise
@@ -94,25 +94,75 @@ class ShardTask:
             named(error, self.name)
             raise
 
-    def _fill(self, shard: OneShard, report: Report | None) -> tuple[list[Reject], dict[str, Counter[str]]]:
-        rejects = []
-        kinds: dict[str, Counter[str]] = {}
-        for item in self.part:
+
+class _Filling:
+    """Samples on their way into one shard."""
+
+    def __init__(self, task: ShardTask, shard: OneShard, report: Report) -> None:
+        self._task = task
+        self._shard = shard
+        self._report = report
+        self._rejects: list[Reject] = []
+        self._kinds: dict[str, Counter[str]] = {}
+        self._sizes: Counter[int] = Counter()
+        self._tally = Tally()
+
+    def fill(self) -> None:
+        watch = Stopwatch()
+        for item, contents in read_all(self._task.part, self._task.files.read):
+            reading = watch.lap()
+            rejects = len(self._rejects)
+            loaded = None
             size = 0
             if isinstance(item, Reject):
-                rejects.append(item)
+                self._rejects.append(item)
             else:
                 try:
-                    loaded = load(item, self.images)
-                    shard.write(item.key, loaded.fields)
-                    size = loaded.size
-                    for name, kind in loaded.kinds.items():
-                        kinds.setdefault(name, Counter())[kind] += 1
+                    if isinstance(contents, Unreadable):
+                        raise contents
+                    size = sum(map(len, contents.values()))
+                    loaded = self._task.recipe.load(item, contents)
                 except Unreadable as error:
-                    rejects.append(Reject(item.line, printable(item.path), str(error)))
-            if report is not None:
-                report(int(size > 0), int(size == 0), size)
-        return rejects, kinds
+                    self._reject(item.line, item.path, str(error))
+            preparing = watch.lap()
+            if loaded is not None:
+                assert not isinstance(item, Reject)
+                try:
+                    self._shard.write(item.key, loaded.fields)
+                    self._count(loaded)
+                except FieldError:  # it fits its own type, but not that of the samples before it
+                    raise
+                except UsageError as error:
+                    self._reject(item.line, item.path, error.what)
+                    loaded = None
+            rejected = len(self._rejects) - rejects
+            dropped = int(loaded is None and not rejected)
+            self._add(Tally(int(loaded is not None), rejected, dropped, size, reading, preparing, watch.lap()))
+
+    def _reject(self, line: int, path: str, reason: str) -> None:
+        self._rejects.append(Reject(line, printable(path), reason))
+
+    def _count(self, loaded: Loaded) -> None:
+        self._sizes[max(loaded.size, 1).bit_length() - 1] += 1
+        for name, kind in loaded.kinds.items():
+            self._kinds.setdefault(name, Counter())[kind] += 1
+
+    def _add(self, tally: Tally) -> None:
+        self._tally = self._tally.plus(tally)
+        self._report(tally)
+
+    def result(self) -> ShardResult:
+        """Finish the shard."""
+        watch = Stopwatch()
+        summary = self._shard.finish()
+        self._add(Tally(writing=watch.lap()))
+        kinds = {name: dict(counts) for name, counts in self._kinds.items()}
+        return ShardResult(
+            self._task.number, summary, tuple(self._rejects), kinds, self._tally, dict(sorted(self._sizes.items()))
+        )
+
+
+def _ignore(_tally: Tally) -> None: ...
 
 
 @lru_cache(maxsize=1)

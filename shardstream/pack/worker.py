@@ -11,17 +11,11 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from shardstream.pack.commits import Committer
-from shardstream.pack.task import ShardResult, ShardTask
+from shardstream.pack.receipts import ShardResult
+from shardstream.pack.tally import Tally
+from shardstream.pack.task import ShardTask
 
 TICK_S = 0.1
-
-
-class Added(NamedTuple):
-    """What was done since the last message: samples, rejects and bytes read."""
-
-    samples: int = 0
-    rejects: int = 0
-    bytes: int = 0
 
 
 class Done(NamedTuple):
@@ -35,17 +29,17 @@ class _Totals:
 
     def __init__(self, pipe: Connection[Any, Any]) -> None:
         self._pipe = pipe
-        self._added = Added()
+        self._added = Tally()
         self._sent = time.monotonic()
 
-    def add(self, samples: int, rejects: int, size: int) -> None:
-        self._added = Added(self._added.samples + samples, self._added.rejects + rejects, self._added.bytes + size)
+    def add(self, tally: Tally) -> None:
+        self._added = self._added.plus(tally)
         if time.monotonic() - self._sent >= TICK_S:
             self.send()
 
     def send(self) -> None:
         self._pipe.send(self._added)
-        self._added = Added()
+        self._added = Tally()
         self._sent = time.monotonic()
 
 
@@ -89,6 +83,11 @@ def _work(pipe: Connection[Any, Any]) -> None:
             totals = _Totals(pipe)
             committer = committer or Committer(behind=not task.dest.local)
             try:
+                kept = task.finished()
+                if kept is not None:
+                    settle()
+                    pipe.send(Done(kept))
+                    continue
                 result, out = task.write(totals.add)
             except (BrokenPipeError, ConnectionResetError):
                 raise

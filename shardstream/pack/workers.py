@@ -25,11 +25,13 @@ from typing import TypeAlias
 
 from shardstream.errors import ShardStreamError
 from shardstream.pack.commits import Committer
-from shardstream.pack.task import ShardResult, ShardTask
-from shardstream.pack.worker import TICK_S, Added, Done
+from shardstream.pack.receipts import ShardResult
+from shardstream.pack.tally import Tally
+from shardstream.pack.task import ShardTask
+from shardstream.pack.worker import TICK_S, Done
 
-Tick: TypeAlias = Callable[[int, int, int], None]
-"""Called some ten times a second with totals: samples, rejects, bytes read."""
+Tick: TypeAlias = Callable[[Tally, int], None]
+"""Called some ten times a second with totals, and how many of the samples an earlier run had written."""
 
 _AHEAD = 2  # tasks a worker of an executor that are handed out: the next one is there when one ends
 _PATIENCE_S = 5.0
@@ -44,20 +46,25 @@ class _Sum:
 
     def __init__(self, tick: Tick) -> None:
         self._tick = tick
-        self._samples = self._rejects = self._bytes = 0
+        self._done = Tally()
+        self._kept = 0
         self._told = time.monotonic()
 
-    def add(self, samples: int, rejects: int, size: int) -> None:
-        self._samples += samples
-        self._rejects += rejects
-        self._bytes += size
+    def keep(self, result: ShardResult) -> None:
+        """Count a shard of an earlier run: its samples, not the time they took then."""
+        tally = result.tally
+        self._kept += tally.done
+        self.add(Tally(tally.samples, tally.rejects, tally.dropped))
+
+    def add(self, tally: Tally) -> None:
+        self._done = self._done.plus(tally)
         now = time.monotonic()
         if now - self._told >= TICK_S:
             self._told = now
             self.tell()
 
     def tell(self) -> None:
-        self._tick(self._samples, self._rejects, self._bytes)
+        self._tick(self._done, self._kept)
 
 
 def run_here(tasks: Sequence[ShardTask], tick: Tick) -> Iterator[ShardResult]:
@@ -67,6 +74,11 @@ def run_here(tasks: Sequence[ShardTask], tick: Tick) -> Iterator[ShardResult]:
     committer = Committer(behind=len(tasks) > 0 and not tasks[0].dest.local)
     try:
         for task in tasks:
+            kept = task.finished()
+            if kept is not None:
+                total.keep(kept)
+                yield kept
+                continue
             result, out = task.write(total.add)
             try:
                 committer.wait()
@@ -86,7 +98,7 @@ def run_here(tasks: Sequence[ShardTask], tick: Tick) -> Iterator[ShardResult]:
 
 
 def run_on(executor: Executor, tasks: Sequence[ShardTask], tick: Tick) -> Iterator[ShardResult]:
-    """Run tasks on an executor of the caller's, in any order; totals count whole shards, by their stored bytes."""
+    """Run tasks on an executor of the caller's, in any order; totals count whole shards."""
     total = _Sum(tick)
     limit = _AHEAD * (os.cpu_count() or 1)
     running: set[Future[ShardResult]] = set()
@@ -100,7 +112,10 @@ def run_on(executor: Executor, tasks: Sequence[ShardTask], tick: Tick) -> Iterat
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 result = future.result()
-                total.add(result.summary.samples, len(result.rejects), result.summary.bytes)
+                if result.kept:
+                    total.keep(result)
+                else:
+                    total.add(result.tally)
                 yield result
     finally:
         for future in running:
@@ -135,8 +150,8 @@ def run_in_processes(tasks: Sequence[ShardTask], tick: Tick, *, workers: int) ->
             for pipe in connection.wait([pipe for pipe, worker in crew.items() if worker.tasks]):
                 worker = crew[pipe]  # type: ignore[index] # what was waited for are these pipes
                 message = worker.receive()
-                if isinstance(message, Added):
-                    total.add(*message)
+                if isinstance(message, Tally):
+                    total.add(message)
                     continue
                 worker.tasks.popleft()
                 # At the end of the run, no task waits behind another one while a worker has none.
@@ -144,6 +159,8 @@ def run_in_processes(tasks: Sequence[ShardTask], tick: Tick, *, workers: int) ->
                     worker.give(next_task())
                 if isinstance(message.outcome, Exception):
                     raise message.outcome
+                if message.outcome.kept:
+                    total.keep(message.outcome)
                 yield message.outcome
     finally:
         for worker in crew.values():
@@ -181,10 +198,10 @@ class _Worker:
             except OSError as error:
                 raise self._died() from error
 
-    def receive(self) -> Added | Done:
+    def receive(self) -> Tally | Done:
         """The next message; waits for it."""
         try:
-            message: Added | Done = self.pipe.recv()
+            message: Tally | Done = self.pipe.recv()
         except (EOFError, OSError) as error:
             raise self._died() from error
         return message

@@ -7,23 +7,20 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-
 from shardstream.errors import DuplicateKeyError, FieldError, ShardStreamError, UsageError
 from shardstream.pack.commits import Committer
+from shardstream.pack.cut import suffix_of
 from shardstream.pack.destination import open_destination
 from shardstream.pack.duplicates import SeenHashes, key_hash
 from shardstream.pack.options import check_classes, check_format, check_meta
-from shardstream.pack.plan import suffix_of
-from shardstream.shards.fields import FieldType, check_field_name, infer_type
+from shardstream.pack.values import KEY, encode
+from shardstream.shards.fields import FieldType, check_field_name
 from shardstream.shards.framings import Format, framing_of, writer_of
 from shardstream.shards.keys import check_key
 from shardstream.shards.manifest import Manifest
-from shardstream.shards.writing import Encoded, OneShard, ShardSummary, encode_value
+from shardstream.shards.writing import Encoded, OneShard, ShardSummary
 from shardstream.sizes import parse_size
 from shardstream.storage import Location, ObjectWriter, Transport
-
-KEY = "__key__"
 
 
 class ShardWriter:
@@ -160,15 +157,12 @@ class ShardWriter:
     def _encode(self, name: str, value: object, key: str) -> tuple[FieldType, Encoded]:
         try:
             kind = self._fields.get(name)
+            encoded = encode(name, value, kind)
             if kind is None:
-                check_field_name(name)
-                kind = _type_of(name, value)
-                encoded = encode_value(name, kind, _image_bytes(kind, value))
-                self._declare(name, kind)
-                return kind, encoded
-            return kind, encode_value(name, kind, _image_bytes(kind, value))
+                self._declare(name, encoded[0])
         except ShardStreamError as error:
             raise error.at(key=key, field=name) from error.__cause__
+        return encoded
 
     def _declare(self, name: str, kind: FieldType) -> None:
         if name in self._zstd and kind.kind != "payload":
@@ -249,21 +243,3 @@ class ShardWriter:
             self._out.discard()
         self._committer.abandon()
         self._destination.discard(self._pattern)
-
-
-def _is_pixels(value: object) -> bool:
-    """Whether this is an image that is not encoded yet: numpy, or Pillow (which is not imported for this)."""
-    return isinstance(value, np.ndarray) or any(base.__module__ == "PIL.Image" for base in type(value).__mro__)
-
-
-def _type_of(name: str, value: object) -> FieldType:
-    by_name = infer_type(name, b"")
-    return by_name if by_name.is_image and _is_pixels(value) else infer_type(name, value)
-
-
-def _image_bytes(kind: FieldType, value: object) -> object:
-    if not kind.is_image or not _is_pixels(value):
-        return value
-    from shardstream.images.encode import encode
-
-    return encode(value, kind.name)  # type: ignore[arg-type] # an image type's name is an image kind

@@ -52,6 +52,11 @@ def tree(root: Path) -> dict[str, bytes]:
     }
 
 
+def objects(manifest: Manifest) -> set[str]:
+    """Names of everything that `pack` leaves where nothing was rejected."""
+    return {*map(manifest.shard_name, range(manifest.shards)), "dataset.json", manifest.table_name, "report.json"}
+
+
 def samples(url: Path, fields: Sequence[str] | None = None) -> dict[str, dict[str, object]]:
     """Every sample of a data set by key, in stored order."""
     manifest, store = Manifest.load(url), open_store(url)

@@ -8,10 +8,10 @@ import pytest
 from shardstream.errors import DestinationError, StorageError
 from shardstream.pack import ShardWriter, pack
 from shardstream.pack.destination import Destination
-from shardstream.pack.task import ShardTask
+from shardstream.pack.sample import Recipe
 from shardstream.shards.manifest import Manifest
 
-from .making import jpeg, photo_list, photos, samples, tree
+from .making import jpeg, objects, photo_list, photos, samples, tree
 
 SMALL = "10kB"
 
@@ -59,7 +59,7 @@ def test_overwriting_leaves_the_new_one_only(tmp_path: Path, options: dict[str, 
     (tmp_path / "c0" / "00000.jpg").unlink()
     new = pack(source, out, shard_size=SMALL, workers=0, overwrite=True, **options)  # type: ignore[arg-type]
     assert len(samples(out)) == 29
-    expected = {new.shard_name(i) for i in range(new.shards)} | {"dataset.json", new.table_name, "rejects.jsonl"}
+    expected = objects(new) | {"rejects.jsonl"}
     assert set(tree(out)) == expected | {"notes.txt", "folder/shard-000000.tar"}
 
 
@@ -81,7 +81,7 @@ def test_a_failed_overwrite_leaves_the_old_one(tmp_path: Path, monkeypatch: pyte
     def fail(*_args: object) -> None:
         raise StorageError("disk full")
 
-    monkeypatch.setattr(ShardTask, "_fill", fail)
+    monkeypatch.setattr(Recipe, "load", fail)
     with pytest.raises(StorageError, match="disk full"):
         pack(source, out, shard_size=SMALL, workers=0, overwrite=True)
     assert tree(out) == before
@@ -95,7 +95,6 @@ def test_killed_before_the_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     pack(source, out, shard_size=SMALL, workers=0)
     before = tree(out)
     with monkeypatch.context() as patch:
-        patch.setattr(Destination, "discard", lambda *_: None)
         patch.setattr(Manifest, "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             pack(source, out, shard_size=SMALL, workers=0, seed=1, overwrite=True)
@@ -106,7 +105,7 @@ def test_killed_before_the_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert tree(out) == before
     else:
         new = pack(source, out, shard_size=SMALL, workers=0, seed=2, overwrite=True)
-        assert set(tree(out)) == {new.shard_name(i) for i in range(new.shards)} | {"dataset.json", new.table_name}
+        assert set(tree(out)) == objects(new)
 
 
 def test_killed_after_the_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,13 +113,12 @@ def test_killed_after_the_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     out = tmp_path / "out"
     pack(source, out, shard_size=SMALL, workers=0)
     with monkeypatch.context() as patch:
-        patch.setattr(Destination, "discard", lambda *_: None)
         patch.setattr(Destination, "clean", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             pack(source, out, shard_size=SMALL, workers=0, seed=1, overwrite=True)
     assert len(samples(out)) == 30
     new = pack(source, out, shard_size=SMALL, workers=0, seed=1)
-    assert set(tree(out)) == {new.shard_name(i) for i in range(new.shards)} | {"dataset.json", new.table_name}
+    assert set(tree(out)) == objects(new)
 
 
 def test_half_written_objects_are_swept(tmp_path: Path) -> None:
@@ -175,9 +173,9 @@ def test_somebody_else_removing_shards_is_noticed_before_the_commit(
     source, out = photo_list(tmp_path, 30), tmp_path / "out"
     commit = Destination.commit
 
-    def remove_then_commit(self: Destination, manifest: Manifest, rejects: bytes = b"") -> Manifest:
+    def remove_then_commit(self: Destination, manifest: Manifest, *beside: bytes) -> Manifest:
         self.store.delete(manifest.shard_name(0))
-        return commit(self, manifest, rejects)
+        return commit(self, manifest, *beside)
 
     monkeypatch.setattr(Destination, "commit", remove_then_commit)
     with pytest.raises(StorageError, match="missing"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -112,13 +113,13 @@ def test_a_worker_that_is_killed(tmp_path: Path) -> None:
     source = photo_list(tmp_path, 900)
 
     def kill(event: PackProgress) -> None:
-        if event.samples:
+        if event.tally.samples:
             os.kill(children()[0], signal.SIGKILL)
 
     with pytest.raises(ShardStreamError, match="a worker process was killed by SIGKILL") as caught:
         pack(source, tmp_path / "out", shard_size="20kB", workers=2, progress=kill)
     assert "memory" in str(caught.value)
-    assert not tree(tmp_path / "out")
+    assert "dataset.json" not in tree(tmp_path / "out")
     assert str(caught.value.place["shard"]).startswith("shard-")
     assert not children()
 
@@ -133,8 +134,14 @@ def test_an_interrupt_from_the_keyboard(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=20)
         until(lambda: not session(process.pid))
     assert process.returncode == 130
-    assert errors.strip() == "interrupted"
-    assert not tree(out)
+    assert errors.splitlines() == ["finished shards are kept: the same command goes on from there", "interrupted"]
+    kept = len(list(out.glob("*.tar")))
+    assert check_shards(out, ".tar", "tar") == kept >= 2
+    assert not list(out.rglob(".shardstream-*"))  # nothing half-written
+    again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(again.stdout.splitlines()[-1])["kept_shards"] in (kept - 1, kept)  # one's receipt may be missing
+    pack(source, tmp_path / "whole", shard_size="20kB", workers=0)
+    assert tree(out) == tree(tmp_path / "whole")
 
 
 def test_half_of_an_overwrite(tmp_path: Path) -> None:

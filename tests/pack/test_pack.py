@@ -236,10 +236,10 @@ def test_progress_ends_at_the_total(tmp_path: Path, workers: int, monkeypatch: p
     pack(photo_list(tmp_path, 50), tmp_path / "out", shard_size=SMALL, workers=workers, progress=seen.append)
     assert seen[0].stage == "plan"
     assert {event.total for event in seen if event.stage == "pack"} == {50}
-    counts = [event.samples for event in seen]
+    counts = [event.tally.samples for event in seen]
     assert counts == sorted(counts)
     assert counts[-1] == 50
-    assert seen[-1].bytes == sum(len(jpeg(i)) for i in range(50))
+    assert seen[-1].tally.bytes == sum(len(jpeg(i)) for i in range(50))
 
 
 def test_an_error_of_a_worker_is_the_error_of_the_run(tmp_path: Path) -> None:
@@ -247,13 +247,13 @@ def test_an_error_of_a_worker_is_the_error_of_the_run(tmp_path: Path) -> None:
     out = tmp_path / "out"
 
     def break_it(event: PackProgress) -> None:
-        if event.stage == "pack" and not event.samples:
+        if event.stage == "pack" and not event.tally.samples:
             os.utime(source, ns=(1, 1))
 
     with pytest.raises(SourceError, match="changed while it was being packed") as caught:
         pack(source, out, shard_size=SMALL, workers=2, progress=break_it)
     assert caught.value.place["url"] == str(source)
-    assert not tree(out)
+    assert "dataset.json" not in tree(out)
 
 
 def test_a_script_need_not_be_written_for_workers(tmp_path: Path) -> None:

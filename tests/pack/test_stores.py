@@ -26,9 +26,10 @@ from shardstream.errors import (
     StorageError,
     UsageError,
 )
-from shardstream.pack import PackProgress, ShardWriter, pack
+from shardstream.pack import PackOptions, PackProgress, ShardWriter, pack, run_pack
 from shardstream.pack.commits import Committer
-from shardstream.pack.task import ShardResult
+from shardstream.pack.receipts import ShardResult
+from shardstream.pack.tally import Tally
 from shardstream.pack.worker import Done, _work
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import ShardSummary
@@ -38,7 +39,7 @@ from shardstream.storage.base import ObjectWriter
 from ..storage.faults import FaultProxy
 from ..storage.places import AzurePlace, S3Place
 from ..storage.servers import KEY, SECRET
-from .making import photo_list, tree
+from .making import objects, photo_list, tree
 from .test_kill import children, session, until
 
 SMALL = "10kB"
@@ -115,7 +116,7 @@ def test_again_another_and_overwriting(place: S3Place, source: Path, tmp_path: P
     assert caught.value.place["url"] == place.url()
     place.plant("notes.txt", b"mine")
     new = pack(source, place.url(), seed=1, overwrite=True, **options)
-    expected = {new.shard_name(i) for i in range(new.shards)} | {"dataset.json", new.table_name, "notes.txt"}
+    expected = objects(new) | {"notes.txt"}
     assert set(names(place)) == expected
     again = pack(source, place.url(), seed=1, overwrite=True, **options)
     assert again.fingerprint == new.fingerprint
@@ -250,7 +251,11 @@ def test_a_refused_upload_is_told_and_leaves_nothing(s3: S3Place, source: Path) 
             with pytest.raises(AccessError) as caught:
                 pack(source, s3.url(), storage_options=options, shard_size=SMALL, workers=workers)
             assert "-000001" in str(caught.value.place["url"])
-            assert not names(s3)
+            shards = [name for name in names(s3) if not name.startswith(".pack/")]
+            assert [f".pack/{name}.json" for name in shards] == [name for name in names(s3) if name not in shards]
+            assert not uploads(s3)
+        for name in names(s3):
+            s3.client.delete_object(Bucket=s3.bucket, Key=f"{s3.name}/{name}")
         with pytest.raises(AccessError):  # noqa: PT012, SIM117 - the block is what is tested
             with ShardWriter(s3.url(), storage_options=options, shard_size="8kB") as writer:
                 for i in range(20):  # the second shard's end is met while the third or fourth is written
@@ -275,8 +280,10 @@ class Task:
     error: Exception | None = None
     name: str = "shard-000000.tar"
 
+    def finished(self) -> None: ...
+
     def write(self, _report: object) -> tuple[ShardResult, ObjectWriter]:
-        return ShardResult(self.number, ShardSummary(0, 0, 0, 0, {}), (), {}), Ending(self.error)
+        return ShardResult(self.number, ShardSummary(0, 0, 0, 0, {}), (), {}, Tally(), {}), Ending(self.error)
 
 
 @pytest.mark.parametrize("dest", ["out", "s3://bucket/out"])
@@ -329,7 +336,7 @@ def test_a_run_that_is_killed_can_be_done_again(s3: S3Place, tmp_path: Path) -> 
     assert stored(s3) == tree(tmp_path / "whole")
 
 
-def test_an_interrupt_leaves_nothing(s3: S3Place, tmp_path: Path) -> None:
+def test_an_interrupt_leaves_what_is_finished(s3: S3Place, tmp_path: Path) -> None:
     source = photo_list(tmp_path / "in", 900)
     environment = os.environ | s3.environment
     with subprocess.Popen(
@@ -340,9 +347,13 @@ def test_an_interrupt_leaves_nothing(s3: S3Place, tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=30)
         until(lambda: not session(process.pid))
     assert process.returncode == 130, errors
-    assert errors.strip() == "interrupted"
-    assert not names(s3)
+    assert errors.splitlines() == ["finished shards are kept: the same command goes on from there", "interrupted"]
     assert not uploads(s3)
+    assert not any(name.startswith("dataset") for name in names(s3))
+    report = run_pack(source, s3.url(), PackOptions(shard_size="20kB"), storage_options=s3.options, workers=0)
+    assert report.kept >= 1
+    pack(source, tmp_path / "whole", shard_size="20kB", workers=0)
+    assert stored(s3) == tree(tmp_path / "whole")
 
 
 def test_the_place_of_an_error_holds_no_secret(source: Path) -> None:

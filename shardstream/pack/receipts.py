@@ -1,0 +1,129 @@
+"""Receipts: what a finished task leaves beside its shard, so that nothing is done twice.
+
+A receipt is written once its shard is whole and visible. A run that was killed, on this machine or another, finds the
+receipts of all shards that are finished, compares the shards with them, and makes only the others. Together they hold
+what the manifest and the report are made of, so that tasks may run anywhere and need not bring anything back. The last
+step of a run, after ``dataset.json``, removes them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from shardstream.errors import DataError, NotFoundError
+from shardstream.pack.sources import Reject
+from shardstream.pack.tally import Tally
+from shardstream.shards.checksum import checksum
+from shardstream.shards.fields import FieldType
+from shardstream.shards.framings import framing_of
+from shardstream.shards.writing import ShardSummary
+from shardstream.storage import Store
+
+FOLDER = ".pack"
+"""Where receipts lie in the destination, below the names of their plans."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardResult:
+    """A shard that was written.
+
+    Attributes:
+        number: Which.
+        summary: What the manifest keeps of it.
+        rejects: The samples it lacks.
+        kinds: By JPEG field, how many files were made addressable, and of each kind that was kept.
+        tally: What was done.
+        sizes: How many samples have a size whose binary logarithm rounds down to the key; the size is that of all
+            fields as they are stored.
+        kept: Whether an earlier run had written it.
+    """
+
+    number: int
+    summary: ShardSummary
+    rejects: tuple[Reject, ...]
+    kinds: dict[str, dict[str, int]]
+    tally: Tally
+    sizes: dict[int, int]
+    kept: bool = False
+
+
+def receipt_name(shard: str) -> str:
+    """Object name of the receipt of a shard."""
+    return f"{FOLDER}/{shard}.json"
+
+
+def to_bytes(result: ShardResult) -> bytes:
+    """A receipt."""
+    summary = result.summary
+    entry = {
+        "number": result.number,
+        "samples": summary.samples,
+        "bytes": summary.bytes,
+        "checksum": f"{summary.checksum:016x}",
+        "index_bytes": summary.index_bytes,
+        "fields": {name: kind.name for name, kind in summary.fields.items()},
+        "rejects": [list(one) for one in result.rejects],
+        "kinds": result.kinds,
+        "tally": result.tally._asdict(),
+        "sizes": list(result.sizes.items()),
+    }
+    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def from_bytes(data: bytes) -> ShardResult:
+    """The result that a receipt tells of.
+
+    Raises:
+        ValueError, KeyError, TypeError: It is damaged.
+    """
+    entry: dict[str, Any] = json.loads(data)
+    summary = ShardSummary(
+        entry["samples"],
+        entry["bytes"],
+        int(entry["checksum"], 16),
+        entry["index_bytes"],
+        {name: FieldType.parse(kind) for name, kind in entry["fields"].items()},
+    )
+    return ShardResult(
+        entry["number"],
+        summary,
+        tuple(Reject(*one) for one in entry["rejects"]),
+        entry["kinds"],
+        Tally(**entry["tally"]),
+        {int(size): count for size, count in entry["sizes"]},
+        kept=True,
+    )
+
+
+def read_receipt(store: Store, shard: str) -> ShardResult | None:
+    """The receipt of a shard; ``None`` if there is none, or none that can be read."""
+    try:
+        return from_bytes(bytes(store.get(receipt_name(shard))))
+    except (NotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def finished(store: Store, shard: str, framing: str) -> ShardResult | None:
+    """What an earlier run wrote, if all of it is there and right; else ``None``.
+
+    Where an object is at hand, all its bytes are compared with the checksum. Behind a network, where objects appear
+    whole or not at all and reading them back would cost as much as making them, its size and its index are.
+
+    Raises:
+        StorageError: The store cannot be read.
+    """
+    result = read_receipt(store, shard)
+    if result is None:
+        return None
+    try:
+        if store.mapped:
+            right = checksum(store.get(shard)) == result.summary.checksum
+        else:
+            right = store.size(shard) == result.summary.bytes
+            index = framing_of(framing).scan(store, shard, index_bytes=result.summary.index_bytes)
+            right = right and index.samples == result.summary.samples
+    except (NotFoundError, DataError):
+        return None
+    return result if right else None

@@ -1,0 +1,46 @@
+"""Values from Python, typed and encoded as a shard writer takes them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardstream.shards.fields import FieldType, check_field_name, infer_type
+from shardstream.shards.writing import Encoded, encode_value
+
+KEY = "__key__"
+
+
+def encode(name: str, value: object, declared: FieldType | None = None) -> tuple[FieldType, Encoded]:
+    """The type and the encoded value of a field. Pixels given for an image type are encoded as such a file.
+
+    Args:
+        name: The field.
+        value: Its value.
+        declared: Its type; ``None`` takes the value's own (see `infer_type`).
+
+    Raises:
+        FieldError: A name that cannot be one, or a value that does not fit.
+    """
+    if declared is None:
+        check_field_name(name)
+        declared = type_of(name, value)
+    return declared, encode_value(name, declared, _image_bytes(declared, value))
+
+
+def type_of(name: str, value: object) -> FieldType:
+    """The type of a value without one; pixels under an image's name are such an image."""
+    by_name = infer_type(name, b"")
+    return by_name if by_name.is_image and _is_pixels(value) else infer_type(name, value)
+
+
+def _is_pixels(value: object) -> bool:
+    """Whether this is an image that is not encoded yet: numpy, or Pillow (which is not imported for this)."""
+    return isinstance(value, np.ndarray) or any(base.__module__ == "PIL.Image" for base in type(value).__mro__)
+
+
+def _image_bytes(kind: FieldType, value: object) -> object:
+    if not kind.is_image or not _is_pixels(value):
+        return value
+    from shardstream.images.encode import encode as encode_image
+
+    return encode_image(value, kind.name)  # type: ignore[arg-type] # an image type's name is an image kind
