@@ -123,7 +123,7 @@ def file_item(line: int, path: str, key: str, *, folder: str, label: int | None)
     extension = _field_of_extension(os.path.splitext(path)[1][1:])
     if extension.field is None:
         return Reject(line, printable(path), extension.reason)
-    values: dict[str, Value] = {extension.field: File(os.path.join(folder, path))}
+    values: dict[str, Value] = {extension.field: File(path if "://" in path else os.path.join(folder, path))}
     if label is not None:
         values[LABEL] = label
     return Item(line, path, key, values)
