@@ -10,9 +10,9 @@ Pack once, then stream::
     for images, labels in ss.Loader(ds.to_tuple("jpg", "cls"), batch_size=128, num_workers=8):
         ...
 
-Rooms, from the bottom up: ``errors``; ``rng``, ``extras`` and ``sizes``; ``storage``; ``shards``, ``order`` and
-``images``; ``pack`` and ``decode``; ``stream``; ``augment``; ``load``; ``diagnose``; ``cli``. ``docs/architecture.md``
-shows them.
+Rooms, from the bottom up: ``errors``; ``rng``, ``extras``, ``sizes`` and ``braces``; ``storage``; ``shards``, ``order``
+and ``images``; ``pack`` and ``decode``; ``stream``; ``augment``; ``load``; ``diagnose``; ``cli``.
+``docs/architecture.md`` shows them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from shardstream import errors
-from shardstream.pack import PackPlan, ShardWriter, pack, pack_plan
+from shardstream.pack import PackPlan, ShardWriter, pack, pack_plan, repack
 from shardstream.shards.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ __all__ = [
     "errors",
     "pack",
     "pack_plan",
+    "repack",
 ]
 
 # What needs torch is imported at first use, so that the command line answers at once.

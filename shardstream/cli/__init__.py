@@ -3,6 +3,8 @@
 =============  ==========================================================
 ``app``        the command and its verbs
 ``pack``       ``shardstream pack SOURCE DEST``
+``repack``     ``shardstream repack URL DEST``
+``packing``    what the verbs that write data sets share: progress, the report
 ``info``       ``shardstream info URL``
 ``verify``     ``shardstream verify URL``
 ``view``       ``shardstream view URL [SAMPLE]...``

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import shardstream
-from shardstream.cli import bench, cache, info, pack, verify, view
+from shardstream.cli import bench, cache, info, pack, repack, verify, view
 
 app = typer.Typer(
     name="shardstream",
@@ -41,6 +41,7 @@ def command(
 
 
 app.command("pack", epilog="Next: shardstream info DEST, shardstream verify DEST.")(pack.pack)
+app.command("repack", epilog="Next: shardstream info DEST.")(repack.repack)
 app.command("info")(info.info)
 app.command("verify")(verify.verify)
 app.command("view")(view.view)

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import operator
-import os
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any, Literal, Optional
 
 import typer
 
-from shardstream.cli.progress import Update, progress
-from shardstream.cli.report import duration, plural, print_json, reporting, size, stderr, stdout
+from shardstream.cli.packing import kept_when_interrupted, load_transform, print_report, teller
+from shardstream.cli.progress import progress
+from shardstream.cli.report import reporting
 from shardstream.cli.stores import (
     SourceOptions,
     StorageOptions,
@@ -28,12 +22,9 @@ from shardstream.cli.stores import (
     shown,
 )
 from shardstream.errors import UsageError
-from shardstream.pack import PackOptions, PackProgress, PackReport, run_pack
-from shardstream.pack.sample import Transform
+from shardstream.pack import PackOptions, run_pack
 
 _DEFAULTS = PackOptions()
-_JSON_EVERY_S = 10.0
-_SHOWN_REASONS = 10
 
 
 class Format(StrEnum):
@@ -41,6 +32,11 @@ class Format(StrEnum):
 
     TAR = "tar"
     RECORD = "record"
+
+    @property
+    def framing(self) -> Literal["tar", "record"]:
+        """As options take it."""
+        return "tar" if self is Format.TAR else "record"
 
 
 class Jpeg(StrEnum):
@@ -144,7 +140,7 @@ def pack(
             max_side=max_side,
             quality=quality,
             max_pixels=max_pixels,
-            transform=None if transform is None else _load_transform(transform),
+            transform=None if transform is None else load_transform(transform),
             key=key,
             labels=None if labels is None else labels.value,
             classes=None if classes is None else _read_classes(classes),
@@ -153,7 +149,7 @@ def pack(
             checksums=checksums,
         )
         location = place(dest, storage_options, transport)
-        with progress("packing", quiet=quiet or as_json) as update, _kept_when_interrupted():
+        with progress("packing", quiet=quiet or as_json) as update, kept_when_interrupted():
             report = run_pack(
                 source,
                 location,
@@ -162,41 +158,9 @@ def pack(
                 transport=transport.value,
                 workers=workers,
                 overwrite=overwrite,
-                progress=_json_teller() if as_json else _teller(update),
+                progress=teller(update, as_json=as_json),
             )
-        if as_json:
-            print_json(_as_json(report))
-        else:
-            _print_report(report, shown(dest, location))
-
-
-def _told(kinds: Mapping[str, int]) -> str:
-    kept = [f"{count:,} {kind}" for kind, count in kinds.items() if kind != "addressable"]
-    found = f"{kinds.get('addressable', 0):,} addressable"
-    return f"{found}; kept as they are: {', '.join(kept)}" if kept else found
-
-
-def _load_transform(name: str) -> Transform:
-    module, colon, function = name.partition(":")
-    if not colon:
-        raise UsageError("--transform wants MODULE:NAME", hint="--transform my_module:shrink, for my_module.py here")
-    sys.path.insert(0, os.getcwd())  # workers get the path too
-    try:
-        found: Any = operator.attrgetter(function)(import_module(module))
-    except (ImportError, AttributeError) as error:
-        raise UsageError(
-            f"--transform: {error}", hint="modules are looked for here and where Python finds them"
-        ) from error
-    return found  # type: ignore[no-any-return] # what it is, PackOptions checks
-
-
-@contextmanager
-def _kept_when_interrupted() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        stderr().print("finished shards are kept: the same command goes on from there")
-        raise
+        print_report(report, shown(dest, location), as_json=as_json)
 
 
 def _read_classes(path: Path) -> list[str]:
@@ -214,122 +178,3 @@ def _parse_meta(text: str) -> dict[str, Any]:
     if not isinstance(meta, dict):
         raise UsageError("--meta must be a JSON object", hint="""--meta '{"licence": "CC0"}'""")
     return meta
-
-
-def _teller(update: Update) -> Callable[[PackProgress], None]:
-    started = 0.0
-
-    def tell(now: PackProgress) -> None:
-        nonlocal started
-        if now.stage == "plan":
-            update(0, 0, "reading the source")
-            return
-        started = started or time.monotonic()
-        seconds = max(time.monotonic() - started, 1e-3)
-        tally = now.tally
-        beside = f"{(tally.done - now.kept) / seconds:,.0f}/s  {tally.bytes / seconds / 1e6:,.0f} MB/s"
-        if tally.bottleneck is not None:
-            beside += f"  {tally.bottleneck[0]}"
-        if tally.rejects:
-            beside += f"  {tally.rejects:,} rejected"
-        update(tally.done, now.total, beside)
-
-    return tell
-
-
-def _json_teller() -> Callable[[PackProgress], None]:
-    """A line for schedulers now and then."""
-    started = told = time.monotonic()
-
-    def tell(now: PackProgress) -> None:
-        nonlocal told
-        if time.monotonic() - told < _JSON_EVERY_S:
-            return
-        told = time.monotonic()
-        seconds = told - started
-        tally = now.tally
-        done = tally.done - now.kept
-        print_json(
-            {
-                "event": "progress",
-                "stage": now.stage,
-                "seconds": round(seconds, 3),
-                "total": now.total,
-                "kept": now.kept,
-                "samples": tally.samples,
-                "rejects": tally.rejects,
-                "dropped": tally.dropped,
-                "samples_per_second": round(done / seconds, 1),
-                "megabytes_per_second": round(tally.bytes / seconds / 1e6, 1),
-                "seconds_left": round((now.total - tally.done) * seconds / done, 1) if done else None,
-                "bottleneck": tally.bottleneck and tally.bottleneck[0],
-            }
-        )
-        sys.stdout.flush()
-
-    return tell
-
-
-def _as_json(report: PackReport) -> dict[str, Any]:
-    manifest = report.manifest
-    return {
-        "event": "done",
-        "url": manifest.url,
-        "already_complete": report.complete,
-        "samples": manifest.samples,
-        "shards": manifest.shards,
-        "bytes": manifest.bytes,
-        "fields": {name: kind.name for name, kind in manifest.fields.items()},
-        "classes": None if manifest.classes is None else len(manifest.classes),
-        "kinds": {name: dict(kinds) for name, kinds in manifest.kinds.items()},
-        "rejects": report.rejects,
-        "rejects_url": report.rejects_url,
-        "reject_reasons": dict(report.reasons),
-        "dropped": report.tally.dropped,
-        "kept_shards": report.kept,
-        "read_bytes": report.tally.bytes,
-        "notes": list(report.notes),
-        "plan": manifest.plan,
-        "fingerprint": manifest.fingerprint,
-        "seconds": round(report.seconds, 3),
-    }
-
-
-def _spread(sizes: Mapping[int, int]) -> str:
-    """The sizes of the samples between which most lie: a tenth of them are smaller, a tenth are larger."""
-    total, low, high, seen = sum(sizes.values()), None, 0, 0
-    for exponent, count in sorted(sizes.items()):
-        seen += count
-        if low is None and seen > total / 10:
-            low = exponent
-        if high == 0 and seen >= total * 9 / 10:
-            high = exponent + 1
-    return f"most are of {size(1 << (low or 0))} to {size(1 << high)}"
-
-
-def _print_report(report: PackReport, dest: str) -> None:
-    manifest, out = report.manifest, stdout()
-    for note in report.notes:
-        stderr().print(f"note: {note}")
-    what = f"{plural(manifest.samples, 'sample')} in {plural(manifest.shards, 'shard')}, {size(manifest.bytes)}"
-    if report.complete:
-        out.print(f"{dest}: already complete, nothing was written: {what}")
-    else:
-        speed = f"{manifest.samples / report.seconds:,.0f} samples/s, {size(manifest.bytes / report.seconds)}/s"
-        out.print(f"{dest}: {what} in {duration(report.seconds)} ({speed})")
-    for name, kinds in manifest.kinds.items():
-        out.print(f"{name}: {_told(kinds)}")
-    if report.kept:
-        out.print(f"{plural(report.kept, 'shard')} of an earlier run kept")
-    if report.sizes:
-        out.print(f"samples: {_spread(report.sizes)}")
-    if report.tally.dropped:
-        out.print(f"{plural(report.tally.dropped, 'sample')} left out by the transform")
-    if report.rejects and report.first_reject:
-        one = report.first_reject
-        out.print(f"{plural(report.rejects, 'sample')} could not be read, see {report.rejects_url}")
-        out.print(f"  such as line {one.line}, {one.path}: {one.reason}")
-        if len(report.reasons) > 1:
-            for reason, count in list(report.reasons.items())[:_SHOWN_REASONS]:
-                out.print(f"  {count:>9,}  {reason}")
-    out.print(f"next: shardstream info {dest}")

@@ -2,12 +2,14 @@
 
 ================  =============================================================================
 ``run``           ``pack``: from a source to a data set, and its progress
+``repack``        a data set again: other order, format, size of shards, a part of it
 ``report``        what a run did, for its caller and as ``report.json``
 ``plan``          ``pack_plan``: the same as independent tasks, for any engine, and their commit
 ``writer``        ``ShardWriter``: samples from Python, one at a time
 ``sources``       where samples come from: lists, class folders
 ``options``       what determines the bytes that are written, checked
 ``cut``           which sample goes where: shards cut by count, the plan's fingerprint, the tasks
+``spool``         the first pass over what can only be read in order, into temporary shards
 ``permute``       the write-time shuffle: a keyed bijection, computed where it is needed
 ``task``          one shard: read, write, report
 ``receipts``      what a finished task leaves beside its shard, so that nothing is done twice
@@ -32,6 +34,7 @@ from __future__ import annotations
 
 from shardstream.pack.options import PackOptions
 from shardstream.pack.plan import PackPlan, pack_plan
+from shardstream.pack.repack import repack
 from shardstream.pack.report import PackReport
 from shardstream.pack.run import PackProgress, pack, run_pack
 from shardstream.pack.sources import Reject
@@ -46,5 +49,6 @@ __all__ = [
     "ShardWriter",
     "pack",
     "pack_plan",
+    "repack",
     "run_pack",
 ]

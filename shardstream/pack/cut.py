@@ -137,26 +137,47 @@ def make_cut(source: Source, options: PackOptions, files: Files, store: Store) -
     Raises:
         SourceError: None of those samples can be read.
     """
-    identity = {
-        "plan_version": PLAN_VERSION,
-        "format_version": FORMAT_VERSION,
-        "source": source.fingerprint,
-        **options.identity,
-    }
+    identity = _identity(source.fingerprint, options)
+    if source.mean_bytes is not None:
+        per_shard = _per_shard(source, options, files, source.mean_bytes)
+        return Cut(source, options, files, per_shard, _digest(identity))
     sampled = list(_sampled(source, SAMPLED))
     if any(map(_answers_vary, sampled)):
         name = f"{FOLDER}/{_digest(identity)}.cut"
-        per_shard = _kept(store, name)
-        if per_shard is None:
-            per_shard = _per_shard(source, options, files, _sizes(source, sampled, files))
+        kept = _kept(store, name)
+        per_shard = kept or _per_shard(source, options, files, _mean(_sizes(source, sampled, files)))
+        if kept is None:
             store.put(name, json.dumps(per_shard).encode())
     else:
         sizes = _sizes(source, sampled, files)
-        per_shard = _per_shard(source, options, files, sizes)
+        per_shard = _per_shard(source, options, files, _mean(sizes))
         # Relative paths mean other files elsewhere: their sizes tell them apart, where their names do not.
         identity["sizes"] = xxhash.xxh3_64_hexdigest(np.array(sizes, "<u8").tobytes())
         identity["per_shard"] = per_shard
     return Cut(source, options, files, per_shard, _digest(identity))
+
+
+def fingerprint_of(source: str, options: PackOptions) -> str:
+    """The plan's fingerprint where the source's own says all of it, sizes too.
+
+    Args:
+        source: Fingerprint of the source.
+        options: What was asked for.
+    """
+    return _digest(_identity(source, options))
+
+
+def _identity(source: str, options: PackOptions) -> dict[str, Any]:
+    return {
+        "plan_version": PLAN_VERSION,
+        "format_version": FORMAT_VERSION,
+        "source": source,
+        **options.identity,
+    }
+
+
+def _mean(sizes: Sequence[int]) -> float:
+    return sum(sizes) / len(sizes)
 
 
 def _digest(identity: dict[str, Any]) -> str:
@@ -178,8 +199,8 @@ def _answers_vary(item: Item | Reject) -> bool:
     )
 
 
-def _per_shard(source: Source, options: PackOptions, files: Files, sizes: Sequence[int]) -> int:
-    cost = sum(sizes) / len(sizes) * _change(source, options, files) + _OVERHEAD[options.format]
+def _per_shard(source: Source, options: PackOptions, files: Files, mean: float) -> int:
+    cost = mean * _change(source, options, files) + _OVERHEAD[options.format]
     wanted = max(1, int(options.shard_bytes // cost))
     shards = -(-len(source) // wanted)
     return -(-len(source) // shards)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from shardstream.errors import SourceError, UsageError, did_you_mean
-from shardstream.pack.cut import Cut, make_cut, suffix_of
+from shardstream.pack.cut import Cut, fingerprint_of, make_cut, suffix_of
 from shardstream.pack.destination import Destination, check_apart, check_shards, each, open_destination
 from shardstream.pack.files import Files
 from shardstream.pack.options import PackOptions
 from shardstream.pack.receipts import ShardResult, read_receipt
 from shardstream.pack.report import kinds_of, rejects_bytes, report_bytes
 from shardstream.pack.sources import Reject, open_source
+from shardstream.pack.sources.base import StreamSource
+from shardstream.pack.spool import Run, spooled
 from shardstream.pack.task import ShardTask
+from shardstream.pack.workers import cores, run_in_processes
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Transport
 
@@ -32,9 +34,12 @@ class PackPlan:
 
     Attributes:
         destination: The place of the data set as it was found.
-        cut: Which sample goes where.
+        fingerprint: Hash of all that changes a byte of the result, 32 hexadecimal digits.
+        notes: What the user should know about how the source was understood, as whole sentences.
         pattern: Name of shard i is ``pattern.format(i)``.
-        manifest: The data set, if this plan is complete there already; else ``None``.
+        cut: Which sample goes where; ``None`` if the plan is complete.
+        manifest: The data set, if the plan is complete in its destination already; else ``None``.
+        rejects: What was found while planning that cannot be packed.
 
     Example:
         >>> plan = pack_plan("list.tsv", "new/")
@@ -45,29 +50,27 @@ class PackPlan:
     """
 
     destination: Destination
-    cut: Cut
+    fingerprint: str
+    notes: tuple[str, ...]
     pattern: str
-    manifest: Manifest | None
+    cut: Cut | None = None
+    manifest: Manifest | None = None
+    rejects: tuple[Reject, ...] = ()
 
     @property
     def samples(self) -> int:
-        """Number of samples of the source, unreadable ones included."""
-        return self.cut.samples
+        """Number of samples of the source, unreadable ones included; those of the data set, once it is complete."""
+        return self.manifest.samples if self.cut is None and self.manifest is not None else self._cut.samples
 
     @property
     def shards(self) -> int:
         """Number of shards."""
-        return self.cut.shards
+        return self.manifest.shards if self.cut is None and self.manifest is not None else self._cut.shards
 
     @property
-    def fingerprint(self) -> str:
-        """Hash of all that changes a byte of the result, 32 hexadecimal digits."""
-        return self.cut.fingerprint
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the user should know about how the source was understood, as whole sentences."""
-        return self.cut.source.notes
+    def _cut(self) -> Cut:
+        assert self.cut is not None
+        return self.cut
 
     @property
     def tasks(self) -> Sequence[ShardTask]:
@@ -75,7 +78,7 @@ class PackPlan:
 
         A task holds what ``storage_options`` and ``source_options`` hold: send it over channels that may carry keys.
         """
-        return () if self.manifest is not None else self.cut.tasks(self.destination.location, self.pattern)
+        return () if self.manifest is not None else self._cut.tasks(self.destination.location, self.pattern)
 
     def commit(self, results: Iterable[ShardResult] | None = None) -> Manifest:
         """Make the data set visible, once all tasks have run.
@@ -92,20 +95,20 @@ class PackPlan:
         if self.manifest is not None:
             return self.manifest
         found = sorted(self._receipts() if results is None else results, key=lambda result: result.number)
-        rejects = sorted(reject for result in found for reject in result.rejects)
+        rejects = sorted([*self.rejects, *(reject for result in found for reject in result.rejects)])
         if not any(result.summary.samples for result in found):
             self.destination.discard(self.pattern)
             raise self._nothing(rejects)
         manifest = self.destination.settle(self._manifest(found))
-        return self.destination.commit(manifest, rejects_bytes(rejects), report_bytes(manifest, found))
+        return self.destination.commit(manifest, rejects_bytes(rejects), report_bytes(manifest, found, self.rejects))
 
     def _nothing(self, rejects: Sequence[Reject]) -> SourceError:
         if not rejects:
-            return SourceError("the transform leaves no sample", url=self.cut.source.url, hint="look at transform=")
+            return SourceError("the transform leaves no sample", url=self._cut.source.url, hint="look at transform=")
         one = rejects[0]
         return SourceError(
             f"no file can be read ({one.path}: {one.reason})",
-            url=self.cut.source.url,
+            url=self._cut.source.url,
             hint="relative paths are taken from the folder of the list",
         )
 
@@ -125,7 +128,7 @@ class PackPlan:
         return [result for result in found if result is not None]
 
     def _manifest(self, results: Sequence[ShardResult]) -> Manifest:
-        options, source = self.cut.options, self.cut.source
+        options, source = self._cut.options, self._cut.source
         return Manifest.of(
             [result.summary for result in results],
             self.pattern,
@@ -137,32 +140,6 @@ class PackPlan:
             plan=self.fingerprint,
             kinds=kinds_of(results),
         )
-
-    def check_travels(self) -> None:
-        """Refuse tasks that cannot be sent to another process, with the reason.
-
-        Raises:
-            UsageError: ``storage_options``, ``source_options`` or ``transform`` hold what cannot be pickled.
-        """
-        checked: dict[str, Any] = {
-            "storage_options": self.destination.location,
-            "source_options": self.cut.files,
-            "transform": self.cut.options.transform,
-        }
-        for name, value in checked.items():
-            try:
-                pickle.dumps(value)
-            except Exception as error:  # whatever an object of somebody else's raises
-                hint = (
-                    "define it at the top of a module, or pack in this process: workers=0"
-                    if name == "transform"
-                    else "give credentials by value or through the environment, or pack in this process: workers=0"
-                )
-                raise UsageError(
-                    f"{name} cannot be sent to worker processes: {type(error).__name__}",
-                    url=self.destination.location.url,
-                    hint=hint,
-                ) from None
 
 
 def pack_plan(
@@ -176,6 +153,8 @@ def pack_plan(
     **options: Any,
 ) -> PackPlan:
     """The work of `pack` as tasks that run anywhere: on a cluster, under a scheduler, one by one.
+
+    A source that can only be read in order is read by this call, in as many processes as there are cores.
 
     Args:
         source: As of `pack`.
@@ -202,6 +181,7 @@ def pack_plan(
         source,
         dest,
         PackOptions(**options),
+        run=lambda tasks: list(run_in_processes(tasks, lambda _done, _kept: None, workers=cores())),
         storage_options=storage_options,
         source_options=source_options,
         transport=transport,
@@ -214,6 +194,7 @@ def open_plan(
     dest: str | os.PathLike[str] | Location,
     options: PackOptions,
     *,
+    run: Run,
     storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
@@ -221,23 +202,49 @@ def open_plan(
 ) -> PackPlan:
     """`pack_plan`, with options that were checked.
 
+    Args:
+        source: As of `pack`.
+        dest: The same.
+        options: The same.
+        run: Runs the first pass over a source that can only be read in order.
+        storage_options: As of `pack`.
+        source_options: The same.
+        transport: The same.
+        overwrite: The same.
+
     Raises:
         DestinationError: ``dest`` holds another data set, or files in the way that are not ours.
         SourceError: See `pack`.
     """
     options.images.check()
     destination = open_destination(dest, storage_options=storage_options, transport=transport)
-    origin = open_source(source, key=options.key, labels=options.labels)
-    check_apart(origin.root, destination)
+    origin = open_source(
+        source, key=options.key, labels=options.labels, source_options=source_options, transport=transport
+    )
     if options.classes is not None and origin.classes is not None:
         raise UsageError("classes are given by the class folders", hint="leave `classes` out")
-    cut = make_cut(origin, options, Files(source_options, transport), destination.store)
-    complete = None
-    if destination.old is not None and not overwrite:
-        if destination.old.plan != cut.fingerprint:
-            raise destination.refuse()
-        complete = destination.old
-        check_shards(destination.store, complete)
-        destination.finish(complete)
+    files = Files(source_options, transport)
+    rejects: tuple[Reject, ...] = ()
+    if isinstance(origin, StreamSource):
+        if origin.fingerprint is not None:
+            complete = _complete(destination, fingerprint_of(origin.fingerprint, options), overwrite=overwrite)
+            if complete is not None:
+                return PackPlan(destination, complete.plan or "", origin.notes, "", manifest=complete)
+        origin, rejects = spooled(origin, destination.location, files, run, key=options.key)
+    check_apart(origin.root, destination)
+    cut = make_cut(origin, options, files, destination.store)
+    complete = _complete(destination, cut.fingerprint, overwrite=overwrite)
     pattern = destination.pattern(cut.stem, suffix_of(options.format))
-    return PackPlan(destination, cut, pattern, complete)
+    return PackPlan(destination, cut.fingerprint, origin.notes, pattern, cut, complete, rejects)
+
+
+def _complete(destination: Destination, fingerprint: str, *, overwrite: bool) -> Manifest | None:
+    """The data set that is there, if it is of this plan and to be kept."""
+    old = destination.old
+    if old is None or overwrite:
+        return None
+    if old.plan != fingerprint:
+        raise destination.refuse()
+    check_shards(destination.store, old)
+    destination.finish(old)
+    return old

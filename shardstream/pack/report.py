@@ -82,8 +82,8 @@ def _most_frequent(counts: Mapping[str, int], most: int | None = None) -> dict[s
     return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:most])
 
 
-def report_bytes(manifest: Manifest, results: Sequence[ShardResult]) -> bytes:
-    """The content of ``report.json``."""
+def report_bytes(manifest: Manifest, results: Sequence[ShardResult], rejects: Sequence[Reject] = ()) -> bytes:
+    """The content of ``report.json``; ``rejects`` are those that were found while planning."""
     tally = sum_of(results)
     entry: dict[str, Any] = {
         "plan": manifest.plan,
@@ -92,8 +92,8 @@ def report_bytes(manifest: Manifest, results: Sequence[ShardResult]) -> bytes:
         "shards": len(results),
         "bytes": sum(one.summary.bytes for one in results),
         "read_bytes": tally.bytes,
-        "rejects": tally.rejects,
-        "reject_reasons": reasons_of(reject for result in results for reject in result.rejects),
+        "rejects": tally.rejects + len(rejects),
+        "reject_reasons": reasons_of([*rejects, *(reject for result in results for reject in result.rejects)]),
         "dropped": tally.dropped,
         "kinds": kinds_of(results),
         "sample_sizes": [

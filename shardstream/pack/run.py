@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -21,7 +21,8 @@ from shardstream.pack.report import PackReport, read_rejects, reasons_of, sizes_
 from shardstream.pack.sample import Transform
 from shardstream.pack.sources import LabelMode
 from shardstream.pack.tally import Tally
-from shardstream.pack.workers import run_here, run_in_processes, run_on
+from shardstream.pack.task import ShardTask
+from shardstream.pack.workers import check_travels, cores, run_here, run_in_processes, run_on
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Transport
@@ -34,13 +35,14 @@ class PackProgress:
     """Totals of a run so far.
 
     Attributes:
-        stage: ``"plan"`` while the source is read, then ``"pack"``.
-        total: Samples of the source; 0 while it is being read.
+        stage: ``"plan"`` while the source is read, ``"spool"`` while one that can only be read in order goes into
+            temporary shards, then ``"pack"``.
+        total: Samples of the source; 0 while they are not counted.
         tally: What was done, earlier runs of the same plan included; their time and bytes are not.
         kept: Samples that an earlier run had dealt with.
     """
 
-    stage: Literal["plan", "pack"]
+    stage: Literal["plan", "spool", "pack"]
     total: int = 0
     tally: Tally = field(default_factory=Tally)
     kept: int = 0
@@ -197,24 +199,28 @@ def run_pack(
 ) -> PackReport:
     """`pack`, with a report of what was done."""
     started = time.monotonic()
-    count = _check_workers(workers, executor)
-    tell = progress or _ignore
-    tell(PackProgress("plan"))
+    crew = _Crew(_check_workers(workers, executor), executor, progress or _ignore)
+    crew.tell(PackProgress("plan"))
     plan = open_plan(
         source,
         dest,
         options,
+        run=lambda tasks: crew.run("spool", tasks, 0),
         storage_options=storage_options,
         source_options=source_options,
         transport=transport,
         overwrite=overwrite,
     )
-    tell(PackProgress("pack", plan.samples))
+    crew.tell(PackProgress("pack", plan.samples))
     if plan.manifest is not None:
         return _already_complete(plan, plan.manifest, started)
-    results = _run(plan, workers=count, executor=executor, tell=tell)
+    try:
+        results = crew.run("pack", plan.tasks, plan.samples)
+    except BaseException:
+        plan.destination.give_up()
+        raise
     manifest = plan.commit(results)
-    rejects = sorted(reject for result in results for reject in result.rejects)
+    rejects = sorted([*plan.rejects, *(reject for result in results for reject in result.rejects)])
     return PackReport(
         manifest,
         False,
@@ -235,7 +241,7 @@ def _ignore(_progress: PackProgress) -> None: ...
 
 def _check_workers(workers: int | None, executor: Executor | None) -> int:
     if workers is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return cores()
     if executor is not None:
         raise UsageError("workers and executor exclude each other", hint="the executor has workers of its own")
     return _checked(workers)
@@ -249,30 +255,36 @@ def _checked(workers: object) -> int:
     return workers
 
 
-def _run(plan: PackPlan, *, workers: int, executor: Executor | None, tell: OnProgress) -> list[ShardResult]:
-    """All tasks. What is finished stays, should this fail or be interrupted."""
+@dataclass(frozen=True, slots=True)
+class _Crew:
+    """Who runs tasks.
 
-    def tick(tally: Tally, kept: int) -> None:
-        tell(PackProgress("pack", plan.samples, tally, kept))
+    Attributes:
+        workers: Processes of our own.
+        executor: Somebody else's, in their place.
+        tell: Told of progress.
+    """
 
-    tasks = plan.tasks
-    workers = min(workers, len(tasks))
-    if plan.destination.location.address.scheme == "memory":
-        workers = 1  # it is the memory of one process
-    running: Iterator[ShardResult]
-    if executor is not None or workers > 1:
-        plan.check_travels()
-    if executor is not None:
-        running = run_on(executor, tasks, tick)
-    elif workers > 1:
-        running = run_in_processes(tasks, tick, workers=workers)
-    else:
-        running = run_here(tasks, tick)
-    try:
-        return list(running)
-    except BaseException:
-        plan.destination.give_up()
-        raise
+    workers: int
+    executor: Executor | None
+    tell: OnProgress
+
+    def run(self, stage: Literal["spool", "pack"], tasks: Sequence[ShardTask], total: int) -> list[ShardResult]:
+        """All tasks. What is finished stays, should this fail or be interrupted."""
+
+        def tick(tally: Tally, kept: int) -> None:
+            self.tell(PackProgress(stage, total, tally, kept))
+
+        workers = min(self.workers, len(tasks))
+        if tasks[0].dest.address.scheme == "memory":
+            workers = 1  # it is the memory of one process
+        if self.executor is not None or workers > 1:
+            check_travels(tasks[0])
+        if self.executor is not None:
+            return list(run_on(self.executor, tasks, tick))
+        if workers > 1:
+            return list(run_in_processes(tasks, tick, workers=workers))
+        return list(run_here(tasks, tick))
 
 
 def _already_complete(plan: PackPlan, manifest: Manifest, started: float) -> PackReport:

@@ -11,7 +11,7 @@ from shardstream.pack.files import Unreadable
 from shardstream.pack.images import ImageOptions
 from shardstream.pack.sources.base import File, Item
 from shardstream.pack.values import KEY, encode
-from shardstream.shards.fields import FieldType
+from shardstream.shards.fields import FieldType, from_bytes
 from shardstream.shards.writing import Encoded
 
 Transform: TypeAlias = Callable[[dict[str, Any]], "Mapping[str, Any] | None"]
@@ -66,7 +66,7 @@ class Recipe:
             name: contents[name] if isinstance(value, File) else value for name, value in item.values.items()
         }
         if self.transform is not None:
-            transformed = _transformed(self.transform, item.key, values)
+            transformed = _transformed(self.transform, item.key, self._decoded(values))
             if transformed is None:
                 return None
             values = transformed
@@ -86,6 +86,15 @@ class Recipe:
                 raise Unreadable(error.what) from error
             fields[name] = kind, encoded
         return Loaded(fields, kinds)
+
+    def _decoded(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Values as users know them: text as str, JSON as what it holds; image files stay bytes."""
+        found = dict(values)
+        for name, value in values.items():
+            kind = self.types.get(name)
+            if isinstance(value, bytes) and kind is not None and kind.kind == "payload" and not kind.is_image:
+                found[name] = from_bytes(kind, memoryview(value))
+        return found
 
 
 def _transformed(transform: Transform, key: str, values: Mapping[str, Any]) -> Mapping[str, Any] | None:

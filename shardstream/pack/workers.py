@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from multiprocessing import connection
 from typing import TypeAlias
 
-from shardstream.errors import ShardStreamError
+from shardstream.errors import ShardStreamError, UsageError
 from shardstream.pack.commits import Committer
 from shardstream.pack.receipts import ShardResult
 from shardstream.pack.tally import Tally
@@ -65,6 +66,37 @@ class _Sum:
 
     def tell(self) -> None:
         self._tick(self._done, self._kept)
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_travels(task: ShardTask) -> None:
+    """Refuse tasks that cannot be sent to another process, with the reason.
+
+    Raises:
+        UsageError: ``storage_options``, ``source_options``, ``transform`` or the source hold what cannot be pickled.
+    """
+    parts = {
+        "storage_options": task.dest,
+        "source_options": task.files,
+        "transform": task.recipe.transform,
+        "the source": task.part,
+    }
+    for name, value in parts.items():
+        try:
+            pickle.dumps(value)
+        except Exception as error:  # whatever an object of somebody else's raises
+            how = "give credentials by value or through the environment"
+            if name == "transform":
+                how = "define it at the top of a module"
+            raise UsageError(
+                f"{name} cannot be sent to worker processes: {type(error).__name__}",
+                url=task.dest.url,
+                hint=f"{how}, or pack in this process: workers=0",
+            ) from None
 
 
 def run_here(tasks: Sequence[ShardTask], tick: Tick) -> Iterator[ShardResult]:

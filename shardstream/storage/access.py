@@ -80,6 +80,19 @@ class Location:
         slash = "" if self.url.endswith("/") else "/"
         return Location(f"{self.url}{slash}{name.strip('/')}", self.access)
 
+    def parent(self) -> Location:
+        """The place that holds this one; its name there is the last part of the URL.
+
+        Raises:
+            UsageError: This is a whole bucket, or a host.
+        """
+        folder, slash, _ = self.url.rpartition("/")
+        if self.local:
+            return Location(folder or "/")
+        if not slash or not self.address.prefix or folder.endswith("/"):
+            raise UsageError("the URL names no object", url=self.url)
+        return Location(folder, self.access)
+
     def open(self) -> Store:
         """The store rooted here; see `shardstream.storage.open_store` for what it raises."""
         from shardstream.storage.urls import open_location

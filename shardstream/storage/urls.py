@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from shardstream.errors import ShardStreamError, UsageError
-from shardstream.storage.access import Access, Location, Transport, locate
+from shardstream.errors import ShardStreamError
+from shardstream.storage.access import Location, Transport, locate
 from shardstream.storage.base import Store
 from shardstream.storage.client import Client
 from shardstream.storage.local import LocalStore
@@ -83,11 +83,4 @@ def open_object(
         UsageError: As `open_store`, or the URL names no object.
     """
     location = locate(place, storage_options=storage_options, transport=transport)
-    folder, slash, name = location.url.rpartition("/")
-    if location.local:
-        return LocalStore(folder or "/"), name
-    if not slash or not location.address.prefix or folder.endswith("/"):
-        raise UsageError("the URL names no object", url=location.url)
-    return open_store(
-        Location(folder, Access(location.access.options, location.access.transport, location.access.secret))
-    ), name
+    return open_location(location.parent()), location.url.rpartition("/")[2]

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from shardstream.braces import without_braces
 from shardstream.errors import NotFoundError, UsageError
 from shardstream.shards.manifest import MANIFEST_NAME
 from shardstream.storage import locate
 
 Place: TypeAlias = str | os.PathLike[str]
-
-_BRACES = re.compile(r"\{([^{}]*)\}")
-_RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)")
-_MOST = 100_000
 
 
 def find_places(url: Place | Sequence[Place]) -> list[str]:
@@ -44,7 +40,7 @@ def _expand(text: str) -> Iterator[str]:
     if "://" not in text and os.path.exists(text):
         yield text
         return
-    for place in _without_braces(text):
+    for place in without_braces(text):
         if "://" in place:
             _refuse_glob(place)
             yield place
@@ -67,29 +63,3 @@ def _matching(pattern: str) -> list[str]:
             "no data set matches", url=pattern, hint=f"a data set is a folder with a {MANIFEST_NAME}, as pack makes it"
         )
     return found
-
-
-def _without_braces(text: str) -> list[str]:
-    """``text`` once for each combination of what its braces list; the first brace varies slowest."""
-    whole = [""]
-    end = 0
-    for match in _BRACES.finditer(text):
-        choices = _choices(match[1], text)
-        whole = [head + text[end : match.start()] + choice for head in whole for choice in choices]
-        end = match.end()
-        if len(whole) > _MOST:
-            raise UsageError(f"braces name more than {_MOST} data sets", url=text, hint="correct the range")
-    return [head + text[end:] for head in whole]
-
-
-def _choices(inside: str, text: str) -> list[str]:
-    span = _RANGE.fullmatch(inside)
-    if span is None:
-        if ".." in inside or "," not in inside:
-            raise UsageError(f"{{{inside}}} is neither a list nor a range", url=text, hint="use {a,b} or {000..011}")
-        return inside.split(",")
-    first, last = int(span[1]), int(span[2])
-    if not first <= last < first + _MOST:
-        raise UsageError(f"{{{inside}}} is no range", url=text, hint="write the smaller number first")
-    width = len(span[1]) if span[1].startswith("0") else 0
-    return [f"{number:0{width}d}" for number in range(first, last + 1)]

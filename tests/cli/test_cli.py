@@ -14,11 +14,13 @@ from typer.testing import CliRunner, Result
 import shardstream
 from shardstream import cli
 from shardstream.cli import pack as pack_verb
+from shardstream.cli import repack as repack_verb
 from shardstream.cli.app import app
 from shardstream.cli.progress import progress
 from shardstream.cli.report import duration, plural, size
 from shardstream.images.encode import encode
 from shardstream.pack import ShardWriter
+from shardstream.pack import workers as workers_module
 from shardstream.shards.manifest import Manifest
 
 
@@ -108,6 +110,42 @@ def test_every_keyword_is_a_flag_with_the_same_default() -> None:
         else:
             assert default == keyword.default, name
     assert set(flags) - set(keywords) == {"context", "as_json", "quiet"}
+
+
+def test_every_keyword_of_repack_is_a_flag_with_the_same_default() -> None:
+    keywords = inspect.signature(shardstream.repack).parameters
+    flags = inspect.signature(repack_verb.repack).parameters
+    for name, keyword in keywords.items():
+        if name not in ("executor", "progress", "meta"):
+            assert flags[name].default == keyword.default, name
+    assert set(flags) - set(keywords) == {"context", "as_json", "quiet"}
+
+
+def test_repack_and_a_transform_by_name(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "my_transform.py").write_text("def odd(sample):\n    return sample if sample['cls'] else None\n")
+    assert run("pack", source, tmp_path / "out", "--transform", "my_transform:odd", "--meta", '{"a": 1}').exit_code == 0
+    result = run("repack", "out", "again", "--format", "record", "--field", "cls", "--take", 4, "--workers", 0)
+    assert result.exit_code == 0, result.output
+    assert "again: 4 samples in 1 shard" in result.stdout
+    manifest = Manifest.load(tmp_path / "again")
+    assert (manifest.framing, manifest.meta, list(manifest.fields)) == ("record", {"a": 1}, ["cls"])
+    for wrong, message in (("odd", "wants MODULE:NAME"), ("nowhere:odd", "nowhere"), ("my_transform:even", "even")):
+        refused = run("pack", source, tmp_path / "other", "--transform", wrong)
+        assert (refused.exit_code, message in refused.stderr) == (2, True)
+
+
+def test_json_tells_of_progress_now_and_then(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardstream.cli.packing._JSON_EVERY_S", 0.0)
+    monkeypatch.setattr(workers_module, "TICK_S", 0.0)
+    found = run("pack", source, tmp_path / "out", "--workers", 0, "--json")
+    lines = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [line["event"] for line in lines] == ["progress"] * (len(lines) - 1) + ["done"]
+    assert lines[-2]["samples"] == lines[-2]["total"] == 12
+    assert lines[-2]["seconds_left"] == 0
+    assert lines[-2]["bottleneck"] in ("reading", "preparing", "writing")
+    assert {line["stage"] for line in lines[:-1]} == {"plan", "pack"}
 
 
 def test_every_flag_arrives(source: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -75,10 +75,12 @@ class Source(ABC):
         notes: What the user should know about how it was understood, as whole sentences.
         root: The folder all of whose files are being packed, if the source is one.
         types: Field types that were declared; values of other fields are stored by their Python type.
+        mean_bytes: Mean size of a sample, where all sizes are known and part of the fingerprint.
     """
 
     url: str
     types: Mapping[str, FieldType] = MappingProxyType({})
+    mean_bytes: float | None = None
     classes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     root: str | None = None
@@ -95,6 +97,33 @@ class Source(ABC):
     @abstractmethod
     def fingerprint(self) -> str:
         """Hash of everything that says which samples there are: the same on every host, whatever lies in the files."""
+
+
+class StreamSource(ABC):
+    """Where samples come from that can only be read in order, and are not counted yet.
+
+    They are written to temporary shards first, which then are a `Source`: a second pass can shuffle them.
+
+    Attributes:
+        url: What it is, for messages.
+        notes: What the user should know about how it was understood, as whole sentences.
+        classes: Names of the labels, ``None`` if labels are plain integers or missing.
+        types: Field types that were declared.
+        streams: Parts that can be read independently, each in order.
+        travels: Whether streams can be sent to other processes.
+    """
+
+    url: str
+    notes: tuple[str, ...] = ()
+    classes: tuple[str, ...] | None = None
+    types: Mapping[str, FieldType] = MappingProxyType({})
+    streams: Sequence[Part]
+    travels: bool = True
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str | None:
+        """As of `Source`; ``None`` where only reading it all would tell."""
 
 
 @dataclass(frozen=True, slots=True)

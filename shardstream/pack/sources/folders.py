@@ -70,7 +70,9 @@ class FolderSource(Source):
         self.root = self._root = os.path.abspath(path)
         if os.path.exists(os.path.join(path, MANIFEST_NAME)):
             raise SourceError(
-                "this folder holds a packed data set", url=path, hint="pack the files that it was made from"
+                "this folder holds a packed data set",
+                url=path,
+                hint="pack the files that it was made from, or use `shardstream repack` (ss.repack)",
             )
         self._keys = KeyRule(key)
         self._images = False

@@ -1,0 +1,183 @@
+"""What the verbs that write data sets share: progress, the report, a transform by its name."""
+
+from __future__ import annotations
+
+import operator
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from shardstream.cli.progress import Update
+from shardstream.cli.report import duration, plural, print_json, size, stderr, stdout
+from shardstream.errors import UsageError
+from shardstream.pack import PackProgress, PackReport
+from shardstream.pack.sample import Transform
+
+_JSON_EVERY_S = 10.0
+_SHOWN_REASONS = 10
+
+
+def teller(update: Update, *, as_json: bool) -> Callable[[PackProgress], None]:
+    """Shows progress: by a bar, or as lines of JSON for schedulers."""
+    return _json_teller() if as_json else _bar_teller(update)
+
+
+def _told(kinds: Mapping[str, int]) -> str:
+    kept = [f"{count:,} {kind}" for kind, count in kinds.items() if kind != "addressable"]
+    found = f"{kinds.get('addressable', 0):,} addressable"
+    return f"{found}; kept as they are: {', '.join(kept)}" if kept else found
+
+
+def load_transform(name: str) -> Transform:
+    """The function that ``--transform MODULE:NAME`` names; UsageError."""
+    module, colon, function = name.partition(":")
+    if not colon:
+        raise UsageError("--transform wants MODULE:NAME", hint="--transform my_module:shrink, for my_module.py here")
+    sys.path.insert(0, os.getcwd())  # workers get the path too
+    try:
+        found: Any = operator.attrgetter(function)(import_module(module))
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"--transform: {error}", hint="modules are looked for here and where Python finds them"
+        ) from error
+    return found  # type: ignore[no-any-return] # what it is, PackOptions checks
+
+
+@contextmanager
+def kept_when_interrupted() -> Iterator[None]:
+    """Say that an interrupted run can go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        stderr().print("finished shards are kept: the same command goes on from there")
+        raise
+
+
+def _bar_teller(update: Update) -> Callable[[PackProgress], None]:
+    started = 0.0
+
+    def tell(now: PackProgress) -> None:
+        nonlocal started
+        if now.stage == "plan":
+            update(0, 0, "reading the source")
+            return
+        if now.stage == "spool":
+            update(0, 0, f"first pass: {now.tally.done:,} samples, {size(now.tally.bytes)}")
+            return
+        started = started or time.monotonic()
+        seconds = max(time.monotonic() - started, 1e-3)
+        tally = now.tally
+        beside = f"{(tally.done - now.kept) / seconds:,.0f}/s  {tally.bytes / seconds / 1e6:,.0f} MB/s"
+        if tally.bottleneck is not None:
+            beside += f"  {tally.bottleneck[0]}"
+        if tally.rejects:
+            beside += f"  {tally.rejects:,} rejected"
+        update(tally.done, now.total, beside)
+
+    return tell
+
+
+def _json_teller() -> Callable[[PackProgress], None]:
+    """A line for schedulers now and then."""
+    started = told = time.monotonic()
+
+    def tell(now: PackProgress) -> None:
+        nonlocal told
+        if time.monotonic() - told < _JSON_EVERY_S:
+            return
+        told = time.monotonic()
+        seconds = told - started
+        tally = now.tally
+        done = tally.done - now.kept
+        print_json(
+            {
+                "event": "progress",
+                "stage": now.stage,
+                "seconds": round(seconds, 3),
+                "total": now.total,
+                "kept": now.kept,
+                "samples": tally.samples,
+                "rejects": tally.rejects,
+                "dropped": tally.dropped,
+                "samples_per_second": round(done / seconds, 1),
+                "megabytes_per_second": round(tally.bytes / seconds / 1e6, 1),
+                "seconds_left": round((now.total - tally.done) * seconds / done, 1) if done else None,
+                "bottleneck": tally.bottleneck and tally.bottleneck[0],
+            }
+        )
+        sys.stdout.flush()
+
+    return tell
+
+
+def _as_json(report: PackReport) -> dict[str, Any]:
+    manifest = report.manifest
+    return {
+        "event": "done",
+        "url": manifest.url,
+        "already_complete": report.complete,
+        "samples": manifest.samples,
+        "shards": manifest.shards,
+        "bytes": manifest.bytes,
+        "fields": {name: kind.name for name, kind in manifest.fields.items()},
+        "classes": None if manifest.classes is None else len(manifest.classes),
+        "kinds": {name: dict(kinds) for name, kinds in manifest.kinds.items()},
+        "rejects": report.rejects,
+        "rejects_url": report.rejects_url,
+        "reject_reasons": dict(report.reasons),
+        "dropped": report.tally.dropped,
+        "kept_shards": report.kept,
+        "read_bytes": report.tally.bytes,
+        "notes": list(report.notes),
+        "plan": manifest.plan,
+        "fingerprint": manifest.fingerprint,
+        "seconds": round(report.seconds, 3),
+    }
+
+
+def _spread(sizes: Mapping[int, int]) -> str:
+    """The sizes of the samples between which most lie: a tenth of them are smaller, a tenth are larger."""
+    total, low, high, seen = sum(sizes.values()), None, 0, 0
+    for exponent, count in sorted(sizes.items()):
+        seen += count
+        if low is None and seen > total / 10:
+            low = exponent
+        if high == 0 and seen >= total * 9 / 10:
+            high = exponent + 1
+    return f"most are of {size(1 << (low or 0))} to {size(1 << high)}"
+
+
+def print_report(report: PackReport, dest: str, *, as_json: bool) -> None:
+    """What was done: for people, or as one line of JSON."""
+    if as_json:
+        print_json(_as_json(report))
+        return
+    manifest, out = report.manifest, stdout()
+    for note in report.notes:
+        stderr().print(f"note: {note}")
+    what = f"{plural(manifest.samples, 'sample')} in {plural(manifest.shards, 'shard')}, {size(manifest.bytes)}"
+    if report.complete:
+        out.print(f"{dest}: already complete, nothing was written: {what}")
+    else:
+        speed = f"{manifest.samples / report.seconds:,.0f} samples/s, {size(manifest.bytes / report.seconds)}/s"
+        out.print(f"{dest}: {what} in {duration(report.seconds)} ({speed})")
+    for name, kinds in manifest.kinds.items():
+        out.print(f"{name}: {_told(kinds)}")
+    if report.kept:
+        out.print(f"{plural(report.kept, 'shard')} of an earlier run kept")
+    if report.sizes:
+        out.print(f"samples: {_spread(report.sizes)}")
+    if report.tally.dropped:
+        out.print(f"{plural(report.tally.dropped, 'sample')} left out by the transform")
+    if report.rejects and report.first_reject:
+        one = report.first_reject
+        out.print(f"{plural(report.rejects, 'sample')} could not be read, see {report.rejects_url}")
+        out.print(f"  such as line {one.line}, {one.path}: {one.reason}")
+        if len(report.reasons) > 1:
+            for reason, count in list(report.reasons.items())[:_SHOWN_REASONS]:
+                out.print(f"  {count:>9,}  {reason}")
+    out.print(f"next: shardstream info {dest}")

@@ -1,0 +1,268 @@
+"""Samples from Python: anything with a length and numbers, or anything that can be iterated over.
+
+A sample is a dict as `ShardWriter.write` takes it, its key under ``"__key__"``. Where the first has none, samples are
+numbered. Hugging Face's images, ``{"bytes": ..., "path": ...}``, become fields named by what they hold.
+
+What has a length and numbers (a list, ``datasets.Dataset``, a map-style data set of torch) is read in any order. If it
+pickles to little, as data sets do that lie in files, it goes to the workers, which read it there; else this process
+reads its samples and sends them. An iterable is read once, in order, here, into temporary shards.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from shardstream.errors import DecodeError, DuplicateKeyError, SourceError, UsageError
+from shardstream.images.header import probe
+from shardstream.pack.duplicates import key_hash, repeated
+from shardstream.pack.sources.base import LABEL, Item, Part, Reject, Source, StreamSource
+from shardstream.pack.sources.huggingface import labels_of, undecoded
+from shardstream.pack.sources.keys import MODES
+from shardstream.pack.values import KEY
+
+_SMALL = 1 << 20  # bytes of a pickle that goes along with every task
+_IMAGE = frozenset(("bytes", "path"))
+
+
+class Indexed(Protocol):
+    """What has a length, and a sample for each number below it."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+def python_source(source: Any, *, key: str) -> Source | StreamSource:
+    """The source that an object is.
+
+    Raises:
+        UsageError: It is none, or ``key`` is no way to make keys here.
+        SourceError: It is empty.
+        DuplicateKeyError: Two samples with one key.
+    """
+    if key not in MODES:
+        raise UsageError(f"key={key!r}: samples have no columns here", hint="use 'path' for '__key__', or 'line'")
+    if isinstance(source, Mapping | bytes | bytearray) or not hasattr(type(source), "__iter__") | _indexed(source):
+        raise UsageError(
+            f"a {type(source).__name__} is no source of samples",
+            hint="pass a path or URL, or a sequence or iterable of dicts such as {'__key__': 'a', 'jpg': b'...'}",
+        )
+    return SequenceSource(source, key=key) if _indexed(source) else IterableSource(source, key=key)
+
+
+def _indexed(source: Any) -> bool:
+    return hasattr(type(source), "__len__") and hasattr(type(source), "__getitem__")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What samples look like.
+
+    Attributes:
+        numbered: Whether their numbers are their keys.
+        label: The field that becomes ``cls``.
+    """
+
+    numbered: bool
+    label: str | None = None
+
+    def item(self, sample: object, number: int) -> Item | Reject:
+        """A dict as a sample; its number counts from 0 here."""
+        line = number + 1
+        if not isinstance(sample, Mapping):
+            return Reject(line, "", f"it is a {type(sample).__name__}, not a dict of fields")
+        key = f"{number:010d}" if self.numbered else sample.get(KEY)
+        if not isinstance(key, str) or not key:
+            return Reject(line, "", f"its {KEY!r} is {key!r}, not a non-empty str")
+        values: dict[str, Any] = {}
+        for name, value in sample.items():
+            if name == KEY or value is None:
+                continue
+            if isinstance(value, Mapping) and value.keys() == _IMAGE and isinstance(value["bytes"], bytes):
+                values[_image_field(name, value["bytes"])] = value["bytes"]
+            else:
+                values[LABEL if name == self.label else str(name)] = value
+        return Item(line, key, key, values)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplesPart(Part):
+    """Samples that were read already, and travel along."""
+
+    shape: Shape
+    numbers: NDArray[np.int64]
+    samples: tuple[Any, ...]
+
+    def __iter__(self) -> Iterator[Item | Reject]:
+        for number, sample in zip(self.numbers.tolist(), self.samples, strict=True):
+            yield self.shape.item(sample, number)
+
+
+@dataclass(frozen=True, slots=True)
+class PickledPart(Part):
+    """Samples of a sequence that comes along as a pickle, and is opened once in each process."""
+
+    shape: Shape
+    numbers: NDArray[np.int64]
+    pickled: bytes
+
+    def __iter__(self) -> Iterator[Item | Reject]:
+        sequence = _unpickled(self.pickled)
+        for number in self.numbers.tolist():
+            yield self.shape.item(sequence[number], number)
+
+
+@lru_cache(maxsize=1)
+def _unpickled(data: bytes) -> Indexed:
+    sequence: Indexed = pickle.loads(data)  # noqa: S301 - of this run's own parent process
+    return sequence
+
+
+def _image_field(name: str, data: bytes) -> str:
+    try:
+        kind = probe(data).kind
+    except DecodeError:
+        return name
+    return kind if name == "image" else f"{name}.{kind}"
+
+
+def _numbered(first: object, key: str) -> bool:
+    return key == "line" or not (isinstance(first, Mapping) and KEY in first)
+
+
+class SequenceSource(Source):
+    """What has a length and numbers.
+
+    Args:
+        samples: The sequence.
+        key: ``"line"`` numbers the samples; else keys are theirs, where the first one has one.
+
+    Raises:
+        SourceError: It is empty.
+        DuplicateKeyError: Two samples have one key.
+    """
+
+    def __init__(self, samples: Indexed, *, key: str) -> None:
+        self.url = f"a {type(samples).__name__}"
+        if not len(samples):
+            raise SourceError("it holds no samples", url=self.url, hint="there is nothing to pack")
+        self._samples: Indexed = undecoded(samples)
+        labels = labels_of(samples)
+        self.classes = labels[1] if labels else None
+        self._shape = Shape(_numbered(self._samples[0], key), labels[0] if labels else None)
+        self._pickled = _small_pickle(self._samples)
+        if not self._shape.numbered:
+            self._compare_keys()
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def part(self, numbers: NDArray[np.int64]) -> Part:
+        if self._pickled is not None:
+            return PickledPart(self._shape, numbers, self._pickled)
+        samples = tuple(self._samples[number] for number in numbers.tolist())
+        return SamplesPart(self._shape, numbers, samples)
+
+    @property
+    def fingerprint(self) -> str:
+        """By the data set's own fingerprint, as Hugging Face's have one, or by its pickle."""
+        own = getattr(self._samples, "_fingerprint", None)
+        if isinstance(own, str):
+            return f"sequence {own}"
+        hasher = _Hashing()
+        try:
+            pickle.dump(self._samples, hasher)
+        except Exception:  # whatever an object of somebody else's raises
+            keys = "" if self._shape.numbered else "\n".join(self._keys())
+            hasher.write(f"{len(self)}\n{keys}".encode())
+        return f"sequence {hasher.digest}"
+
+    def _keys(self) -> Iterator[str]:
+        for number in range(len(self)):
+            item = self._shape.item(self._samples[number], number)
+            yield f"/{number}" if isinstance(item, Reject) else item.key  # no key begins with a slash
+
+    def _compare_keys(self) -> None:
+        hashes = np.fromiter((key_hash(key.encode()) for key in self._keys()), np.uint64, len(self))
+        suspects = set(map(int, repeated(hashes)))
+        first: dict[str, int] = {}
+        for number, key in enumerate(self._keys()) if suspects else ():
+            if key_hash(key.encode()) in suspects and first.setdefault(key, number) != number:
+                raise DuplicateKeyError(
+                    f"samples {first[key]} and {number} have the same key",
+                    url=self.url,
+                    key=key,
+                    hint="make keys unique, or number the samples: key='line'",
+                )
+
+
+class _Hashing:
+    """A file that hashes what is written to it."""
+
+    def __init__(self) -> None:
+        self._hasher = xxhash.xxh3_128()
+
+    def write(self, data: Any) -> int:
+        self._hasher.update(data)
+        return len(data)
+
+    @property
+    def digest(self) -> str:
+        return self._hasher.hexdigest()
+
+
+class _Bounded(io.BytesIO):
+    """A pickle that ends when it gets long."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > _SMALL:
+            raise OverflowError
+        return super().write(data)
+
+
+def _small_pickle(samples: Indexed) -> bytes | None:
+    out = _Bounded()
+    try:
+        pickle.dump(samples, out)
+    except Exception:  # too long, or whatever an object of somebody else's raises
+        return None
+    return out.getvalue()
+
+
+class IterableSource(StreamSource):
+    """What can be iterated over once, in this process.
+
+    Args:
+        samples: The iterable.
+        key: ``"line"`` numbers the samples; else keys are theirs, where the first one has one.
+    """
+
+    travels = False
+
+    def __init__(self, samples: Iterable[Any], *, key: str) -> None:
+        self.url = f"a {type(samples).__name__}"
+        self.streams: Sequence[Part] = (_IterablePart(samples, key),)
+
+    @property
+    def fingerprint(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _IterablePart(Part):
+    samples: Iterable[Any]
+    key: str
+
+    def __iter__(self) -> Iterator[Item | Reject]:
+        shape = None
+        for number, sample in enumerate(self.samples):
+            shape = shape or Shape(_numbered(sample, self.key))
+            yield shape.item(sample, number)

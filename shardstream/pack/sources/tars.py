@@ -1,0 +1,198 @@
+"""WebDataset's tar files: members that follow one another and share their name up to its first dot are a sample.
+
+Each tar is read in order, once, compressed or not, from a disk or a store. Values are files by their extensions; a
+``cls`` that is an integer in digits becomes one, as WebDataset writes it.
+"""
+
+from __future__ import annotations
+
+import glob
+import io
+import lzma
+import os
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import xxhash
+
+from shardstream.braces import without_braces
+from shardstream.errors import NotFoundError, ShardStreamError, SourceError
+from shardstream.pack.sources.base import LABEL, Item, Part, Reject, StreamSource, printable
+from shardstream.storage import Location, Store, Transport, locate
+from shardstream.storage.buffers import joined
+
+_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+_REQUESTS = 16  # sizes asked of a store at once
+_BLOCK = 8 << 20  # read at once from a store
+_OWN = "__"  # members of WebDataset's and ours that are no samples lie in folders that begin so
+
+
+@dataclass(frozen=True, slots=True)
+class TarStream(Part):
+    """The samples of one tar file, in its order.
+
+    Attributes:
+        folder: Where it lies.
+        name: Its name there.
+        size: Its size when it was listed.
+    """
+
+    folder: Location
+    name: str
+    size: int
+
+    def __iter__(self) -> Iterator[Item | Reject]:
+        store = self.folder.open()
+        url = store.locate(self.name)
+        if store.size(self.name) != self.size:
+            raise SourceError("the tar file changed while it was being packed", url=url, hint="pack it again")
+        number = 0
+        try:
+            with (
+                io.BufferedReader(_Sequential(store, self.name, self.size), _BLOCK) as file,
+                tarfile.open(fileobj=file, mode="r|*") as archive,
+            ):
+                for item in _samples(archive, self.name):
+                    number = item.line
+                    yield item
+        except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
+            if isinstance(error, ShardStreamError):
+                raise
+            yield Reject(number + 1, printable(self.name), f"the tar file is damaged from here on: {error}")
+
+
+def _samples(archive: tarfile.TarFile, name: str) -> Iterator[Item | Reject]:
+    """Samples in order; the last one of a file that breaks off is none."""
+    number = 0
+    key, values = "", dict[str, Any]()
+    for member in archive:
+        if member.isdir() or member.name.split("/")[0].startswith(_OWN):
+            continue
+        stem, extension = _split(member.name)
+        if key != stem and values:
+            number += 1
+            yield Item(number, f"{name}/{key}", printable(key), values)
+            values = {}
+        key = stem
+        file = archive.extractfile(member) if member.isreg() else None
+        fault = None
+        if file is None:
+            fault = "it is no regular file"
+        elif not extension:
+            fault = "the file name has no extension, from which the field takes its name"
+        elif extension in values:
+            fault = f"the sample has two members of this extension, {extension!r}"
+        if fault is not None:
+            yield Reject(number + 1, printable(f"{name}/{member.name}"), fault)
+            continue
+        assert file is not None
+        values[extension] = _value(extension, file.read())
+    if values:
+        yield Item(number + 1, f"{name}/{key}", printable(key), values)
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Key and field of a member, as WebDataset splits them: at the first dot of the last part."""
+    folder, slash, base = path.removeprefix("./").rpartition("/")
+    stem, _, extension = base.partition(".")
+    extension = extension.lower()
+    return f"{folder}{slash}{stem}".lstrip("/"), {"jpeg": "jpg"}.get(extension, extension)
+
+
+def _value(field: str, data: bytes) -> bytes | int | str:
+    if field != LABEL:
+        return data
+    text = data.decode("utf-8", "replace").strip()
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+class _Sequential(io.RawIOBase):
+    """An object as a file that is read once, from its beginning to its end."""
+
+    def __init__(self, store: Store, path: str, size: int) -> None:
+        self._store = store
+        self._path = path
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        length = min(len(buffer), self._size - self._at)
+        if length:
+            buffer[:length] = joined([self._store.get(self._path, self._at, length)])
+            self._at += length
+        return length
+
+
+def is_tar(path: str) -> bool:
+    """Whether a path, list in braces or glob is called like tar files."""
+    return path.lower().rstrip("*?.").endswith(_SUFFIXES)
+
+
+class TarSource(StreamSource):
+    """A set of tar files.
+
+    Args:
+        url: What they are called together, for messages.
+        found: Each tar file: the folder it lies in, its name there, its size.
+
+    Raises:
+        SourceError: There are none.
+    """
+
+    def __init__(self, url: str, found: Sequence[tuple[Location, str, int]]) -> None:
+        if not found:
+            raise SourceError("there is no such tar file", url=url, hint="check the path")
+        self.url = url
+        self.streams = [TarStream(*one) for one in found]
+
+    @property
+    def fingerprint(self) -> str:
+        names = "".join(f"{one.name}\n{one.size}\n" for one in self.streams if isinstance(one, TarStream))
+        return f"tars {xxhash.xxh3_128_hexdigest(os.fsencode(names))}"
+
+
+def tar_source(source: str, *, options: Mapping[str, Any] | None = None, transport: Transport = "auto") -> TarSource:
+    """The tar files of a path or URL, of a list in braces (``data-{000..099}.tar``), or of a local glob.
+
+    Raises:
+        SourceError: There are none, or one of a list is missing.
+        UsageError: Braces that cannot be read.
+    """
+    places = [locate(path, storage_options=options, transport=transport) for path in _paths(source)]
+    opened: dict[str, tuple[Location, Store]] = {}
+    found = []
+    for place in places:
+        parent = place.parent()
+        folder, store = opened.setdefault(parent.url, (parent, parent.open()))
+        found.append((folder, store, place.url.rpartition("/")[2]))
+
+    def size(one: tuple[Location, Store, str]) -> int:
+        _, store, name = one
+        try:
+            return store.size(name)
+        except NotFoundError as error:
+            raise SourceError("there is no such tar file", url=store.locate(name), hint="check the path") from error
+
+    with ThreadPoolExecutor(_REQUESTS, "shardstream-pack") as pool:
+        sizes = list(pool.map(size, found))
+    return TarSource(source, [(folder, name, size) for (folder, _, name), size in zip(found, sizes, strict=True)])
+
+
+def _paths(source: str) -> list[str]:
+    found: list[str] = []
+    for path in without_braces(source):
+        if "://" in path or not glob.has_magic(path) or os.path.exists(path):
+            found.append(path)
+        else:
+            found += sorted(glob.glob(path))
+    return found

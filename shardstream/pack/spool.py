@@ -1,0 +1,122 @@
+"""The first of two passes over what can only be read in order: its samples, as they come, into temporary shards.
+
+They are shards of ours in the destination, below the folder of receipts, so that any machine of a run reaches them, and
+are removed with it. Then the samples are counted and can be read in any order, and the second pass shuffles them like
+any other source. It costs writing and reading all bytes once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import xxhash
+
+from shardstream.errors import FieldError, SourceError
+from shardstream.pack.destination import REJECTS_NAME
+from shardstream.pack.files import Files, Unreadable
+from shardstream.pack.images import ImageOptions
+from shardstream.pack.reading import read_all
+from shardstream.pack.receipts import FOLDER, ShardResult
+from shardstream.pack.report import read_rejects, rejects_bytes
+from shardstream.pack.sample import Recipe
+from shardstream.pack.sources import Reject
+from shardstream.pack.sources.base import File, Part, StreamSource, printable
+from shardstream.pack.sources.stored import StoredSource
+from shardstream.pack.task import ShardTask
+from shardstream.pack.values import KEY
+from shardstream.pack.writer import ShardWriter
+from shardstream.shards.manifest import MANIFEST_NAME, Manifest
+from shardstream.storage import Location, Store
+
+Run: TypeAlias = Callable[[Sequence[ShardTask]], Sequence[ShardResult]]
+"""Runs tasks somewhere, all of them."""
+
+_PATTERN = "spool-{:06d}.rec"
+_SHARD_SIZE = "1GB"  # of shards that are written one after another
+
+
+def spooled(
+    source: StreamSource, dest: Location, files: Files, run: Run, *, key: str
+) -> tuple[StoredSource, tuple[Reject, ...]]:
+    """A stream as a source that can be read in any order, and what it held that cannot be packed.
+
+    A stream that an earlier run had read to its end is not read again, if its fingerprint can be known beforehand.
+
+    Args:
+        source: The stream.
+        dest: Place of the data set.
+        files: Reads files that its samples name.
+        run: Runs tasks.
+        key: How keys are made, see `StoredSource`.
+
+    Raises:
+        SourceError: It holds no sample that can be packed.
+        DuplicateKeyError: Two samples have one key.
+    """
+    known = source.fingerprint
+    name = "spool" if known is None else f"spool-{xxhash.xxh3_64_hexdigest(known.encode())}"
+    place = dest.join(f"{FOLDER}/{name}")
+    store = place.open()
+    if known is None or not store.exists(MANIFEST_NAME):
+        if source.travels:
+            _by_tasks(source, place, store, files, run)
+        else:
+            _one_by_one(source, place, store, files)
+    found = StoredSource(place, key=key, fingerprint=known, unique=not source.travels)
+    found.url = source.url
+    found.notes = (
+        *source.notes,
+        f"It can only be read in order: {found.manifest.bytes:,} bytes went through temporary shards first.",
+    )
+    return found, tuple(read_rejects(store))
+
+
+def _by_tasks(source: StreamSource, place: Location, store: Store, files: Files, run: Run) -> None:
+    recipe = Recipe(ImageOptions(jpeg="keep"), dict(source.types))
+    tasks = [
+        ShardTask(number, _PATTERN.format(number), place, stream, "record", frozenset(), True, recipe, files)
+        for number, stream in enumerate(source.streams)
+    ]
+    results = sorted(run(tasks), key=lambda result: result.number)
+    rejects = [reject for result in results for reject in result.rejects]
+    if not any(result.summary.samples for result in results):
+        raise _nothing(source, rejects)
+    if rejects:
+        store.put(REJECTS_NAME, rejects_bytes(rejects))
+    summaries = [result.summary for result in results]
+    Manifest.of(summaries, _PATTERN, framing="record", classes=source.classes).save(store)
+
+
+def _one_by_one(source: StreamSource, place: Location, store: Store, files: Files) -> None:
+    rejects: list[Reject] = []
+    with ShardWriter(place, format="record", shard_size=_SHARD_SIZE, classes=source.classes, overwrite=True) as writer:
+        for stream in source.streams:
+            _write(stream, writer, files, rejects)
+        if not writer.samples:
+            raise _nothing(source, rejects)
+    if rejects:
+        store.put(REJECTS_NAME, rejects_bytes(rejects))
+
+
+def _write(stream: Part, writer: ShardWriter, files: Files, rejects: list[Reject]) -> None:
+    for item, contents in read_all(stream, files.read):
+        if isinstance(item, Reject):
+            rejects.append(item)
+        elif isinstance(contents, Unreadable):
+            rejects.append(Reject(item.line, printable(item.path), str(contents)))
+        else:
+            values = {name: contents[name] if isinstance(value, File) else value for name, value in item.values.items()}
+            try:
+                writer.write({KEY: item.key, **values})
+            except FieldError as error:
+                rejects.append(Reject(item.line, printable(item.path), error.what))
+
+
+def _nothing(source: StreamSource, rejects: Sequence[Reject]) -> SourceError:
+    if not rejects:
+        return SourceError("it holds no samples", url=source.url, hint="there is nothing to pack")
+    one = rejects[0]
+    return SourceError(
+        f"no sample can be packed ({one.path}: {one.reason})", url=source.url, hint="look at what it holds"
+    )
