@@ -33,7 +33,7 @@ from shardstream.storage import Transport
 __all__ = ["File", "FolderSource", "Item", "LabelMode", "ListSource", "Part", "Reject", "Source", "open_source"]
 
 _UNSUPPORTED = {
-    **dict.fromkeys((".tar", ".tgz", ".zip", ".gz", ".zst"), "an archive"),
+    **dict.fromkeys((".zip", ".gz", ".zst"), "an archive"),
     **dict.fromkeys((".parquet", ".arrow", ".jsonl", ".json", ".rec", ".mdb", ".tfrecord"), "a file of this kind"),
     **dict.fromkeys((".jpg", ".jpeg", ".png", ".webp"), "a single image"),
 }
