@@ -46,6 +46,13 @@ class Jpeg(StrEnum):
     KEEP = "keep"
 
 
+class Group(StrEnum):
+    """Choices of ``--group``."""
+
+    FILE = "file"
+    STEM = "stem"
+
+
 class Labels(StrEnum):
     """Choices of ``--labels``."""
 
@@ -100,6 +107,18 @@ def pack(
         Optional[Labels],  # noqa: UP045 - Typer reads this when it runs, also old ones
         typer.Option(help="int, or name to number names in sorting order. (default: int; name for class folders)"),
     ] = None,
+    fields: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--field",
+            help="Field and the column it comes from; TYPE is file (content of a path or URL), int, str, json, ... "
+            "May be repeated.",
+            metavar="NAME=COLUMN[:TYPE]",
+        ),
+    ] = None,
+    group: Annotated[
+        Group, typer.Option(help="stem: files of a folder that share the name before its first dot are one sample.")
+    ] = Group.FILE,
     classes: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="File with the names of integer labels, one a line, label 0 first.", metavar="FILE"),
@@ -143,6 +162,8 @@ def pack(
             transform=None if transform is None else load_transform(transform),
             key=key,
             labels=None if labels is None else labels.value,
+            fields=_parse_fields(fields),
+            group=group.value,
             classes=None if classes is None else _read_classes(classes),
             meta=_parse_meta(meta),
             zstd=zstd or (),
@@ -168,6 +189,19 @@ def _read_classes(path: Path) -> list[str]:
         return path.read_text("utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
         raise UsageError(f"--classes: {path} cannot be read: {error}", hint="one name a line, UTF-8") from error
+
+
+def _parse_fields(texts: list[str] | None) -> dict[str, str] | None:
+    if not texts:
+        return None
+    fields: dict[str, str] = {}
+    for text in texts:
+        name, equals, column = text.partition("=")
+        if not equals or name in fields:
+            what = "is given twice" if equals else "is no NAME=COLUMN"
+            raise UsageError(f"--field {text} {what}", hint="--field jpg=image_path --field cls=label:int")
+        fields[name] = column
+    return fields
 
 
 def _parse_meta(text: str) -> dict[str, Any]:

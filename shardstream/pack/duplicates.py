@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import xxhash
@@ -11,11 +12,72 @@ from numpy.typing import NDArray
 # XXH3-64 of a key's UTF-8.
 key_hash = xxhash.xxh3_64_intdigest
 
+_RUN = 12_000_000  # hashes held in memory: 96 MB
 
-def repeated(hashes: NDArray[np.uint64]) -> frozenset[int]:
-    """The values that occur more than once. Sorts ``hashes`` in place, so nothing is copied."""
+
+def repeated(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The values that occur more than once, each once, in order. Sorts ``hashes`` in place, so nothing is copied."""
     hashes.sort()
-    return frozenset(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
+    return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+
+
+class HashRuns:
+    """Any number of hashes in bounded memory: sorted runs of some 100 MB, all but the last in a temporary file.
+
+    Args:
+        expected: How many there will be at most, so that fewer take less memory.
+    """
+
+    def __init__(self, expected: int) -> None:
+        self._run = np.empty(min(expected, _RUN), np.uint64)
+        self._filled = 0
+        self._spilled: list[int] = []  # ends of the runs in the file, in hashes
+        self._file = tempfile.TemporaryFile(prefix="shardstream-") if expected > _RUN else None  # noqa: SIM115
+
+    def add(self, hashes: NDArray[np.uint64]) -> None:
+        """Add some."""
+        while len(hashes):
+            if self._filled == len(self._run):
+                self._spill()
+            taken = min(len(hashes), len(self._run) - self._filled)
+            self._run[self._filled : self._filled + taken] = hashes[:taken]
+            self._filled += taken
+            hashes = hashes[taken:]
+
+    def _spill(self) -> None:
+        assert self._file is not None, "more hashes than were expected"
+        self._run.sort()
+        self._file.write(self._run.data)
+        self._spilled.append((self._spilled or [0])[-1] + len(self._run))
+        self._filled = 0
+
+    def repeated(self) -> NDArray[np.uint64]:
+        """The values that occur more than once, each once, in order. Ends the collection."""
+        if not self._spilled:
+            return repeated(self._run[: self._filled])
+        if self._filled:
+            self._run = self._run[: self._filled]
+            self._spill()
+        found = [repeated(part) for part in self._parts()]
+        return np.concatenate(found)
+
+    def _parts(self) -> Iterator[NDArray[np.uint64]]:
+        """All hashes between two values that lie about a run apart, whatever run they are in."""
+        assert self._file is not None
+        self._file.flush()
+        self._run = np.empty(0, np.uint64)
+        everything = np.memmap(self._file, np.uint64, "r")
+        runs = np.split(everything, self._spilled[:-1])
+        count = len(runs)
+        bounds = [np.uint64((i << 64) // count) for i in range(1, count)]
+        cuts = [[0, *np.searchsorted(run, bounds).tolist(), len(run)] for run in runs]
+        for i in range(count):
+            yield np.concatenate([run[cut[i] : cut[i + 1]] for run, cut in zip(runs, cuts, strict=True)])
+
+    def close(self) -> None:
+        """Let go of the temporary file."""
+        if self._file is not None:
+            self._file.close()
 
 
 class SeenHashes:

@@ -15,12 +15,14 @@ from shardstream.extras import require
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
 from shardstream.pack.images import DEFAULT_MAX_PIXELS, ImageOptions, Jpeg
 from shardstream.pack.sample import Transform
-from shardstream.pack.sources import LabelMode
+from shardstream.pack.sources import Group, LabelMode
+from shardstream.pack.sources.mapping import parse_fields
 from shardstream.shards.fields import check_field_name
 from shardstream.shards.framings import Format, framing_of
 from shardstream.sizes import parse_size
 
 LABEL_MODES = ("int", "name")
+GROUPS = ("file", "stem")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,8 @@ class PackOptions:
     transform: Transform | None = None
     key: str = "path"
     labels: LabelMode | None = None
+    fields: Mapping[str, str] | None = None
+    group: Group = "file"
     classes: Sequence[str] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     zstd: Collection[str] = ()
@@ -59,6 +63,11 @@ class PackOptions:
         if self.transform is not None and not callable(self.transform):
             raise UsageError(
                 f"transform must be a function of a sample, got {self.transform!r}", hint="it takes and returns a dict"
+            )
+        parse_fields(self.fields)
+        if self.group not in GROUPS:
+            raise UsageError(
+                f"group={self.group!r} is not allowed", hint="'file', or 'stem' for several files a sample"
             )
         if not self.key:
             raise UsageError("key is empty", hint="use 'path', 'stem', 'line' or the name of a column")

@@ -219,7 +219,13 @@ def open_plan(
     options.images.check()
     destination = open_destination(dest, storage_options=storage_options, transport=transport)
     origin = open_source(
-        source, key=options.key, labels=options.labels, source_options=source_options, transport=transport
+        source,
+        key=options.key,
+        labels=options.labels,
+        fields=options.fields,
+        group=options.group,
+        source_options=source_options,
+        transport=transport,
     )
     if options.classes is not None and origin.classes is not None:
         raise UsageError("classes are given by the class folders", hint="leave `classes` out")

@@ -19,7 +19,7 @@ from shardstream.pack.plan import PackPlan, open_plan
 from shardstream.pack.receipts import ShardResult
 from shardstream.pack.report import PackReport, read_rejects, reasons_of, sizes_of, sum_of
 from shardstream.pack.sample import Transform
-from shardstream.pack.sources import LabelMode
+from shardstream.pack.sources import Group, LabelMode
 from shardstream.pack.tally import Tally
 from shardstream.pack.task import ShardTask
 from shardstream.pack.workers import check_travels, cores, run_here, run_in_processes, run_on
@@ -71,6 +71,8 @@ def pack(
     transform: Transform | None = None,
     key: str = "path",
     labels: LabelMode | None = None,
+    fields: Mapping[str, str] | None = None,
+    group: Group = "file",
     classes: Sequence[str] | None = None,
     meta: Mapping[str, Any] | None = None,
     zstd: Collection[str] = (),
@@ -95,7 +97,7 @@ def pack(
         dest: Folder of the data set, made where missing, or URL: ``s3://bucket/name``, ``az://container/name``, and
             what else ``docs/storage.md`` lists. Shards are sent as they are made, and never lie on a local disk.
         storage_options: Credentials and settings of the store by name. Default: those of the environment.
-        source_options: The same for files of the source that lie behind URLs.
+        source_options: The same for the source: the store that it lies in, and those of URLs in lists.
         transport: The library that speaks to the store: ``"obstore"``, ``"fsspec"``, or ``"auto"`` for obstore where it
             can.
         format: ``"tar"`` (readable by tar, WebDataset and others) or ``"record"``.
@@ -123,6 +125,13 @@ def pack(
             ``"line"`` (line number), or a column of the list's header.
         labels: ``"int"``, or ``"name"`` to number names in sorting order; ``None``: integers in lists, names of class
             folders.
+        fields: Column by field, for lists with more than a path and a label: ``{"jpg": "image_path",
+            "cls": "label:int", "caption": "text"}``. After a colon may stand what the column holds: ``file`` (the path
+            or URL of a file whose content is stored) or a field type (``int``, ``float32``, ``str``, ``json``, ...).
+            Default: ``file`` for fields called like an image, npy or safetensors file, ``int`` for ``cls``, otherwise
+            the text or number that is there. Columns are called as in the header, or by number from 0 without one.
+        group: ``"stem"`` makes one sample of the files of a folder that share the part of their name before its first
+            dot; the rest names the field: ``a.jpg``, ``a.mask.png``, ``a.json``. ``"file"``: each is a sample.
         classes: Names of integer labels, label i being ``classes[i]``.
         meta: Anything to keep with the data set; JSON.
         zstd: Fields to compress one by one; ``record`` only.
@@ -162,6 +171,8 @@ def pack(
         transform=transform,
         key=key,
         labels=labels,
+        fields=fields,
+        group=group,
         classes=classes,
         meta=meta or {},
         zstd=zstd,

@@ -198,13 +198,13 @@ def test_errors_are_one_block_and_a_code(
 
 
 def test_an_error_says_what_where_and_what_to_do(source: Path, tmp_path: Path) -> None:
-    source.write_text("1.jpg\t0\n2.jpg\tdog\n")
+    source.write_text("1.jpg\tcat\n2.jpg\tdog\n")
     result = run("pack", source, tmp_path / "out")
     assert result.exit_code == 3
     assert result.stderr.splitlines() == [
-        "error: the label 'dog' is no integer of 64 bits",
+        "error: the label 'cat' is no integer of 64 bits",
         f"  url: {source}",
-        "  line: 2",
+        "  line: 1",
         "  hint: labels='name' (--labels name) numbers names in sorting order and keeps them as the classes",
     ]
     assert "Traceback" in run("--debug", "pack", source, tmp_path / "out").stderr

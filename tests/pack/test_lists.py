@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import os
 from pathlib import Path
 
@@ -11,15 +12,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
-from shardstream.pack.sources import File, Item, Reject, lines, lists, open_source
+from shardstream.pack.sources import File, Item, Reject, lines, open_source, scan
 from shardstream.pack.sources.base import printable
+from shardstream.pack.sources.files import spooled
 from shardstream.pack.sources.keys import common_folder
-from shardstream.pack.sources.lines import index_lines, read_record
+from shardstream.pack.sources.lines import index_lines, survey
+from shardstream.pack.sources.lists import ListRecords
+from shardstream.pack.sources.records import Broken, split
 
 
 def read(path: Path, **options: str) -> list[Item | Reject]:
     source = open_source(path, **options)  # type: ignore[arg-type]
     return list(source.part(np.arange(len(source))))
+
+
+def records(data: bytes, *, quoted: bool) -> tuple[list[object], list[int]]:
+    """The records of a text, ``None`` for those that are broken, and the lines where they begin."""
+    text = spooled(lambda: iter([data]), url="test")
+    kind = "csv" if quoted else "tab"
+    held = ListRecords(text, index_lines(text, survey(text)[0], quoted=quoted))
+    found: list[object] = []
+    for raw in held.read(np.arange(len(held))):
+        try:
+            found.append(split(kind, raw))  # type: ignore[arg-type]
+        except Broken:
+            found.append(None)
+    return found, held.lines(np.arange(len(held))).tolist()
 
 
 def make(folder: Path, text: str | bytes, name: str = "list.tsv") -> Path:
@@ -48,21 +66,18 @@ def test_csv_is_read_as_python_reads_it(rows: list[tuple[str, str]], end: str, b
     csv.writer(buffer, lineterminator=end, quoting=quoting).writerows(rows)
     text = buffer.getvalue() if last else buffer.getvalue().removesuffix(end)
     data = (b"\xef\xbb\xbf" if bom else b"") + text.encode()
-    index = index_lines(data, quoted=True)
-    found = [read_record(data, int(start), quoted=True) for start in index.starts]
-    assert [tuple(record) for record in found] == rows
-    assert index.lines[0] == 1
-    assert np.all(np.diff(index.lines.astype(int)) >= 1)
+    found, numbers = records(data, quoted=True)
+    assert [tuple(record) for record in found] == rows  # type: ignore[arg-type]
+    assert numbers[0] == 1
+    assert all(after > before for before, after in itertools.pairwise(numbers))
 
 
 @given(st.lists(st.sampled_from(["", "a\t1", "b c\t2", "x"])), st.sampled_from(["\n", "\r\n"]), st.booleans())
 def test_lines_and_their_numbers(lines: list[str], end: str, last: bool) -> None:
     data = (end.join(lines) + (end if last else "")).encode()
-    index = index_lines(data, quoted=False)
-    assert [line.split("\t") for line in lines if line] == [
-        read_record(data, int(start), quoted=False) for start in index.starts
-    ]
-    assert [i + 1 for i, line in enumerate(lines) if line] == index.lines.tolist()
+    found, numbers = records(data, quoted=False)
+    assert [line.split("\t") for line in lines if line] == found
+    assert [i + 1 for i, line in enumerate(lines) if line] == numbers
 
 
 def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,13 +85,38 @@ def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = io.StringIO()
     csv.writer(buffer).writerows(rows)
     data = buffer.getvalue().encode()
-    whole = index_lines(data, quoted=True)
+    whole = records(data, quoted=True)
+    assert whole[0] == rows
     for chunk in (1, 2, 7, 64, 1000):
         monkeypatch.setattr(lines, "_CHUNK", chunk)
-        parts = index_lines(data, quoted=True)
-        assert np.array_equal(parts.starts, whole.starts)
-        assert np.array_equal(parts.lines, whole.lines)
-    assert [read_record(data, int(start), quoted=True) for start in whole.starts] == rows
+        assert records(data, quoted=True) == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('a,1\n"b,2\nc,3\n', [["a", "1"], None, ["c", "3"]]),
+        ('a,1\n"b"x,2\n"c",3\n', [["a", "1"], None, ["c", "3"]]),
+        ('5" disk,1\nc,3\n6" disk,2\n', [['5" disk', "1"], ["c", "3"], ['6" disk', "2"]]),
+        ('a,"1\n"\n\n"b,2\n"c\nd",4\n"e,5', [["a", "1\n"], None, ["c\nd", "4"], None]),
+    ],
+)
+def test_a_wrong_quote_costs_one_line(text: str, expected: list[object]) -> None:
+    assert records(text.encode(), quoted=True)[0] == expected
+
+
+@given(st.text('a",\n\r', max_size=60))
+def test_no_csv_loses_a_line(text: str) -> None:
+    """Whatever stands in it, every line that is not blank belongs to a record."""
+    data = text.encode()
+    if not data:
+        return
+    _, numbers = records(data, quoted=True)
+    *whole, last = data.split(b"\n")
+    texts = [*(line.removesuffix(b"\r") for line in whole), last.strip(b"\r")]
+    filled = [i + 1 for i, line in enumerate(texts) if line]
+    assert numbers[:1] == filled[:1]
+    assert set(numbers) <= set(filled)
 
 
 def test_a_plain_list(tmp_path: Path) -> None:
@@ -161,16 +201,21 @@ def test_duplicate_keys_name_both_lines(tmp_path: Path) -> None:
 
 
 def test_equal_hashes_of_different_keys_are_no_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lists, "key_hash", lambda _key: 5)
+    monkeypatch.setattr(scan, "key_hash", lambda _key: 5)
     assert keys(read(make(tmp_path, "1.jpg\n2.jpg\n"))) == ["1", "2"]
 
 
-@pytest.mark.parametrize("label", ["cat", "", "1.5", "1_0", "9223372036854775808", "0x1"])
+@pytest.mark.parametrize("label", ["cat", "", "1.5", "1_0", "9223372036854775808", "0x1", "nan", "1e999.", "9e18."])
 def test_a_label_that_is_no_integer(tmp_path: Path, label: str) -> None:
-    path = make(tmp_path, f"1.jpg\t0\n2.jpg\t{label}\n")
+    _, broken = read(make(tmp_path, f"1.jpg\t0\n2.jpg\t{label}\n"))
+    assert broken == Reject(2, "2.jpg", f"the label {label!r} is no integer of 64 bits")
+
+
+def test_labels_that_are_all_names(tmp_path: Path) -> None:
+    path = make(tmp_path, "".join(f"{i}.jpg\tcat\n" for i in range(100)) + "x.jpg\t1\n")
     with pytest.raises(SourceError, match="no integer") as caught:
         read(path)
-    assert caught.value.place == {"url": str(path), "line": 2}
+    assert caught.value.place == {"url": str(path), "line": 1}
     assert "--labels name" in str(caught.value)
 
 
@@ -180,12 +225,10 @@ def test_a_label_that_is_no_integer(tmp_path: Path, label: str) -> None:
         ("", "list.tsv", "empty"),
         ("\n\r\n", "list.tsv", "empty"),
         ("path\tlabel\n", "list.tsv", "empty"),
-        ("1.jpg\t0\n2.jpg\n", "list.tsv", "1 column where the first has 2"),
-        ("1.jpg\n2.jpg\t3\n", "list.tsv", "2 columns where the first has 1"),
-        ('1.jpg,0\n"2.jpg"x,0\n', "list.csv", "malformed csv"),
-        ('1.jpg,0\n"2.jpg,0\n', "list.csv", "malformed csv"),
+        ('"2.jpg"x,0\n', "list.csv", "malformed csv"),
+        ("path\tlabel\n1.jpg\n2.jpg\n", "list.tsv", "1 column where the first has 2"),
         ("p\0a\0t\0h", "list.tsv", "no text list"),
-        ("x", "list.parquet", "cannot be packed"),
+        ("x", "list.rec", "cannot be packed"),
         ("x", "list.zip", "archive"),
     ],
 )
@@ -197,9 +240,27 @@ def test_bad_lists_are_one_clear_error(tmp_path: Path, text: str, name: str, mes
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "path", "reason"),
+    [
+        ("1.jpg\t0\n2.jpg\n", "list.tsv", "", "1 column where the first has 2"),
+        ("1.jpg\n2.jpg\t3\n", "list.tsv", "", "2 columns where the first has 1"),
+        ('1.jpg,0\n"2.jpg"x,0\n', "list.csv", "", "malformed csv"),
+        ('1.jpg,0\n"2.jpg,0\n', "list.csv", "", "malformed csv"),
+    ],
+)
+def test_broken_lines_are_rejected(tmp_path: Path, text: str, name: str, path: str, reason: str) -> None:
+    good, broken = read(make(tmp_path, text, name))
+    assert isinstance(good, Item)
+    assert isinstance(broken, Reject)
+    assert (broken.line, broken.path) == (2, path)
+    assert reason in broken.reason
+
+
 def test_a_missing_label_name(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="label is missing"):
-        read(make(tmp_path, "1.jpg\ta\n2.jpg\t\n"), labels="name")
+    source = open_source(make(tmp_path, "1.jpg\ta\n2.jpg\t\n"), labels="name")
+    assert source.classes == ("a",)
+    assert list(source.part(np.array([1]))) == [Reject(2, "2.jpg", "the label is missing")]
 
 
 def test_nothing_there(tmp_path: Path) -> None:
@@ -216,9 +277,10 @@ def test_columns_that_do_not_exist(tmp_path: Path) -> None:
 
 
 def test_a_key_of_a_column_that_cannot_be_one(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="key") as caught:
-        read(make(tmp_path, "path\tid\n1.jpg\t\n"), key="id")
-    assert caught.value.place["line"] == 2
+    _, broken = read(make(tmp_path, "path\tid\n1.jpg\ta/b\n2.jpg\t/c\n"), key="id")
+    assert isinstance(broken, Reject)
+    assert (broken.line, broken.path) == (3, "2.jpg")
+    assert "no key" in broken.reason
 
 
 @pytest.mark.parametrize("name", ["noextension", "x.c s", "x.cls", "x.é"])
@@ -233,17 +295,23 @@ def test_a_line_without_path_is_rejected(tmp_path: Path) -> None:
     assert [type(item) for item in items] == [Item, Reject, Reject]
 
 
-def test_parts_are_small_and_see_a_change(tmp_path: Path) -> None:
+def test_parts_carry_their_lines(tmp_path: Path) -> None:
     import pickle
 
     path = make(tmp_path, "".join(f"folder/{i}.jpg\t{i}\n" for i in range(20_000)))
     source = open_source(path)
     part = source.part(np.array([19_999, 0, 5]))
+    path.unlink()
     assert len(pickle.dumps(part)) < 2000
     assert [item.path for item in pickle.loads(pickle.dumps(part))] == [f"folder/{i}.jpg" for i in (19_999, 0, 5)]
+
+
+def test_a_list_that_changes_is_noticed(tmp_path: Path) -> None:
+    path = make(tmp_path, "1.jpg\t0\n2.jpg\t1\n")
+    source = open_source(path)
     path.write_text("folder/1.jpg\t1\n")
     with pytest.raises(SourceError, match="changed"):
-        list(part)
+        source.part(np.array([0]))
 
 
 def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
@@ -251,8 +319,3 @@ def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
     one = open_source(make(tmp_path, "1.jpg\t0\n")).fingerprint
     assert open_source(make(tmp_path / "other", "1.jpg\t0\n", "renamed.tsv")).fingerprint == one
     assert open_source(make(tmp_path, "1.jpg\t1\n")).fingerprint != one
-
-
-def test_sources_that_are_no_paths() -> None:
-    with pytest.raises(UsageError, match="s3"):
-        open_source("s3://bucket/list.tsv")

@@ -2,11 +2,21 @@
 
 ===========  ===============================================================================
 ``base``     the contract: ``Source``, ``Part``, ``Item``, ``Reject``; what a file becomes
-``lists``    lists: tab-separated lines or csv
-``folders``  folders of class folders, flat folders
+``lists``    lists: tab-separated lines, csv, JSON lines, and others
+``folders``  folders of class folders, flat folders, patterns; one file a sample, or several
+``listings`` all files below a folder or URL
 ``columns``  which column of a list is what, headers, labels
+``mapping``  ``fields=``: which column becomes which field, and as what
+``rows``     how a record of a list becomes a sample
+``tables``   lists in Parquet and Arrow files
+``records``  a record of a list, from its bytes to its columns
+``files``    lists as files read by range, also those that lie elsewhere
 ``lines``    where the lines of a list begin, in numpy
+``spool``    records of any bytes in a temporary file
+``scan``     a whole list read once: common folder, names of labels, equal keys
+``spans``    where paths stand in a block of lines, in numpy
 ``keys``     keys from paths, line numbers and columns
+``paths``    paths and URLs; pure text
 ``tars``     WebDataset's tar files
 ``python``   sequences and iterables of dicts
 ``huggingface``  what is particular to data sets of Hugging Face
@@ -17,24 +27,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from shardstream.errors import SourceError, UsageError
 from shardstream.pack.sources.base import File, Item, Part, Reject, Source, StreamSource
-from shardstream.pack.sources.columns import LabelMode
-from shardstream.pack.sources.folders import FolderSource
-from shardstream.pack.sources.lists import ListSource
+from shardstream.pack.sources.columns import LabelMode, Wanted
+from shardstream.pack.sources.folders import FolderSource, Group
+from shardstream.pack.sources.listings import Listing, split_glob
+from shardstream.pack.sources.lists import ListSource, open_text_list, suffix_of
+from shardstream.pack.sources.mapping import parse_fields
+from shardstream.pack.sources.paths import join, scheme_of
 from shardstream.pack.sources.python import python_source
+from shardstream.pack.sources.tables import TABLES, open_tables
 from shardstream.pack.sources.tars import is_tar, tar_source
-from shardstream.storage import Transport
+from shardstream.storage import Location, Transport, locate, open_object
 
-__all__ = ["File", "FolderSource", "Item", "LabelMode", "ListSource", "Part", "Reject", "Source", "open_source"]
+__all__ = [
+    "File",
+    "FolderSource",
+    "Group",
+    "Item",
+    "LabelMode",
+    "ListSource",
+    "Part",
+    "Reject",
+    "Source",
+    "open_source",
+]
 
 _UNSUPPORTED = {
     **dict.fromkeys((".zip", ".gz", ".zst"), "an archive"),
-    **dict.fromkeys((".parquet", ".arrow", ".jsonl", ".json", ".rec", ".mdb", ".tfrecord"), "a file of this kind"),
+    **dict.fromkeys((".rec", ".mdb", ".tfrecord"), "a file of this kind"),
     **dict.fromkeys((".jpg", ".jpeg", ".png", ".webp"), "a single image"),
 }
 
@@ -44,15 +68,19 @@ def open_source(
     *,
     key: str = "path",
     labels: LabelMode | None = None,
+    fields: Mapping[str, str] | None = None,
+    group: Group = "file",
     source_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
 ) -> Source | StreamSource:
-    """The source at a path, by what lies there: a folder, or a list (csv if its name ends in ``.csv``).
+    """The source at a path or URL, by what lies there (a list, a folder, files that match a pattern), or an object.
 
     Args:
-        source: A path or a ``file://`` URL.
+        source: A path or URL, or a pattern of such (``data/**/*.jpg``); or samples from Python.
         key: How keys are made, see `KeyRule`.
         labels: ``"int"`` or ``"name"``; ``None`` means integers for lists and names for class folders.
+        fields: Column by field, see `parse_fields`; default: path and label.
+        group: ``"stem"``: files of one folder that share the name before its first dot are one sample.
         source_options: ``storage_options`` of the store that the source lies in.
         transport: The library that speaks to it.
 
@@ -62,30 +90,65 @@ def open_source(
     """
     if isinstance(source, Source | StreamSource):
         return source
-    if not isinstance(source, str | os.PathLike):
+    text = os.fsdecode(source) if isinstance(source, str | os.PathLike) else None
+    if (text is None or is_tar(text)) and (fields or group != "file"):
+        raise UsageError("fields= and group= are for lists and folders", hint="use transform= to change samples")
+    if text is None:
         return python_source(source, key=key)
-    if is_tar(os.fsdecode(source)):
-        return tar_source(os.fsdecode(source), options=source_options, transport=transport)
-    path = _local(source)
-    if os.path.isdir(path):
-        if labels == "int":
-            raise UsageError("labels='int' is for lists", hint="class folders are numbered in sorting order")
-        return FolderSource(path, key=key)
-    if not os.path.exists(path):
-        raise SourceError("there is no such list or folder", url=path, hint="check the path")
-    kind = _UNSUPPORTED.get(os.path.splitext(path)[1].lower())
+    if is_tar(text):
+        return tar_source(text, options=source_options, transport=transport)
+
+    def at(place: str) -> Location:
+        return locate(place, storage_options=source_options, transport=transport)
+
+    wanted = Wanted(key, labels or "int", parse_fields(fields))
+    listing = _listing(text, at)
+    if listing is not None and suffix_of(listing.pattern or "") in TABLES:
+        return open_tables(_matches(listing), wanted, labels)
+    if listing is not None:
+        if fields:
+            raise UsageError("fields are for lists", hint="the extensions of files name the fields", url=text)
+        return FolderSource(listing, key=key, group=group, labels=labels)
+    if group != "file":
+        raise UsageError("group='stem' is for folders", hint="a list has a column for each file: --field", url=text)
+    location = at(text)
+    if location.local and not os.path.exists(location.address.prefix):
+        raise SourceError("there is no such list or folder", url=location.url, hint="check the path")
+    kind = _UNSUPPORTED.get(suffix_of(location.url))
     if kind is not None:
         raise SourceError(
-            f"{kind} cannot be packed", url=path, hint="pass a list (path<TAB>label a line, or csv), or a folder"
+            f"{kind} cannot be packed",
+            url=location.url,
+            hint="pass a list (path<TAB>label a line, or csv), or a folder",
         )
-    return ListSource(path, key=key, labels=labels)
+    if suffix_of(location.url) in TABLES:
+        return open_tables([location], wanted, labels)
+    return open_text_list(location, wanted)
 
 
-def _local(source: str | os.PathLike[str]) -> str:
-    text = os.fsdecode(source)
-    if "://" not in text:
-        return text
-    parts = urlsplit(text)
-    if parts.scheme != "file":
-        raise UsageError(f"{parts.scheme}:// is not supported", url=text.split("?")[0], hint="use a local path")
-    return unquote(parts.path)
+def _matches(listing: Listing) -> list[Location]:
+    found = [listing.root.join(entry.path) for entry in listing.entries()]
+    if not found:
+        raise SourceError("no file matches the pattern", url=join(listing.root.url, listing.pattern or ""))
+    return found
+
+
+def _listing(text: str, at: Callable[[str], Location]) -> Listing | None:
+    """What is to be listed, if this is no list."""
+    web = scheme_of(text) in ("http", "https")
+    chosen = None if web or os.path.lexists(text) else split_glob(text)
+    if chosen is not None:
+        return Listing(at(chosen[0]), chosen[1])
+    location = at(text)
+    if location.local:
+        return Listing(location) if os.path.isdir(location.address.prefix) else None
+    if web or (suffix_of(location.url) and not text.endswith("/")):
+        return None
+    if text.endswith("/") or not location.address.prefix or not _is_object(location):
+        return Listing(location)
+    return None
+
+
+def _is_object(location: Location) -> bool:
+    store, name = open_object(location)
+    return store.exists(name)

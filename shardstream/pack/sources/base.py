@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FieldError
+from shardstream.pack.sources.paths import extension_of, join
 from shardstream.shards.fields import FieldType, check_field_name
 
 LABEL = "cls"
@@ -127,32 +127,35 @@ class StreamSource(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class _Extension:
+class FieldOfExtension:
+    """The name of a field, or ``None`` and the reason why there is none."""
+
     field: str | None
     reason: str = ""
 
 
 @lru_cache(maxsize=1024)
-def _field_of_extension(extension: str) -> _Extension:
+def field_of_extension(extension: str) -> FieldOfExtension:
+    """The field that a file with this extension becomes."""
     if not extension:
-        return _Extension(None, "the file name has no extension, from which the field takes its name")
+        return FieldOfExtension(None, "the file name has no extension, from which the field takes its name")
     field = extension.lower()
     field = _SAME_FIELD.get(field, field)
     try:
         check_field_name(field)
     except FieldError:
-        return _Extension(None, f"its extension {printable(extension)!r} cannot be the name of a field")
+        return FieldOfExtension(None, f"its extension {printable(extension)!r} cannot be the name of a field")
     if field == LABEL:
-        return _Extension(None, f"its extension is {LABEL!r}, the name of the field that holds the label")
-    return _Extension(field)
+        return FieldOfExtension(None, f"its extension is {LABEL!r}, the name of the field that holds the label")
+    return FieldOfExtension(field)
 
 
 def file_item(line: int, path: str, key: str, *, folder: str, label: int | None) -> Item | Reject:
     """The sample of a single file: its extension names the field, the label goes to ``cls``."""
-    extension = _field_of_extension(os.path.splitext(path)[1][1:])
+    extension = field_of_extension(extension_of(path))
     if extension.field is None:
         return Reject(line, printable(path), extension.reason)
-    values: dict[str, Value] = {extension.field: File(path if "://" in path else os.path.join(folder, path))}
+    values: dict[str, Value] = {extension.field: File(join(folder, path))}
     if label is not None:
         values[LABEL] = label
     return Item(line, path, key, values)

@@ -1,61 +1,121 @@
-"""Folders of class folders, as torchvision's ``ImageFolder`` reads them; a flat folder is a data set without labels.
+"""Folders of class folders, as torchvision's ``ImageFolder`` reads them, flat folders, and files that match a pattern.
 
-The label is the number of the class folder in sorting order. Names that begin with a dot are left out, and so are files
-that lie beside class folders, with a note. Where there are images, other files are rejected: a stray text file is no
-sample. A folder without any image is packed file by file, whatever they are. Links to class folders are followed,
-deeper links to folders are not: they may go round in circles.
+Local, or below a URL. The label is the number of the class folder in sorting order; a flat folder is a data set without
+labels. Names that begin with a dot are left out, and so are files that lie beside class folders, with a note. Where
+there are images, other files are rejected: a stray text file is no sample. A folder without any image is packed file by
+file, whatever they are. With ``group="stem"`` files that share the part of their name before its first dot are one
+sample, as in WebDataset.
+
+Paths lie in a temporary file; what is held is eight bytes a sample, and eight more while keys are compared.
 """
 
 from __future__ import annotations
 
 import os
-from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
+import msgpack
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
-from shardstream.pack.duplicates import key_hash, repeated
-from shardstream.pack.sources.base import Item, Part, Reject, Source, file_item, printable
+from shardstream.pack.duplicates import HashRuns, key_hash
+from shardstream.pack.sources.base import LABEL, File, Item, Part, Reject, Source, field_of_extension, printable
+from shardstream.pack.sources.columns import LabelMode
 from shardstream.pack.sources.keys import MODES, KeyRule
+from shardstream.pack.sources.listings import Entry, Listing, grouped
+from shardstream.pack.sources.paths import join
+from shardstream.pack.sources.spool import Records, Spool
 from shardstream.shards.fields import type_of_extension
 from shardstream.shards.manifest import MANIFEST_NAME
 
+Group: TypeAlias = Literal["file", "stem"]
+
 _SHOWN = 3
+_BLOCK = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileReader:
+    """How a record of a listing becomes a sample. A record holds a stem, the ends of its files, and their bytes in all.
+
+    Attributes:
+        root: The folder or URL.
+        keys: How samples get their keys.
+        images: Whether samples without an image are rejected.
+        labels: Numbers of class folders by name; ``None`` without labels.
+    """
+
+    root: str
+    keys: KeyRule
+    images: bool
+    labels: Mapping[str, int] | None = None
+
+    def key(self, stem: str, number: int) -> str:
+        """The key of a sample, without what would be its extension."""
+        if self.keys.mode == "line":
+            return f"{number:010d}"
+        return printable(os.path.basename(stem) if self.keys.mode == "stem" else stem)
+
+    def item(self, raw: bytes, number: int) -> Item | Reject:
+        """The sample of a record; its number counts from 1."""
+        packed, packed_ends, size = msgpack.unpackb(raw)
+        stem, ends = os.fsdecode(packed), [os.fsdecode(end) for end in packed_ends]
+        path = stem + ends[0]
+        if self.images and not any(map(_is_image, ends)):
+            return Reject(number, printable(path), "it is no jpg, png or webp file, in a folder of images")
+        values: dict[str, Any] = {}
+        for end in ends:
+            found = field_of_extension(end[1:])
+            if found.field is None:
+                return Reject(number, printable(stem + end), found.reason)
+            if found.field in values:
+                return Reject(number, printable(stem + end), f"two of its files would be the field {found.field!r}")
+            values[found.field] = File(join(self.root, stem + end))
+        if self.labels is not None:
+            values[LABEL] = self.labels[printable(stem.partition("/")[0])]
+        return Item(number, path, self.key(stem, number), values, size)
 
 
 @dataclass(frozen=True, slots=True)
 class FolderPart(Part):
-    """Some files of a folder: relative paths in one blob, with where each ends, and labels (-1 for none)."""
+    """Some samples of a listing: their records end to end, and where each ends."""
 
-    root: str
-    keys: KeyRule
+    reader: FileReader
     numbers: NDArray[np.int64]
-    paths: tuple[bytes, ...]
-    labels: NDArray[np.int64]
-    images: bool
+    data: bytes
+    ends: NDArray[np.int64]
 
     def __iter__(self) -> Iterator[Item | Reject]:
-        for number, encoded, label in zip(self.numbers.tolist(), self.paths, self.labels.tolist(), strict=True):
-            path = os.fsdecode(encoded)
-            if self.images and not _is_image(path):
-                yield Reject(number + 1, printable(path), "it is no jpg, png or webp file, in a folder of images")
-                continue
-            key = self.keys.key(number + 1, path)
-            yield file_item(number + 1, path, key, folder=self.root, label=None if label < 0 else label)
+        start = 0
+        for number, end in zip(self.numbers.tolist(), self.ends.tolist(), strict=True):
+            yield self.reader.item(self.data[start:end], number + 1)
+            start = end
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a listing has shown so far."""
+
+    inside: Spool = field(default_factory=Spool)
+    beside: Spool = field(default_factory=Spool)
+    folders: set[str] = field(default_factory=set)
+    images: tuple[bool, bool] = (False, False)
+    examples: list[str] = field(default_factory=list)
 
 
 class FolderSource(Source):
-    """All files below a folder, in sorting order; if some are images, the others are rejected.
-
-    Paths are held as one blob of bytes.
+    """All files below a folder or URL, or those that match a pattern, in the order of their paths.
 
     Args:
-        path: The folder.
+        listing: What to list.
         key: ``"path"`` (relative to the folder), ``"stem"`` or ``"line"`` (the number in sorting order, from 1).
+        group: ``"file"``, or ``"stem"`` for samples of several files.
+        labels: ``"name"`` takes labels from the class folders also where files were chosen by a pattern.
 
     Raises:
         SourceError: It cannot be read, holds no file, or is a packed data set.
@@ -63,112 +123,134 @@ class FolderSource(Source):
         UsageError: ``key`` names a column.
     """
 
-    def __init__(self, path: str, *, key: str = "path") -> None:
+    def __init__(
+        self, listing: Listing, *, key: str = "path", group: Group = "file", labels: LabelMode | None = None
+    ) -> None:
         if key not in MODES:
             raise UsageError(f"key={key!r}: a folder has no columns", hint="use 'path', 'stem' or 'line'")
-        self.url = path
-        self.root = self._root = os.path.abspath(path)
-        if os.path.exists(os.path.join(path, MANIFEST_NAME)):
+        if labels == "int":
+            raise UsageError("labels='int' is for lists", hint="class folders are numbered in sorting order")
+        root = listing.root.address.prefix if listing.root.local else listing.root.url
+        self.url = root if listing.pattern is None else join(root, listing.pattern)
+        self.root = root if listing.root.local else None
+        flat = listing.pattern is not None and labels != "name"
+        found = _Found(folders=set(listing.folders()))
+        try:
+            self._list(listing, found, group, flat=flat)
+            self._records, images, names = self._choose(found, flat=flat)
+        finally:
+            found.inside.close()
+            found.beside.close()
+        if not len(self._records):
             raise SourceError(
-                "this folder holds a packed data set",
-                url=path,
-                hint="pack the files that it was made from, or use `shardstream repack` (ss.repack)",
+                "there are no files" if listing.pattern is None else "no file matches the pattern",
+                url=self.url,
+                hint="pass a folder of class folders, or a list",
             )
-        self._keys = KeyRule(key)
-        self._images = False
-        self._blob, self._ends = bytearray(), array("Q")
-        self._class_ends: list[int] = []
-        self._list()
-        if not self._ends:
-            raise SourceError("the folder holds no files", url=path, hint="pass a folder of class folders, or a list")
+        self._group = group
+        if names is not None:
+            self.classes = tuple(sorted(names))
+        numbers = None if self.classes is None else {name: i for i, name in enumerate(self.classes)}
+        self._reader = FileReader(root, KeyRule(key), images, numbers)
         if key != "line":
             self._find_duplicates()
 
-    def _list(self) -> None:
-        folders, files = _entries(self._root)
-        if not folders:
-            self._add("", files)
-            return
-        self.classes = tuple(printable(name) for name in folders)
-        for name in folders:
-            self._walk(name)
-            self._class_ends.append(len(self._ends))
-        if files:
-            shown = ", ".join(map(printable, files[:_SHOWN])) + (", ..." if len(files) > _SHOWN else "")
-            self.notes = (f"Left out, as they lie beside the class folders: {len(files)} files ({shown}).",)
+    def _list(self, listing: Listing, found: _Found, group: Group, *, flat: bool) -> None:
+        samples = (
+            grouped(listing.entries(), _stem)
+            if group == "stem"
+            else ((os.path.splitext(entry.path)[0], [entry]) for entry in listing.entries())
+        )
+        for stem, entries in samples:
+            inside = "/" in stem and not flat
+            if not inside and any(entry.path == MANIFEST_NAME for entry in entries):
+                raise SourceError(
+                    "this folder holds a packed data set",
+                    url=self.url,
+                    hint="pack the files that it was made from, or use `shardstream repack` (ss.repack)",
+                )
+            if inside:
+                found.folders.add(printable(stem.partition("/")[0]))
+            elif len(found.examples) <= _SHOWN:
+                found.examples += [printable(entry.path) for entry in entries]
+            image = any(_is_image(entry.path) for entry in entries)
+            found.images = found.images[0] or (image and inside), found.images[1] or (image and not inside)
+            (found.inside if inside else found.beside).add(_record(stem, entries))
 
-    def _walk(self, folder: str) -> None:
-        folders, files = _entries(os.path.join(self._root, folder), follow=False)
-        self._add(folder, files)
-        for name in folders:
-            self._walk(os.path.join(folder, name))
+    def _choose(self, found: _Found, *, flat: bool) -> tuple[Records, bool, set[str] | None]:
+        """The samples, whether there are images among them, and the names of class folders."""
+        if not found.folders or flat:
+            if any("/" in path for path in found.examples):
+                self.notes = ("Packed without labels; labels='name' (--labels name) takes them from the folders.",)
+            return found.beside.finish(self.url), found.images[1], None
+        if len(found.beside):
+            shown = ", ".join(found.examples[:_SHOWN]) + (", ..." if len(found.examples) > _SHOWN else "")
+            self.notes = (f"Left out, as they lie beside the class folders: {len(found.beside)} files ({shown}).",)
+        return found.inside.finish(self.url), found.images[0], {printable(name) for name in found.folders}
 
-    def _add(self, folder: str, files: list[str]) -> None:
-        for name in files:
-            self._blob += os.fsencode(os.path.join(folder, name))
-            self._ends.append(len(self._blob))
-            self._images = self._images or _is_image(name)
-
-    def _path(self, number: int) -> bytes:
-        return bytes(self._blob[self._ends[number - 1] if number else 0 : self._ends[number]])
-
-    def _key(self, number: int) -> str:
-        path = os.fsdecode(self._path(number))
-        if self._images and not _is_image(path):
-            return f"/{path}"  # it will be rejected, and is in nobody's way: no key begins with a slash
-        return self._keys.key(number + 1, path)
+    def _items(self) -> Iterator[Item]:
+        """All samples that are not rejected."""
+        number = 0
+        while number < len(self._records):
+            data, starts = self._records.block(number, _BLOCK)
+            for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(data)], strict=True):
+                number += 1
+                item = self._reader.item(data[start:end], number)
+                if isinstance(item, Item):
+                    yield item
 
     def _find_duplicates(self) -> None:
-        hashes = np.fromiter((key_hash(self._key(i).encode()) for i in range(len(self))), np.uint64, len(self))
-        suspects = repeated(hashes)
-        if not suspects:
-            return
-        first: dict[str, int] = {}
-        for number in range(len(self)):
-            key = self._key(number)
-            if key_hash(key.encode()) in suspects and first.setdefault(key, number) != number:
-                one, two = (printable(os.fsdecode(self._path(i))) for i in (first[key], number))
+        runs, batch = HashRuns(len(self)), list[int]()
+        with closing(runs):
+            for item in self._items():
+                batch.append(key_hash(item.key.encode()))
+                if len(batch) == 1 << 16:
+                    runs.add(np.array(batch, np.uint64))
+                    batch.clear()
+            runs.add(np.array(batch, np.uint64))
+            suspects = set(runs.repeated().tolist())
+        first: dict[str, str] = {}
+        for item in self._items() if suspects else ():
+            if key_hash(item.key.encode()) in suspects and first.setdefault(item.key, item.path) != item.path:
                 raise DuplicateKeyError(
-                    f"{one} and {two} have the same key",
+                    f"{printable(first[item.key])} and {printable(item.path)} have the same key",
                     url=self.url,
-                    key=key,
-                    hint="remove one of them, or choose other keys: --key path, stem or line",
+                    key=item.key,
+                    hint="remove one of them, choose other keys (--key path, stem or line), or make files of one name "
+                    "one sample: --group stem",
                 )
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return len(self._records)
 
     def part(self, numbers: NDArray[np.int64]) -> FolderPart:
-        paths = tuple(self._path(number) for number in numbers.tolist())
-        labels = np.full(len(numbers), -1)
-        if self.classes is not None:
-            labels = np.searchsorted(np.array(self._class_ends), numbers, side="right")
-        return FolderPart(self._root, self._keys, numbers, paths, labels, self._images)
+        found = self._records.read(numbers)
+        ends = np.cumsum([len(raw) for raw in found], dtype=np.int64)
+        return FolderPart(self._reader, numbers, b"".join(found), ends)
 
     @property
     def fingerprint(self) -> str:
-        hasher = xxhash.xxh3_128(b"folder\n")
-        for part in (self._blob, self._ends, array("Q", self._class_ends)):
-            hasher.update(memoryview(part).cast("B"))
+        hasher = xxhash.xxh3_128(repr(("folder", self._group, self.classes)).encode())
+        number = 0
+        while number < len(self):
+            data, starts = self._records.block(number, _BLOCK)
+            hasher.update(data)
+            number += len(starts)
         return hasher.hexdigest()
 
 
+def _record(stem: str, entries: list[Entry]) -> bytes:
+    sizes = [entry.size for entry in entries if entry.size is not None]
+    ends = [os.fsencode(entry.path[len(stem) :]) for entry in entries]
+    packed: bytes = msgpack.packb((os.fsencode(stem), ends, sum(sizes) if sizes else None))
+    return packed
+
+
+def _stem(path: str) -> str:
+    """A path up to the first dot of its name."""
+    dot = path.find(".", path.rfind("/") + 1)
+    return path if dot < 0 else path[:dot]
+
+
 def _is_image(path: str) -> bool:
-    return type_of_extension(os.path.splitext(path)[1][1:]).is_image
-
-
-def _entries(folder: str, *, follow: bool = True) -> tuple[list[str], list[str]]:
-    """Names of the folders and of the other entries in a folder, each sorted; hidden ones left out."""
-    folders: list[str] = []
-    files: list[str] = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                (folders if entry.is_dir(follow_symlinks=follow) else files).append(entry.name)
-    except OSError as error:
-        raise SourceError(
-            f"the folder cannot be read: {error.strerror}", url=folder, hint="check its rights"
-        ) from error
-    return sorted(folders), sorted(files)
+    return type_of_extension(path.rpartition(".")[2]).is_image

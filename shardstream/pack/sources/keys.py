@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from shardstream.errors import SourceError, UsageError
+from shardstream.errors import UsageError
 from shardstream.pack.sources.base import printable
+from shardstream.pack.sources.paths import join, without_scheme
+from shardstream.pack.sources.records import Broken
 from shardstream.shards.keys import check_key
 
 MODES = ("path", "stem", "line")
@@ -19,7 +21,7 @@ class KeyRule:
     Attributes:
         mode: ``"path"`` (relative to ``common``, without extension), ``"stem"`` (file name without extension),
             ``"line"`` (line number, ten digits) or ``"column"``.
-        base: Folder that relative paths are taken from; empty if all paths of the list are relative, or none.
+        base: Folder or URL that relative paths are taken from; empty if all paths of the list are relative, or none.
         common: The part that all paths have in common, with its last ``/``.
     """
 
@@ -31,27 +33,28 @@ class KeyRule:
         """The key of a sample; ``column`` is the text of the column that was chosen.
 
         Raises:
-            SourceError: The column's text cannot be a key.
+            Broken: The text cannot be a key.
         """
         if self.mode == "line":
             return f"{line:010d}"
         if self.mode == "column":
-            return _of_column(column or "", line)
+            return _checked(printable(column or ""))
         name = self.normal(path)
         name = os.path.basename(name) if self.mode == "stem" else name[len(self.common) :].lstrip("/")
         stem = os.path.splitext(name)[0]
-        return stem if stem.isascii() else printable(stem)
+        return stem if stem.isascii() else _checked(printable(stem))
 
     def normal(self, path: str) -> str:
-        """The path without ``.``, double slashes and the like."""
-        return os.path.normpath(os.path.join(self.base, path) if self.base else path)
+        """The path without ``.``, double slashes and the like; of URLs host (or bucket) and path."""
+        path = join(self.base, path) if self.base else path
+        return os.path.normpath(without_scheme(path) if "://" in path else path)
 
 
-def _of_column(text: str, line: int) -> str:
+def _checked(key: str) -> str:
     try:
-        return check_key(printable(text))
+        return check_key(key)
     except UsageError as error:
-        raise SourceError(error.what, line=line, hint="choose another column, or --key path, stem or line") from None
+        raise Broken(f"no key: {error.what}") from None
 
 
 def common_folder(first: str, last: str) -> str:

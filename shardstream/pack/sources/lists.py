@@ -1,212 +1,191 @@
-"""Lists of files: ``path<TAB>label`` a line, or csv.
+"""Lists of files: tab-separated lines, csv, JSON lines, and others (see ``records``).
 
-UTF-8, with or without byte order mark; Unix or Windows line ends; blank lines are skipped. Tabs separate the columns,
-in ``.csv`` files commas, with quotes as in RFC 4180. A header is recognised by the name of its path column (see
-``columns``). Paths are relative to the folder of the list. Planning reads the list once, a line at a time, and keeps
-twelve bytes a line (twenty until all keys are compared).
+UTF-8, with or without byte order mark; Unix or Windows line ends; blank lines are skipped. In ``.csv`` files commas
+separate the columns, with quotes as in RFC 4180. A header is recognised by the name of its path column, or by the names
+that were asked for (see ``columns``). Paths are relative to the folder of the list. Planning reads the list and keeps
+eight bytes a line (sixteen while keys are compared); tasks carry their lines.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.errors import DuplicateKeyError, SourceError
-from shardstream.pack.duplicates import key_hash, repeated
-from shardstream.pack.sources.base import Item, Part, Reject, Source, file_item, printable
-from shardstream.pack.sources.columns import Columns, LabelMode, parse_label, understand
-from shardstream.pack.sources.keys import MODES, KeyRule, common_folder
-from shardstream.pack.sources.lines import LineIndex, index_lines, map_text, read_record
+from shardstream.errors import SourceError, UsageError
+from shardstream.pack.sources.base import Item, Part, Reject, Source
+from shardstream.pack.sources.columns import Wanted, parse_label, understand
+from shardstream.pack.sources.files import ListFile, check_text, open_list
+from shardstream.pack.sources.keys import MODES, KeyRule
+from shardstream.pack.sources.lines import LineIndex, index_lines, survey
+from shardstream.pack.sources.mapping import declared_types
+from shardstream.pack.sources.records import Broken, Kind, split
+from shardstream.pack.sources.rows import RowReader
+from shardstream.pack.sources.scan import scan
+from shardstream.pack.sources.spool import Records
+from shardstream.storage import Location
 
-_HASH_STEP = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """How a line becomes a sample: everything a worker needs besides the place of its lines."""
-
-    path: str
-    folder: str
-    stamp: tuple[int, int]
-    quoted: bool
-    columns: Columns
-    keys: KeyRule
-    labels: LabelMode
-    names: dict[str, int] = field(default_factory=dict)
-
-    def key(self, record: list[str], line: int) -> str:
-        column = None if self.columns.key is None else record[self.columns.key]
-        return self.keys.key(line, record[self.columns.path], column)
-
-    def label(self, record: list[str]) -> int | None:
-        if self.columns.label is None:
-            return None
-        text = record[self.columns.label]
-        return self.names[_name(text)] if self.labels == "name" else parse_label(text)
-
-    def item(self, record: list[str], line: int) -> Item | Reject:
-        path = record[self.columns.path]
-        if not path:
-            return Reject(line, path, "the line has no path")
-        return file_item(line, path, self.key(record, line), folder=self.folder, label=self.label(record))
+_FIRST = 100
+_KINDS: dict[str, Kind] = {".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".tsv": "tab"}
+_HINT = "every line needs the same columns: path, or path<TAB>label (with commas in a .csv)"
 
 
 @dataclass(frozen=True, slots=True)
 class ListPart(Part):
-    """Lines of a list, by where they begin."""
+    """Records of a list: their bytes end to end, where each ends, and their lines."""
 
-    reading: _Reading
-    starts: NDArray[np.int64]
-    lines: NDArray[np.uint32]
+    reader: RowReader
+    data: bytes
+    ends: NDArray[np.int64]
+    lines: NDArray[np.int64]
 
     def __iter__(self) -> Iterator[Item | Reject]:
-        reading = self.reading
-        data = map_text(reading.path)
-        if _stamp(reading.path) != reading.stamp:
-            raise SourceError("the list changed while it was being packed", url=reading.path, hint="pack it again")
-        for start, line in zip(self.starts.tolist(), self.lines.tolist(), strict=True):
-            yield reading.item(read_record(data, start, quoted=reading.quoted), line)
+        start = 0
+        for end, line in zip(self.ends.tolist(), self.lines.tolist(), strict=True):
+            yield self.reader.item(self.data[start:end], line)
+            start = end
+
+
+class ListRecords(Records):
+    """The records of a list on a local disk."""
+
+    def __init__(self, file: ListFile, index: LineIndex) -> None:
+        super().__init__(file, index.starts)
+        self._index = index
+
+    def lines(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._index.lines(numbers)
 
 
 class ListSource(Source):
     """A list of files.
 
     Args:
-        path: The list.
-        key: ``"path"``, ``"stem"``, ``"line"`` or a column of its header.
-        labels: ``"int"``, or ``"name"`` for names, which are numbered in sorting order and become the classes.
+        records: Its records.
+        reader: How they become samples, as far as the first one tells.
+        digest: Hash of its content.
 
     Raises:
-        SourceError: An empty list, a malformed line, or a label that is no integer; names list and line.
+        SourceError: An empty list, or one whose first lines are all broken; names list and line.
         DuplicateKeyError: Two lines with one key; names both.
-        UsageError: No such column.
     """
 
-    def __init__(self, path: str, *, key: str = "path", labels: LabelMode | None = None) -> None:
-        self.url = path
-        self._data = map_text(path)
-        self._mode = labels or "int"
-        quoted = path.lower().endswith(".csv")
+    def __init__(self, records: Records, reader: RowReader, digest: str) -> None:
+        self.url = records.file.url
+        self._records = records
+        self._digest = digest
+        if reader.columns.unused:
+            self.notes = (f"Columns that are not packed: {', '.join(reader.columns.unused)}.",)
+        if reader.kind == "blank":
+            self.notes = ("Read as a path and a label, with blanks between them.",)
+        self.types = declared_types(tuple(field.rule for field in reader.columns.fields))
         try:
-            self._index = index_lines(self._data, quoted=quoted)
-            self._reading = self._understand(path, quoted, key)
-            self._scan()
+            if not len(records):
+                raise SourceError("the list is empty", hint="write one file a line: path<TAB>label")
+            self._check_first(reader)
+            self._reader = scan(records, reader)
         except SourceError as error:
-            raise error.at(url=path) from error.__cause__
+            raise error.at(url=self.url) from error.__cause__
+        if self._reader.names:
+            self.classes = tuple(self._reader.names)
 
-    def _understand(self, path: str, quoted: bool, key: str) -> _Reading:
-        first = read_record(self._data, int(self._index.starts[0]), quoted=quoted) if len(self._index) else []
-        columns = understand(first, key=key) if first else Columns(0)
-        if columns.header:
-            self._index = LineIndex(self._index.starts[1:], self._index.lines[1:])
-        if not len(self._index):
-            raise SourceError("the list is empty", hint="write one file a line: path<TAB>label")
-        if columns.unused:
-            self.notes = (f"Columns that are not packed: {', '.join(columns.unused)}.",)
-        return _Reading(
-            path,
-            os.path.dirname(os.path.abspath(path)),
-            _stamp(path),
-            quoted,
-            columns,
-            KeyRule(key if key in MODES else "column"),
-            self._mode,
-        )
-
-    def _records(self) -> Iterator[tuple[list[str], int]]:
-        data, quoted = self._data, self._reading.quoted
-        for start, line in zip(self._index.starts, self._index.lines, strict=True):
-            yield read_record(data, int(start), quoted=quoted), int(line)
-
-    def _scan(self) -> None:
-        """Read every line once: check its label, hash its key, find the common folder and the names of the labels."""
-        low, high, mixed, hashes, names = self._read_all(self._reading)
-        if mixed and self._reading.keys.mode == "path":
-            self._reading = replace(self._reading, keys=KeyRule("path", base=self._reading.folder))
-            low, high, _, hashes, names = self._read_all(self._reading)
-        if self._mode == "name" and self._reading.columns.label is not None:
-            self.classes = tuple(sorted(names))
-            self._reading = replace(self._reading, names={name: i for i, name in enumerate(self.classes)})
-        if self._reading.keys.mode == "path":
-            self._reading = replace(self._reading, keys=replace(self._reading.keys, common=common_folder(low, high)))
-        self._report_duplicates(repeated(np.frombuffer(hashes, np.uint64)))
-
-    def _read_all(self, reading: _Reading) -> tuple[str, str, bool, array[int], set[str]]:
-        """First and last path in sorting order, whether some are absolute and some not, key hashes, label names."""
-        columns, label, names, hashes = reading.columns, reading.columns.label, set[str](), array("Q")
-        low = high = ""
-        relative = absolute = False
-        for record, line in self._records():
-            columns.check(record, line)
-            if label is not None:
-                self._check_label(record[label], line, names)
-            path = record[columns.path]
-            if not path:
-                continue
-            normal = reading.keys.normal(path)
-            low = normal if not low or normal < low else low
-            high = max(high, normal)
-            absolute = absolute or path[0] == "/"
-            relative = relative or path[0] != "/"
-            hashes.append(key_hash(reading.key(record, line).encode()))
-        return low, high, relative and absolute, hashes, names
-
-    def _check_label(self, text: str, line: int, names: set[str]) -> None:
-        if self._mode == "name":
-            name = _name(text)
-            if not name:
-                raise SourceError("the label is missing", line=line, hint="every line needs one, or none at all")
-            names.add(name)
-            return
-        try:
-            parse_label(text)
-        except ValueError:
-            raise SourceError(
-                f"the label {printable(text)!r} is no integer of 64 bits",
-                line=line,
-                hint="labels='name' (--labels name) numbers names in sorting order and keeps them as the classes",
-            ) from None
-
-    def _report_duplicates(self, suspects: frozenset[int]) -> None:
-        if not suspects:
-            return
-        # Hashes are of keys that still have their common folder.
-        reading, whole, first = self._reading, replace(self._reading.keys, common=""), dict[str, int]()
-        for record, line in self._records():
-            path = record[reading.columns.path]
-            key = replace(reading, keys=whole).key(record, line) if path else ""
-            if key_hash(key.encode()) in suspects and first.setdefault(key, line) != line:
-                raise DuplicateKeyError(
-                    f"lines {first[key]} and {line} have the same key",
-                    key=reading.key(record, line),
-                    line=line,
-                    hint="remove one of them, or choose other keys: --key path, stem, line or a column's name",
-                )
+    def _check_first(self, reader: RowReader) -> None:
+        """A list whose first lines are all broken is not what it was taken for."""
+        numbers = np.arange(min(_FIRST, len(self._records)))
+        first = None
+        for raw, line in zip(self._records.read(numbers), self._records.lines(numbers).tolist(), strict=True):
+            try:
+                reader.check(raw, line)
+            except Broken as error:
+                first = first or SourceError(str(error), line=line, hint=error.hint or _HINT)
+            else:
+                return
+        if first is not None:
+            raise first
 
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self._records)
 
     def part(self, numbers: NDArray[np.int64]) -> ListPart:
-        return ListPart(self._reading, self._index.starts[numbers], self._index.lines[numbers])
+        self._records.file.check()
+        found = self._records.read(numbers)
+        ends = np.cumsum([len(raw) for raw in found], dtype=np.int64)
+        return ListPart(self._reader, b"".join(found), ends, self._records.lines(numbers))
 
     @property
     def fingerprint(self) -> str:
-        hasher = xxhash.xxh3_128(f"list {self._reading.quoted} {self._mode}\n".encode())
-        for start in range(0, len(self._data), _HASH_STEP):
-            hasher.update(self._data[start : start + _HASH_STEP])
-        return hasher.hexdigest()
+        reader = self._reader
+        fields = [[field.rule.name, field.column, field.rule.type] for field in reader.columns.fields]
+        known = json.dumps(["list", reader.kind, reader.labels, reader.columns.header, fields, self._digest])
+        return xxhash.xxh3_128_hexdigest(known.encode())
 
 
-def _name(text: str) -> str:
-    return printable(text.strip())
+def open_text_list(location: Location, wanted: Wanted) -> ListSource:
+    """A list of text lines, wherever it lies.
+
+    Raises:
+        SourceError: See `ListSource`.
+        DuplicateKeyError: See `ListSource`.
+        UsageError: No such column.
+    """
+    file = open_list(location)
+    check_text(file)
+    newlines, digest = survey(file)
+    name = location.url.rpartition("/")[2]
+    kind = _KINDS.get(suffix_of(name))
+    index = index_lines(file, newlines, quoted=kind == "csv")
+    records = ListRecords(file, index)
+    head = records.read(np.arange(min(_FIRST, len(records))))
+    kind = kind or _guess(name, head, wanted)
+    try:
+        columns = understand(kind, split(kind, head[0]) if head else [], wanted)
+    except Broken as error:
+        raise SourceError(str(error), url=file.url, line=1, hint=error.hint or _HINT) from error
+    except UsageError as error:
+        raise error.at(url=file.url) from error.__cause__
+    records = ListRecords(file, index.without_first() if columns.header else index)
+    reader = RowReader(kind, columns, key_rule(wanted), wanted.labels, folder_of(location))
+    return ListSource(records, reader, digest)
 
 
-def _stamp(path: str) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_size, found.st_mtime_ns
+def key_rule(wanted: Wanted) -> KeyRule:
+    """How keys are made, before the paths are known."""
+    return KeyRule(wanted.key if wanted.key in MODES else "column")
+
+
+def folder_of(location: Location) -> str:
+    """The folder or URL that relative paths of a list are taken from."""
+    return location.url.rpartition("/")[0] or "/"
+
+
+def suffix_of(name: str) -> str:
+    """The extension of a list, with its dot, in lower case."""
+    return os.path.splitext(name)[1].lower()
+
+
+def _guess(name: str, head: list[bytes], wanted: Wanted) -> Kind:
+    """How the records are written, where the list's name does not tell: as most of the first ones are."""
+
+    def most(yes: Callable[[bytes], bool]) -> bool:
+        return 2 * sum(map(yes, head)) > len(head)
+
+    if suffix_of(name) == ".lst" and most(lambda raw: raw.count(b"\t") >= 2):
+        return "lst"
+    if most(lambda raw: b"\t" in raw):
+        return "tab"
+    if most(lambda raw: raw.startswith(b"{")):
+        return "json"
+    return "blank" if most(lambda raw: _ends_with_label(raw, wanted)) else "tab"
+
+
+def _ends_with_label(raw: bytes, wanted: Wanted) -> bool:
+    *path, label = split("blank", raw)
+    try:
+        return bool(path) and (wanted.labels == "name" or parse_label(label) is not None)
+    except ValueError:
+        return False

@@ -1,0 +1,137 @@
+"""Lists as files that are read by range; those that are not local are copied to a temporary file first."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator
+
+from shardstream.errors import SourceError, StorageError
+from shardstream.storage import Location, open_object
+
+_PEEK = 4096
+_STEP = 32 << 20
+_EMPTY_HINT = "write one file a line: path<TAB>label"
+
+
+class ListFile:
+    """A local file, read by range: no page of it counts as memory of this process.
+
+    Args:
+        handle: File descriptor; it is closed when this object goes.
+        url: What it is, for messages.
+
+    Attributes:
+        size: Its bytes.
+    """
+
+    def __init__(self, handle: int, url: str) -> None:
+        self._handle = handle
+        self._close = weakref.finalize(self, os.close, handle)
+        self.url = url
+        self._stamp = self._now()
+        self.size = self._stamp[0]
+
+    def _now(self) -> tuple[int, int]:
+        found = os.fstat(self._handle)
+        return found.st_size, found.st_mtime_ns
+
+    def read(self, start: int, end: int) -> bytes:
+        """Bytes ``[start, end)``.
+
+        Raises:
+            SourceError: It became shorter.
+        """
+        pieces: list[bytes] = []
+        while start < end:
+            data = os.pread(self._handle, end - start, start)
+            if not data:
+                raise self._changed()
+            if len(data) == end - start and not pieces:
+                return data
+            pieces.append(data)
+            start += len(data)
+        return b"".join(pieces)
+
+    def map(self) -> mmap.mmap | bytes:
+        """All of it, addressable."""
+        return mmap.mmap(self._handle, 0, prot=mmap.PROT_READ)
+
+    def check(self) -> None:
+        """Refuse a file that was changed since; SourceError."""
+        if self._now() != self._stamp:
+            raise self._changed()
+
+    def _changed(self) -> SourceError:
+        return SourceError("the list changed while it was being packed", url=self.url, hint="pack it again")
+
+
+def open_list(location: Location) -> ListFile:
+    """A list, wherever it lies.
+
+    Raises:
+        SourceError: It cannot be read, is empty, or is no text.
+        StorageError: The store does not give it.
+    """
+    if location.local:
+        path = location.address.prefix
+        try:
+            found = ListFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+        except OSError as error:
+            raise SourceError(f"the list cannot be read: {error.strerror}", url=path, hint="check the path") from error
+    else:
+        found = _fetched(location)
+    if not found.size:
+        raise SourceError("the list is empty", url=found.url, hint=_EMPTY_HINT)
+    return found
+
+
+def check_text(file: ListFile) -> None:
+    """Refuse what is no text; SourceError."""
+    if b"\0" in file.read(0, min(_PEEK, file.size)):
+        raise SourceError(
+            "this is no text list: it holds zero bytes",
+            url=file.url,
+            hint="save the list as UTF-8 (not UTF-16), one file a line: path<TAB>label",
+        )
+
+
+def _fetched(location: Location) -> ListFile:
+    store, name = open_object(location)
+    size = store.size(name)
+
+    def pieces() -> Iterator[bytes | memoryview]:
+        for offset in range(0, size, _STEP):
+            yield store.get(name, offset, min(_STEP, size - offset))
+
+    return spooled(pieces, url=location.url)
+
+
+def spooled(pieces: Callable[[], Iterator[bytes | memoryview]], *, url: str) -> ListFile:
+    """A temporary file with these contents. It has no name, and is gone with the process.
+
+    Raises:
+        StorageError: The disk is full.
+    """
+    with tempfile.TemporaryFile(prefix="shardstream-") as file:
+        for piece in pieces():
+            try:
+                file.write(piece)
+            except OSError as error:
+                raise no_room(error) from error
+        try:
+            file.flush()
+        except OSError as error:
+            raise no_room(error) from error
+        return ListFile(os.dup(file.fileno()), url)
+
+
+def no_room(error: OSError) -> StorageError:
+    """What to say if a temporary file cannot be written."""
+    return StorageError(
+        f"a temporary file cannot be written: {error.strerror}",
+        url=tempfile.gettempdir(),
+        hint="point TMPDIR to a disk with more room",
+    )

@@ -1,0 +1,165 @@
+"""All files below a folder or URL, in the order of their paths as bytes; what is hidden is left out.
+
+The order is the same for a local folder and for a bucket that holds a copy of it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from shardstream.errors import NotFoundError, SourceError
+from shardstream.storage import Location, Store
+
+_MAGIC = re.compile(r"[*?[]")
+
+
+class Entry(NamedTuple):
+    """A file.
+
+    Attributes:
+        path: Relative to the folder, with ``/``; bytes that are no UTF-8 as surrogates.
+        size: Its bytes, where the listing tells.
+    """
+
+    path: str
+    size: int | None
+
+
+class Listing(NamedTuple):
+    """What is to be listed.
+
+    Attributes:
+        root: The folder or URL.
+        pattern: Which of its files; ``None`` for all.
+    """
+
+    root: Location
+    pattern: str | None = None
+
+    def entries(self) -> Iterator[Entry]:
+        """The files.
+
+        Raises:
+            SourceError: The folder is not there, or cannot be read.
+            StorageError: The store does not tell.
+        """
+        matches = _all if self.pattern is None else glob_pattern(self.pattern).fullmatch
+        found = _walk(self.root.address.prefix, "") if self.root.local else _listed(self.root.open())
+        return (entry for entry in found if matches(entry.path))
+
+    def folders(self) -> list[str]:
+        """The folders of a local folder, also empty ones."""
+        return _entries(self.root.address.prefix)[0] if self.root.local and self.pattern is None else []
+
+
+def _all(_path: str) -> bool:
+    return True
+
+
+def split_glob(text: str) -> tuple[str, str] | None:
+    """The folder before the first component of a path or URL that is a pattern, and the pattern; else ``None``.
+
+    >>> split_glob("s3://bucket/data/*/a*.jpg")
+    ('s3://bucket/data', '*/a*.jpg')
+    """
+    start = text.find("://") + 3 if "://" in text else 0
+    found = _MAGIC.search(text, start)
+    if found is None:
+        return None
+    cut = text.rfind("/", start, found.start()) + 1
+    return (text[: max(cut - 1, 1)] if cut else "."), text[cut:]
+
+
+def glob_pattern(pattern: str) -> re.Pattern[str]:
+    """A shell's pattern: ``*`` and ``?`` stay inside of a folder, ``**`` goes through any number of them.
+
+    >>> bool(glob_pattern("**/*.jpg").fullmatch("a/b/1.jpg")), bool(glob_pattern("*.jpg").fullmatch("a/1.jpg"))
+    (True, False)
+    """
+    found, at = "", 0
+    while at < len(pattern):
+        rest = pattern[at:]
+        one = re.match(r"\*\*/|\*\*$|\*|\?|\[!?\]?[^]/]*\]", rest)
+        text = one[0] if one else rest[0]
+        if text == "**/":
+            found += r"(?:[^/]+/)*"
+        elif text == "**":
+            found += r".*"
+        elif text.startswith("["):
+            found += f"(?!/){fnmatch.translate(text)[4:-3]}"
+        else:
+            found += {"*": "[^/]*", "?": "[^/]"}.get(text) or re.escape(text)
+        at += len(text)
+    return re.compile(found, re.DOTALL)
+
+
+def _walk(root: str, folder: str) -> Iterator[Entry]:
+    """Links to folders are followed in the root only: deeper ones may go round in circles."""
+    folders, files = _entries(os.path.join(root, folder), follow=not folder)
+    merged = [(os.fsencode(f"{name}/"), name, True) for name in folders]
+    merged += [(os.fsencode(name), name, False) for name in files]
+    for _, name, inside in sorted(merged):
+        path = f"{folder}/{name}" if folder else name
+        if inside:
+            yield from _walk(root, path)
+        else:
+            yield Entry(path, None)
+
+
+def _entries(folder: str, *, follow: bool = True) -> tuple[list[str], list[str]]:
+    """Names of the folders and of the other entries in a folder; hidden ones left out."""
+    folders: list[str] = []
+    files: list[str] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not entry.name.startswith("."):
+                    (folders if entry.is_dir(follow_symlinks=follow) else files).append(entry.name)
+    except FileNotFoundError as error:
+        raise SourceError("there is no such folder", url=folder, hint="check the path") from error
+    except OSError as error:
+        raise SourceError(
+            f"the folder cannot be read: {error.strerror}", url=folder, hint="check its rights"
+        ) from error
+    return folders, files
+
+
+def _listed(store: Store) -> Iterator[Entry]:
+    """Objects whose name ends with a slash are how some tools mark folders."""
+    try:
+        for path, size in store.list():
+            if not path.endswith("/") and "//" not in path and not any(map(_hidden, path.split("/"))):
+                yield Entry(path, size)
+    except NotFoundError as error:
+        raise SourceError(error.what, url=store.url, hint="check the URL") from error
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(".")
+
+
+def grouped(entries: Iterator[Entry], stem: Callable[[str], str]) -> Iterator[tuple[str, list[Entry]]]:
+    """Files that share a stem, together; those that are nothing but a stem stay alone.
+
+    Files of one stem need not follow one another: ``a.d/`` stands between ``a.c`` and ``a.e``.
+
+    Args:
+        entries: In the order of their paths.
+        stem: The stem of a path.
+    """
+    pending: list[tuple[str, list[Entry]]] = []  # each stem begins with the one before it, and a dot
+    for entry in entries:
+        while pending and not entry.path.startswith(f"{pending[-1][0]}."):
+            yield pending.pop()
+        here = stem(entry.path)
+        if here == entry.path:
+            yield here, [entry]
+        elif pending and pending[-1][0] == here:
+            pending[-1][1].append(entry)
+        else:
+            pending.append((here, [entry]))
+    yield from reversed(pending)

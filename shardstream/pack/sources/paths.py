@@ -1,0 +1,42 @@
+"""Paths of a list: in the local file system, and URLs; pure text."""
+
+from __future__ import annotations
+
+import os
+import re
+
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
+
+
+def scheme_of(path: str) -> str | None:
+    """The scheme of a URL; ``None`` for a path."""
+    found = _SCHEME.match(path)
+    return None if found is None else found[1].lower()
+
+
+def join(folder: str, path: str) -> str:
+    """A path of a list, taken from the list's own folder or URL; absolute paths and URLs stay."""
+    if path.startswith("/") or ("://" in path and scheme_of(path) is not None):
+        return path
+    return f"{folder.rstrip('/')}/{path}" if scheme_of(folder) else os.path.join(folder, path)
+
+
+def extension_of(path: str) -> str:
+    """The extension of a path or URL, without its dot."""
+    return os.path.splitext(without_host(path) if "://" in path else path)[1][1:]
+
+
+def without_scheme(url: str) -> str:
+    """Host (or bucket) and path of a URL; a path stays as it is."""
+    scheme = scheme_of(url)
+    if scheme is None:
+        return url
+    rest = url[len(scheme) + 3 :]
+    # In object stores a question mark is a letter like others.
+    return re.split("[?#]", rest, maxsplit=1)[0] if scheme in ("http", "https") else rest
+
+
+def without_host(url: str) -> str:
+    """The path of a URL; a path stays as it is."""
+    rest = without_scheme(url)
+    return rest if rest is url else rest.partition("/")[2]

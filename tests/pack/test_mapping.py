@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardstream.errors import FieldError, SourceError, UsageError
+from shardstream.pack import pack
+from shardstream.pack.sources import File, Item, Reject, open_source
+from shardstream.pack.sources.mapping import FieldRule, parse_fields
+
+from .making import jpeg, photos, samples
+
+Fields = dict[str, str]
+
+
+def read(path: Path, fields: Fields, **options: Any) -> list[Item | Reject]:
+    source = open_source(path, fields=fields, **options)
+    return list(source.part(np.arange(len(source))))
+
+
+def values(path: Path, fields: Fields, **options: Any) -> list[object]:
+    """Fields of good samples, reasons of bad ones."""
+    return [item.values if isinstance(item, Item) else item.reason for item in read(path, fields, **options)]
+
+
+def make(folder: Path, text: str | bytes, name: str = "list.tsv") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "kind"),
+    [
+        ("x", "x", None),
+        ("x:int", "x", "int64"),
+        ("x:text", "x", "str"),
+        ("x:file", "x", "file"),
+        ("a:b:float32", "a:b", "float32"),
+        ("a:b", "a:b", None),
+        ("v:array:float32:2,3", "v", "array:float32:2,3"),
+        ("v:array", "v", "array"),
+        (":int", "", "int64"),
+    ],
+)
+def test_columns_and_types(text: str, column: str, kind: str | None) -> None:
+    assert parse_fields({"a": text}) == (FieldRule("a", column, kind),)
+
+
+def test_a_label_is_an_integer_unless_said() -> None:
+    assert parse_fields({"cls": "y", "a.jpg": "x"}) == (FieldRule("cls", "y", "int64"), FieldRule("a.jpg", "x", None))
+    assert parse_fields({"cls": "y:float"}) == (FieldRule("cls", "y", "float64"),)
+
+
+def test_fields_that_cannot_be() -> None:
+    with pytest.raises(FieldError, match="field name"):
+        parse_fields({"a b": "x"})
+    with pytest.raises(UsageError, match="no column"):
+        parse_fields({"a": ""})
+    with pytest.raises(UsageError, match="dict"):
+        parse_fields([("a", "b")])  # type: ignore[arg-type]
+
+
+def test_named_columns(tmp_path: Path) -> None:
+    text = 'image_path,mask,label,note,unused\nx/1.jpg,x/1.png,3,"a, b",0\n/y/2.jpg,s3://b/2.png,-1,,0\n'
+    fields = {"jpg": "image_path", "mask.png": "mask", "cls": "label", "caption": "note:text"}
+    source = open_source(make(tmp_path, text, "list.csv"), fields=fields)
+    items = list(source.part(np.arange(2)))
+    assert [item.values for item in items if isinstance(item, Item)] == [
+        {
+            "jpg": File(str(tmp_path / "x/1.jpg")),
+            "mask.png": File(str(tmp_path / "x/1.png")),
+            "cls": 3,
+            "caption": "a, b",
+        },
+        {"jpg": File("/y/2.jpg"), "mask.png": File("s3://b/2.png"), "cls": -1, "caption": ""},
+    ]
+    assert {name: kind.name for name, kind in source.types.items()} == {"cls": "int64", "caption": "str"}
+    assert source.notes == ()
+
+
+def test_numbered_columns(tmp_path: Path) -> None:
+    path = make(tmp_path, "id1\tx/1.jpg\t0.5\nid2\tx/2.jpg\t1e3\n")
+    assert values(path, {"jpg": "1", "w": "2:float32"}, key="0") == [
+        {"jpg": File(str(tmp_path / "x/1.jpg")), "w": 0.5},
+        {"jpg": File(str(tmp_path / "x/2.jpg")), "w": 1000.0},
+    ]
+    assert [item.key for item in read(path, {"jpg": "1"}, key="0") if isinstance(item, Item)] == ["id1", "id2"]
+    with pytest.raises(UsageError, match="no header"):
+        read(path, {"jpg": "path"})
+    with pytest.raises(UsageError, match="'3'"):
+        read(path, {"jpg": "3"})
+
+
+def test_a_header_is_known_by_the_columns_that_are_asked_for(tmp_path: Path) -> None:
+    path = make(tmp_path, "photo\tkind\n1.jpg\t2\n")
+    assert values(path, {"jpg": "photo", "cls": "kind"}) == [{"jpg": File(str(tmp_path / "1.jpg")), "cls": 2}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("int8", "-128", -128),
+        ("int8", "128", "column 'x': 128 does not fit int8"),
+        ("int", "9223372036854775808", "column 'x': 9223372036854775808 does not fit int64"),
+        ("int", "1.5", "column 'x': '1.5' is no int64"),
+        ("int", "1_0", "column 'x': '1_0' is no int64"),
+        ("float", "nope", "column 'x': 'nope' is no float64"),
+        ("float32", "1e300", "column 'x': 1e+300 does not fit float32"),
+        ("bool", "True", True),
+        ("bool", "yes", "column 'x': 'yes' is no bool"),
+        ("bytes", "\xe9", b"\xc3\xa9"),
+        ("json", '{"a": [1]}', {"a": [1]}),
+        ("json", "{", "column 'x': '{' is no json"),
+        ("jpg", "x.jpg", "column 'x': the text 'x.jpg', where bytes are needed"),
+        ("file", "", "the line has no path"),
+        ("int", "", "column 'x': '' is no int64"),
+    ],
+)
+def test_text_as_what_was_declared(tmp_path: Path, kind: str, text: str, expected: object) -> None:
+    path = make(tmp_path, json.dumps({"x": text}) + "\n" + json.dumps({"x": text, "p": 1}) + "\n", "list.jsonl")
+    if isinstance(expected, str):
+        with pytest.raises(SourceError) as caught:
+            values(path, {"a": f"x:{kind}"}, key="line")
+        assert caught.value.what.startswith(expected)
+    else:
+        assert values(path, {"a": f"x:{kind}"}, key="line") == [{"a": expected}] * 2
+
+
+def test_arrays(tmp_path: Path) -> None:
+    path = make(
+        tmp_path, '{"v": [1, 2.5], "w": [[1], [2]]}\n{"v": [1], "w": 3}\n{"v": "[0, 1]", "w": "x"}\n', "a.jsonl"
+    )
+    one, two, three = values(path, {"v": "v:array:float32:2", "w": "w:array"}, key="line")
+    assert isinstance(one, dict)
+    assert one["v"].dtype == np.float32
+    assert one["v"].tolist() == [1, 2.5]
+    assert one["w"].tolist() == [[1], [2]]
+    assert two == "column 'v': an array of float32 [1] is no array:float32:2"
+    assert three == "column 'w': 'x' is no array"
+
+
+def test_broken_lines_name_the_column(tmp_path: Path) -> None:
+    path = make(tmp_path, b"path\tlabel\ttext\n1.jpg\t1\ta\n2.jpg\tx\tb\n3.jpg\n\t3\tc\n5.jpg\t5\tcaf\xe9\n")
+    found = read(path, {"jpg": "path", "cls": "label", "txt": "text"})
+    assert found[1:] == [
+        Reject(3, "2.jpg", "column 'label': 'x' is no int64"),
+        Reject(4, "", "the line has 1 column where the first has 3"),
+        Reject(5, "", "the line has no path"),
+        Reject(6, "5.jpg", "column 'text': 'caf%E9' is no valid UTF-8"),
+    ]
+
+
+def test_names_as_labels(tmp_path: Path) -> None:
+    path = make(tmp_path, "path\tkind\n1.jpg\twolf\n2.jpg\tape\n3.jpg\t\n")
+    source = open_source(path, fields={"jpg": "path", "cls": "kind"}, labels="name")
+    found = list(source.part(np.arange(3)))
+    assert source.classes == ("ape", "wolf")
+    assert [item.values["cls"] for item in found if isinstance(item, Item)] == [1, 0]
+    assert found[2] == Reject(4, "3.jpg", "the label is missing")
+    with pytest.raises(UsageError, match="needs a label"):
+        read(path, {"jpg": "path"}, labels="name")
+
+
+def test_samples_without_files(tmp_path: Path) -> None:
+    path = make(tmp_path, "id\ttext\na\tone\nb\ttwo\n")
+    assert values(path, {"txt": "text"}, key="id") == [{"txt": "one"}, {"txt": "two"}]
+    with pytest.raises(UsageError, match="no field is a file"):
+        read(path, {"txt": "text"})
+
+
+def test_the_fingerprint_knows_the_fields(tmp_path: Path) -> None:
+    path = make(tmp_path, "path\tlabel\n1.jpg\t1\n")
+    found = {
+        open_source(path, fields=fields).fingerprint
+        for fields in ({"jpg": "path"}, {"jpg": "path", "cls": "label"}, {"jpg": "path", "y": "label"}, None)
+    }
+    assert len(found) == 4
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    json_values, st.sampled_from(["int", "int8", "float32", "bool", "str", "json", "bytes", "array", "file", "msgpack"])
+)
+def test_any_value_is_a_field_or_a_reject(value: object, kind: str) -> None:
+    from shardstream.pack.sources.mapping import BoundField, is_path
+    from shardstream.pack.sources.records import Broken
+
+    (rule,) = parse_fields({"a": f"x:{kind}"})
+    with contextlib.suppress(Broken):
+        BoundField(rule, "x", is_path(rule)).value({"x": value})
+
+
+def test_packed_fields_come_back(tmp_path: Path) -> None:
+    rows = [f'{path},{i},"note, {i}",{i / 2},"{{""a"": [{i}]}}"\n' for i, path in enumerate(photos(tmp_path, 12))]
+    path = make(tmp_path, "file,n,note,w,extra\n" + "".join(rows) + "missing.jpg,x,,1,{}\n", "list.csv")
+    fields = {"jpg": "file", "cls": "n:int16", "txt": "note", "w": "w:float32", "json": "extra:json"}
+    manifest = pack(path, tmp_path / "out", fields=fields, workers=0, jpeg="keep")
+    assert {name: kind.name for name, kind in manifest.fields.items()} == {
+        "jpg": "jpg",
+        "cls": "int16",
+        "txt": "str",
+        "w": "float32",
+        "json": "json",
+    }
+    found = samples(tmp_path / "out")["c2/00005"]
+    assert found.pop("jpg") == jpeg(5)
+    assert found == {"cls": 5, "txt": b"note, 5", "w": 2.5, "json": b'{"a":[5]}'}
+    (reject,) = map(json.loads, (tmp_path / "out" / "rejects.jsonl").read_text().splitlines())
+    assert reject == {"path": "missing.jpg", "line": 14, "reason": "column 'n': 'x' is no int16"}

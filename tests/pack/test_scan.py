@@ -1,0 +1,125 @@
+"""What numpy sees in blocks of records is what a reader sees, a record at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardstream.errors import DuplicateKeyError, SourceError
+from shardstream.pack import duplicates
+from shardstream.pack.duplicates import HashRuns
+from shardstream.pack.sources import scan as scanning
+from shardstream.pack.sources.columns import Wanted, understand
+from shardstream.pack.sources.files import spooled
+from shardstream.pack.sources.lines import index_lines, survey
+from shardstream.pack.sources.lists import ListRecords
+from shardstream.pack.sources.lists import key_rule as rule_of
+from shardstream.pack.sources.records import split
+from shardstream.pack.sources.rows import RowReader
+from shardstream.pack.sources.scan import Scan, scan
+
+_SEPARATORS = {"tab": b"\t", "csv": b",", "blank": b" ", "lst": b"\t"}
+pieces = st.sampled_from([
+    *(b"a", b"b.jpg", b"a/b.c.jpg", b"/", b"//", b"/./", b"..", b".", b"\t", b" ", b",", b'"', b"\r", b"", b"1", b"-2"),
+    *("é".encode(), b"\xe9", b"http://", b"https://h/", b"s3://b/", b"?q=1", b"#", b"x", b".hidden", b"cat", b"1.5"),
+])  # fmt: skip
+texts = st.lists(pieces, max_size=5).map(b"".join)
+lines = st.lists(texts, min_size=1, max_size=4)
+
+
+def records_of(data: bytes, kind: Any) -> ListRecords:
+    text = spooled(lambda: iter([data]), url="test")
+    return ListRecords(text, index_lines(text, survey(text)[0], quoted=kind == "csv"))
+
+
+def reader_of(records: ListRecords, kind: Any, wanted: Wanted) -> RowReader:
+    first = split(kind, records.read(np.array([0]))[0])
+    return RowReader(kind, understand(kind, first, wanted), rule_of(wanted), wanted.labels, "/folder")
+
+
+def seen(records: ListRecords, reader: RowReader) -> tuple[dict[int, int], object]:
+    walk = Scan(records, reader)
+    found = {}
+    for part in walk.hashed():
+        found |= dict(zip(part.numbers.tolist(), part.hashes.tolist(), strict=True))
+    return found, walk.findings
+
+
+@given(
+    st.sampled_from(["tab", "csv", "blank", "lst"]),
+    st.lists(lines, min_size=1, max_size=12),
+    st.sampled_from(["path", "stem", "1"]),
+    st.sampled_from(["int", "name"]),
+    st.sampled_from([b"\n", b"\r\n"]),
+    st.booleans(),
+    st.sampled_from([1, 40, 10_000]),
+)
+def test_blocks_are_what_records_are(
+    kind: str, rows: list[list[bytes]], key: str, labels: Any, end: bytes, last: bool, block: int
+) -> None:
+    if kind == "csv":
+        rows = [[cell.replace(b"\r", b"").replace(b'"', b"") for cell in row] for row in rows]
+    data = {"tab": b"a/1.jpg\t0", "csv": b"a/1.jpg,0", "blank": b"a/1.jpg 0", "lst": b"0\t0\ta/1.jpg"}[kind]
+    data += end + end.join(_SEPARATORS[kind].join(row) for row in rows) + (end if last else b"")
+    records = records_of(data, kind)
+    reader = reader_of(records, kind, Wanted(key, labels))
+    whole = scanning._BLOCK, scanning._FAST
+    try:
+        scanning._BLOCK = block  # type: ignore[misc]
+        fast = seen(records, reader)
+        scanning._FAST = frozenset()  # type: ignore[misc]
+        assert seen(records, reader) == fast
+    finally:
+        scanning._BLOCK, scanning._FAST = whole  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("url", ["https://host.org/", "s3://bucket/", ""])
+def test_lists_that_are_all_alike_are_read_fast(url: str) -> None:
+    data = b"".join(b"%sphotos/train/%d.jpg\t%d\n" % (url.encode(), i, i) for i in range(1000))
+    records = records_of(data, "tab")
+    reader = reader_of(records, "tab", Wanted())
+    walk = Scan(records, reader)
+    walk._slowly = lambda _data, _starts, rows, _first: (
+        pytest.fail("slow") if len(rows) else scanning.Hashed(rows, rows)
+    )  # type: ignore[method-assign,assignment,return-value]
+    assert sum(len(part.numbers) for part in walk.hashed()) == 1000
+    assert scan(records, reader).keys.common.endswith("photos/train/")
+
+
+def test_two_spellings_of_one_url_are_one_key() -> None:
+    records = records_of(b"https://h/a/1.jpg?size=2\t0\nhttps://h/a/b/../1.png#x\t1\n", "tab")
+    with pytest.raises(DuplicateKeyError, match="lines 1 and 2") as caught:
+        scan(records, reader_of(records, "tab", Wanted()))
+    assert caught.value.place["key"] == "1"
+
+
+def test_rejected_lines_are_no_duplicates() -> None:
+    records = records_of(b"a.jpg\t0\na.jpg\tx\nb.jpg\t0\n", "tab")
+    scan(records, reader_of(records, "tab", Wanted()))
+
+
+def test_names_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanning, "_MOST_NAMES", 5)
+    records = records_of(b"".join(b"%d.jpg\tname %d\n" % (i, i) for i in range(10)), "tab")
+    with pytest.raises(SourceError, match="more than 5 names"):
+        scan(records, reader_of(records, "tab", Wanted(labels="name")))
+
+
+@given(st.lists(st.lists(st.integers(0, 60) | st.integers(0, 2**64 - 1), max_size=30), max_size=6), st.integers(1, 20))
+def test_hashes_in_runs(batches: list[list[int]], run: int) -> None:
+    everything = [value for batch in batches for value in batch]
+    before = duplicates._RUN
+    try:
+        duplicates._RUN = run  # type: ignore[misc]
+        runs = HashRuns(len(everything))
+        for batch in batches:
+            runs.add(np.array(batch, np.uint64))
+        found = runs.repeated().tolist()
+        runs.close()
+    finally:
+        duplicates._RUN = before  # type: ignore[misc]
+    assert found == sorted({value for value in everything if everything.count(value) > 1})
