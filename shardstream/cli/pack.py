@@ -98,6 +98,7 @@ def pack(
     max_pixels: Annotated[
         int, typer.Option(help="Reject images of more pixels.", metavar="PIXELS")
     ] = _DEFAULTS.max_pixels,
+    dedup: Annotated[bool, typer.Option("--dedup", help="Leave out exact copies; reads everything twice.")] = False,
     transform: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(help="Function of a sample, by module and name; None drops it.", metavar="MODULE:NAME"),
@@ -160,6 +161,7 @@ def pack(
             quality=quality,
             max_pixels=max_pixels,
             transform=None if transform is None else load_transform(transform),
+            dedup=dedup,
             key=key,
             labels=None if labels is None else labels.value,
             fields=_parse_fields(fields),

@@ -65,7 +65,7 @@ def _bar_teller(update: Update) -> Callable[[PackProgress], None]:
         if now.stage == "plan":
             update(0, 0, "reading the source")
             return
-        if now.stage == "spool":
+        if now.stage == "first pass":
             update(0, 0, f"first pass: {now.tally.done:,} samples, {size(now.tally.bytes)}")
             return
         started = started or time.monotonic()
@@ -130,6 +130,7 @@ def _as_json(report: PackReport) -> dict[str, Any]:
         "rejects_url": report.rejects_url,
         "reject_reasons": dict(report.reasons),
         "dropped": report.tally.dropped,
+        "duplicates": report.duplicates,
         "kept_shards": report.kept,
         "read_bytes": report.tally.bytes,
         "notes": list(report.notes),
@@ -171,6 +172,8 @@ def print_report(report: PackReport, dest: str, *, as_json: bool) -> None:
         out.print(f"{plural(report.kept, 'shard')} of an earlier run kept")
     if report.sizes:
         out.print(f"samples: {_spread(report.sizes)}")
+    if report.duplicates:
+        out.print(f"{plural(report.duplicates, 'exact copy', 'exact copies')} left out, see duplicates.jsonl there")
     if report.tally.dropped:
         out.print(f"{plural(report.tally.dropped, 'sample')} left out by the transform")
     if report.rejects and report.first_reject:

@@ -81,9 +81,9 @@ def size(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
 
 
-def plural(count: int, noun: str) -> str:
-    """``1 shard``, ``6,000 samples``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def plural(count: int, noun: str, many: str = "") -> str:
+    """``1 shard``, ``6,000 samples``; ``many`` for nouns that are odd."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {many or noun + 's'}"
 
 
 def duration(seconds: float) -> str:

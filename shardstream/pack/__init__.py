@@ -9,6 +9,7 @@
 ``sources``       where samples come from: lists, class folders
 ``options``       what determines the bytes that are written, checked
 ``cut``           which sample goes where: shards cut by count, the plan's fingerprint, the tasks
+``dedup``         exact copies, found by content before anything is packed
 ``spool``         the first pass over what can only be read in order, into temporary shards
 ``permute``       the write-time shuffle: a keyed bijection, computed where it is needed
 ``task``          one shard: read, write, report

@@ -33,6 +33,9 @@ _log = logging.getLogger(__name__)
 
 REJECTS_NAME = "rejects.jsonl"
 REPORT_NAME = "report.json"
+DUPLICATES_NAME = "duplicates.jsonl"
+BESIDE = (REJECTS_NAME, DUPLICATES_NAME, REPORT_NAME)
+"""What stands beside a data set and tells of how it was packed."""
 _SHARD = re.compile(r"shard(-[0-9a-f]{8})?(-r\d+)?-\d{6,}\.(tar|rec)")
 _TABLE = re.compile(r"shards-[0-9a-f]{16}\.table")
 _FRAMINGS = {"tar": "tar", "rec": "record"}
@@ -86,30 +89,29 @@ class Destination:
         self._each(lambda i: self.store.move(manifest.shard_name(i), old.shard_name(i)), range(manifest.shards))
         return replace(manifest, naming=old.naming)
 
-    def commit(self, manifest: Manifest, rejects: bytes = b"", report: bytes = b"") -> Manifest:
+    def commit(self, manifest: Manifest, beside: Mapping[str, bytes] | None = None) -> Manifest:
         """Make the data set complete, then remove what it replaces.
 
         Args:
             manifest: What was written.
-            rejects: Content of ``rejects.jsonl``; there is no such file if this is empty.
-            report: Content of ``report.json``, the same.
+            beside: Contents of the files that go with it (`BESIDE`), by name. What is empty or missing is no file.
 
         Raises:
             StorageError: A shard is not as it was written: somebody else writes into this folder.
         """
         check_shards(self.store, manifest)
-        for name, content in ((REJECTS_NAME, rejects), (REPORT_NAME, report)):
+        for name, content in (beside or {}).items():
             if content:
                 self.store.put(_staged(manifest, name), content)
         manifest.save(self.store)
-        if self.old is not None or report:
+        if self.old is not None or beside:
             self.publish(manifest)
         self.clean(manifest)
         return Manifest.load(self.location)
 
     def publish(self, manifest: Manifest) -> None:
         """Put what goes with a data set beside it, in place of what went with the one before."""
-        for name in (REJECTS_NAME, REPORT_NAME):
+        for name in BESIDE:
             staged = _staged(manifest, name)
             if self.store.exists(staged):
                 self.store.move(staged, name)

@@ -44,6 +44,7 @@ class PackOptions:
     quality: int | None = None
     max_pixels: int = DEFAULT_MAX_PIXELS
     transform: Transform | None = None
+    dedup: bool = False
     key: str = "path"
     labels: LabelMode | None = None
     fields: Mapping[str, str] | None = None
@@ -102,6 +103,8 @@ class PackOptions:
             "zstd": sorted(self.zstd),
             "checksums": self.checksums,
         }
+        if self.dedup:
+            found["dedup"] = True
         if self.transform is not None:
             found["transform"] = _identity_of(self.transform)
         return found

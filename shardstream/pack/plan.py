@@ -9,7 +9,17 @@ from typing import Any
 
 from shardstream.errors import SourceError, UsageError, did_you_mean
 from shardstream.pack.cut import Cut, fingerprint_of, make_cut, suffix_of
-from shardstream.pack.destination import Destination, check_apart, check_shards, each, open_destination
+from shardstream.pack.dedup import without_copies
+from shardstream.pack.destination import (
+    DUPLICATES_NAME,
+    REJECTS_NAME,
+    REPORT_NAME,
+    Destination,
+    check_apart,
+    check_shards,
+    each,
+    open_destination,
+)
 from shardstream.pack.files import Files
 from shardstream.pack.options import PackOptions
 from shardstream.pack.receipts import ShardResult, read_receipt
@@ -40,6 +50,7 @@ class PackPlan:
         cut: Which sample goes where; ``None`` if the plan is complete.
         manifest: The data set, if the plan is complete in its destination already; else ``None``.
         rejects: What was found while planning that cannot be packed.
+        duplicates: Exact copies that were found while planning, as ``duplicates.jsonl``.
 
     Example:
         >>> plan = pack_plan("list.tsv", "new/")
@@ -56,6 +67,7 @@ class PackPlan:
     cut: Cut | None = None
     manifest: Manifest | None = None
     rejects: tuple[Reject, ...] = ()
+    duplicates: bytes = b""
 
     @property
     def samples(self) -> int:
@@ -100,7 +112,11 @@ class PackPlan:
             self.destination.discard(self.pattern)
             raise self._nothing(rejects)
         manifest = self.destination.settle(self._manifest(found))
-        return self.destination.commit(manifest, rejects_bytes(rejects), report_bytes(manifest, found, self.rejects))
+        report = report_bytes(manifest, found, self.rejects, copies=self.duplicates.count(b"\n"))
+        return self.destination.commit(
+            manifest,
+            {REJECTS_NAME: rejects_bytes(rejects), DUPLICATES_NAME: self.duplicates, REPORT_NAME: report},
+        )
 
     def _nothing(self, rejects: Sequence[Reject]) -> SourceError:
         if not rejects:
@@ -241,7 +257,10 @@ def open_plan(
     cut = make_cut(origin, options, files, destination.store)
     complete = _complete(destination, cut.fingerprint, overwrite=overwrite)
     pattern = destination.pattern(cut.stem, suffix_of(options.format))
-    return PackPlan(destination, cut.fingerprint, origin.notes, pattern, cut, complete, rejects)
+    duplicates = b""
+    if options.dedup and complete is None:
+        cut, duplicates = without_copies(cut, destination.location, run)
+    return PackPlan(destination, cut.fingerprint, origin.notes, pattern, cut, complete, rejects, duplicates)
 
 
 def _complete(destination: Destination, fingerprint: str, *, overwrite: bool) -> Manifest | None:

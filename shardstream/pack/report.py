@@ -41,6 +41,7 @@ class PackReport:
         sizes: How many samples have a size whose binary logarithm rounds down to the key.
         tally: Sums over all shards, those of earlier runs included.
         kept: Shards that an earlier run had written.
+        duplicates: Exact copies that were left out.
     """
 
     manifest: Manifest
@@ -54,6 +55,7 @@ class PackReport:
     sizes: Mapping[int, int] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     kept: int = 0
+    duplicates: int = 0
 
 
 def kinds_of(results: Iterable[ShardResult]) -> dict[str, dict[str, int]]:
@@ -82,8 +84,10 @@ def _most_frequent(counts: Mapping[str, int], most: int | None = None) -> dict[s
     return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:most])
 
 
-def report_bytes(manifest: Manifest, results: Sequence[ShardResult], rejects: Sequence[Reject] = ()) -> bytes:
-    """The content of ``report.json``; ``rejects`` are those that were found while planning."""
+def report_bytes(
+    manifest: Manifest, results: Sequence[ShardResult], rejects: Sequence[Reject] = (), *, copies: int = 0
+) -> bytes:
+    """The content of ``report.json``; ``rejects`` and ``copies`` are those that were found while planning."""
     tally = sum_of(results)
     entry: dict[str, Any] = {
         "plan": manifest.plan,
@@ -94,6 +98,7 @@ def report_bytes(manifest: Manifest, results: Sequence[ShardResult], rejects: Se
         "read_bytes": tally.bytes,
         "rejects": tally.rejects + len(rejects),
         "reject_reasons": reasons_of([*rejects, *(reject for result in results for reject in result.rejects)]),
+        "duplicates": copies,
         "dropped": tally.dropped,
         "kinds": kinds_of(results),
         "sample_sizes": [

@@ -21,7 +21,7 @@ from shardstream.pack.report import PackReport, read_rejects, reasons_of, sizes_
 from shardstream.pack.sample import Transform
 from shardstream.pack.sources import Group, LabelMode
 from shardstream.pack.tally import Tally
-from shardstream.pack.task import ShardTask
+from shardstream.pack.task import Task
 from shardstream.pack.workers import check_travels, cores, run_here, run_in_processes, run_on
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
@@ -35,14 +35,14 @@ class PackProgress:
     """Totals of a run so far.
 
     Attributes:
-        stage: ``"plan"`` while the source is read, ``"spool"`` while one that can only be read in order goes into
-            temporary shards, then ``"pack"``.
+        stage: ``"plan"`` while the source is looked at, ``"first pass"`` while all of it is read, to be brought into an
+            order or to find copies, then ``"pack"``.
         total: Samples of the source; 0 while they are not counted.
         tally: What was done, earlier runs of the same plan included; their time and bytes are not.
         kept: Samples that an earlier run had dealt with.
     """
 
-    stage: Literal["plan", "spool", "pack"]
+    stage: Literal["plan", "first pass", "pack"]
     total: int = 0
     tally: Tally = field(default_factory=Tally)
     kept: int = 0
@@ -69,6 +69,7 @@ def pack(
     quality: int | None = None,
     max_pixels: int = DEFAULT_MAX_PIXELS,
     transform: Transform | None = None,
+    dedup: bool = False,
     key: str = "path",
     labels: LabelMode | None = None,
     fields: Mapping[str, str] | None = None,
@@ -121,6 +122,8 @@ def pack(
             returns what is to be stored, with values as `ShardWriter.write` takes them; ``None`` leaves the sample out.
             Pixels under an image's name are encoded. Where it raises, the sample is rejected. The plan knows it by its
             name and its text: what it calls is not looked at.
+        dedup: Leave out exact copies of files, whatever their names and labels: a first pass reads all samples, and of
+            those with one hash the first in the source stays. ``duplicates.jsonl`` in ``dest`` lists the others.
         key: ``"path"`` (relative to the folder that all files share, without extension), ``"stem"`` (file name),
             ``"line"`` (line number), or a column of the list's header.
         labels: ``"int"``, or ``"name"`` to number names in sorting order; ``None``: integers in lists, names of class
@@ -169,6 +172,7 @@ def pack(
         quality=quality,
         max_pixels=max_pixels,
         transform=transform,
+        dedup=dedup,
         key=key,
         labels=labels,
         fields=fields,
@@ -216,7 +220,7 @@ def run_pack(
         source,
         dest,
         options,
-        run=lambda tasks: crew.run("spool", tasks, 0),
+        run=lambda tasks: crew.run("first pass", tasks, 0),
         storage_options=storage_options,
         source_options=source_options,
         transport=transport,
@@ -244,6 +248,7 @@ def run_pack(
         sizes_of(results),
         sum_of(results),
         sum(result.kept for result in results),
+        plan.duplicates.count(b"\n"),
     )
 
 
@@ -280,7 +285,7 @@ class _Crew:
     executor: Executor | None
     tell: OnProgress
 
-    def run(self, stage: Literal["spool", "pack"], tasks: Sequence[ShardTask], total: int) -> list[ShardResult]:
+    def run(self, stage: Literal["first pass", "pack"], tasks: Sequence[Task], total: int) -> list[ShardResult]:
         """All tasks. What is finished stays, should this fail or be interrupted."""
 
         def tick(tally: Tally, kept: int) -> None:

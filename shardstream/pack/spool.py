@@ -23,13 +23,13 @@ from shardstream.pack.sample import Recipe
 from shardstream.pack.sources import Reject
 from shardstream.pack.sources.base import File, Part, StreamSource, printable
 from shardstream.pack.sources.stored import StoredSource
-from shardstream.pack.task import ShardTask
+from shardstream.pack.task import ShardTask, Task
 from shardstream.pack.values import KEY
 from shardstream.pack.writer import ShardWriter
 from shardstream.shards.manifest import MANIFEST_NAME, Manifest
 from shardstream.storage import Location, Store
 
-Run: TypeAlias = Callable[[Sequence[ShardTask]], Sequence[ShardResult]]
+Run: TypeAlias = Callable[[Sequence[Task]], Sequence[ShardResult]]
 """Runs tasks somewhere, all of them."""
 
 _PATTERN = "spool-{:06d}.rec"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from shardstream.errors import FieldError, ShardStreamError, UsageError
 from shardstream.pack.commits import Pending, named
@@ -24,6 +24,39 @@ from shardstream.storage import Location, Store
 
 Report: TypeAlias = Callable[[Tally], None]
 """Called once a sample with what was added."""
+
+
+class Task(Protocol):
+    """What runs in workers: it leaves an object, and a receipt once that is whole, and is never done twice."""
+
+    @property
+    def number(self) -> int:
+        """Which of the tasks of a run."""
+
+    @property
+    def name(self) -> str:
+        """Name of the object."""
+
+    @property
+    def dest(self) -> Location:
+        """Where it lies."""
+
+    @property
+    def part(self) -> Part:
+        """The samples that it reads."""
+
+    @property
+    def files(self) -> Files:
+        """Reads their files."""
+
+    def run(self) -> ShardResult:
+        """Do it, or find that it is done."""
+
+    def finished(self) -> ShardResult | None:
+        """What an earlier run left, where it is whole and right."""
+
+    def write(self, report: Report | None = None) -> tuple[ShardResult, Pending]:
+        """Do it; the commit is left to the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +107,12 @@ class ShardTask:
 
     def finished(self) -> ShardResult | None:
         """What an earlier run wrote, where it is whole and right."""
-        return finished(_store_at(self.dest), self.name, self.format)
+        return finished(store_at(self.dest), self.name, self.format)
 
     def write(self, report: Report | None = None) -> tuple[ShardResult, Pending]:
         """Make the shard; its commit is left to the caller."""
         try:
-            store = _store_at(self.dest)
+            store = store_at(self.dest)
             out = store.create(self.name)
             try:
                 with closing(writer_of(self.format)(out, zstd=self.zstd, checksums=self.checksums)) as shard:
@@ -166,6 +199,6 @@ def _ignore(_tally: Tally) -> None: ...
 
 
 @lru_cache(maxsize=1)
-def _store_at(dest: Location) -> Store:
+def store_at(dest: Location) -> Store:
     """One store for all tasks of a run: its connections and tokens outlive a shard."""
     return dest.open()

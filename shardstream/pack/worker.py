@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from shardstream.pack.commits import Committer
 from shardstream.pack.receipts import ShardResult
 from shardstream.pack.tally import Tally
-from shardstream.pack.task import ShardTask
+from shardstream.pack.task import Task
 
 TICK_S = 0.1
 
@@ -79,7 +79,7 @@ def _work(pipe: Connection[Any, Any]) -> None:
         while True:
             if not pipe.poll():
                 settle()
-            task: ShardTask = pipe.recv()
+            task: Task = pipe.recv()
             totals = _Totals(pipe)
             committer = committer or Committer(behind=not task.dest.local)
             try:

@@ -28,7 +28,7 @@ from shardstream.errors import ShardStreamError, UsageError
 from shardstream.pack.commits import Committer
 from shardstream.pack.receipts import ShardResult
 from shardstream.pack.tally import Tally
-from shardstream.pack.task import ShardTask
+from shardstream.pack.task import ShardTask, Task
 from shardstream.pack.worker import TICK_S, Done
 
 Tick: TypeAlias = Callable[[Tally, int], None]
@@ -73,18 +73,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def check_travels(task: ShardTask) -> None:
+def check_travels(task: Task) -> None:
     """Refuse tasks that cannot be sent to another process, with the reason.
 
     Raises:
         UsageError: ``storage_options``, ``source_options``, ``transform`` or the source hold what cannot be pickled.
     """
-    parts = {
-        "storage_options": task.dest,
-        "source_options": task.files,
-        "transform": task.recipe.transform,
-        "the source": task.part,
-    }
+    parts: dict[str, object] = {"storage_options": task.dest, "source_options": task.files, "the source": task.part}
+    if isinstance(task, ShardTask):
+        parts["transform"] = task.recipe.transform
     for name, value in parts.items():
         try:
             pickle.dumps(value)
@@ -99,7 +96,7 @@ def check_travels(task: ShardTask) -> None:
             ) from None
 
 
-def run_here(tasks: Sequence[ShardTask], tick: Tick) -> Iterator[ShardResult]:
+def run_here(tasks: Sequence[Task], tick: Tick) -> Iterator[ShardResult]:
     """Run tasks one after another in this process."""
     total = _Sum(tick)
     before: ShardResult | None = None  # being committed
@@ -129,7 +126,7 @@ def run_here(tasks: Sequence[ShardTask], tick: Tick) -> Iterator[ShardResult]:
     total.tell()
 
 
-def run_on(executor: Executor, tasks: Sequence[ShardTask], tick: Tick) -> Iterator[ShardResult]:
+def run_on(executor: Executor, tasks: Sequence[Task], tick: Tick) -> Iterator[ShardResult]:
     """Run tasks on an executor of the caller's, in any order; totals count whole shards."""
     total = _Sum(tick)
     limit = _AHEAD * (os.cpu_count() or 1)
@@ -138,7 +135,7 @@ def run_on(executor: Executor, tasks: Sequence[ShardTask], tick: Tick) -> Iterat
     try:
         while True:
             while len(running) < limit and (task := next(waiting, None)) is not None:
-                running.add(executor.submit(ShardTask.run, task))
+                running.add(executor.submit(_run, task))
             if not running:
                 break
             done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -155,7 +152,11 @@ def run_on(executor: Executor, tasks: Sequence[ShardTask], tick: Tick) -> Iterat
     total.tell()
 
 
-def run_in_processes(tasks: Sequence[ShardTask], tick: Tick, *, workers: int) -> Iterator[ShardResult]:
+def _run(task: Task) -> ShardResult:
+    return task.run()
+
+
+def run_in_processes(tasks: Sequence[Task], tick: Tick, *, workers: int) -> Iterator[ShardResult]:
     """Run tasks in processes of our own; results come in any order.
 
     Raises:
@@ -165,7 +166,7 @@ def run_in_processes(tasks: Sequence[ShardTask], tick: Tick, *, workers: int) ->
     left = deque(range(len(tasks)))
     crew: dict[connection.Connection, _Worker] = {}
 
-    def next_task() -> ShardTask | None:
+    def next_task() -> Task | None:
         return tasks[left.popleft()] if left else None
 
     try:
@@ -211,7 +212,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self.pipe, theirs = connection.Pipe()
-        self.tasks: deque[ShardTask] = deque()
+        self.tasks: deque[Task] = deque()
         command = [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), json.dumps(sys.path)]
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - this very program
@@ -221,7 +222,7 @@ class _Worker:
                 process_group=0,  # Ctrl-C is for the parent, which then ends this process
             )
 
-    def give(self, task: ShardTask | None) -> None:
+    def give(self, task: Task | None) -> None:
         """Hand out a task, or none."""
         if task is not None:
             self.tasks.append(task)

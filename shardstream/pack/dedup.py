@@ -1,0 +1,218 @@
+"""Exact copies, found by content before anything is packed: ``--dedup``.
+
+A first pass reads every sample, in tasks of their own, and leaves 16 bytes of each: the XXH3-128 of its files' contents
+(of all its values, where it has no files). Labels do not count: one photograph with two labels is a copy. Of samples
+with one hash the first in the order of the source stays. What is compared at once is bounded: 64 bits of each hash go
+through sorted runs, and only those that repeat are looked at in full.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from shardstream.errors import NotFoundError
+from shardstream.pack.commits import Pending
+from shardstream.pack.cut import Cut
+from shardstream.pack.duplicates import HashRuns
+from shardstream.pack.files import Files, Unreadable
+from shardstream.pack.reading import Contents, read_all
+from shardstream.pack.receipts import FOLDER, ShardResult, read_receipt, receipt_name, to_bytes
+from shardstream.pack.sources import Item, Part, Reject, Source
+from shardstream.pack.spool import Run
+from shardstream.pack.tally import Stopwatch, Tally
+from shardstream.pack.task import Report, store_at
+from shardstream.shards.checksum import checksum
+from shardstream.shards.writing import ShardSummary
+from shardstream.storage import Location, Store
+
+_HASH = np.dtype([("low", "<u8"), ("high", "<u8")])
+_NOWHERE = np.empty(0, np.int64)
+_NONE = (0, 0)  # of what cannot be read; it will be rejected
+
+
+@dataclass(frozen=True, slots=True)
+class HashTask:
+    """Hash some samples. Attributes as of `ShardTask`."""
+
+    number: int
+    name: str
+    dest: Location
+    part: Part
+    files: Files
+
+    def run(self) -> ShardResult:
+        """Read the samples and leave their hashes; or find that they are there."""
+        kept = self.finished()
+        if kept is not None:
+            return kept
+        result, pending = self.write()
+        pending.commit()
+        return result
+
+    def finished(self) -> ShardResult | None:
+        """What an earlier run left, if it is whole."""
+        store = store_at(self.dest)
+        result = read_receipt(store, self.name)
+        try:
+            return result if result is not None and store.size(self.name) == result.summary.bytes else None
+        except NotFoundError:
+            return None
+
+    def write(self, report: Report | None = None) -> tuple[ShardResult, Pending]:
+        """Hash all samples; the commit is left to the caller."""
+        store = store_at(self.dest)
+        total, watch = Tally(), Stopwatch()
+        found: list[tuple[int, int]] = []
+        for item, contents in read_all(self.part, self.files.read):
+            reading = watch.lap()
+            found.append(_hash_of(item, contents))
+            size = 0 if isinstance(contents, Unreadable) else sum(map(len, contents.values()))
+            added = Tally(samples=1, bytes=size, reading=reading, preparing=watch.lap())
+            total = total.plus(added)
+            if report is not None:
+                report(added)
+        data = np.array(found, _HASH).tobytes()
+        result = ShardResult(self.number, ShardSummary(len(found), len(data), checksum(data), 0, {}), (), {}, total, {})
+        out = store.create(self.name)
+        try:
+            out.write(data)
+        except BaseException:
+            out.discard()
+            raise
+        return result, Pending(out, store, receipt_name(self.name), to_bytes(result))
+
+
+def _hash_of(item: Item | Reject, contents: Contents | Unreadable) -> tuple[int, int]:
+    if isinstance(item, Reject) or isinstance(contents, Unreadable):
+        return _NONE
+    hasher = xxhash.xxh3_128()
+    if contents:
+        for name in sorted(contents):
+            _add(hasher, name, contents[name])
+    else:
+        for name in sorted(item.values):
+            plain: Any = item.values[name]
+            is_bytes = isinstance(plain, bytes | bytearray | memoryview)
+            _add(hasher, name, bytes(plain) if is_bytes else repr(plain).encode("utf-8", "surrogatepass"))
+    value = hasher.intdigest()
+    return value & 0xFFFF_FFFF_FFFF_FFFF, value >> 64
+
+
+def _add(hasher: xxhash.xxh3_128, name: str, data: bytes) -> None:
+    hasher.update(f"{name} {len(data)}\n".encode())
+    hasher.update(data)
+
+
+class Distinct(Source):
+    """A source without some of its samples.
+
+    Args:
+        source: All of them.
+        copies: Numbers of those that are left out, in order.
+    """
+
+    def __init__(self, source: Source, copies: NDArray[np.int64]) -> None:
+        self._source = source
+        # How many samples stay before each copy.
+        self._before = copies - np.arange(len(copies))
+        self.url, self.classes, self.notes = source.url, source.classes, source.notes
+        self.root, self.types, self.mean_bytes = source.root, source.types, source.mean_bytes
+
+    def __len__(self) -> int:
+        return len(self._source) - len(self._before)
+
+    def part(self, numbers: NDArray[np.int64]) -> Part:
+        return self._source.part(numbers + np.searchsorted(self._before, numbers, side="right"))
+
+    @property
+    def fingerprint(self) -> str:
+        return self._source.fingerprint
+
+
+def without_copies(cut: Cut, dest: Location, run: Run) -> tuple[Cut, bytes]:
+    """The same plan without exact copies, and the content of ``duplicates.jsonl``.
+
+    Args:
+        cut: The plan, of all samples.
+        dest: Place of the data set; hashes wait there beside the receipts.
+        run: Runs tasks.
+    """
+    store = dest.open()
+    tasks = _Tasks(cut, dest)
+    run(tasks)
+    copies, firsts = _copies(store, [task.name for task in tasks], cut.samples)
+    lines = (
+        json.dumps({"sample": copy + 1, "same_as": first + 1})
+        for copy, first in zip(copies.tolist(), firsts.tolist(), strict=True)
+    )
+    source = Distinct(cut.source, copies)
+    return Cut(source, cut.options, cut.files, cut.per_shard, cut.fingerprint), "".join(
+        f"{line}\n" for line in lines
+    ).encode()
+
+
+class _Tasks(Sequence[HashTask]):
+    """As many as there are shards, made when asked for."""
+
+    def __init__(self, cut: Cut, dest: Location) -> None:
+        self._cut = cut
+        self._dest = dest
+
+    def __len__(self) -> int:
+        return self._cut.shards
+
+    @overload
+    def __getitem__(self, index: int) -> HashTask: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[HashTask]: ...
+    def __getitem__(self, index: int | slice) -> HashTask | list[HashTask]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(f"task {index} of {len(self)}")
+        cut = self._cut
+        start = index * cut.per_shard
+        numbers = np.arange(start, min(start + cut.per_shard, cut.samples), dtype=np.int64)
+        name = f"{FOLDER}/hashes-{cut.fingerprint[:8]}-{index:06d}"
+        return HashTask(index, name, self._dest, cut.source.part(numbers), cut.files)
+
+
+def _hashes(store: Store, names: Iterable[str]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Number of the first sample, and hashes, of each task."""
+    start = 0
+    for name in names:
+        found = np.frombuffer(store.get(name), _HASH)
+        yield start, found
+        start += len(found)
+
+
+def _copies(store: Store, names: Sequence[str], samples: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers of the samples that are copies, in order, and of the sample that each is a copy of."""
+    runs = HashRuns(samples)
+    try:
+        for _, found in _hashes(store, names):
+            runs.add(found["low"][found["low"] != 0])
+        suspects = runs.repeated()
+    finally:
+        runs.close()
+    pairs, numbers = [np.empty(0, _HASH)], [np.empty(0, np.int64)]
+    for start, found in _hashes(store, names):
+        at = np.flatnonzero(np.isin(found["low"], suspects, assume_unique=False)) if len(suspects) else _NOWHERE
+        pairs.append(found[at])
+        numbers.append(at + start)
+    pair, number = np.concatenate(pairs), np.concatenate(numbers)
+    order = np.lexsort((number, pair["high"], pair["low"]))
+    pair, number = pair[order], number[order]
+    is_copy = np.zeros(len(number), np.bool_)
+    is_copy[1:] = pair[1:] == pair[:-1]
+    # Of each group the first stands at the last place that begins one.
+    first = number[np.maximum.accumulate(np.where(is_copy, 0, np.arange(len(number))))]
+    by_number = np.argsort(number[is_copy])
+    return number[is_copy][by_number], first[is_copy][by_number]
