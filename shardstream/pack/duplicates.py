@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 import numpy as np
 import xxhash
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 key_hash = xxhash.xxh3_64_intdigest
 
 _RUN = 12_000_000  # hashes held in memory: 96 MB
+_BATCH = 1 << 16
+_SUSPECTS = 100_000  # hashes that repeat and are looked at: among so many, some are of equal keys
 
 
 def repeated(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -78,6 +81,29 @@ class HashRuns:
         """Let go of the temporary file."""
         if self._file is not None:
             self._file.close()
+
+
+def first_repeat(keys: Callable[[], Iterable[str]], expected: int) -> tuple[int, int, str] | None:
+    """The first key that occurs a second time, with the numbers of both; ``None`` if all are unique.
+
+    Args:
+        keys: Gives all keys in order, each time it is called.
+        expected: How many there are at most.
+    """
+    runs = HashRuns(expected)
+    try:
+        hashes = map(key_hash, map(str.encode, keys()))
+        while len(batch := np.fromiter(islice(hashes, _BATCH), np.uint64)):
+            runs.add(batch)
+        suspects = runs.repeated()
+    finally:
+        runs.close()
+    first: dict[str, int] = {}
+    suspected = set(suspects[:_SUSPECTS].tolist())
+    for number, key in enumerate(keys()) if suspected else ():
+        if key_hash(key.encode()) in suspected and first.setdefault(key, number) != number:
+            return first[key], number, key
+    return None
 
 
 class SeenHashes:

@@ -18,6 +18,7 @@
 ``keys``     keys from paths, line numbers and columns
 ``paths``    paths and URLs; pure text
 ``tars``     WebDataset's tar files
+``lmdb``     LMDB databases of encoded images
 ``python``   sequences and iterables of dicts
 ``huggingface``  what is particular to data sets of Hugging Face
 ``stored``   data sets of ours, to be packed again
@@ -36,6 +37,7 @@ from shardstream.pack.sources.columns import LabelMode, Wanted
 from shardstream.pack.sources.folders import FolderSource, Group
 from shardstream.pack.sources.listings import Listing, split_glob
 from shardstream.pack.sources.lists import ListSource, open_text_list, suffix_of
+from shardstream.pack.sources.lmdb import LmdbSource, is_lmdb
 from shardstream.pack.sources.mapping import parse_fields
 from shardstream.pack.sources.paths import join, scheme_of
 from shardstream.pack.sources.python import python_source
@@ -101,6 +103,10 @@ def open_source(
     def at(place: str) -> Location:
         return locate(place, storage_options=source_options, transport=transport)
 
+    if scheme_of(text) is None and is_lmdb(text):
+        if fields or group != "file":
+            raise UsageError("fields= and group= are for lists and folders", hint="use transform= to change samples")
+        return LmdbSource(text, key=key)
     wanted = Wanted(key, labels or "int", parse_fields(fields))
     listing = _listing(text, at)
     if listing is not None and suffix_of(listing.pattern or "") in TABLES:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError, DuplicateKeyError, SourceError, UsageError
 from shardstream.images.header import probe
-from shardstream.pack.duplicates import key_hash, repeated
+from shardstream.pack.duplicates import first_repeat
 from shardstream.pack.sources.base import LABEL, Item, Part, Reject, Source, StreamSource
 from shardstream.pack.sources.huggingface import labels_of, undecoded
 from shardstream.pack.sources.keys import MODES
@@ -191,17 +191,15 @@ class SequenceSource(Source):
             yield f"/{number}" if isinstance(item, Reject) else item.key  # no key begins with a slash
 
     def _compare_keys(self) -> None:
-        hashes = np.fromiter((key_hash(key.encode()) for key in self._keys()), np.uint64, len(self))
-        suspects = set(map(int, repeated(hashes)))
-        first: dict[str, int] = {}
-        for number, key in enumerate(self._keys()) if suspects else ():
-            if key_hash(key.encode()) in suspects and first.setdefault(key, number) != number:
-                raise DuplicateKeyError(
-                    f"samples {first[key]} and {number} have the same key",
-                    url=self.url,
-                    key=key,
-                    hint="make keys unique, or number the samples: key='line'",
-                )
+        found = first_repeat(self._keys, len(self))
+        if found is not None:
+            first, second, key = found
+            raise DuplicateKeyError(
+                f"samples {first} and {second} have the same key",
+                url=self.url,
+                key=key,
+                hint="make keys unique, or number the samples: key='line'",
+            )
 
 
 class _Hashing:

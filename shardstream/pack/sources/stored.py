@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
-from shardstream.pack.duplicates import key_hash, repeated
+from shardstream.pack.duplicates import first_repeat
 from shardstream.pack.sources.base import Item, Part, Reject, Source
 from shardstream.pack.sources.keys import MODES
 from shardstream.shards.fields import FieldType
@@ -155,26 +155,23 @@ class _Opened:
 
     def compare_keys(self, mode: str) -> None:
         """Raise the error for the first key that two samples have."""
-        hashes = np.empty(self.manifest.samples, np.uint64)
-        start = 0
+        found = first_repeat(lambda: (_keyed(mode, key) for key in self._keys()), self.manifest.samples)
+        if found is not None:
+            first, second, key = found
+            raise DuplicateKeyError(
+                f"two samples have the same key: {self._named(first)} and {self._named(second)}",
+                url=self.store.url,
+                key=key,
+                hint="make keys unique, or number the samples: key='line' (--key line)",
+            )
+
+    def _keys(self) -> Iterator[str]:
         for shard in range(self.manifest.shards):
-            keys = self._index(shard).keys
-            hashes[start : start + len(keys)] = _hashes(keys, mode)
-            start += len(keys)
-        suspects = set(map(int, repeated(hashes)))
-        first: dict[str, str] = {}
-        for shard in range(self.manifest.shards) if suspects else ():
-            index = self._index(shard)
-            for row, whole in enumerate(index.keys):
-                key = _keyed(mode, whole)
-                here = f"{index.path}#{row}"
-                if key_hash(key.encode()) in suspects and first.setdefault(key, here) != here:
-                    raise DuplicateKeyError(
-                        f"two samples have the same key: {first[key]} and {here}",
-                        url=self.store.url,
-                        key=key,
-                        hint="make keys unique, or number the samples: key='line' (--key line)",
-                    )
+            yield from self._index(shard).keys
+
+    def _named(self, number: int) -> str:
+        shard = int(np.searchsorted(self._ends, number, side="right"))
+        return f"{self.manifest.shard_name(shard)}#{number - int(self._ends[shard - 1]) if shard else number}"
 
 
 def _chosen(fields: Collection[str] | None, manifest: Manifest) -> dict[str, FieldType]:
@@ -190,10 +187,6 @@ def _taken(take: object, samples: int) -> int:
     if isinstance(take, bool) or not isinstance(take, int) or take < 1:
         raise UsageError(f"take={take!r} is not allowed", hint="a number of samples, from 1 on")
     return min(take, samples)
-
-
-def _hashes(keys: Sequence[str], mode: str) -> NDArray[np.uint64]:
-    return np.fromiter((key_hash(_keyed(mode, key).encode()) for key in keys), np.uint64, len(keys))
 
 
 def _keyed(mode: str, key: str) -> str:

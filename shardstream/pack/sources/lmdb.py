@@ -1,0 +1,156 @@
+"""LMDB databases of encoded images, as LSUN and many others come: a key and a file each.
+
+What a value is, its content says: ``jpg``, ``png``, ``webp``, or else ``bin``. Nothing is unpickled. Keys are held as
+one blob of bytes; workers open the database themselves, read-only and without its lock, which a finished one needs not.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from shardstream.errors import DecodeError, DuplicateKeyError, SourceError, UsageError
+from shardstream.extras import require
+from shardstream.images.header import probe
+from shardstream.pack.duplicates import first_repeat
+from shardstream.pack.sources.base import Item, Part, Reject, Source, printable
+from shardstream.pack.sources.keys import MODES
+from shardstream.shards.keys import check_key
+
+_FILE = "data.mdb"
+_OTHER = "bin"
+_PURPOSE = "to read LMDB databases"
+
+
+def is_lmdb(path: str) -> bool:
+    """Whether a local path is an LMDB database: a folder with ``data.mdb``, or a file called so."""
+    if os.path.isdir(path):
+        return os.path.isfile(os.path.join(path, _FILE))
+    return path.endswith((".mdb", ".lmdb")) and os.path.isfile(path)
+
+
+@dataclass(frozen=True, slots=True)
+class LmdbPart(Part):
+    """Some entries of a database, by their keys."""
+
+    path: str
+    mode: str
+    numbers: NDArray[np.int64]
+    keys: tuple[bytes, ...]
+
+    def __iter__(self) -> Iterator[Item | Reject]:
+        with _environment(self.path).begin(buffers=True) as transaction:
+            for number, key in zip(self.numbers.tolist(), self.keys, strict=True):
+                data = transaction.get(key)
+                if data is None:
+                    raise SourceError(
+                        "the database changed while it was being packed", url=self.path, hint="pack it again"
+                    )
+                yield _item(self.mode, number, key, bytes(data))
+
+
+def _item(mode: str, number: int, key: bytes, data: bytes) -> Item | Reject:
+    name = printable(key.decode("utf-8", "surrogateescape"))
+    if not data:
+        return Reject(number + 1, name, "the value is empty")
+    try:
+        field: str = probe(data).kind
+    except DecodeError:
+        field = _OTHER
+    return Item(number + 1, name, _key(mode, number, name), {field: data})
+
+
+def _key(mode: str, number: int, name: str) -> str:
+    if mode == "line":
+        return f"{number + 1:010d}"
+    return os.path.splitext(name.rpartition("/")[2] if mode == "stem" else name)[0]
+
+
+class LmdbSource(Source):
+    """The entries of a database, in the order of their keys.
+
+    Args:
+        path: The database, local.
+        key: ``"path"`` for its own keys without an extension, ``"stem"`` for their last parts, or ``"line"``.
+
+    Raises:
+        SourceError: It cannot be read, or is empty.
+        UsageError: ``key`` names a column, or a key of the database cannot be one here.
+        MissingExtraError: The package lmdb is not installed.
+    """
+
+    def __init__(self, path: str, *, key: str = "path") -> None:
+        if key not in MODES:
+            raise UsageError(f"key={key!r}: a database has no columns", hint="use 'path', 'stem' or 'line'")
+        self.url = path
+        self._path = os.path.abspath(path)
+        self._mode = key
+        self._blob, self._ends = bytearray(), array("Q")
+        self._list()
+        if not self._ends:
+            raise SourceError("the database is empty", url=path, hint="there is nothing to pack")
+        if key != "line":
+            self._compare_keys()
+
+    def _list(self) -> None:
+        try:
+            with _environment(self._path).begin(buffers=True) as transaction:
+                for key in transaction.cursor().iternext(keys=True, values=False):
+                    self._blob += key
+                    self._ends.append(len(self._blob))
+        except require("lmdb", extra="lmdb", purpose=_PURPOSE).Error as error:
+            raise SourceError(f"the database cannot be read: {error}", url=self.url, hint="check the path") from error
+
+    def _raw(self, number: int) -> bytes:
+        return bytes(self._blob[self._ends[number - 1] if number else 0 : self._ends[number]])
+
+    def _keys(self) -> Iterator[str]:
+        for number in range(len(self)):
+            key = _key(self._mode, number, printable(self._raw(number).decode("utf-8", "surrogateescape")))
+            try:
+                yield check_key(key)
+            except UsageError as error:
+                raise error.at(url=self.url) from None
+
+    def _compare_keys(self) -> None:
+        found = first_repeat(self._keys, len(self))
+        if found is not None:
+            first, second, key = found
+            one, two = (printable(self._raw(i).decode("utf-8", "surrogateescape")) for i in (first, second))
+            raise DuplicateKeyError(
+                f"{one} and {two} have the same key",
+                url=self.url,
+                key=key,
+                hint="choose other keys: --key path, stem or line",
+            )
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def part(self, numbers: NDArray[np.int64]) -> LmdbPart:
+        return LmdbPart(self._path, self._mode, numbers, tuple(map(self._raw, numbers.tolist())))
+
+    @property
+    def fingerprint(self) -> str:
+        """By its keys, and the number of the last transaction that changed it."""
+        hasher = xxhash.xxh3_128(b"lmdb\n")
+        hasher.update(self._blob)
+        hasher.update(memoryview(self._ends).cast("B"))
+        hasher.update(str(_environment(self._path).info()["last_txnid"]).encode())
+        return hasher.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _environment(path: str) -> Any:
+    lmdb = require("lmdb", extra="lmdb", purpose=_PURPOSE)
+    return lmdb.open(
+        path, subdir=os.path.isdir(path), readonly=True, lock=False, readahead=False, create=False, max_dbs=0
+    )
