@@ -252,7 +252,7 @@ def open_plan(
             complete = _complete(destination, fingerprint_of(origin.fingerprint, options), overwrite=overwrite)
             if complete is not None:
                 return PackPlan(destination, complete.plan or "", origin.notes, "", manifest=complete)
-        origin, rejects = spooled(origin, destination.location, files, run, key=options.key)
+        origin, rejects = spooled(origin, destination.location, files, run)
     check_apart(origin.root, destination)
     cut = make_cut(origin, options, files, destination.store)
     complete = _complete(destination, cut.fingerprint, overwrite=overwrite)

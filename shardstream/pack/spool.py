@@ -36,9 +36,7 @@ _PATTERN = "spool-{:06d}.rec"
 _SHARD_SIZE = "1GB"  # of shards that are written one after another
 
 
-def spooled(
-    source: StreamSource, dest: Location, files: Files, run: Run, *, key: str
-) -> tuple[StoredSource, tuple[Reject, ...]]:
+def spooled(source: StreamSource, dest: Location, files: Files, run: Run) -> tuple[StoredSource, tuple[Reject, ...]]:
     """A stream as a source that can be read in any order, and what it held that cannot be packed.
 
     A stream that an earlier run had read to its end is not read again, if its fingerprint can be known beforehand.
@@ -48,7 +46,6 @@ def spooled(
         dest: Place of the data set.
         files: Reads files that its samples name.
         run: Runs tasks.
-        key: How keys are made, see `StoredSource`.
 
     Raises:
         SourceError: It holds no sample that can be packed.
@@ -63,7 +60,7 @@ def spooled(
             _by_tasks(source, place, store, files, run)
         else:
             _one_by_one(source, place, store, files)
-    found = StoredSource(place, key=key, fingerprint=known, unique=not source.travels)
+    found = StoredSource(place, key=source.key, fingerprint=known, unique=not source.travels)
     found.url = source.url
     found.notes = (
         *source.notes,

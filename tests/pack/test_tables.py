@@ -131,12 +131,36 @@ def test_images_as_hugging_face_keeps_them(tmp_path: Path) -> None:
     assert samples(tmp_path / "out")["0000000002"] == {"jpg": jpeg(1), "cls": 1}
 
 
-def test_large_images_are_refused_for_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = make(tmp_path, {"image": [jpeg(1)] * 2000, "path": [f"{i}.jpg" for i in range(2000)]})
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_tables_of_large_images_are_read_in_order_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
     monkeypatch.setattr(tables, "_LARGE", 100)
-    assert len(open_source(path, fields={"jpg": "path"})) == 2000
-    with pytest.raises(SourceError, match="large values"):
-        open_source(path, fields={"jpg": "image"}, key="line")
+    count = 2100
+    images = [{"bytes": jpeg(i), "path": f"p{i:04d}.jpg"} for i in range(count)]
+    table = pa.table({"image": images, "label": [i % 3 for i in range(count)], "txt": ["hi"] * count})
+    features = {"label": {"_type": "ClassLabel", "names": ["a", "b", "c"]}}
+    table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    for part in range(2):
+        rows = table.slice(part * 1050, 1050)
+        if suffix == "parquet":
+            pa.parquet.write_table(rows, tmp_path / f"{part}.parquet", row_group_size=400)
+        else:
+            write(rows, tmp_path / f"{part}.arrow")
+    assert len(open_source(tmp_path / f"0.{suffix}", fields={"txt": "txt"}, key="line")) == 1050
+    found = pack(f"{tmp_path}/*.{suffix}", tmp_path / "out", shard_size="500kB", workers=2)
+    assert (found.samples, found.classes) == (count, ("a", "b", "c"))
+    stored = samples(tmp_path / "out")
+    assert all(stored[f"p{i:04d}"] == {"jpg": jpeg(i), "cls": i % 3} for i in range(count))
+    chosen = pack(f"{tmp_path}/*.{suffix}", tmp_path / "two", fields={"jpg": "image", "txt": "txt"}, workers=0)
+    assert set(chosen.fields) == {"jpg", "txt"}
+    assert chosen.plan != found.plan
+    with pytest.raises(SourceError, match="labels by name"):
+        pack(f"{tmp_path}/*.{suffix}", tmp_path / "three", labels="name")
+    with pytest.raises(DuplicateKeyError):
+        pack(f"{tmp_path}/*.{suffix}", tmp_path / "three", key="txt", workers=0)
+    pack(f"{tmp_path}/*.{suffix}", tmp_path / "lines", key="line", workers=0)
+    assert samples(tmp_path / "lines")["0000002100"] == {"jpg": jpeg(2099), "cls": 2099 % 3}
 
 
 def test_several_files_are_one_list(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def open_source(
     if text is None:
         return python_source(source, key=key)
     if is_tar(text):
-        return tar_source(text, options=source_options, transport=transport)
+        return tar_source(text, key=key, options=source_options, transport=transport)
 
     def at(place: str) -> Location:
         return locate(place, storage_options=source_options, transport=transport)

@@ -111,6 +111,8 @@ class StreamSource(ABC):
         types: Field types that were declared.
         streams: Parts that can be read independently, each in order.
         travels: Whether streams can be sent to other processes.
+        key: What is still to be made of the keys that samples have: nothing (``"path"``), their last parts
+            (``"stem"``), or numbers in their place (``"line"``).
     """
 
     url: str
@@ -119,6 +121,7 @@ class StreamSource(ABC):
     types: Mapping[str, FieldType] = MappingProxyType({})
     streams: Sequence[Part]
     travels: bool = True
+    key: str = "path"
 
     @property
     @abstractmethod

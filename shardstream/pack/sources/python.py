@@ -248,6 +248,7 @@ class IterableSource(StreamSource):
     def __init__(self, samples: Iterable[Any], *, key: str) -> None:
         self.url = f"a {type(samples).__name__}"
         self.streams: Sequence[Part] = (_IterablePart(samples, key),)
+        self.key = "stem" if key == "stem" else "path"
 
     @property
     def fingerprint(self) -> None:

@@ -2,7 +2,7 @@
 
 The columns that are needed are copied once, while planning, to a temporary file of records, so that any rows can be
 read in any order. Images that stand in the table itself are copied with them where they are small; a table of large
-ones is refused.
+ones is read in order, a row group at a time, into temporary shards.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgpack
@@ -21,20 +21,27 @@ from numpy.typing import NDArray
 
 from shardstream.errors import SourceError, UsageError
 from shardstream.extras import require
+from shardstream.pack.sources.base import Item, Part, Reject, StreamSource, printable
 from shardstream.pack.sources.columns import Columns, LabelMode, Wanted, understand
 from shardstream.pack.sources.lists import ListSource, folder_of, key_rule, suffix_of
-from shardstream.pack.sources.records import Kind
+from shardstream.pack.sources.mapping import declared_types
+from shardstream.pack.sources.records import Broken, Kind
 from shardstream.pack.sources.rows import RowReader
 from shardstream.pack.sources.spool import Records, Spool
 from shardstream.storage import Location, Store, open_object
 
 TABLES = (".parquet", ".arrow", ".feather")
 _ROWS = 1 << 14
+_FEW = 64  # rows read at once where they are large
 _LARGE = 16 << 10  # bytes a row: beyond it, a copy of the table costs more disk than people expect
 _READ = 1 << 20
 _TEXT = frozenset(("string", "large_string", "string_view"))
 _INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 _PURPOSE = "to read Parquet and Arrow files"
+
+
+class _LargeRows(Exception):
+    """The rows are too large to be copied beside the table."""
 
 
 class _Ranges(io.RawIOBase):
@@ -71,6 +78,7 @@ class _Table:
     def __init__(self, location: Location) -> None:
         self.url = location.address.prefix if location.local else location.url
         store, name = open_object(location)
+        self.size = store.size(name)
         self._file = io.BufferedReader(_Ranges(store, name), _READ)
         arrow = require("pyarrow", extra="parquet", purpose=_PURPOSE)
         try:
@@ -91,14 +99,31 @@ class _Table:
     def close(self) -> None:
         self._file.close()
 
-    def rows(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    @property
+    def grouped(self) -> bool:
+        """Whether parts of it can be read alone."""
+        return hasattr(self._table, "num_row_groups")
+
+    @property
+    def groups(self) -> list[int]:
+        """Rows of each row group; of files that have none, all rows, which takes reading them."""
+        if not self.grouped:
+            with self._explained():
+                return [sum(batch.num_rows for batch in self._batches([]))]
+        return [self._table.metadata.row_group(i).num_rows for i in range(self._table.num_row_groups)]
+
+    def rows(self, names: Sequence[str], group: int | None = None) -> Iterator[tuple[Any, ...]]:
         """The values of these columns, row by row.
+
+        Args:
+            names: The columns.
+            group: Of this row group only.
 
         Raises:
             SourceError: It is damaged.
         """
         with self._explained():
-            for batch in self._batches(list(names)):
+            for batch in self._batches(list(names), group):
                 yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
 
     def texts(self, names: Sequence[str]) -> Iterator[tuple[bytes, NDArray[np.int64]] | None]:
@@ -131,9 +156,10 @@ class _Table:
         except (self._arrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise SourceError(f"the file is damaged: {error}", url=self.url, hint="write it again") from error
 
-    def _batches(self, names: list[str]) -> Iterator[Any]:
+    def _batches(self, names: list[str], group: int | None = None) -> Iterator[Any]:
         if hasattr(self._table, "iter_batches"):
-            yield from self._table.iter_batches(_ROWS, columns=names)
+            groups = None if group is None else [group]
+            yield from self._table.iter_batches(_ROWS if group is None else _FEW, columns=names, row_groups=groups)
         elif hasattr(self._table, "num_record_batches"):
             yield from (self._table.get_batch(i) for i in range(self._table.num_record_batches))
         else:
@@ -165,7 +191,7 @@ def _opened(location: Location) -> Iterator[_Table]:
         table.close()
 
 
-def open_tables(locations: Sequence[Location], wanted: Wanted, labels: LabelMode | None) -> ListSource:
+def open_tables(locations: Sequence[Location], wanted: Wanted, labels: LabelMode | None) -> ListSource | TableStreams:
     """The rows of Parquet or Arrow files, one file after another.
 
     Args:
@@ -174,7 +200,7 @@ def open_tables(locations: Sequence[Location], wanted: Wanted, labels: LabelMode
         labels: Whether labels are names; ``None``: as the table says.
 
     Raises:
-        SourceError: No such file, a damaged one, large images in it, or see `ListSource`.
+        SourceError: No such file, a damaged one, or see `ListSource`.
         UsageError: No such column.
         MissingExtraError: pyarrow is not installed.
     """
@@ -189,16 +215,105 @@ def open_tables(locations: Sequence[Location], wanted: Wanted, labels: LabelMode
             classes = table.classes(names[columns.label])
     kind: Kind = "tab"
     copied = _copied(locations, names, _copy_text) if plain else None
+    reader = RowReader(kind, columns, key_rule(wanted), wanted.labels, folder_of(first))
     if copied is None:
-        kind = "packed"
-        copied = _copied(locations, names, _copy_rows)
+        reader = replace(reader, kind="packed")
+        try:
+            copied = _copied(locations, names, _copy_rows)
+        except _LargeRows:
+            streams = TableStreams(locations, names, reader)
+            streams.classes = classes
+            return streams
     assert copied is not None
     records, digest = copied
-    reader = RowReader(kind, columns, key_rule(wanted), wanted.labels, folder_of(first))
-    found = ListSource(records, reader, f"{digest} {classes}")
+    source = ListSource(records, reader, f"{digest} {classes}")
     if classes is not None:
-        found.classes = classes
-    return found
+        source.classes = classes
+    return source
+
+
+@dataclass(frozen=True, slots=True)
+class TablePart(Part):
+    """The rows of a row group, in order.
+
+    Attributes:
+        location: The file.
+        names: Columns to read.
+        reader: How a row becomes a sample.
+        group: Which row group; ``None`` for the whole file.
+        start: Rows before it, in all files.
+    """
+
+    location: Location
+    names: tuple[str, ...]
+    reader: RowReader
+    group: int | None
+    start: int
+
+    def __iter__(self) -> Iterator[Item | Reject]:
+        number = self.start
+        try:
+            with _opened(self.location) as table:
+                for row in table.rows(self.names, self.group):
+                    number += 1
+                    yield self.reader.item(_packed(row), number)
+        except SourceError as error:  # what cannot be opened at all was found before
+            yield Reject(number + 1, printable(self.location.url), error.what)
+
+
+class TableStreams(StreamSource):
+    """Tables of large values, such as images, read in order.
+
+    Args:
+        locations: Files with the same columns.
+        names: Columns to read.
+        reader: How a row becomes a sample.
+
+    Raises:
+        SourceError: The first row cannot be packed, or labels are names: they are not known before all is read.
+    """
+
+    def __init__(self, locations: Sequence[Location], names: Sequence[str], reader: RowReader) -> None:
+        self.url = locations[0].url
+        if reader.labels == "name":
+            raise SourceError(
+                "labels by name need a list of them first, and this table is read only once",
+                url=self.url,
+                hint="number them in a column of integers; `classes` gives their names",
+            )
+        self.types = declared_types(tuple(one.rule for one in reader.columns.fields))
+        hasher = xxhash.xxh3_128(repr((tuple(names), replace(reader, folder=""))).encode())
+        streams: list[Part] = []
+        start = 0
+        for location in locations:
+            with _opened(location) as table:
+                if not streams:
+                    self._check_first(table, names, reader)
+                groups, grouped = table.groups, table.grouped
+            hasher.update(f"{location.url.rpartition('/')[2]} {table.size} {groups}\n".encode())
+            for group, rows in enumerate(groups):
+                streams.append(TablePart(location, tuple(names), reader, group if grouped else None, start))
+                start += rows
+        self.streams = streams
+        self._fingerprint = hasher.hexdigest()
+
+    def _check_first(self, table: _Table, names: Sequence[str], reader: RowReader) -> None:
+        row = next(table.rows(names), None)
+        try:
+            if row is not None:
+                reader.check(_packed(row), 1)
+        except Broken as error:
+            raise SourceError(
+                str(error), url=table.url, line=1, hint=error.hint or "choose columns by --field"
+            ) from None
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+
+def _packed(row: tuple[Any, ...]) -> bytes:
+    return bytes(msgpack.packb(row, default=str))
 
 
 def _is_plain(table: _Table, names: Sequence[str], columns: Columns) -> bool:
@@ -249,14 +364,10 @@ def _needed(table: _Table, wanted: Wanted) -> tuple[list[str], Columns]:
 def _copy_rows(table: _Table, names: Sequence[str], spool: Spool, hasher: Any) -> bool:
     size, before = 0, len(spool)
     for row in table.rows(names):
-        record = msgpack.packb(row, default=str)
+        record = _packed(row)
         size += len(record)
         hasher.update(record)
         spool.add(record)
         if size > _LARGE * max(len(spool) - before, 1 << 10):
-            raise SourceError(
-                "the table holds large values, such as images, which cannot be packed from it yet",
-                url=table.url,
-                hint="choose other columns with --field, or write the images to files",
-            )
+            raise _LargeRows
     return True

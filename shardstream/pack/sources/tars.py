@@ -20,8 +20,9 @@ from typing import Any
 import xxhash
 
 from shardstream.braces import without_braces
-from shardstream.errors import NotFoundError, ShardStreamError, SourceError
+from shardstream.errors import NotFoundError, ShardStreamError, SourceError, UsageError
 from shardstream.pack.sources.base import LABEL, Item, Part, Reject, StreamSource, printable
+from shardstream.pack.sources.keys import MODES
 from shardstream.storage import Location, Store, Transport, locate
 from shardstream.storage.buffers import joined
 
@@ -144,15 +145,17 @@ class TarSource(StreamSource):
     Args:
         url: What they are called together, for messages.
         found: Each tar file: the folder it lies in, its name there, its size.
+        key: As of `StreamSource`.
 
     Raises:
         SourceError: There are none.
     """
 
-    def __init__(self, url: str, found: Sequence[tuple[Location, str, int]]) -> None:
+    def __init__(self, url: str, found: Sequence[tuple[Location, str, int]], *, key: str = "path") -> None:
         if not found:
             raise SourceError("there is no such tar file", url=url, hint="check the path")
         self.url = url
+        self.key = key
         self.streams = [TarStream(*one) for one in found]
 
     @property
@@ -161,13 +164,17 @@ class TarSource(StreamSource):
         return f"tars {xxhash.xxh3_128_hexdigest(os.fsencode(names))}"
 
 
-def tar_source(source: str, *, options: Mapping[str, Any] | None = None, transport: Transport = "auto") -> TarSource:
+def tar_source(
+    source: str, *, key: str = "path", options: Mapping[str, Any] | None = None, transport: Transport = "auto"
+) -> TarSource:
     """The tar files of a path or URL, of a list in braces (``data-{000..099}.tar``), or of a local glob.
 
     Raises:
         SourceError: There are none, or one of a list is missing.
-        UsageError: Braces that cannot be read.
+        UsageError: Braces that cannot be read, or ``key`` names a column.
     """
+    if key not in MODES:
+        raise UsageError(f"key={key!r}: tar files have no columns", hint="use 'path', 'stem' or 'line'")
     places = [locate(path, storage_options=options, transport=transport) for path in _paths(source)]
     opened: dict[str, tuple[Location, Store]] = {}
     found = []
@@ -185,7 +192,9 @@ def tar_source(source: str, *, options: Mapping[str, Any] | None = None, transpo
 
     with ThreadPoolExecutor(_REQUESTS, "shardstream-pack") as pool:
         sizes = list(pool.map(size, found))
-    return TarSource(source, [(folder, name, size) for (folder, _, name), size in zip(found, sizes, strict=True)])
+    return TarSource(
+        source, [(folder, name, size) for (folder, _, name), size in zip(found, sizes, strict=True)], key=key
+    )
 
 
 def _paths(source: str) -> list[str]:
