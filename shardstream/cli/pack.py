@@ -99,6 +99,9 @@ def pack(
         int, typer.Option(help="Reject images of more pixels.", metavar="PIXELS")
     ] = _DEFAULTS.max_pixels,
     dedup: Annotated[bool, typer.Option("--dedup", help="Leave out exact copies; reads everything twice.")] = False,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Leave DEST/rows.parquet: what became of every line of the source.")
+    ] = False,
     transform: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(help="Function of a sample, by module and name; None drops it.", metavar="MODULE:NAME"),
@@ -162,6 +165,7 @@ def pack(
             max_pixels=max_pixels,
             transform=None if transform is None else load_transform(transform),
             dedup=dedup,
+            rows=rows,
             key=key,
             labels=None if labels is None else labels.value,
             fields=_parse_fields(fields),

@@ -4,6 +4,7 @@
 ``run``           ``pack``: from a source to a data set, and its progress
 ``repack``        a data set again: other order, format, size of shards, a part of it
 ``report``        what a run did, for its caller and as ``report.json``
+``rows``          ``rows.parquet``: what became of every line of the source
 ``plan``          ``pack_plan``: the same as independent tasks, for any engine, and their commit
 ``writer``        ``ShardWriter``: samples from Python, one at a time
 ``sources``       where samples come from: lists, class folders

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -19,19 +20,18 @@ class Pending:
     Attributes:
         out: The shard.
         store: Of its data set.
-        receipt: Object name of the receipt.
-        receipt_bytes: The receipt.
+        receipts: What it leaves beside it, by name, the receipt last.
     """
 
     out: ObjectWriter
     store: Store
-    receipt: str
-    receipt_bytes: bytes
+    receipts: Mapping[str, bytes]
 
     def commit(self) -> None:
         """Make the shard visible, then its receipt."""
         self.out.commit()
-        self.store.put(self.receipt, self.receipt_bytes)
+        for name, data in self.receipts.items():
+            self.store.put(name, data)
 
     def discard(self) -> None:
         """Drop the shard."""

@@ -113,6 +113,7 @@ class _Tasks(Sequence[ShardTask]):
             checksums=cut.options.checksums,
             recipe=self._recipe,
             files=cut.files,
+            lines=cut.options.rows,
         )
 
 

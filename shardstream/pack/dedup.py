@@ -32,7 +32,7 @@ from shardstream.shards.checksum import checksum
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage import Location, Store
 
-_HASH = np.dtype([("low", "<u8"), ("high", "<u8")])
+_HASH = np.dtype([("low", "<u8"), ("high", "<u8"), ("line", "<i8")])
 _NOWHERE = np.empty(0, np.int64)
 _NONE = (0, 0)  # of what cannot be read; it will be rejected
 
@@ -69,10 +69,10 @@ class HashTask:
         """Hash all samples; the commit is left to the caller."""
         store = store_at(self.dest)
         total, watch = Tally(), Stopwatch()
-        found: list[tuple[int, int]] = []
+        found: list[tuple[int, int, int]] = []
         for item, contents in read_all(self.part, self.files.read):
             reading = watch.lap()
-            found.append(_hash_of(item, contents))
+            found.append((*_hash_of(item, contents), item.line))
             size = 0 if isinstance(contents, Unreadable) else sum(map(len, contents.values()))
             added = Tally(samples=1, bytes=size, reading=reading, preparing=watch.lap())
             total = total.plus(added)
@@ -86,7 +86,7 @@ class HashTask:
         except BaseException:
             out.discard()
             raise
-        return result, Pending(out, store, receipt_name(self.name), to_bytes(result))
+        return result, Pending(out, store, {receipt_name(self.name): to_bytes(result)})
 
 
 def _hash_of(item: Item | Reject, contents: Contents | Unreadable) -> tuple[int, int]:
@@ -147,15 +147,12 @@ def without_copies(cut: Cut, dest: Location, run: Run) -> tuple[Cut, bytes]:
     store = dest.open()
     tasks = _Tasks(cut, dest)
     run(tasks)
-    copies, firsts = _copies(store, [task.name for task in tasks], cut.samples)
-    lines = (
-        json.dumps({"sample": copy + 1, "same_as": first + 1})
-        for copy, first in zip(copies.tolist(), firsts.tolist(), strict=True)
-    )
+    copies, lines, firsts = _copies(store, [task.name for task in tasks], cut.samples)
+    pairs = zip(lines.tolist(), firsts.tolist(), strict=True)
+    found = (json.dumps({"line": line, "same_as": first}) for line, first in pairs)
     source = Distinct(cut.source, copies)
-    return Cut(source, cut.options, cut.files, cut.per_shard, cut.fingerprint), "".join(
-        f"{line}\n" for line in lines
-    ).encode()
+    listed = "".join(f"{line}\n" for line in found).encode()
+    return Cut(source, cut.options, cut.files, cut.per_shard, cut.fingerprint), listed
 
 
 class _Tasks(Sequence[HashTask]):
@@ -193,8 +190,10 @@ def _hashes(store: Store, names: Iterable[str]) -> Iterator[tuple[int, NDArray[A
         start += len(found)
 
 
-def _copies(store: Store, names: Sequence[str], samples: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Numbers of the samples that are copies, in order, and of the sample that each is a copy of."""
+def _copies(
+    store: Store, names: Sequence[str], samples: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers of the samples that are copies, in order; their lines, and the line that each is a copy of."""
     runs = HashRuns(samples)
     try:
         for _, found in _hashes(store, names):
@@ -211,8 +210,9 @@ def _copies(store: Store, names: Sequence[str], samples: int) -> tuple[NDArray[n
     order = np.lexsort((number, pair["high"], pair["low"]))
     pair, number = pair[order], number[order]
     is_copy = np.zeros(len(number), np.bool_)
-    is_copy[1:] = pair[1:] == pair[:-1]
+    is_copy[1:] = (pair["low"][1:] == pair["low"][:-1]) & (pair["high"][1:] == pair["high"][:-1])
     # Of each group the first stands at the last place that begins one.
-    first = number[np.maximum.accumulate(np.where(is_copy, 0, np.arange(len(number))))]
-    by_number = np.argsort(number[is_copy])
-    return number[is_copy][by_number], first[is_copy][by_number]
+    first = np.maximum.accumulate(np.where(is_copy, 0, np.arange(len(number))))
+    at = np.flatnonzero(is_copy)
+    at = at[np.argsort(number[at])]
+    return number[at], pair["line"][at], pair["line"][first[at]]

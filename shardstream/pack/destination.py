@@ -34,7 +34,8 @@ _log = logging.getLogger(__name__)
 REJECTS_NAME = "rejects.jsonl"
 REPORT_NAME = "report.json"
 DUPLICATES_NAME = "duplicates.jsonl"
-BESIDE = (REJECTS_NAME, DUPLICATES_NAME, REPORT_NAME)
+ROWS_NAME = "rows.parquet"
+BESIDE = (REJECTS_NAME, DUPLICATES_NAME, ROWS_NAME, REPORT_NAME)
 """What stands beside a data set and tells of how it was packed."""
 _SHARD = re.compile(r"shard(-[0-9a-f]{8})?(-r\d+)?-\d{6,}\.(tar|rec)")
 _TABLE = re.compile(r"shards-[0-9a-f]{16}\.table")
@@ -102,7 +103,7 @@ class Destination:
         check_shards(self.store, manifest)
         for name, content in (beside or {}).items():
             if content:
-                self.store.put(_staged(manifest, name), content)
+                self.store.put(staged(manifest, name), content)
         manifest.save(self.store)
         if self.old is not None or beside:
             self.publish(manifest)
@@ -112,15 +113,15 @@ class Destination:
     def publish(self, manifest: Manifest) -> None:
         """Put what goes with a data set beside it, in place of what went with the one before."""
         for name in BESIDE:
-            staged = _staged(manifest, name)
-            if self.store.exists(staged):
-                self.store.move(staged, name)
+            waiting = staged(manifest, name)
+            if self.store.exists(waiting):
+                self.store.move(waiting, name)
             else:
                 self.store.delete(name)
 
     def finish(self, manifest: Manifest) -> None:
         """What a run that died just after the switch had left to do."""
-        if self.store.exists(_staged(manifest, REPORT_NAME)):
+        if self.store.exists(staged(manifest, REPORT_NAME)):
             self.publish(manifest)
         self.clean(manifest)
 
@@ -243,7 +244,8 @@ def _is_ours(store: Store, name: str) -> bool:
     return True
 
 
-def _staged(manifest: Manifest, name: str) -> str:
+def staged(manifest: Manifest, name: str) -> str:
+    """Where a file waits that is to stand beside this data set as soon as it is complete."""
     return f"{FOLDER}/{manifest.fingerprint}-{name}"
 
 

@@ -14,6 +14,7 @@ from shardstream.errors import UsageError
 from shardstream.extras import require
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
 from shardstream.pack.images import DEFAULT_MAX_PIXELS, ImageOptions, Jpeg
+from shardstream.pack.rows import check_rows
 from shardstream.pack.sample import Transform
 from shardstream.pack.sources import Group, LabelMode
 from shardstream.pack.sources.mapping import parse_fields
@@ -45,6 +46,7 @@ class PackOptions:
     max_pixels: int = DEFAULT_MAX_PIXELS
     transform: Transform | None = None
     dedup: bool = False
+    rows: bool = False
     key: str = "path"
     labels: LabelMode | None = None
     fields: Mapping[str, str] | None = None
@@ -66,6 +68,8 @@ class PackOptions:
                 f"transform must be a function of a sample, got {self.transform!r}", hint="it takes and returns a dict"
             )
         parse_fields(self.fields)
+        if self.rows:
+            check_rows()
         if self.group not in GROUPS:
             raise UsageError(
                 f"group={self.group!r} is not allowed", hint="'file', or 'stem' for several files a sample"

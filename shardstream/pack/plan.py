@@ -14,16 +14,19 @@ from shardstream.pack.destination import (
     DUPLICATES_NAME,
     REJECTS_NAME,
     REPORT_NAME,
+    ROWS_NAME,
     Destination,
     check_apart,
     check_shards,
     each,
     open_destination,
+    staged,
 )
 from shardstream.pack.files import Files
 from shardstream.pack.options import PackOptions
 from shardstream.pack.receipts import ShardResult, read_receipt
 from shardstream.pack.report import kinds_of, rejects_bytes, report_bytes
+from shardstream.pack.rows import write_rows
 from shardstream.pack.sources import Reject, open_source
 from shardstream.pack.sources.base import StreamSource
 from shardstream.pack.spool import Run, spooled
@@ -112,11 +115,26 @@ class PackPlan:
             self.destination.discard(self.pattern)
             raise self._nothing(rejects)
         manifest = self.destination.settle(self._manifest(found))
+        if self._cut.options.rows:
+            self._write_rows(manifest, found)
         report = report_bytes(manifest, found, self.rejects, copies=self.duplicates.count(b"\n"))
         return self.destination.commit(
             manifest,
             {REJECTS_NAME: rejects_bytes(rejects), DUPLICATES_NAME: self.duplicates, REPORT_NAME: report},
         )
+
+    def _write_rows(self, manifest: Manifest, results: Sequence[ShardResult]) -> None:
+        store = self.destination.store
+        names = [(self.pattern.format(one.number), manifest.shard_name(one.number)) for one in results]
+        with store.create(staged(manifest, ROWS_NAME)) as out:
+            write_rows(
+                store,
+                out,
+                ((*name, result) for name, result in zip(names, results, strict=True)),
+                format=self._cut.options.format,
+                rejects=self.rejects,
+                duplicates=self.duplicates,
+            )
 
     def _nothing(self, rejects: Sequence[Reject]) -> SourceError:
         if not rejects:

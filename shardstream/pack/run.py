@@ -70,6 +70,7 @@ def pack(
     max_pixels: int = DEFAULT_MAX_PIXELS,
     transform: Transform | None = None,
     dedup: bool = False,
+    rows: bool = False,
     key: str = "path",
     labels: LabelMode | None = None,
     fields: Mapping[str, str] | None = None,
@@ -124,6 +125,8 @@ def pack(
             name and its text: what it calls is not looked at.
         dedup: Leave out exact copies of files, whatever their names and labels: a first pass reads all samples, and of
             those with one hash the first in the source stays. ``duplicates.jsonl`` in ``dest`` lists the others.
+        rows: Leave ``rows.parquet`` in ``dest``: a row for every line of the source, with line, status, key, shard,
+            offset in it, path and reason. Needs pyarrow.
         key: ``"path"`` (relative to the folder that all files share, without extension), ``"stem"`` (file name),
             ``"line"`` (line number), or a column of the list's header.
         labels: ``"int"``, or ``"name"`` to number names in sorting order; ``None``: integers in lists, names of class
@@ -173,6 +176,7 @@ def pack(
         max_pixels=max_pixels,
         transform=transform,
         dedup=dedup,
+        rows=rows,
         key=key,
         labels=labels,
         fields=fields,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -14,6 +15,7 @@ from shardstream.pack.commits import Pending, named
 from shardstream.pack.files import Files, Unreadable
 from shardstream.pack.reading import read_all
 from shardstream.pack.receipts import ShardResult, finished, receipt_name, to_bytes
+from shardstream.pack.rows import lines_bytes, lines_name
 from shardstream.pack.sample import Loaded, Recipe
 from shardstream.pack.sources import Part, Reject
 from shardstream.pack.sources.base import printable
@@ -73,6 +75,7 @@ class ShardTask:
         checksums: Whether the index holds a checksum of each value.
         recipe: How a sample becomes what is stored.
         files: Reads the files of samples.
+        lines: Whether to leave the numbers of the lines that the shard was made of.
     """
 
     number: int
@@ -84,6 +87,7 @@ class ShardTask:
     checksums: bool
     recipe: Recipe
     files: Files
+    lines: bool = False
 
     def run(self) -> ShardResult:
         """Read the samples and write the shard, atomically; or find that it is written already.
@@ -107,7 +111,10 @@ class ShardTask:
 
     def finished(self) -> ShardResult | None:
         """What an earlier run wrote, where it is whole and right."""
-        return finished(store_at(self.dest), self.name, self.format)
+        store = store_at(self.dest)
+        if self.lines and not store.exists(lines_name(self.name)):
+            return None
+        return finished(store, self.name, self.format)
 
     def write(self, report: Report | None = None) -> tuple[ShardResult, Pending]:
         """Make the shard; its commit is left to the caller."""
@@ -119,7 +126,10 @@ class ShardTask:
                     filling = _Filling(self, shard, report or _ignore)
                     filling.fill()
                     result = filling.result()
-                    return result, Pending(out, store, receipt_name(self.name), to_bytes(result))
+                    receipts = {receipt_name(self.name): to_bytes(result)}
+                    if self.lines:
+                        receipts = {lines_name(self.name): filling.lines()} | receipts
+                    return result, Pending(out, store, receipts)
             except BaseException:
                 out.discard()
                 raise
@@ -139,6 +149,7 @@ class _Filling:
         self._kinds: dict[str, Counter[str]] = {}
         self._sizes: Counter[int] = Counter()
         self._tally = Tally()
+        self._packed, self._dropped = array("q"), array("q")
 
     def fill(self) -> None:
         watch = Stopwatch()
@@ -170,6 +181,8 @@ class _Filling:
                     loaded = None
             rejected = len(self._rejects) - rejects
             dropped = int(loaded is None and not rejected)
+            if not rejected and self._task.lines:
+                (self._dropped if dropped else self._packed).append(item.line)
             self._add(Tally(int(loaded is not None), rejected, dropped, size, reading, preparing, watch.lap()))
 
     def _reject(self, line: int, path: str, reason: str) -> None:
@@ -183,6 +196,10 @@ class _Filling:
     def _add(self, tally: Tally) -> None:
         self._tally = self._tally.plus(tally)
         self._report(tally)
+
+    def lines(self) -> bytes:
+        """The numbers of the lines that it was made of."""
+        return lines_bytes(self._packed, self._dropped)
 
     def result(self) -> ShardResult:
         """Finish the shard."""

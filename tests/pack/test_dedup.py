@@ -42,8 +42,8 @@ def test_of_equal_samples_the_first_stays(source: Path, tmp_path: Path, workers:
     numbers = {int(key[-5:]) for key in samples(tmp_path / "out")}
     assert numbers == set(range(60)) - COPIES.keys() - {1, 4}
     lines = [json.loads(line) for line in (tmp_path / "out" / "duplicates.jsonl").read_text().splitlines()]
-    assert {entry["sample"] - 1: entry["same_as"] - 1 for entry in lines} == COPIES
-    assert [entry["sample"] for entry in lines] == sorted(entry["sample"] for entry in lines)
+    assert {entry["line"] - 1: entry["same_as"] - 1 for entry in lines} == COPIES
+    assert [entry["line"] for entry in lines] == sorted(entry["line"] for entry in lines)
     assert (report.duplicates, report.rejects) == (7, 2)
     assert json.loads((tmp_path / "out" / "report.json").read_text())["duplicates"] == 7
     assert run_pack(source, tmp_path / "out", PackOptions(shard_size=SMALL, dedup=True), workers=0).complete
@@ -77,7 +77,7 @@ def test_samples_from_python_are_compared_by_all_their_values(tmp_path: Path) ->
     found: list[dict[str, Any]] = [{"txt": "a", "cls": 1}, {"txt": "a", "cls": 2}, {"cls": 1, "txt": "a"}]
     report = run_pack(found, tmp_path / "out", PackOptions(dedup=True, key="line"), workers=0)
     assert report.manifest.samples == 2
-    assert (tmp_path / "out" / "duplicates.jsonl").read_text() == '{"sample": 3, "same_as": 1}\n'
+    assert (tmp_path / "out" / "duplicates.jsonl").read_text() == '{"line": 3, "same_as": 1}\n'
 
 
 class Numbers(Source):
