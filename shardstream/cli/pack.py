@@ -64,7 +64,10 @@ def pack(
     context: typer.Context,
     source: Annotated[
         str,
-        typer.Argument(metavar="SOURCE", help="A list (path<TAB>label a line, or csv), or a folder of class folders."),
+        typer.Argument(
+            metavar="SOURCE",
+            help="A list (path<TAB>label, csv, JSON lines, Parquet...), folder, pattern or tar files; path or URL.",
+        ),
     ],
     dest: Annotated[
         str,

@@ -84,7 +84,7 @@ def pack(
     overwrite: bool = False,
     progress: OnProgress | None = None,
 ) -> Manifest:
-    """Pack files into shards: a list (``path<TAB>label`` a line, or csv), or a folder of class folders.
+    """Pack files into shards: a list of them, a folder of class folders, files that match a pattern, or samples.
 
     A file becomes the field named by its extension (``jpeg`` becomes ``jpg``), its label the field ``cls`` (int64).
     Samples are shuffled as they are written. A sample that cannot be read is left out and listed in ``rejects.jsonl``
@@ -95,7 +95,9 @@ def pack(
     their checksums, and kept.
 
     Args:
-        source: Path of the list or folder. Paths in a list are relative to its folder.
+        source: Path or URL of a list (``path<TAB>label`` a line, csv, JSON lines, Parquet, ...) or folder, a pattern
+            (``data/**/*.jpg``), tar files, or samples from Python; ``docs/packing.md`` has them all. Paths in a list
+            are relative to its folder.
         dest: Folder of the data set, made where missing, or URL: ``s3://bucket/name``, ``az://container/name``, and
             what else ``docs/storage.md`` lists. Shards are sent as they are made, and never lie on a local disk.
         storage_options: Credentials and settings of the store by name. Default: those of the environment.

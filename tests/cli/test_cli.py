@@ -136,6 +136,20 @@ def test_repack_and_a_transform_by_name(source: Path, tmp_path: Path, monkeypatc
         assert (refused.exit_code, message in refused.stderr) == (2, True)
 
 
+def test_fields_and_groups(source: Path, tmp_path: Path) -> None:
+    found = run("pack", source, tmp_path / "out", "--field", "jpg=0", "--field", "y=1:int8", "--key", "line", "--json")
+    assert json.loads(found.stdout.splitlines()[-1])["fields"] == {"jpg": "jpg", "y": "int8"}
+    for wrong, message in (("jpg", "NAME=COLUMN"), ("jpg=nowhere", "nowhere"), ("a b=0", "field name")):
+        refused = run("pack", source, tmp_path / "other", "--field", wrong)
+        assert (refused.exit_code, message in refused.stderr) == (2, True)
+    assert "given twice" in run("pack", source, tmp_path / "other", "--field", "a=0", "--field", "a=1").stderr
+    for i in range(12):
+        (tmp_path / f"{i}.txt").write_text(f"caption {i}")
+    found = run("pack", tmp_path / "*.[jt][px][gt]", tmp_path / "grouped", "--group", "stem", "--json")
+    told = json.loads(found.stdout.splitlines()[-1])
+    assert (told["samples"], told["fields"]) == (12, {"jpg": "jpg", "txt": "str"})
+
+
 def test_json_tells_of_progress_now_and_then(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardstream.cli.packing._JSON_EVERY_S", 0.0)
     monkeypatch.setattr(workers_module, "TICK_S", 0.0)

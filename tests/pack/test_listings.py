@@ -116,6 +116,13 @@ def test_files_by_a_pattern(tmp_path: Path) -> None:
         open_source(f"{tmp_path}/*.jpg", fields={"jpg": "path"})
 
 
+def test_where_the_output_may_lie(tmp_path: Path) -> None:
+    touch(tmp_path, "a/1.jpg")
+    for source in (tmp_path, f"{tmp_path}/**", f"{tmp_path}/**/*"):
+        assert open_source(source).root == str(tmp_path)
+    assert open_source(f"{tmp_path}/**/*.jpg").root is None
+
+
 def test_a_name_that_looks_like_a_pattern(tmp_path: Path) -> None:
     touch(tmp_path, "[a]/1.jpg", "a/2.jpg")
     assert [entry[0] for entry in found(open_source(tmp_path / "[a]"))] == ["1.jpg"]

@@ -112,9 +112,7 @@ def test_no_csv_loses_a_line(text: str) -> None:
     if not data:
         return
     _, numbers = records(data, quoted=True)
-    *whole, last = data.split(b"\n")
-    texts = [*(line.removesuffix(b"\r") for line in whole), last.strip(b"\r")]
-    filled = [i + 1 for i, line in enumerate(texts) if line]
+    filled = [i + 1 for i, line in enumerate(data.split(b"\n")) if line.removesuffix(b"\r")]
     assert numbers[:1] == filled[:1]
     assert set(numbers) <= set(filled)
 
@@ -319,3 +317,10 @@ def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
     one = open_source(make(tmp_path, "1.jpg\t0\n")).fingerprint
     assert open_source(make(tmp_path / "other", "1.jpg\t0\n", "renamed.tsv")).fingerprint == one
     assert open_source(make(tmp_path, "1.jpg\t1\n")).fingerprint != one
+
+
+def test_sources_that_are_no_paths() -> None:
+    with pytest.raises(UsageError, match="no source"):
+        open_source(5)
+    with pytest.raises(UsageError, match="lists and folders"):
+        open_source([{"jpg": b""}], fields={"jpg": "path"})

@@ -26,6 +26,7 @@ _SEPARATORS = {"tab": b"\t", "csv": b",", "blank": b" ", "lst": b"\t"}
 pieces = st.sampled_from([
     *(b"a", b"b.jpg", b"a/b.c.jpg", b"/", b"//", b"/./", b"..", b".", b"\t", b" ", b",", b'"', b"\r", b"", b"1", b"-2"),
     *("é".encode(), b"\xe9", b"http://", b"https://h/", b"s3://b/", b"?q=1", b"#", b"x", b".hidden", b"cat", b"1.5"),
+    *(b'"a/2.jpg"', b'"x,y"', b'""', b'"a""b"', b'"\n"', b"./"),
 ])  # fmt: skip
 texts = st.lists(pieces, max_size=5).map(b"".join)
 lines = st.lists(texts, min_size=1, max_size=4)
@@ -62,7 +63,7 @@ def test_blocks_are_what_records_are(
     kind: str, rows: list[list[bytes]], key: str, labels: Any, end: bytes, last: bool, block: int
 ) -> None:
     if kind == "csv":
-        rows = [[cell.replace(b"\r", b"").replace(b'"', b"") for cell in row] for row in rows]
+        rows = [[cell.replace(b"\r", b"") for cell in row] for row in rows]
     data = {"tab": b"a/1.jpg\t0", "csv": b"a/1.jpg,0", "blank": b"a/1.jpg 0", "lst": b"0\t0\ta/1.jpg"}[kind]
     data += end + end.join(_SEPARATORS[kind].join(row) for row in rows) + (end if last else b"")
     records = records_of(data, kind)
@@ -77,11 +78,23 @@ def test_blocks_are_what_records_are(
         scanning._BLOCK, scanning._FAST = whole  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("url", ["https://host.org/", "s3://bucket/", ""])
-def test_lists_that_are_all_alike_are_read_fast(url: str) -> None:
-    data = b"".join(b"%sphotos/train/%d.jpg\t%d\n" % (url.encode(), i, i) for i in range(1000))
-    records = records_of(data, "tab")
-    reader = reader_of(records, "tab", Wanted())
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("tab", "photos/train/{}.jpg\t{}\n"),
+        ("tab", "./photos/train/{}.jpg\t{}\n"),
+        ("tab", "https://host.org/photos/train/{}.jpg\t{}\n"),
+        ("tab", "s3://bucket/photos/train/{}.jpg\t{}\r\n"),
+        ("csv", '"photos/train/{}.jpg","{}"\n'),
+        ("csv", "/photos/train/{}.jpg,{}\n"),
+        ("blank", "photos/train/my {}.jpg {}\n"),
+        ("lst", "0\t{1}\tphotos/train/{0}.jpg\n"),
+    ],
+)
+def test_lists_that_are_all_alike_are_read_fast(kind: str, line: str) -> None:
+    data = "".join(line.format(i, i) for i in range(1000)).encode()
+    records = records_of(data, kind)
+    reader = reader_of(records, kind, Wanted())
     walk = Scan(records, reader)
     walk._slowly = lambda _data, _starts, rows, _first: (
         pytest.fail("slow") if len(rows) else scanning.Hashed(rows, rows)

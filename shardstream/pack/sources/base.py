@@ -167,7 +167,7 @@ def file_item(line: int, path: str, key: str, *, folder: str, label: int | None)
 def printable(name: str) -> str:
     r"""A file name as valid Unicode: bytes of it that are no UTF-8 stand as ``%XX``.
 
-    >>> printable(os.fsdecode(b"caf\xe9.jpg"))
+    >>> printable("caf\udce9.jpg")
     'caf%E9.jpg'
     """
     return _SURROGATE.sub(lambda found: f"%{ord(found[0]) - 0xDC00:02X}", name)

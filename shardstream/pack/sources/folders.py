@@ -132,7 +132,7 @@ class FolderSource(Source):
             raise UsageError("labels='int' is for lists", hint="class folders are numbered in sorting order")
         root = listing.root.address.prefix if listing.root.local else listing.root.url
         self.url = root if listing.pattern is None else join(root, listing.pattern)
-        self.root = root if listing.root.local else None
+        self.root = root if listing.root.local and listing.takes(MANIFEST_NAME) else None
         flat = listing.pattern is not None and labels != "name"
         found = _Found(folders=set(listing.folders()))
         try:

@@ -141,7 +141,7 @@ def _index_blocks(text: Text, start: int, builder: _Builder, *, quoted: bool) ->
             builder.add(begins[filled], first[filled])
     if odd:
         return False
-    if text.read(start, text.size).strip(b"\r"):
+    if text.read(start, text.size).removesuffix(b"\r"):
         builder.add(np.array([start]), np.array([line]))
     return True
 
@@ -160,7 +160,7 @@ def _index_odd_csv(text: Text, start: int, builder: _Builder) -> None:
     data, line = text.map(), 1
     starts, lines = [], []
     for begin, end in _odd_records(data, start):
-        if data[begin:end].strip(b"\r"):
+        if data[begin:end].removesuffix(b"\r"):
             starts.append(begin)
             lines.append(line)
         line += data[begin:end].count(b"\n") + 1

@@ -51,6 +51,11 @@ class Listing(NamedTuple):
         found = _walk(self.root.address.prefix, "") if self.root.local else _listed(self.root.open())
         return (entry for entry in found if matches(entry.path))
 
+    def takes(self, name: str) -> bool:
+        """Whether a file of this name may be among them."""
+        last = "**" if self.pattern is None else self.pattern.rpartition("/")[2]
+        return glob_pattern(last).fullmatch(name) is not None
+
     def folders(self) -> list[str]:
         """The folders of a local folder, also empty ones."""
         return _entries(self.root.address.prefix)[0] if self.root.local and self.pattern is None else []

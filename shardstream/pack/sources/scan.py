@@ -44,11 +44,12 @@ class Findings:
 
     def path(self, path: str, normal: str) -> None:
         """Take a path into account."""
-        self.common = common_folder(normal if self.common is None else self.common, normal)
-        if scheme_of(path) is not None:
-            self.urls = True
-        elif path.startswith("/"):
+        if self.common is None or not normal.startswith(self.common):
+            self.common = common_folder(normal if self.common is None else self.common, normal)
+        if path.startswith("/"):
             self.absolute = True
+        elif "://" in path and scheme_of(path) is not None:
+            self.urls = True
         else:
             self.relative = True
 
@@ -101,10 +102,9 @@ class Scan:
         block = Block(data, starts, kind=self.reader.kind, count=columns.count)
         keys = paths = None
         if isinstance(columns.path, int):
-            named = block.column(columns.path)
-            paths = block.paths(named)
+            paths = block.paths(block.column(columns.path))
             if self.reader.keys.base and mode == "path":
-                block.odd |= (named.starts == paths.starts) & (block.bytes[named.starts % len(data)] != ord("/"))
+                block.odd |= ~block.urls & (block.bytes[paths.starts % len(data)] != ord("/"))
             if mode in ("path", "stem"):
                 keys = block.stems(paths, whole=mode == "path")
         if isinstance(columns.key, int):
@@ -117,7 +117,7 @@ class Scan:
         if paths is not None:
             usable &= paths.ends > paths.starts
             if mode == "path":
-                self._see(block, named, paths, np.flatnonzero(usable))
+                self._see(block, paths, np.flatnonzero(usable))
         rows = np.flatnonzero(usable)
         if labels is not None:
             self._see_names(block, labels, rows)
@@ -128,11 +128,11 @@ class Scan:
             found.append(Hashed(rows + first, np.fromiter(hashes, np.uint64, len(rows))))
         return Hashed(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
-    def _see(self, block: Block, named: Span, paths: Span, rows: NDArray[np.int64]) -> None:
+    def _see(self, block: Block, paths: Span, rows: NDArray[np.int64]) -> None:
         if not len(rows):
             return
         starts, ends = paths.starts[rows], paths.ends[rows]
-        urls = starts != named.starts[rows]
+        urls = block.urls[rows]
         slash = block.bytes[starts] == ord("/")
         findings = self.findings
         findings.urls |= bool(urls.any())

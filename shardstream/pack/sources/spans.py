@@ -14,7 +14,7 @@ from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.records import Kind
 
 Integers = NDArray[np.int64]
-_NEWLINE, _RETURN, _QUOTE, _SLASH, _DOT, _TAB = b'\n\r"/.\t'
+_NEWLINE, _RETURN, _QUOTE, _COMMA, _SLASH, _DOT, _TAB = b'\n\r",/.\t'
 _BLANKS = (ord(" "), _TAB, 11, 12)
 
 
@@ -37,23 +37,24 @@ class Block:
 
     Attributes:
         odd: Which records are unlike others; bool (n,). Spans of these mean nothing.
+        urls: Which paths are URLs; bool (n,), known once `paths` was called.
     """
 
     def __init__(self, data: bytes, starts: Integers, *, kind: Kind, count: int | None) -> None:
         self.data, self.starts = data, starts
         self.bytes = np.frombuffer(data, np.uint8)
         self.odd = np.zeros(len(starts), bool)
+        self.urls = np.zeros(len(starts), bool)
         newlines = self._positions(_NEWLINE)
         ends = np.append(newlines, len(data))[np.searchsorted(newlines, starts)]
         self.ends = ends - ((ends > starts) & (self.bytes[np.maximum(ends - 1, 0)] == _RETURN))
-        if kind == "csv" and _QUOTE in data:
-            self._mark(self._positions(_QUOTE))
+        self._quoted = kind == "csv" and b'"' in data
         if not data.isascii() and not _is_utf8(data):
             self._mark(np.flatnonzero(self.bytes > 0x7F))
         if kind == "blank":
             self._split_blanks()
         else:
-            self._split(ord(",") if kind == "csv" else _TAB, count)
+            self._split(_COMMA if kind == "csv" else _TAB, count)
 
     def _positions(self, *values: int) -> Integers:
         found = self.bytes == values[0]
@@ -67,11 +68,28 @@ class Block:
 
     def _split(self, separator: int, count: int | None) -> None:
         found = self._positions(separator)
+        if self._quoted:
+            self._check_quotes(found)
         self._first = np.searchsorted(found, self.starts)
         self._width = np.searchsorted(found, self.ends) - self._first + 1
         if count is not None:
             self.odd |= self._width != count
         self._separators = np.append(found, 0)  # so that odd records point somewhere
+
+    def _check_quotes(self, separators: Integers) -> None:
+        """Odd are records with doubled quotes, or with separators or line ends between quotes."""
+        quotes = self._positions(_QUOTE)
+        last = len(self.bytes) - 1
+        before = np.where(quotes > 0, self.bytes[quotes - 1], _NEWLINE)
+        after = np.where(quotes < last, self.bytes[np.minimum(quotes + 1, last)], _NEWLINE)
+        bounds = (
+            (before == _COMMA) | (before == _NEWLINE) | (after == _COMMA) | (after == _RETURN) | (after == _NEWLINE)
+        )
+        self._mark(quotes[~bounds])
+        first = np.searchsorted(quotes, self.starts)
+        self.odd |= np.searchsorted(quotes, self.ends) - first & 1 == 1
+        record = np.searchsorted(self.starts, separators, side="right") - 1
+        self._mark(separators[np.searchsorted(quotes, separators) - first[record] & 1 == 1])
 
     def _split_blanks(self) -> None:
         found = self._positions(*_BLANKS)
@@ -89,17 +107,20 @@ class Block:
         last = len(self._separators) - 1
         starts = np.where(at > 0, self._separators[np.minimum(self._first + at - 1, last)] + 1, self.starts)
         ends = np.where(at < self._width - 1, self._separators[np.minimum(self._first + at, last)], self.ends)
+        if self._quoted:
+            bare = (ends - starts < 2) | (self.bytes[np.minimum(starts, len(self.bytes) - 1)] != _QUOTE)
+            starts, ends = starts + ~bare, ends - ~bare
         return Span(np.where(self.odd, 0, starts), np.where(self.odd, 0, ends))
 
     def paths(self, span: Span) -> Span:
         """The paths of a column, without the scheme of URLs; odd are those that are not in their normal form."""
         starts, ends = span.starts, span.ends
         usable = np.flatnonzero(~self.odd)
-        if len(usable):
-            one = usable[0]
-            scheme = scheme_of(self.data[starts[one] : ends[one]].decode())
-            if scheme is not None:
-                starts = self._without_scheme(starts, ends, scheme)
+        scheme = scheme_of(self.data[starts[usable[0]] : ends[usable[0]]].decode()) if len(usable) else None
+        if scheme is not None:
+            starts = self._without_scheme(starts, ends, scheme)
+        self.urls = starts != span.starts
+        starts = self._without_dot(starts, ends)
         slashes = self._positions(_SLASH)
         following = self.bytes[np.minimum(slashes + 1, len(self.bytes) - 1)]
         found = slashes[(following == _SLASH) | (following == _DOT)]
@@ -111,6 +132,15 @@ class Block:
         self.odd |= filled & (self.bytes[np.minimum(starts, len(self.bytes) - 1)] == _DOT)
         self.odd |= filled & (self.bytes[np.maximum(ends - 1, 0)] == _SLASH)
         return Span(starts, ends)
+
+    def _without_dot(self, starts: Integers, ends: Integers) -> Integers:
+        """Many lists begin every path with ``./``."""
+        last = len(self.bytes) - 1
+        dotted = ~self.urls & (ends - starts > 1) & (self.bytes[np.minimum(starts, last)] == _DOT)
+        dotted &= self.bytes[np.minimum(starts + 1, last)] == _SLASH
+        starts = starts + 2 * dotted
+        self.odd |= dotted & ((starts == ends) | (self.bytes[np.minimum(starts, last)] == _SLASH))
+        return starts
 
     def keys(self, span: Span) -> Span:
         """The keys of a column; odd are those that may be none."""
