@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 from shardstream.errors import DataError, DestinationError, NotFoundError, StorageError
 from shardstream.pack.receipts import FOLDER, receipt_name
 from shardstream.shards.framings import framing_of
-from shardstream.shards.manifest import MANIFEST_NAME, Manifest
+from shardstream.shards.heads import MANIFEST_NAME
+from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Store, Transport, locate
 
 T = TypeVar("T")
