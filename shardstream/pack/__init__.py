@@ -23,6 +23,7 @@
 ``workers``       tasks in processes, or on an executor
 ``worker``        what runs in a worker process
 ``commits``       finished shards on their way out, while the next is made
+``growth``        appending: the next version of a data set
 ``destination``   the place of the output: what it holds, how the new replaces the old, cleaning up
 ``duplicates``    equal keys, in eight bytes a key
 ================  =============================================================================

@@ -11,7 +11,6 @@ import numpy as np
 
 from shardstream.errors import FieldError, UsageError
 from shardstream.shards.fields import FieldType
-from shardstream.shards.heads import OldVersion
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.table import ShardTable
 
@@ -32,9 +31,25 @@ def grown(old: Manifest, new: Manifest) -> Manifest:
         meta={**old.meta, **new.meta},
         plan=new.plan,
         version=old.version + 1,
-        history=(*old.history, OldVersion(old.version, old.samples, old.shards, old.table_name, old.fingerprint)),
+        history=(*old.history, old.as_old),
         url=old.url,
     )
+
+
+def check_grows(old: Manifest, *, framing: str, fields: Mapping[str, FieldType], classes: Sequence[str] | None) -> None:
+    """Refuse, before they are written, new shards that `grown` would refuse.
+
+    Args:
+        old: The data set.
+        framing: Of the new shards.
+        fields: As far as they are known.
+        classes: Names of their labels.
+
+    Raises:
+        UsageError, FieldError: See `grown`.
+    """
+    names = None if classes is None else tuple(classes)
+    grown(old, Manifest(framing, fields, (), ShardTable.of(()), classes=names))
 
 
 def joined(manifests: Sequence[Manifest], names: Sequence[str]) -> Manifest:

@@ -107,6 +107,11 @@ class Manifest:
         return xxhash.xxh3_128_hexdigest(json.dumps(identity, sort_keys=True).encode())
 
     @property
+    def as_old(self) -> OldVersion:
+        """What newer versions say of this one."""
+        return OldVersion(self.version, self.samples, self.shards, self.table_name, self.fingerprint)
+
+    @property
     def reader(self) -> Framing:
         """The framing that reads these shards."""
         return framing_of(self.framing)
