@@ -5,6 +5,7 @@
 ``pack``       ``shardstream pack SOURCE DEST``
 ``repack``     ``shardstream repack URL DEST``
 ``packing``    what the verbs that write data sets share: progress, the report
+``merge``      ``shardstream merge URL... DEST``
 ``info``       ``shardstream info URL``
 ``verify``     ``shardstream verify URL``
 ``view``       ``shardstream view URL [SAMPLE]...``

@@ -23,6 +23,8 @@
 ``workers``       tasks in processes, or on an executor
 ``worker``        what runs in a worker process
 ``commits``       finished shards on their way out, while the next is made
+``merge``         ``merge``: several data sets become one
+``copies``        shards copied byte for byte
 ``growth``        appending: the next version of a data set
 ``destination``   the place of the output: what it holds, how the new replaces the old, cleaning up
 ``duplicates``    equal keys, in eight bytes a key
@@ -34,6 +36,7 @@ ShardWriter``.
 
 from __future__ import annotations
 
+from shardstream.pack.merge import MergeProgress, merge
 from shardstream.pack.options import PackOptions
 from shardstream.pack.plan import PackPlan, pack_plan
 from shardstream.pack.repack import repack
@@ -43,12 +46,14 @@ from shardstream.pack.sources import Reject
 from shardstream.pack.writer import ShardWriter
 
 __all__ = [
+    "MergeProgress",
     "PackOptions",
     "PackPlan",
     "PackProgress",
     "PackReport",
     "Reject",
     "ShardWriter",
+    "merge",
     "pack",
     "pack_plan",
     "repack",
