@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from collections.abc import Iterable, Iterator
 
 import numpy as np
 import xxhash
@@ -21,10 +20,6 @@ _SUSPECTS = 100_000  # hashes that repeat and are looked at: among so many, some
 
 def repeated(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The values that occur more than once, each once, in order. Sorts ``hashes`` in place, so nothing is copied."""
-def repeated(hashes: NDArray[np.uint64]) -> frozenset[int]:
-    """The values that occur more than once. Sorts ``hashes`` in place, so nothing is copied."""
-    return frozenset(_repeats(hashes).tolist())
-def _repeats(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     hashes.sort()
     return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
 
@@ -67,8 +62,6 @@ class HashRuns:
             self._run = self._run[: self._filled]
             self._spill()
         found = [repeated(part) for part in self._parts()]
-            return _repeats(self._run[: self._filled])
-        found = [_repeats(part) for part in self._parts()]
         return np.concatenate(found)
 
     def _parts(self) -> Iterator[NDArray[np.uint64]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from itertools import count
+
 from shardstream.errors import DestinationError, StorageError
 from shardstream.pack.destination import Destination, each, is_ours
 from shardstream.shards.growing import grown
@@ -12,13 +15,29 @@ from shardstream.storage import Store
 _AT_ONCE = 16  # requests to a remote store
 
 
+def append_pattern(destination: Destination, suffix: str) -> str:
+    """A name pattern for new shards of a `ShardWriter`: one whose beginning no shard that is there has."""
+    assert destination.old is not None
+    used = {run.pattern for run in destination.old.naming}
+    patterns = (f"shard-r{number}-{{:06d}}{suffix}" for number in count(destination.old.version))
+    return next(pattern for pattern in patterns if pattern not in used)
+
+
 def leftovers(destination: Destination, pattern: str) -> tuple[str, ...]:
     """What an append that died has left under the names of the new shards. No other shard is looked at.
+
+    Args:
+        destination: With a data set, opened with ``append=True``.
+        pattern: Of the new shards; the data set has none of this pattern. What begins like it is listed.
 
     Raises:
         DestinationError: One of them is not ours.
     """
-    names = [one.path for one in destination.store.list(pattern.partition("{")[0])]
+    assert destination.old is not None
+    start, _, end = pattern.partition("{:06d}")
+    numbered = re.compile(re.escape(start) + r"\d{6,}" + re.escape(end))
+    found = [one.path for one in destination.store.list(start)]
+    names = [name for name in found if numbered.fullmatch(name) and destination.old.number_of(name) is None]
     for name in names:
         if not is_ours(destination.store, name):
             raise DestinationError(
@@ -63,7 +82,7 @@ def append(destination: Destination, new: Manifest, left: tuple[str, ...] = ()) 
     store.put(now.as_old.head, head)
     manifest.save(store)
     for name in left:
-        if new.number_of(name) is None:
+        if manifest.number_of(name) is None:
             store.delete(name)
     return Manifest.read(store)
 

@@ -25,6 +25,7 @@ from shardstream.storage import Location, Transport, locate
 
 _AT_ONCE = 4  # shards; each holds some 50 MB on its way to a store
 _SCANNED_AT_ONCE = 16  # indexes
+_SUSPECTS = 1000  # repeated hashes that are looked at: the first repeated key is named, or nearly
 _WINDOW = 1024  # shards whose work is handed out together
 
 
@@ -90,7 +91,7 @@ def merge(
         StorageError: A store cannot be read or written.
 
     Example:
-        >>> with ShardWriter("more/") as writer:
+        >>> with ss.ShardWriter("more/") as writer:
         ...     writer.write({"__key__": "another", "jpg": jpeg_bytes, "cls": 0})
         >>> merge(["out/", "more/"], "both/").samples
         201
@@ -187,7 +188,7 @@ class _Work:
         finally:
             hashes.close()
         if len(suspects):
-            self._report(suspects)
+            self._report(suspects[:_SUSPECTS])
 
     def _report(self, suspects: NDArray[np.uint64]) -> None:
         """The first of these that is a key twice, if one is."""

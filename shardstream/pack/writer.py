@@ -13,7 +13,7 @@ from shardstream.pack.cut import suffix_of
 from shardstream.pack.destination import open_destination
 from shardstream.pack.duplicates import SeenHashes, key_hash
 from shardstream.pack.growth import append as publish
-from shardstream.pack.growth import leftovers
+from shardstream.pack.growth import append_pattern, leftovers
 from shardstream.pack.options import check_classes, check_format, check_meta
 from shardstream.pack.values import KEY, encode
 from shardstream.shards.fields import FieldType, check_field_name
@@ -113,8 +113,13 @@ class ShardWriter:
             self._zstd = frozenset(old.codecs if zstd is None else zstd)
             for name, kind in old.fields.items():
                 self._declare(name, kind)
-        self._pattern = self._destination.pattern("shard", suffix_of(self._format))
-        self._left = leftovers(self._destination, self._pattern) if self._grows else ()
+        suffix = suffix_of(self._format)
+        self._left: tuple[str, ...] = ()
+        if self._grows:
+            self._pattern = append_pattern(self._destination, suffix)
+            self._left = leftovers(self._destination, self._pattern)
+        else:
+            self._pattern = self._destination.pattern("shard", suffix)
         self._out: ObjectWriter | None = None
         self._shard: OneShard | None = None
         self._keys: dict[str, int] = {}  # of the open shard

@@ -117,16 +117,17 @@ class LocalStore(Store):
         folders = [""]
         while folders:
             below = folders.pop()
+            step, slash, _ = prefix[len(below) :].partition("/")
             try:
                 with os.scandir(self.root / below) as entries:
                     for entry in entries:
-                        path = below + entry.name
-                        if not path.startswith(prefix) and not prefix.startswith(path):
+                        name = entry.name
+                        if not (name == step if slash else name.startswith(step)):
                             continue
                         if entry.is_dir(follow_symlinks=False):
-                            folders.append(f"{path}/")
-                        elif path.startswith(prefix) and not entry.is_dir():
-                            yield path
+                            folders.append(f"{below}{name}/")
+                        elif not slash and not entry.is_dir():
+                            yield below + name
             except (FileNotFoundError, NotADirectoryError):  # there is none, or it was deleted meanwhile
                 continue
             except OSError as error:
@@ -158,7 +159,7 @@ class LocalStore(Store):
 
     def sweep(self) -> None:
         for path in self._files(""):
-            if not path.rpartition("/")[2].startswith(_TEMPORARY):
+            if _TEMPORARY not in path or not path.rpartition("/")[2].startswith(_TEMPORARY):
                 continue
             left = self.root / path
             # What cannot be opened or locked is somebody else's, or being written now.

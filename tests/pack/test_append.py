@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from shardstream.errors import DestinationError, FieldError, FormatError, NotFoundError, ShardStreamError, UsageError
-from shardstream.pack import ShardWriter
+from shardstream.pack import ShardWriter, pack
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import open_store
 
 from ..storage.places import S3Place
-from .making import PYTHON, samples, tree
+from .making import PYTHON, photo_list, samples, tree
 
 
 def add(dest: Any, *numbers: int, append: bool = True, **options: Any) -> None:
@@ -49,6 +49,22 @@ def test_the_old_version_stays_byte_for_byte(tmp_path: Path, format: Any) -> Non
     assert [one.fingerprint for one in newest.history] == [
         Manifest.load(tmp_path, version=version).fingerprint for version in (1, 2)
     ]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_was_packed_grows(tmp_path: Path, again: bool) -> None:
+    source = photo_list(tmp_path / "in", 9)
+    dest = tmp_path / "out"
+    for _ in range(1 + again):
+        pack(source, dest, workers=0, overwrite=again, shard_size=5000, seed=int(again))
+    before = tree(dest)
+    add(dest, 1)
+    add(dest, 2)
+    after = tree(dest)
+    assert after.pop("dataset-v1.json") == before.pop("dataset.json")
+    assert {name: after.get(name) for name in before} == before
+    assert list(samples(dest, ["cls"]))[9:] == ["k/1", "k/2"]
+    assert len(samples(dest, ["cls"])) == 11
 
 
 def test_the_first_append_makes_the_data_set(tmp_path: Path) -> None:
