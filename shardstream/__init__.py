@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from shardstream import errors
-from shardstream.pack import PackPlan, ShardWriter, pack, pack_plan, repack
+from shardstream.pack import PackPlan, ShardWriter, export, merge, pack, pack_plan, repack
 from shardstream.shards.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ __all__ = [
     "convert_state",
     "decode",
     "errors",
+    "export",
+    "merge",
     "pack",
     "pack_plan",
     "repack",

@@ -5,6 +5,8 @@
 ``pack``       ``shardstream pack SOURCE DEST``
 ``repack``     ``shardstream repack URL DEST``
 ``packing``    what the verbs that write data sets share: progress, the report
+``export``     ``shardstream export URL DEST --to files|webdataset|parquet``
+``merge``      ``shardstream merge URL... DEST``
 ``info``       ``shardstream info URL``
 ``verify``     ``shardstream verify URL``
 ``view``       ``shardstream view URL [SAMPLE]...``

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import shardstream
-from shardstream.cli import bench, cache, info, pack, repack, verify, view
+from shardstream.cli import bench, cache, export, info, merge, pack, repack, verify, view
 
 app = typer.Typer(
     name="shardstream",
@@ -44,6 +44,8 @@ app.command("pack", epilog="Next: shardstream info DEST, shardstream verify DEST
 app.command("repack", epilog="Next: shardstream info DEST.")(repack.repack)
 app.command("info")(info.info)
 app.command("verify")(verify.verify)
+app.command("merge", epilog="Next: shardstream info DEST, shardstream verify DEST.")(merge.merge)
+app.command("export")(export.export)
 app.command("view")(view.view)
 app.add_typer(bench.app)
 app.add_typer(cache.app)

@@ -76,10 +76,11 @@ def _rows(found: diagnose.Info) -> list[tuple[str, str]]:
         rows.append(("meta", json.dumps(dict(found.meta), ensure_ascii=False)))
     shuffled = "as they came" if found.seed is None else f"shuffled with seed {found.seed}"
     checksums = {True: "of every value", False: "of whole shards only", None: "?"}[found.checksums]
+    older = f" (older ones too: {', '.join(map(str, found.old_versions))})" if found.old_versions else ""
     return [
         *rows,
         ("order", shuffled),
         ("checksums", checksums),
-        ("version", f"{found.version}"),
+        ("version", f"{found.version}{older}"),
         ("fingerprint", found.fingerprint),
     ]

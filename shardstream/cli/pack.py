@@ -143,6 +143,9 @@ def pack(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace another data set in DEST, once the new one is complete.")
     ] = False,
+    append: Annotated[
+        bool, typer.Option("--append", help="Add to the data set in DEST, as new shards and its next version.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="A line of JSON every ten seconds, and the report as the last one.")
     ] = False,
@@ -188,6 +191,7 @@ def pack(
                 transport=transport.value,
                 workers=workers,
                 overwrite=overwrite,
+                append=append,
                 progress=teller(update, as_json=as_json),
             )
         print_report(report, shown(dest, location), as_json=as_json)

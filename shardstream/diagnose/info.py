@@ -65,6 +65,7 @@ class Info:
         format: ``"tar"`` or ``"record"``.
         format_version: The newest version of the format that this library reads; it has read the data set.
         version: How often the data set has grown, from 1.
+        old_versions: The versions before that can still be read.
         samples: Number of samples.
         shards: Number of shards.
         bytes: Bytes of all shards.
@@ -84,6 +85,7 @@ class Info:
     format: str
     format_version: int
     version: int
+    old_versions: tuple[int, ...]
     samples: int
     shards: int
     bytes: int
@@ -131,6 +133,7 @@ def info(
         format=manifest.framing,
         format_version=FORMAT_VERSION,
         version=manifest.version,
+        old_versions=tuple(one.version for one in manifest.history),
         samples=manifest.samples,
         shards=manifest.shards,
         bytes=manifest.bytes,

@@ -21,9 +21,14 @@
 ``values``        values from Python, typed and encoded
 ``tally``         what was done, counted, and where the time went
 ``images``        what becomes of image files: made addressable, smaller, stripped, or kept
+``jobs``          the contract between tasks and what runs them
 ``workers``       tasks in processes, or on an executor
 ``worker``        what runs in a worker process
 ``commits``       finished shards on their way out, while the next is made
+``export``        ``export``: out of shards again, as files, WebDataset or Parquet
+``merge``         ``merge``: several data sets become one
+``copies``        shards copied byte for byte
+``growth``        appending: the next version of a data set
 ``destination``   the place of the output: what it holds, how the new replaces the old, cleaning up
 ``duplicates``    equal keys, in eight bytes a key
 ================  =============================================================================
@@ -34,6 +39,8 @@ ShardWriter``.
 
 from __future__ import annotations
 
+from shardstream.pack.export import ExportReport, export
+from shardstream.pack.merge import MergeProgress, merge
 from shardstream.pack.options import PackOptions
 from shardstream.pack.plan import PackPlan, pack_plan
 from shardstream.pack.repack import repack
@@ -43,12 +50,16 @@ from shardstream.pack.sources import Reject
 from shardstream.pack.writer import ShardWriter
 
 __all__ = [
+    "ExportReport",
+    "MergeProgress",
     "PackOptions",
     "PackPlan",
     "PackProgress",
     "PackReport",
     "Reject",
     "ShardWriter",
+    "export",
+    "merge",
     "pack",
     "pack_plan",
     "repack",

@@ -17,13 +17,15 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from shardstream.errors import DataError, DestinationError, NotFoundError, StorageError
 from shardstream.pack.receipts import FOLDER, receipt_name
 from shardstream.shards.framings import framing_of
-from shardstream.shards.manifest import MANIFEST_NAME, Manifest
+from shardstream.shards.heads import MANIFEST_NAME, OLD_MANIFEST_NAME, TABLE_NAME, parse_head
+from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Store, Transport, locate
 
 T = TypeVar("T")
@@ -37,8 +39,8 @@ DUPLICATES_NAME = "duplicates.jsonl"
 ROWS_NAME = "rows.parquet"
 BESIDE = (REJECTS_NAME, DUPLICATES_NAME, ROWS_NAME, REPORT_NAME)
 """What stands beside a data set and tells of how it was packed."""
+LISTS = (REJECTS_NAME, DUPLICATES_NAME)
 _SHARD = re.compile(r"shard(-[0-9a-f]{8})?(-r\d+)?-\d{6,}\.(tar|rec)")
-_TABLE = re.compile(r"shards-[0-9a-f]{16}\.table")
 _FRAMINGS = {"tar": "tar", "rec": "record"}
 _AT_ONCE = 16  # requests to a remote store: round trips overlap, and no store calls that too many
 
@@ -109,6 +111,22 @@ class Destination:
             self.publish(manifest)
         self.clean(manifest)
         return Manifest.load(self.location)
+
+    def commit_next(self, manifest: Manifest, switch: Callable[[], Manifest], beside: Mapping[str, bytes]) -> Manifest:
+        """Make the next version of the data set visible.
+
+        Args:
+            manifest: What it will be.
+            switch: Makes it visible.
+            beside: As of `commit`. Lists go on behind those there are.
+        """
+        for name, content in beside.items():
+            kept = bytes(self.store.get(name)) if name in LISTS and self.store.exists(name) else b""
+            if kept + content:
+                self.store.put(staged(manifest, name), kept + content)
+        found = switch()
+        self.finish(found)
+        return found
 
     def publish(self, manifest: Manifest) -> None:
         """Put what goes with a data set beside it, in place of what went with the one before."""
@@ -183,8 +201,15 @@ def open_destination(
     *,
     storage_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
+    append: bool = False,
 ) -> Destination:
     """Look at the place of an output; it need not exist.
+
+    Args:
+        dest: Folder or URL.
+        storage_options: Credentials and settings of the store.
+        transport: The library that speaks to the store.
+        append: The data set that is there is to grow: its shards are not looked at, however many they are.
 
     Raises:
         DestinationError: It is a file or a web server, or holds files in the way that are not ours.
@@ -200,7 +225,8 @@ def open_destination(
         raise DestinationError("the destination is a file", url=store.url, hint="pass a folder, new or empty")
     store.sweep()
     old = _old_manifest(store)
-    return Destination(location, store, old, tuple(_strays(store, old, local=location.local)))
+    strays = () if append and old is not None else tuple(_strays(store, old, local=location.local))
+    return Destination(location, store, old, strays)
 
 
 def _old_manifest(store: Store) -> Manifest | None:
@@ -219,13 +245,14 @@ def _old_manifest(store: Store) -> Manifest | None:
 def _strays(store: Store, old: Manifest | None, *, local: bool) -> Iterator[str]:
     names = [
         found.path
-        for found in store.list("shard")
-        if (_TABLE.fullmatch(found.path) or _SHARD.fullmatch(found.path))
+        for prefix in ("dataset-v", "shard")
+        for found in store.list(prefix)
+        if any(kind.fullmatch(found.path) for kind in (OLD_MANIFEST_NAME, TABLE_NAME, _SHARD))
         and not (old is not None and _belongs(found.path, old))
     ]
-    ours = each(lambda name: _is_ours(store, name), names, at_once=1 if local else _AT_ONCE)
-    for name, is_ours in zip(names, ours, strict=True):
-        if not is_ours:
+    ours = each(lambda name: is_ours(store, name), names, at_once=1 if local else _AT_ONCE)
+    for name, good in zip(names, ours, strict=True):
+        if not good:
             raise DestinationError(
                 f"the folder holds {name}, which is called like a shard but was not written by shardstream",
                 url=store.url,
@@ -234,8 +261,13 @@ def _strays(store: Store, old: Manifest | None, *, local: bool) -> Iterator[str]
         yield name
 
 
-def _is_ours(store: Store, name: str) -> bool:
-    if _TABLE.fullmatch(name):
+def is_ours(store: Store, name: str) -> bool:
+    """Whether shardstream wrote this object, by what is in it; its name is one that we give."""
+    if OLD_MANIFEST_NAME.fullmatch(name):
+        with suppress(DataError):
+            return bool(parse_head(store.get(name), lambda head: head["fingerprint"], url=store.url))
+        return False
+    if TABLE_NAME.fullmatch(name):
         return bytes(store.get(name)[:8]) == b"SSTABLE\n"
     try:
         framing_of(_FRAMINGS[name.rsplit(".", 1)[-1]]).scan(store, name, verify=False)
@@ -252,11 +284,14 @@ def staged(manifest: Manifest, name: str) -> str:
 def _objects(manifest: Manifest) -> Iterator[str]:
     yield from (manifest.shard_name(i) for i in range(manifest.shards))
     yield manifest.table_name
+    for old in manifest.history:
+        yield from (old.table, old.head)
 
 
 def _belongs(name: str, manifest: Manifest) -> bool:
     """Whether an object is part of a data set; no list of its names is made."""
-    return name == manifest.table_name or manifest.number_of(name) is not None
+    kept = any(name in (old.table, old.head) for old in manifest.history)
+    return kept or name == manifest.table_name or manifest.number_of(name) is not None
 
 
 def check_shards(store: Store, manifest: Manifest) -> None:

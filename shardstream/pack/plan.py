@@ -23,15 +23,18 @@ from shardstream.pack.destination import (
     staged,
 )
 from shardstream.pack.files import Files
+from shardstream.pack.growth import append as publish
 from shardstream.pack.options import PackOptions
 from shardstream.pack.receipts import ShardResult, read_receipt
 from shardstream.pack.report import kinds_of, rejects_bytes, report_bytes
 from shardstream.pack.rows import write_rows
-from shardstream.pack.sources import Reject, open_source
+from shardstream.pack.sources import Reject, Source, open_source
 from shardstream.pack.sources.base import StreamSource
 from shardstream.pack.spool import Run, spooled
 from shardstream.pack.task import ShardTask
 from shardstream.pack.workers import cores, run_in_processes
+from shardstream.shards.growing import check_grows, grown
+from shardstream.shards.heads import parse_head
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Transport
 
@@ -54,6 +57,7 @@ class PackPlan:
         manifest: The data set, if the plan is complete in its destination already; else ``None``.
         rejects: What was found while planning that cannot be packed.
         duplicates: Exact copies that were found while planning, as ``duplicates.jsonl``.
+        append: Whether the shards become the next version of the data set that is there.
 
     Example:
         >>> plan = pack_plan("list.tsv", "new/")
@@ -71,6 +75,7 @@ class PackPlan:
     manifest: Manifest | None = None
     rejects: tuple[Reject, ...] = ()
     duplicates: bytes = b""
+    append: bool = False
 
     @property
     def samples(self) -> int:
@@ -114,18 +119,27 @@ class PackPlan:
         if not any(result.summary.samples for result in found):
             self.destination.discard(self.pattern)
             raise self._nothing(rejects)
-        manifest = self.destination.settle(self._manifest(found))
+        made = self._manifest(found)
+        manifest = self._grown(made) if self.append else self.destination.settle(made)
         if self._cut.options.rows:
             self._write_rows(manifest, found)
-        report = report_bytes(manifest, found, self.rejects, copies=self.duplicates.count(b"\n"))
-        return self.destination.commit(
-            manifest,
-            {REJECTS_NAME: rejects_bytes(rejects), DUPLICATES_NAME: self.duplicates, REPORT_NAME: report},
-        )
+        beside = {
+            REJECTS_NAME: rejects_bytes(rejects),
+            DUPLICATES_NAME: self.duplicates,
+            REPORT_NAME: report_bytes(manifest, found, self.rejects, copies=self.duplicates.count(b"\n")),
+        }
+        if self.append:
+            return self.destination.commit_next(manifest, lambda: publish(self.destination, made), beside)
+        return self.destination.commit(manifest, beside)
+
+    def _grown(self, made: Manifest) -> Manifest:
+        assert self.destination.old is not None
+        return grown(self.destination.old, made)
 
     def _write_rows(self, manifest: Manifest, results: Sequence[ShardResult]) -> None:
         store = self.destination.store
-        names = [(self.pattern.format(one.number), manifest.shard_name(one.number)) for one in results]
+        before = manifest.shards - len(results)  # of a data set that grows
+        names = [(self.pattern.format(one.number), manifest.shard_name(before + one.number)) for one in results]
         with store.create(staged(manifest, ROWS_NAME)) as out:
             write_rows(
                 store,
@@ -168,7 +182,7 @@ class PackPlan:
             self.pattern,
             framing=options.format,
             zstd=options.zstd,
-            classes=source.classes if source.classes is not None else options.classes,
+            classes=_classes(source, options),
             meta=options.meta,
             seed=options.seed if options.shuffle else None,
             plan=self.fingerprint,
@@ -184,6 +198,7 @@ def pack_plan(
     source_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
     overwrite: bool = False,
+    append: bool = False,
     **options: Any,
 ) -> PackPlan:
     """The work of `pack` as tasks that run anywhere: on a cluster, under a scheduler, one by one.
@@ -197,6 +212,7 @@ def pack_plan(
         source_options: The same.
         transport: The same.
         overwrite: The same.
+        append: The same.
         options: Every other argument of `pack` that has a part in what is written (``format``, ``seed``, ``jpeg``...).
 
     Raises:
@@ -220,6 +236,7 @@ def pack_plan(
         source_options=source_options,
         transport=transport,
         overwrite=overwrite,
+        append=append,
     )
 
 
@@ -233,6 +250,7 @@ def open_plan(
     source_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
     overwrite: bool = False,
+    append: bool = False,
 ) -> PackPlan:
     """`pack_plan`, with options that were checked.
 
@@ -245,13 +263,16 @@ def open_plan(
         source_options: The same.
         transport: The same.
         overwrite: The same.
+        append: The same.
 
     Raises:
         DestinationError: ``dest`` holds another data set, or files in the way that are not ours.
         SourceError: See `pack`.
     """
+    if append and overwrite:
+        raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
     options.images.check()
-    destination = open_destination(dest, storage_options=storage_options, transport=transport)
+    destination = open_destination(dest, storage_options=storage_options, transport=transport, append=append)
     origin = open_source(
         source,
         key=options.key,
@@ -267,26 +288,40 @@ def open_plan(
     rejects: tuple[Reject, ...] = ()
     if isinstance(origin, StreamSource):
         if origin.fingerprint is not None:
-            complete = _complete(destination, fingerprint_of(origin.fingerprint, options), overwrite=overwrite)
+            complete = _complete(destination, fingerprint_of(origin.fingerprint, options), append, overwrite)
             if complete is not None:
                 return PackPlan(destination, complete.plan or "", origin.notes, "", manifest=complete)
         origin, rejects = spooled(origin, destination.location, files, run)
     check_apart(origin.root, destination)
     cut = make_cut(origin, options, files, destination.store)
-    complete = _complete(destination, cut.fingerprint, overwrite=overwrite)
+    complete = _complete(destination, cut.fingerprint, append, overwrite)
+    if append and destination.old is not None:
+        check_grows(
+            destination.old, framing=options.format, fields=dict(origin.types), classes=_classes(origin, options)
+        )
     pattern = destination.pattern(cut.stem, suffix_of(options.format))
     duplicates = b""
     if options.dedup and complete is None:
         cut, duplicates = without_copies(cut, destination.location, run)
-    return PackPlan(destination, cut.fingerprint, origin.notes, pattern, cut, complete, rejects, duplicates)
+    grows = append and destination.old is not None
+    return PackPlan(destination, cut.fingerprint, origin.notes, pattern, cut, complete, rejects, duplicates, grows)
 
 
-def _complete(destination: Destination, fingerprint: str, *, overwrite: bool) -> Manifest | None:
-    """The data set that is there, if it is of this plan and to be kept."""
+def _classes(source: Source, options: PackOptions) -> Sequence[str] | None:
+    return source.classes if source.classes is not None else options.classes
+
+
+def _complete(destination: Destination, fingerprint: str, append: bool, overwrite: bool) -> Manifest | None:
+    """The data set that is there, if this plan is in it already."""
     old = destination.old
     if old is None or overwrite:
         return None
-    if old.plan != fingerprint:
+    if append:
+        store = destination.store
+        heads = (parse_head(store.get(one.head), lambda head: head["plan"], url=store.url) for one in old.history)
+        if fingerprint not in (old.plan, *heads):
+            return None
+    elif old.plan != fingerprint or old.history:  # what has grown is more than its last part
         raise destination.refuse()
     check_shards(destination.store, old)
     destination.finish(old)

@@ -82,6 +82,7 @@ def pack(
     workers: int | None = None,
     executor: Executor | None = None,
     overwrite: bool = False,
+    append: bool = False,
     progress: OnProgress | None = None,
 ) -> Manifest:
     """Pack files into shards: a list of them, a folder of class folders, files that match a pattern, or samples.
@@ -147,6 +148,9 @@ def pack(
         workers: Processes; ``None`` for one a core, 0 or 1 to work in this process.
         executor: Any executor of the ``concurrent.futures`` kind whose workers see the files, in place of ``workers``.
         overwrite: Replace another data set in ``dest``, once the new one is complete.
+        append: Add to the data set in ``dest``: the samples become new shards behind those there are, which stay as
+            they are, and what is published is its next version (``docs/packing.md``). Keys are not compared with those
+            that were there.
         progress: Called with the totals some ten times a second.
 
     Returns:
@@ -198,6 +202,7 @@ def pack(
         workers=workers,
         executor=executor,
         overwrite=overwrite,
+        append=append,
         progress=progress,
     )
     if report.rejects:
@@ -216,6 +221,7 @@ def run_pack(
     workers: int | None = None,
     executor: Executor | None = None,
     overwrite: bool = False,
+    append: bool = False,
     progress: OnProgress | None = None,
 ) -> PackReport:
     """`pack`, with a report of what was done."""
@@ -231,6 +237,7 @@ def run_pack(
         source_options=source_options,
         transport=transport,
         overwrite=overwrite,
+        append=append,
     )
     crew.tell(PackProgress("pack", plan.samples))
     if plan.manifest is not None:

@@ -26,7 +26,8 @@ from shardstream.pack.sources.stored import StoredSource
 from shardstream.pack.task import ShardTask, Task
 from shardstream.pack.values import KEY
 from shardstream.pack.writer import ShardWriter
-from shardstream.shards.manifest import MANIFEST_NAME, Manifest
+from shardstream.shards.heads import MANIFEST_NAME
+from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Store
 
 Run: TypeAlias = Callable[[Sequence[Task]], Sequence[ShardResult]]

@@ -11,9 +11,8 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from shardstream.pack.commits import Committer
-from shardstream.pack.receipts import ShardResult
+from shardstream.pack.jobs import Job, Result
 from shardstream.pack.tally import Tally
-from shardstream.pack.task import Task
 
 TICK_S = 0.1
 
@@ -21,7 +20,7 @@ TICK_S = 0.1
 class Done(NamedTuple):
     """A task that has ended, in a result or an error."""
 
-    outcome: ShardResult | Exception
+    outcome: Result | Exception
 
 
 class _Totals:
@@ -67,7 +66,7 @@ def _stop(_number: int, _frame: object) -> None:
 def _work(pipe: Connection[Any, Any]) -> None:
     """Task after task; the commit of one goes on beside the next, as far as there is a next one at hand."""
     committer: Committer | None = None
-    before: ShardResult | None = None  # being committed
+    before: Result | None = None  # being committed
 
     def settle() -> None:
         nonlocal before
@@ -79,7 +78,7 @@ def _work(pipe: Connection[Any, Any]) -> None:
         while True:
             if not pipe.poll():
                 settle()
-            task: Task = pipe.recv()
+            task: Job[Result] = pipe.recv()
             totals = _Totals(pipe)
             committer = committer or Committer(behind=not task.dest.local)
             try:
@@ -112,7 +111,7 @@ def _work(pipe: Connection[Any, Any]) -> None:
             committer.abandon()
 
 
-def _outcome(result: ShardResult, wait: Callable[[], None]) -> Done:
+def _outcome(result: Result, wait: Callable[[], None]) -> Done:
     try:
         wait()
     except Exception as error:

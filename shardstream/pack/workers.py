@@ -22,10 +22,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from multiprocessing import connection
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from shardstream.errors import ShardStreamError, UsageError
 from shardstream.pack.commits import Committer
+from shardstream.pack.jobs import Job, R, Result
 from shardstream.pack.receipts import ShardResult
 from shardstream.pack.tally import Tally
 from shardstream.pack.task import ShardTask, Task
@@ -51,7 +52,7 @@ class _Sum:
         self._kept = 0
         self._told = time.monotonic()
 
-    def keep(self, result: ShardResult) -> None:
+    def keep(self, result: Result) -> None:
         """Count a shard of an earlier run: its samples, not the time they took then."""
         tally = result.tally
         self._kept += tally.done
@@ -96,10 +97,10 @@ def check_travels(task: Task) -> None:
             ) from None
 
 
-def run_here(tasks: Sequence[Task], tick: Tick) -> Iterator[ShardResult]:
+def run_here(tasks: Sequence[Job[R]], tick: Tick) -> Iterator[R]:
     """Run tasks one after another in this process."""
     total = _Sum(tick)
-    before: ShardResult | None = None  # being committed
+    before: R | None = None  # being committed
     committer = Committer(behind=len(tasks) > 0 and not tasks[0].dest.local)
     try:
         for task in tasks:
@@ -156,7 +157,7 @@ def _run(task: Task) -> ShardResult:
     return task.run()
 
 
-def run_in_processes(tasks: Sequence[Task], tick: Tick, *, workers: int) -> Iterator[ShardResult]:
+def run_in_processes(tasks: Sequence[Job[R]], tick: Tick, *, workers: int) -> Iterator[R]:
     """Run tasks in processes of our own; results come in any order.
 
     Raises:
@@ -166,7 +167,7 @@ def run_in_processes(tasks: Sequence[Task], tick: Tick, *, workers: int) -> Iter
     left = deque(range(len(tasks)))
     crew: dict[connection.Connection, _Worker] = {}
 
-    def next_task() -> Task | None:
+    def next_task() -> Job[R] | None:
         return tasks[left.popleft()] if left else None
 
     try:
@@ -194,7 +195,7 @@ def run_in_processes(tasks: Sequence[Task], tick: Tick, *, workers: int) -> Iter
                     raise message.outcome
                 if message.outcome.kept:
                     total.keep(message.outcome)
-                yield message.outcome
+                yield cast("R", message.outcome)  # a task of these made it
     finally:
         for worker in crew.values():
             worker.end()
@@ -212,7 +213,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self.pipe, theirs = connection.Pipe()
-        self.tasks: deque[Task] = deque()
+        self.tasks: deque[Job[Result]] = deque()
         command = [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), json.dumps(sys.path)]
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - this very program
@@ -222,7 +223,7 @@ class _Worker:
                 process_group=0,  # Ctrl-C is for the parent, which then ends this process
             )
 
-    def give(self, task: Task | None) -> None:
+    def give(self, task: Job[Result] | None) -> None:
         """Hand out a task, or none."""
         if task is not None:
             self.tasks.append(task)

@@ -12,10 +12,13 @@ from shardstream.pack.commits import Committer
 from shardstream.pack.cut import suffix_of
 from shardstream.pack.destination import open_destination
 from shardstream.pack.duplicates import SeenHashes, key_hash
+from shardstream.pack.growth import append as publish
+from shardstream.pack.growth import append_pattern, leftovers
 from shardstream.pack.options import check_classes, check_format, check_meta
 from shardstream.pack.values import KEY, encode
 from shardstream.shards.fields import FieldType, check_field_name
 from shardstream.shards.framings import Format, framing_of, writer_of
+from shardstream.shards.growing import check_grows
 from shardstream.shards.keys import check_key
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import Encoded, OneShard, ShardSummary
@@ -39,14 +42,19 @@ class ShardWriter:
         storage_options: Credentials and settings of the store by name. Default: those of the environment.
         transport: The library that speaks to the store: ``"obstore"``, ``"fsspec"``, or ``"auto"`` for obstore where it
             can.
-        format: ``"tar"`` or ``"record"``.
+        format: ``"tar"`` or ``"record"``. Default: ``"tar"``, or that of the data set that is appended to.
         shard_size: A shard that has reached this size is finished: ``"256MB"``, ``"256MiB"`` or a number of bytes.
         fields: Types of fields by name, as ``{"cls": "int32", "emb": "array:float32:768"}``. Fields that are not
             named take the type of their first value. A sample need not have all fields.
-        zstd: Fields to compress one by one; ``record`` only.
-        classes: Names of the labels, label i being ``classes[i]``.
-        meta: Anything to keep with the data set; JSON.
+        zstd: Fields to compress one by one; ``record`` only. Default: none, or those of the data set that is
+            appended to.
+        classes: Names of the labels, label i being ``classes[i]``. Where a data set is appended to, they may go on
+            behind those it has.
+        meta: Anything to keep with the data set; JSON. Where a data set is appended to, entries are added or replaced.
         overwrite: Replace another data set in ``dest``, once this one is complete.
+        append: Add to the data set in ``dest``, if there is one: the samples become new shards, the old ones stay
+            as they are, and it becomes its next version once all is written. Keys are not compared with those of
+            samples that were there before, which would take reading all indexes. One writer at a time.
         checksums: Store a checksum of each value, which readers verify.
 
     Raises:
@@ -64,33 +72,54 @@ class ShardWriter:
         *,
         storage_options: Mapping[str, Any] | None = None,
         transport: Transport = "auto",
-        format: Format = "tar",
+        format: Format | None = None,
         shard_size: int | str = "256MB",
         fields: Mapping[str, str] | None = None,
-        zstd: Collection[str] = (),
+        zstd: Collection[str] | None = None,
         classes: Sequence[str] | None = None,
         meta: Mapping[str, Any] | None = None,
         overwrite: bool = False,
+        append: bool = False,
         checksums: bool = True,
     ) -> None:
-        check_format(format, zstd)
+        if append and overwrite:
+            raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
+        if format is not None or not append:
+            check_format(format or "tar", zstd or ())
         check_classes(classes)
         check_meta(meta or {})
-        self._format: Format = format
         self._limit = parse_size(shard_size, name="shard_size")
-        self._zstd = frozenset(zstd)
         self._classes = None if classes is None else tuple(classes)
         self._meta = dict(meta or {})
         self._checksums = checksums
-        self._fields: dict[str, FieldType] = {}
-        for name, kind in (fields or {}).items():
+        declared = {name: FieldType.parse(kind) for name, kind in (fields or {}).items()}
+        for name in declared:
             check_field_name(name)
-            self._declare(name, FieldType.parse(kind))
-        self._destination = open_destination(dest, storage_options=storage_options, transport=transport)
+        self._fields: dict[str, FieldType] = {}
+        self._zstd = frozenset(zstd or ())
+        for name, kind in declared.items():
+            self._declare(name, kind)
+        self._destination = open_destination(dest, storage_options=storage_options, transport=transport, append=append)
         self._committer = Committer(behind=not self._destination.location.local)
-        if self._destination.old is not None and not overwrite:
+        old = self._destination.old
+        if old is not None and not overwrite and not append:
             raise self._destination.refuse()
-        self._pattern = self._destination.pattern("shard", suffix_of(format))
+        self._format: Format = format or "tar"
+        self._grows = append and old is not None
+        if append and old is not None:
+            self._format = format or framing_of(old.framing).name  # type: ignore[assignment] # a framing's is a format
+            check_format(self._format, zstd or ())
+            check_grows(old, framing=self._format, fields=declared, classes=classes)
+            self._zstd = frozenset(old.codecs if zstd is None else zstd)
+            for name, kind in old.fields.items():
+                self._declare(name, kind)
+        suffix = suffix_of(self._format)
+        self._left: tuple[str, ...] = ()
+        if self._grows:
+            self._pattern = append_pattern(self._destination, suffix)
+            self._left = leftovers(self._destination, self._pattern)
+        else:
+            self._pattern = self._destination.pattern("shard", suffix)
         self._out: ObjectWriter | None = None
         self._shard: OneShard | None = None
         self._keys: dict[str, int] = {}  # of the open shard
@@ -234,7 +263,10 @@ class ShardWriter:
             classes=self._classes,
             meta=self._meta,
         )
-        self._destination.commit(manifest)
+        if self._grows:
+            publish(self._destination, manifest, self._left)
+        else:
+            self._destination.commit(manifest)
 
     def _discard(self) -> None:
         if self._shard is not None:

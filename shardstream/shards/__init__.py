@@ -17,7 +17,10 @@
 ``framings``     the framings by name
 ``writing``      what writers of both framings share
 ``keys``         keys as tar member names
+``heads``        ``dataset.json`` without its table, and the versions before it
+``heads``        ``dataset.json`` without the table, and the heads of old versions
 ``manifest``     ``dataset.json``: what a data set is
+``growing``      manifests of several data sets as one
 ``table``        the table of its shards, and their names
 ===============  =============================================================================
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,19 +15,26 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from shardstream.errors import DataError, FieldError, FormatError, NotFoundError, did_you_mean
+from shardstream.errors import FieldError, FormatError, NotFoundError, did_you_mean
 from shardstream.shards.checksum import checksum
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import Framing
 from shardstream.shards.framings import framing_of
+from shardstream.shards.heads import (
+    MANIFEST_NAME,
+    TABLE_NAME,
+    OldVersion,
+    no_data_set,
+    old_version,
+    parse_head,
+    parse_history,
+)
 from shardstream.shards.index import Codec
-from shardstream.shards.layout import FORMAT_VERSION, check_version
+from shardstream.shards.layout import FORMAT_VERSION
 from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage import Location, Store, Transport, open_store
 
-MANIFEST_NAME = "dataset.json"
-_TABLE_NAME = re.compile(r"shards-[0-9a-f]{16}\.table")
 _RESTORE = "restore the data set's files from their source"
 
 
@@ -46,6 +52,7 @@ class Manifest:
         seed: Seed of the write-time shuffle; ``None`` if samples lie as they came.
         plan: Fingerprint of the pack plan that made it; ``None`` for data sets of a `ShardWriter`.
         version: Counts up whenever the data set grows.
+        history: The versions before this one that can still be read, oldest first.
         index_bytes: Size of the largest index, so that one read from the end of a shard surely gets it.
         codecs: Fields whose payloads are compressed one by one.
         kinds: By JPEG field, how many of its files are addressable, and of each kind that was kept as it is. Empty
@@ -66,6 +73,7 @@ class Manifest:
     seed: int | None = None
     plan: str | None = None
     version: int = 1
+    history: tuple[OldVersion, ...] = ()
     index_bytes: int = 0
     codecs: Mapping[str, Codec] = field(default_factory=dict)
     kinds: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -97,6 +105,11 @@ class Manifest:
             "table": f"{self.table.checksum:016x}",
         }
         return xxhash.xxh3_128_hexdigest(json.dumps(identity, sort_keys=True).encode())
+
+    @property
+    def as_old(self) -> OldVersion:
+        """What newer versions say of this one."""
+        return OldVersion(self.version, self.samples, self.shards, self.table_name, self.fingerprint)
 
     @property
     def reader(self) -> Framing:
@@ -165,6 +178,7 @@ class Manifest:
         cls,
         url: str | os.PathLike[str] | Location,
         *,
+        version: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
         transport: Transport = "auto",
     ) -> Manifest:
@@ -172,25 +186,41 @@ class Manifest:
 
         Args:
             url: Where it lies.
+            version: Of a data set that grew, which version of it. Default: the newest.
             storage_options: Credentials and settings of the store, see `ShardDataset`.
             transport: The library that speaks to the store, see `ShardDataset`.
 
         Raises:
             NotFoundError: There is no ``dataset.json``.
-            VersionError: A newer version wrote it.
+            VersionError: A newer version of shardstream wrote it.
+            UsageError: The data set has no such ``version``; names those it has.
             FormatError, ChecksumError: It is damaged.
             StorageError: The store cannot be read.
         """
-        return cls.read(open_store(url, storage_options=storage_options, transport=transport))
+        return cls.read(open_store(url, storage_options=storage_options, transport=transport), version=version)
 
     @classmethod
-    def read(cls, store: Store) -> Manifest:
+    def read(cls, store: Store, *, version: int | None = None) -> Manifest:
         """`load`, from a store that is open."""
         try:
             head = store.get(MANIFEST_NAME)
         except NotFoundError as error:
             raise no_data_set(store.locate(MANIFEST_NAME), error) from error
-        return cls.parse(head, lambda name: store.get(name), url=store.url)
+        old = old_version(head, version, url=store.url)
+        if old is not None:
+            head = store.get(old.head)
+        found = cls.parse(head, lambda name: store.get(name), url=store.url)
+        return found if old is None else found.checked(old)
+
+    def checked(self, old: OldVersion) -> Manifest:
+        """This, the manifest of an old version, if it is what the newest one says of it.
+
+        Raises:
+            FormatError: They disagree.
+        """
+        if self.fingerprint != old.fingerprint:
+            raise FormatError(f"{MANIFEST_NAME} and {old.head} disagree", url=self.url, hint=_RESTORE)
+        return self
 
     @classmethod
     def parse(cls, head: memoryview, table: Callable[[str], memoryview], *, url: str) -> Manifest:
@@ -205,26 +235,12 @@ class Manifest:
             VersionError: A newer version wrote it.
             FormatError, ChecksumError: It is damaged.
         """
-        place = f"{url}/{MANIFEST_NAME}"
-        try:
-            parsed = json.loads(str(head, "utf-8"))
-            if not isinstance(parsed, dict) or parsed.get("format") != "shardstream":
-                raise FormatError(
-                    "this is no manifest of shardstream", url=place, hint="pass the folder of a packed data set"
-                )
-            check_version(parsed["format_version"], url=place)
-            return cls._parse(parsed, table, url)
-        except DataError:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise FormatError(
-                f"the manifest is malformed: {error!r}", url=place, hint="restore it from its source"
-            ) from error
+        return parse_head(head, lambda found: cls._parse(found, table, url), url=url)
 
     @classmethod
     def _parse(cls, head: dict[str, Any], table: Callable[[str], memoryview], url: str) -> Manifest:
         name, fields, classes = head["table"], head["fields"], head["classes"]
-        if not _TABLE_NAME.fullmatch(name):
+        if not TABLE_NAME.fullmatch(name):
             raise ValueError(f"no table is called {name!r}")
         for key, kind in (("seed", int | None), ("plan", str | None), ("version", int), ("index_bytes", int)):
             if not isinstance(head[key], kind):
@@ -242,6 +258,7 @@ class Manifest:
             seed=head["seed"],
             plan=head["plan"],
             version=head["version"],
+            history=parse_history(head),
             index_bytes=max(0, head["index_bytes"]),
             codecs={field: entry["codec"] for field, entry in fields.items() if entry.get("codec", "none") != "none"},
             kinds={field: _counts(entry["kinds"]) for field, entry in fields.items() if "kinds" in entry},
@@ -278,6 +295,8 @@ class Manifest:
             "plan": self.plan,
             "fingerprint": self.fingerprint,
         }
+        if self.history:
+            head["history"] = [one._asdict() for one in self.history]
         try:
             text = json.dumps(head, indent=2, ensure_ascii=False, allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
@@ -299,14 +318,6 @@ class Manifest:
     def table_name(self) -> str:
         """Object name of the table: it holds the table's checksum."""
         return _table_name(self.table.checksum)
-
-
-def no_data_set(url: str, error: NotFoundError) -> NotFoundError:
-    """The error for a place without ``dataset.json``; what the store says of it stays, where that says more."""
-    if "bucket" in error.what or "container" in error.what:
-        return error
-    hint = "make one with `shardstream pack`; a run that was cut short has none"
-    return NotFoundError("there is no data set here", url=url, hint=hint)
 
 
 def _counts(entry: Mapping[str, Any]) -> dict[str, int]:

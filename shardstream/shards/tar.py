@@ -79,8 +79,12 @@ class TarShard(OneShard):
         data = self._index_bytes(end=self._out.tell() + BLOCK, bases={})  # it begins after its member's header
         self._write(member_header(INDEX_MEMBER, len(data)))
         self._write(data)
-        self._write(_END)
+        self.end()
         return self._summary(len(data))
+
+    def end(self) -> None:
+        """End the tar; without `finish` before, it is one of other programs, without an index."""
+        self._write(_END)
 
 
 def _scalar_text(value: float) -> bytes:

@@ -107,20 +107,31 @@ class LocalStore(Store):
         return True
 
     def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
-        found = []
-        for folder, _, names in os.walk(self.root, onerror=self._unless_missing):
-            below = os.path.relpath(folder, self.root)
-            for name in names:
-                path = name if below == "." else f"{below}/{name}"
-                if path.startswith(prefix) and not name.startswith(_TEMPORARY):
-                    found.append(path)
+        found = (path for path in self._files(prefix) if not path.rpartition("/")[2].startswith(_TEMPORARY))
         for path in sorted(found):
             with suppress(NotFoundError):  # deleted meanwhile
                 yield ObjectMeta(path, self.size(path))
 
-    def _unless_missing(self, error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):
-            raise self._explain(error, os.path.relpath(str(error.filename), self.root)) from error
+    def _files(self, prefix: str) -> Iterator[str]:
+        """Paths that begin with ``prefix``, temporary ones too; folders that hold none of them are not looked into."""
+        folders = [""]
+        while folders:
+            below = folders.pop()
+            step, slash, _ = prefix[len(below) :].partition("/")
+            try:
+                with os.scandir(self.root / below) as entries:
+                    for entry in entries:
+                        name = entry.name
+                        if not (name == step if slash else name.startswith(step)):
+                            continue
+                        if entry.is_dir(follow_symlinks=False):
+                            folders.append(f"{below}{name}/")
+                        elif not slash and not entry.is_dir():
+                            yield below + name
+            except (FileNotFoundError, NotADirectoryError):  # there is none, or it was deleted meanwhile
+                continue
+            except OSError as error:
+                raise self._explain(error, below) from error
 
     def create(self, path: str) -> ObjectWriter:
         target = self._file(path)
@@ -147,7 +158,10 @@ class LocalStore(Store):
             raise self._explain(error, path) from error
 
     def sweep(self) -> None:
-        for left in sorted(self.root.rglob(f"{_TEMPORARY}*")):
+        for path in self._files(""):
+            if _TEMPORARY not in path or not path.rpartition("/")[2].startswith(_TEMPORARY):
+                continue
+            left = self.root / path
             # What cannot be opened or locked is somebody else's, or being written now.
             with suppress(OSError), open(left, "rb+") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

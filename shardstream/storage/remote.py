@@ -211,13 +211,21 @@ class RemoteStore(AsyncStore):
 
     def move(self, path: str, target: str) -> None:
         """Copy inside the store, then delete: a reader may see both for a moment."""
+        self.copy(path, target)
+        self.delete(path)
+
+    def copy(self, path: str, target: str) -> None:
+        """Copy an object inside the store, replacing one of the new name; not through this machine where avoidable.
+
+        Raises:
+            NotFoundError: No such object.
+        """
         self._check(path)
         self._check(target)
         self.forget(target)
         limit = self.policy.deadline
         copy = self._ask(lambda: self._client().copy(path, target), "copying", path, limit=limit)
         self._run(copy, "a copy", path)
-        self.delete(path)
 
     def sweep(self) -> None:
         """Nothing: what was not committed is invisible, and somebody else may be writing it."""

@@ -25,6 +25,7 @@ Who reads what, and when:
 ``progress``    how far an iteration in one process has come
 ``epochs``      the epoch number and a loaded state, shared with workers
 ``state``       what a checkpoint holds
+``versions``    the version of its data that a loaded state was saved at
 ``convert``     ``convert_state``: from torchdata's state to ours
 ``assignment``  what a ``Loader`` tells its workers
 ``shared``      small facts in anonymous shared memory

@@ -23,7 +23,8 @@ from shardstream.stream.progress import Progress
 from shardstream.stream.ranks import Rank, find_rank
 from shardstream.stream.run import EpochRun, count_items, say_shape
 from shardstream.stream.settings import Settings
-from shardstream.stream.state import Begin, check_counts, check_worker, make_state, parse_state
+from shardstream.stream.state import Begin, check_counts, check_worker, content_of, make_state, parse_state
+from shardstream.stream.versions import Followed
 
 logger = logging.getLogger(__name__)
 
@@ -31,15 +32,14 @@ logger = logging.getLogger(__name__)
 class Stream(IterableDataset[Any]):
     """Samples or batches in an order that is a pure function of seed and epoch. Not to be made directly."""
 
-    _content: Content
     _settings: Settings
     _clock: EpochClock
 
     def _start(self, content: Content, settings: Settings, clock: EpochClock | None = None) -> None:
         super().__init__()
-        self._content = content
         self._settings = settings
         self._clock = clock or EpochClock()
+        self._followed = Followed(content, self._clock)
         self._found_rank: Rank | None = None
         self._forget()
 
@@ -52,6 +52,10 @@ class Stream(IterableDataset[Any]):
         self._seen = 0
         self._progress: Progress | None = None
         self._held: tuple[int, Makers] | None = None
+
+    @property
+    def _content(self) -> Content:
+        return self._followed.content
 
     # ------------------------------------------------------------------------------------------------ what it is
 
@@ -197,8 +201,9 @@ class Stream(IterableDataset[Any]):
 
     def _makers(self, desk: Any, workers: int) -> Makers:
         """Those of this process: another one that a fork made must not share what is on its way."""
-        if self._held is None or self._held[0] != os.getpid():
-            self._held = (os.getpid(), Makers(self._content, self._settings, desk, workers))
+        content = self._content
+        if self._held is None or self._held[0] != os.getpid() or self._held[1].content is not content:
+            self._held = (os.getpid(), Makers(content, self._settings, desk, workers))
         return self._held[1].begin()
 
     def _parcels(self, makers: Makers, steps: WorkerSteps, worker: int, workers: int) -> Iterator[Parcel | Failure]:
@@ -340,12 +345,15 @@ class Stream(IterableDataset[Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state: the next iteration hands out what was left, the one after it begins a fresh epoch.
 
-        Other ranks, workers and batch sizes are fine; the order stays that of the run that was interrupted.
+        Other ranks, workers and batch sizes are fine; the order stays that of the run that was interrupted. So do the
+        data: of a data set that grew since, the version that the state was saved at is read from now on.
 
         Raises:
             UsageError: A state of other data, another view or another seed; names both values.
         """
-        begin = parse_state(state, self._content, self._settings)
+        content = content_of(state, self._content)
+        begin = parse_state(state, content, self._settings)
+        self._followed.move_to(content)
         info = get_worker_info()
         if "worker" in state:
             check_worker(state, info, self._shape(self._rank()), self._content.url)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,31 @@ class Content:
     def data(self) -> str:
         """Identity of the stored data alone."""
         return joint_identity([part.source.data for part in self.parts])
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The version of every data set of every part."""
+        return tuple(one.version for part in self.parts for one in part.source.manifests)
+
+    def at(self, versions: Sequence[int]) -> Content:
+        """The same of the data sets as they were at these versions, in the order of `versions`.
+
+        What was computed from numbers of samples (quotas, the size of an epoch) stays as it is.
+
+        Raises:
+            UsageError: Their number is another, there is no such version, or it has not what is asked for.
+            FieldError: The same.
+            StorageError: One cannot be read.
+        """
+        if len(versions) != len(self.versions):
+            raise UsageError(f"{len(versions)} versions for {len(self.versions)} data sets", url=self.url)
+        left = list(versions)
+        parts = []
+        for part in self.parts:
+            count = len(part.source.manifests)
+            parts.append(Part.of(part.source.at(left[:count]), part.recipe))
+            left = left[count:]
+        return replace(self, parts=tuple(parts))
 
     @property
     def fingerprint(self) -> str:

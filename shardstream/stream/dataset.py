@@ -16,7 +16,7 @@ from shardstream.storage import Transport
 from shardstream.storage.cache import Cache
 from shardstream.stream.base import Stream
 from shardstream.stream.content import Content, Part
-from shardstream.stream.homes import find_homes
+from shardstream.stream.homes import Versions, find_homes
 from shardstream.stream.places import Place
 from shardstream.stream.ranks import Affinity
 from shardstream.stream.settings import Fields, Recipe, Settings, check_positive
@@ -47,6 +47,8 @@ class ShardDataset(Stream):
         fields: What to deliver: a list of stored fields, or output name -> ``None`` (stored type), ``"bytes"``, a
             decoder of `shardstream.decode`, a callable, or a list of these applied in turn. Default: every field by
             its type. Only what is asked for is read; labels and other numbers come from the index alone.
+        version: Which version of a data set that grew; of several data sets, a list with one for each. Default: the
+            newest. A state of an older version brings its version along, see `load_state_dict`.
         backend: The library that decodes images, where a decoder in ``fields`` names none: ``"auto"`` (default) is
             simplejpeg for JPEG and Pillow for the rest; ``"simplejpeg"``, ``"pillow"``, ``"opencv"``,
             ``"torchvision"``, ``"imageio"``, ``"accimage"``, or a `shardstream.decode.Backend` of your own. Files
@@ -117,6 +119,7 @@ class ShardDataset(Stream):
         url: Place | Sequence[Place],
         *,
         fields: Fields = None,
+        version: Versions = None,
         backend: Backend | BackendName = "auto",
         batch_size: int | None = None,
         shuffle: bool = False,
@@ -168,7 +171,14 @@ class ShardDataset(Stream):
             max_skips=max_skips,
             verify=verify,
         )
-        homes = find_homes(url, replicas=replicas, cache=cache, storage_options=storage_options, transport=transport)
+        homes = find_homes(
+            url,
+            replicas=replicas,
+            cache=cache,
+            version=version,
+            storage_options=storage_options,
+            transport=transport,
+        )
         source = Source(homes, ViewSpec.of(split, split_by, where), verify=verify)
         self._start(Content((Part.of(source, recipe),), epoch_size=epoch_size), settings)
 

@@ -8,6 +8,7 @@ do not exist yet.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from shardstream.errors import UsageError
@@ -38,6 +39,7 @@ class EpochClock:
     def __init__(self) -> None:
         self._shared = SharedWords(_MARKS + _MOST_WORKERS)
         self._record = SharedRecord()
+        self._versions = SharedRecord()
 
     @property
     def _words(self) -> Any:
@@ -67,6 +69,21 @@ class EpochClock:
             self._words[_EPOCH] = epoch + 1
 
     # ------------------------------------------------------------------------------------------------ loaded states
+
+    @property
+    def moves(self) -> int:
+        """How often `move_to` was called."""
+        return self._versions.writes
+
+    @property
+    def versions(self) -> list[int]:
+        """The versions of the data sets that all copies are to read, if `moves` is not 0."""
+        found: list[int] = self._versions.read()
+        return found
+
+    def move_to(self, versions: Sequence[int]) -> None:
+        """All copies read these versions of the data sets from now on: a state of theirs was loaded."""
+        self._versions.write(list(versions))
 
     def load(self, begin: Begin) -> None:
         """The next iteration begins there."""

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardstream.errors import DataError, NotFoundError, ShardStreamError, StorageError
-from shardstream.shards.manifest import MANIFEST_NAME, Manifest, no_data_set
+from shardstream.shards.heads import MANIFEST_NAME, OldVersion, no_data_set, old_version
+from shardstream.shards.manifest import Manifest
 from shardstream.storage import AsyncStore, Location, Store
 from shardstream.storage.cache import Cache, CachedStore, Identity
-from shardstream.storage.cache.manifests import keep_manifest, kept_manifest
+from shardstream.storage.cache.manifests import KeptManifest, keep_manifest, kept_manifest
 from shardstream.storage.remote import RemoteStore
 from shardstream.storage.retry import RetryPolicy
 from shardstream.stream.shared import SharedBytes
@@ -41,30 +42,63 @@ class Home:
         location: Where the data set lies. Its manifest says what the data set is, whoever else has it.
         replicas: Places that have its shards too, or some of them; asked first, in this order.
         cache: Where blocks of shards that come over a network are kept.
+        version: Which version of a data set that grew; ``None`` for the newest. Whatever is published meanwhile, the
+            home stays at this version, in all processes.
 
     Raises:
         NotFoundError: There is no data set.
         DataError: Its manifest is damaged.
         StorageError: It cannot be read, and the cache has no manifest either.
-        UsageError: The folder of the cache holds something else.
+        UsageError: There is no such version, or the folder of the cache holds something else.
     """
 
-    def __init__(self, location: Location, *, replicas: Sequence[Location] = (), cache: Cache | None = None) -> None:
+    def __init__(
+        self,
+        location: Location,
+        *,
+        replicas: Sequence[Location] = (),
+        cache: Cache | None = None,
+        version: int | None = None,
+    ) -> None:
         self.location = location
         self._places = tuple(replicas)
         self._cache = cache
         self._kept: _Kept | None = None
         self._open()
-        store = self._store
-        self.manifest = Manifest.read(store) if store.mapped else self._fetch_manifest(store)
+        self.manifest = self._find_manifest(version)
         self._main = self._with_cache()
+
+    def at(self, version: int) -> Home:
+        """The same data set as it was at a version.
+
+        Raises:
+            UsageError: There is no such version.
+            StorageError: It cannot be read.
+        """
+        if version == self.manifest.version:
+            return self
+        return Home(self.location, replicas=self._places, cache=self._cache, version=version)
 
     def _open(self) -> None:
         self._store = self.location.open()
         self._replicas: list[_Replica] | None = None
 
-    def _fetch_manifest(self, store: Store) -> Manifest:
-        kept = None if self._cache is None else kept_manifest(self._cache, store.url)
+    def _find_manifest(self, version: int | None) -> Manifest:
+        if self._store.mapped:
+            return Manifest.read(self._store, version=version)
+        newest = self._find_newest()
+        old = old_version(memoryview(newest.head), version, url=self._store.url)
+        if old is None:
+            return self._complete(newest, None)
+        kept = self._kept_manifest(old.version)
+        if kept is not None:
+            with suppress(DataError):  # of another data set that was there before
+                return self._share(kept.head, kept.table).checked(old)
+        head, etag = _whole(self._store, old.head)
+        return self._complete(_Found(bytes(head), etag, None), old)
+
+    def _find_newest(self) -> _Found:
+        store, kept = self._store, self._kept_manifest(None)
         try:
             patience = store.with_policy(_REVALIDATION) if kept and isinstance(store, RemoteStore) else store
             head, etag = _whole(patience, MANIFEST_NAME)
@@ -74,21 +108,32 @@ class Home:
             if kept is None or type(error) is not StorageError:
                 raise
             logger.warning("%s cannot be reached, its manifest is taken from the cache: %s", store.url, error.what)
-            return self._share(kept.head, kept.table)
-        if kept is not None and bytes(head) == kept.head:
+            return _Found(kept.head, kept.etag, kept)
+        return _Found(bytes(head), etag, kept)
+
+    def _complete(self, found: _Found, old: OldVersion | None) -> Manifest:
+        """The manifest of a head that was found."""
+        if found.kept is not None and found.head == found.kept.head:
             with suppress(DataError):  # the kept table is damaged
-                return self._share(kept.head, kept.table)
+                return self._share(found.head, found.kept.table)
         tables: list[SharedBytes] = []
 
         def fetch_table(name: str) -> memoryview:
-            tables.append(SharedBytes(store.get(name)))
+            tables.append(SharedBytes(self._store.get(name)))
             return tables[0].view
 
-        manifest = Manifest.parse(head, fetch_table, url=store.url)
-        self._kept = _Kept(SharedBytes(head), tables[0])
+        url = self._store.url
+        manifest = Manifest.parse(memoryview(found.head), fetch_table, url=url)
+        if old is not None:
+            manifest.checked(old)
+        self._kept = _Kept(SharedBytes(found.head), tables[0])
         if self._cache is not None:
-            keep_manifest(self._cache, store.url, etag, bytes(head), bytes(tables[0].view))
+            table = bytes(tables[0].view)
+            keep_manifest(self._cache, url, found.etag, found.head, table, version=old and old.version)
         return manifest
+
+    def _kept_manifest(self, version: int | None) -> KeptManifest | None:
+        return None if self._cache is None else kept_manifest(self._cache, self._store.url, version=version)
 
     def _share(self, head: bytes | memoryview, table: bytes | memoryview) -> Manifest:
         kept = _Kept(SharedBytes(head), SharedBytes(table))
@@ -150,14 +195,28 @@ class Home:
         return self._replicas
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"location": self.location, "places": self._places, "cache": self._cache, "kept": self._kept}
+        return {"location": self.location, "places": self._places, "cache": self._cache} | {
+            "kept": self._kept,
+            "version": self.manifest.version,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.location, self._places, self._cache = state["location"], state["places"], state["cache"]
         self._kept = state["kept"]
         self._open()
-        self.manifest = Manifest.read(self._store) if self._kept is None else self._kept.manifest(self._store.url)
+        if self._kept is not None:
+            self.manifest = self._kept.manifest(self._store.url)
+        else:
+            self.manifest = Manifest.read(self._store, version=state["version"])
         self._main = self._with_cache()
+
+
+class _Found(NamedTuple):
+    """A head, as the store or the cache has it: its bytes, its version in the store, and what the cache holds."""
+
+    head: bytes
+    etag: str | None
+    kept: KeptManifest | None
 
 
 class _Kept(NamedTuple):

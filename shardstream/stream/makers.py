@@ -48,7 +48,7 @@ class Makers:
     """
 
     def __init__(self, content: Content, settings: Settings, desk: Desk | None, workers: int | None = None) -> None:
-        self._content = content
+        self.content = content
         self._names = settings.names
         self._in_worker = get_worker_info() is not None
         if self._in_worker:
@@ -179,8 +179,8 @@ class Makers:
     def _counts(self, step: Step, own: np.ndarray[Any, np.dtype[np.bool_]]) -> dict[str, int]:
         if step.sources is None:
             return {}
-        counts = np.bincount(step.sources[own], minlength=len(self._content.names))
-        return dict(zip(self._content.names, counts.tolist(), strict=True))
+        counts = np.bincount(step.sources[own], minlength=len(self.content.names))
+        return dict(zip(self.content.names, counts.tolist(), strict=True))
 
     def _as_tuple(self, value: Any) -> Any:
         if self._names is None:

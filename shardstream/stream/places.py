@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from shardstream.braces import without_braces
 from shardstream.errors import NotFoundError, UsageError
-from shardstream.shards.manifest import MANIFEST_NAME
+from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.storage import locate
 
 Place: TypeAlias = str | os.PathLike[str]

@@ -30,6 +30,7 @@ class Reader(Sequence[dict[str, Any]]):
     Args:
         url: The folder of the data set, or its URL.
         fields: What to deliver, as of `ShardDataset`. Default: every field by its type.
+        version: Which version of a data set that grew. Default: the newest.
         seed: Of random decoders; sample i is decoded as at position i of epoch 0.
         verify: Compare checksums.
         cache: As of `ShardDataset`.
@@ -39,7 +40,7 @@ class Reader(Sequence[dict[str, Any]]):
     Raises:
         NotFoundError: There is no data set.
         FieldError: ``fields`` asks for what does not exist.
-        UsageError: A decoder has ``resize="device"``.
+        UsageError: There is no such version, or a decoder has ``resize="device"``.
 
     Example:
         >>> ss.Reader("out/")[0]["cls"]
@@ -51,6 +52,7 @@ class Reader(Sequence[dict[str, Any]]):
         url: str | os.PathLike[str],
         *,
         fields: Fields = None,
+        version: int | None = None,
         seed: int = 0,
         verify: bool = True,
         cache: str | os.PathLike[str] | Cache | None = None,
@@ -58,7 +60,7 @@ class Reader(Sequence[dict[str, Any]]):
         transport: Transport = "auto",
     ) -> None:
         place = locate(url, storage_options=storage_options, transport=transport)
-        home = Home(place, cache=None if cache is None else Cache.of(cache))
+        home = Home(place, cache=None if cache is None else Cache.of(cache), version=version)
         source = Source([home], ViewSpec(), verify=verify)
         self.manifest = source.manifests[0]
         self._ends = np.cumsum(self.manifest.table.samples, dtype=np.int64)

@@ -83,6 +83,11 @@ class SharedRecord:
         place[1:].view(np.uint8)[: len(data)] = memoryview(data)
         self._shared.words[0] = version
 
+    @property
+    def writes(self) -> int:
+        """How many values were written."""
+        return int(self._shared.words[0])
+
     def read(self) -> Any:
         """The value that was written last."""
         while version := int(self._shared.words[0]):

@@ -88,6 +88,16 @@ class Source:
         copy._make_view()
         return copy
 
+    def at(self, versions: Sequence[int]) -> Source:
+        """The same view of the data sets as they were at these versions, one for each.
+
+        Raises:
+            UsageError: There is no such version, or the view asks for what was not there.
+            StorageError: It cannot be read.
+        """
+        homes = [home.at(version) for home, version in zip(self._homes, versions, strict=True)]
+        return Source(homes, self.spec, verify=self._verify)
+
     def check_fields(self, names: Collection[str]) -> None:
         """Refuse fields that the data sets hold with different types, and labels that mean different things.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
@@ -73,6 +74,7 @@ def make_state(content: Content, settings: Settings, begin: Begin) -> dict[str, 
         "order_version": ORDER_VERSION,
         "fingerprint": content.fingerprint,
         "data": content.data,
+        "versions": list(content.versions),
         "samples": content.samples,
         "seed": settings.seed,
         "shuffle": settings.shuffle,
@@ -91,6 +93,27 @@ def stops_entry(stops: Sequence[Stop]) -> dict[str, Any]:
 
 def _named(parameters: OrderParameters) -> dict[str, int]:
     return dict(zip(_PARAMETERS, values_of(parameters), strict=True))
+
+
+def content_of(state: Any, content: Content) -> Content:
+    """What a state is of: ``content``, or the same at the versions of its data sets that the state was saved at.
+
+    Raises:
+        StorageError: An old version cannot be read.
+    """
+    versions = state.get("versions") if isinstance(state, Mapping) else None
+    if (
+        not isinstance(versions, list)
+        or not all(type(one) is int for one in versions)
+        or versions == list(content.versions)
+        or state.get("fingerprint") == content.fingerprint
+    ):
+        return content
+    with suppress(UsageError):  # also FieldError; `parse_state` says that the state is of other data
+        found = content.at(versions)
+        if found.fingerprint == state.get("fingerprint"):
+            return found
+    return content
 
 
 def parse_state(state: Any, content: Content, settings: Settings) -> Begin:
@@ -138,11 +161,14 @@ def _check_identity(state: Mapping[str, Any], content: Content, settings: Settin
     if state["fingerprint"] != content.fingerprint:
         other_view = state.get("data") == content.data
         what = "another view of this data (split, where, take, epoch size, mixture)" if other_view else "other data"
+        hint = "open the data set, with the view, that the state was saved with"
+        if state.get("versions", list(content.versions)) != list(content.versions):
+            hint += f"; its versions were {state['versions']}, here they are {list(content.versions)}: say version="
         raise UsageError(
             f"the state is of {what}: its fingerprint is {state['fingerprint']} with {state.get('samples')} samples, "
             f"here it is {content.fingerprint} with {content.samples} samples",
             url=content.url,
-            hint="open the data set, with the view, that the state was saved with",
+            hint=hint,
         )
     for name, here in (("seed", settings.seed), ("shuffle", settings.shuffle)):
         there = state.get(name, here)

@@ -12,7 +12,8 @@ import pytest
 
 from shardstream.shards.fields import FieldType, from_bytes
 from shardstream.shards.framings import writer_of
-from shardstream.shards.manifest import MANIFEST_NAME, Manifest, merge_fields
+from shardstream.shards.heads import MANIFEST_NAME
+from shardstream.shards.manifest import Manifest, merge_fields
 from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.storage import FetchedBuffers, MappedBuffers, open_store
 

@@ -22,7 +22,8 @@ from shardstream.errors import (
     VersionError,
 )
 from shardstream.shards.fields import FieldType
-from shardstream.shards.manifest import MANIFEST_NAME, Manifest, merge_fields, unknown_field
+from shardstream.shards.heads import MANIFEST_NAME
+from shardstream.shards.manifest import Manifest, merge_fields, unknown_field
 from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage.local import LocalStore

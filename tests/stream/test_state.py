@@ -32,6 +32,7 @@ def test_what_a_state_holds(dataset: ss.ShardDataset) -> None:
         "order_version": 1,
         "fingerprint": dataset.fingerprint,
         "data": dataset.fingerprint,
+        "versions": [1],
         "samples": 1000,
         "seed": 3,
         "shuffle": True,

@@ -31,7 +31,7 @@ from shardstream.pack.sources.listings import Entry, Listing, grouped
 from shardstream.pack.sources.paths import join
 from shardstream.pack.sources.spool import Records, Spool
 from shardstream.shards.fields import type_of_extension
-from shardstream.shards.manifest import MANIFEST_NAME
+from shardstream.shards.heads import MANIFEST_NAME
 
 Group: TypeAlias = Literal["file", "stem"]
 

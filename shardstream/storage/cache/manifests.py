@@ -1,11 +1,12 @@
 """Manifests kept for starts without the store.
 
-One file a data set, named after its URL, which holds no secret. It is replaced as a whole and carries a checksum, so a
-copy that is found is one that was complete.
+One file a data set, named after its URL, which holds no secret, and one for each of its old versions that was asked
+for. A file is replaced as a whole and carries a checksum, so a copy that is found is one that was complete.
 """
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import struct
@@ -42,7 +43,9 @@ class KeptManifest:
     kept: float
 
 
-def keep_manifest(cache: Cache, url: str, etag: str | None, head: bytes, table: bytes) -> bool:
+def keep_manifest(
+    cache: Cache, url: str, etag: str | None, head: bytes, table: bytes, *, version: int | None = None
+) -> bool:
     """Keep a manifest, in place of an earlier one of this URL.
 
     Args:
@@ -51,6 +54,7 @@ def keep_manifest(cache: Cache, url: str, etag: str | None, head: bytes, table: 
         etag: Version of ``dataset.json`` in the store.
         head: The bytes of ``dataset.json``.
         table: The bytes of the table of shards.
+        version: Of an old version, its number.
 
     Returns:
         Whether that was possible: a cache that cannot be written keeps what it has.
@@ -58,7 +62,8 @@ def keep_manifest(cache: Cache, url: str, etag: str | None, head: bytes, table: 
     Raises:
         UsageError: The folder of the cache holds something else.
     """
-    known = _read(_file(cache, url))
+    path = _file(cache, url, version)
+    known = _read(path)
     if known is not None and (known.etag, known.head, known.table) == (etag, head, table):
         return True
     text = json.dumps({"url": url, "etag": etag, "head": len(head)}).encode()
@@ -67,7 +72,7 @@ def keep_manifest(cache: Cache, url: str, etag: str | None, head: bytes, table: 
     try:
         tier.prepare()
         os.makedirs(_folder(cache), exist_ok=True)
-        write_file(_file(cache, url), _HEAD.pack(_MAGIC, len(text), xxhash.xxh3_64_intdigest(body)) + body)
+        write_file(path, _HEAD.pack(_MAGIC, len(text), xxhash.xxh3_64_intdigest(body)) + body)
     except UsageError:
         raise
     except OSError:
@@ -75,9 +80,9 @@ def keep_manifest(cache: Cache, url: str, etag: str | None, head: bytes, table: 
     return True
 
 
-def kept_manifest(cache: Cache, url: str) -> KeptManifest | None:
-    """The manifest that was kept for a URL; ``None`` if there is none, or it is damaged."""
-    found = _read(_file(cache, url))
+def kept_manifest(cache: Cache, url: str, *, version: int | None = None) -> KeptManifest | None:
+    """The manifest that was kept for a URL, the newest or an old one; ``None`` if there is none, or it is damaged."""
+    found = _read(_file(cache, url, version))
     return found if found is not None and found.url == url else None
 
 
@@ -99,8 +104,9 @@ def _folder(cache: Cache) -> str:
     return os.path.join(os.fspath(cache.path), "manifests")
 
 
-def _file(cache: Cache, url: str) -> str:
-    return os.path.join(_folder(cache), xxhash.xxh3_128_hexdigest(url.encode()) + _SUFFIX)
+def _file(cache: Cache, url: str, version: int | None = None) -> str:
+    which = "" if version is None else f"-v{version}"
+    return os.path.join(_folder(cache), f"{xxhash.xxh3_128_hexdigest(url.encode())}{which}{_SUFFIX}")
 
 
 def _read(path: str) -> KeptManifest | None:
@@ -122,6 +128,8 @@ def _read(path: str) -> KeptManifest | None:
 
 
 def forget_manifest(cache: Cache, url: str) -> None:
-    """Remove what is kept for a URL, if anything is."""
-    with suppress(OSError):
-        os.unlink(_file(cache, url))
+    """Remove what is kept for a URL, old versions too, if anything is."""
+    path = _file(cache, url)
+    for one in (path, *glob.glob(f"{glob.escape(path.removesuffix(_SUFFIX))}-v*{_SUFFIX}")):
+        with suppress(OSError):
+            os.unlink(one)

@@ -1,0 +1,20 @@
+"""Out of shards again: files, WebDataset, Parquet. Nobody is locked in.
+
+=============  ====================================================================================
+``run``        ``export``: what is there, what is left to do, and the end of it
+``task``       one shard: its samples, into what they become
+``reading``    the samples of a shard, some at a time
+``contract``   ``Target``: what a kind of output has to do
+``names``      file names of keys and fields
+``files``      single files, and a list of them
+``webdataset`` tar shards
+``parquet``    tables
+=============  ====================================================================================
+"""
+
+from __future__ import annotations
+
+from shardstream.pack.export.run import ExportReport, Kind, export
+from shardstream.pack.tally import Tally
+
+__all__ = ["ExportReport", "Kind", "Tally", "export"]

@@ -1,0 +1,63 @@
+"""The contract of a kind of output: small, picklable, one shard at a time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shardstream.shards.fields import FieldType
+from shardstream.shards.manifest import Manifest
+from shardstream.storage import ObjectWriter, Store
+
+FOLDER = ".export"
+"""What an export that is not complete holds in the destination beside its output."""
+
+
+class Sample(NamedTuple):
+    """A sample as it is stored.
+
+    Attributes:
+        key: Its key.
+        values: By field that it has: payloads as bytes, scalars as Python numbers, fixed arrays as numpy.
+    """
+
+    key: str
+    values: Mapping[str, Any]
+
+
+class Target(ABC):
+    """A kind of output.
+
+    Args:
+        manifest: What is exported.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.fields: Mapping[str, FieldType] = dict(manifest.fields)
+        self.classes = manifest.classes
+        self.shards = manifest.shards
+
+    @abstractmethod
+    def object_name(self, shard: int) -> str:
+        """Name of the object that is written of a shard."""
+
+    @abstractmethod
+    def write(self, store: Store, out: ObjectWriter, samples: Iterator[Sequence[Sample]], *, again: bool) -> None:
+        """Write the samples of a shard.
+
+        Args:
+            store: The destination.
+            out: The object of the shard; the caller commits it.
+            samples: Its samples, some at a time.
+            again: Whether an earlier run was interrupted, so that some of it may be there.
+
+        Raises:
+            UsageError: A key or a field that this kind of output cannot hold.
+            StorageError: The destination cannot be written.
+        """
+
+    def finish(self, store: Store) -> None:
+        """All shards are written: what belongs to the whole. May be done twice."""
+        if self.classes is not None:
+            store.put("classes.txt", "".join(f"{name}\n" for name in self.classes).encode())

@@ -1,0 +1,129 @@
+"""Single files ``KEY.FIELD``, and a list of them that can be packed again: ``labels.tsv``."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardstream.errors import StorageError
+from shardstream.pack.destination import each
+from shardstream.pack.export.contract import FOLDER, Sample, Target
+from shardstream.pack.export.names import extensions, file_stem
+from shardstream.shards.manifest import Manifest
+from shardstream.storage import ObjectWriter, Store
+from shardstream.storage.local import LocalStore
+
+LIST_NAME = "labels.tsv"
+
+_AT_ONCE = 16  # files sent to a store
+_PIECE = 8 << 20
+_BREAKS = re.compile(r"[\t\r\n]")
+
+
+class FilesTarget(Target):
+    """A file of each value that is no number. Numbers stand in the list, a column each, and so do keys."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest)
+        self._names = extensions(manifest.fields)
+        self._escape_dots = any("." in extension for extension in self._names.values())
+        images = [name for name in self._names if self.fields[name].is_image]
+        first = (images or list(self._names) or [None])[0]  # type: ignore[list-item] # None: numbers only
+        self._columns = [first, *(name for name in manifest.fields if name != first)] if first else [*manifest.fields]
+        titles: dict[str | None, str] = {first: "path"} if first else {}
+        if "cls" in self.fields and self.fields["cls"].kind == "scalar":
+            titles["cls"] = "label"
+        self._titles = ["key", *(titles.get(name, name) for name in self._columns)]
+
+    def object_name(self, shard: int) -> str:
+        return f"{FOLDER}/{shard:06d}.tsv"
+
+    def write(self, store: Store, out: ObjectWriter, samples: Iterator[Sequence[Sample]], *, again: bool) -> None:
+        for part in samples:
+            files, lines = [], []
+            for sample in part:
+                stem = file_stem(sample.key, escape_dots=self._escape_dots)
+                cells = [_BREAKS.sub(" ", sample.key)]
+                for name in self._columns:
+                    value = sample.values.get(name)
+                    if value is not None and name in self._names:
+                        files.append((f"{stem}.{self._names[name]}", _bytes_of(value)))
+                        cells.append(files[-1][0])
+                    else:
+                        cells.append("" if value is None else str(int(value) if isinstance(value, bool) else value))
+                lines.append("\t".join(cells) + "\n")
+            put_all(store, files, again=again)
+            out.write("".join(lines).encode())
+
+    def finish(self, store: Store) -> None:
+        super().finish(store)
+        with store.create(LIST_NAME) as out:
+            out.write(("\t".join(self._titles) + "\n").encode())
+            for shard in range(self.shards):
+                name = self.object_name(shard)
+                size = store.size(name)
+                for offset in range(0, size, _PIECE):
+                    out.write(store.get(name, offset, min(_PIECE, size - offset)))
+
+
+def _bytes_of(value: Any) -> bytes | memoryview:
+    if not isinstance(value, np.ndarray):
+        return value  # type: ignore[no-any-return] # a payload is bytes
+    out = io.BytesIO()
+    np.save(out, value, allow_pickle=False)
+    return out.getvalue()
+
+
+def put_all(store: Store, files: Iterable[tuple[str, bytes | memoryview]], *, again: bool) -> None:
+    """Write files, each of them whole or not at all.
+
+    Args:
+        store: Where.
+        files: Name and content of each.
+        again: Whether to look first which of them are there in their full size.
+
+    Raises:
+        StorageError: One cannot be written.
+    """
+    if isinstance(store, LocalStore):
+        _put_here(store, files, again=again)
+        return
+
+    def put(file: tuple[str, bytes | memoryview]) -> None:
+        name, data = file
+        if not (again and store.exists(name) and store.size(name) == len(data)):
+            store.put(name, data)
+
+    for _ in each(put, files, at_once=_AT_ONCE):
+        pass
+
+
+def _put_here(store: LocalStore, files: Iterable[tuple[str, bytes | memoryview]], *, again: bool) -> None:
+    """Millions of small files: none is flushed to the disk by itself, which would take milliseconds each."""
+    temporary = os.path.join(store.url, f".shardstream-{secrets.token_hex(8)}")
+    known: set[str] = set()  # folders; files of one sample after another seldom lie in the same
+    name = ""
+    try:
+        for name, data in files:
+            path = os.path.join(store.url, name)
+            if again and os.path.isfile(path) and os.path.getsize(path) == len(data):
+                continue
+            folder = os.path.dirname(path)
+            if folder not in known:
+                os.makedirs(folder, exist_ok=True)
+                known.add(folder)
+            with open(temporary, "wb") as out:
+                out.write(data)
+            os.replace(temporary, path)
+    except OSError as error:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        raise StorageError(
+            error.strerror or str(error), url=store.locate(name), hint="a key may be too long for a file name here"
+        ) from error

@@ -1,0 +1,60 @@
+"""File names of keys and fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from shardstream.errors import UsageError
+from shardstream.shards.fields import FieldType, type_of_extension
+
+_EXTENSIONS = {"bytes": "bin", "str": "txt", "array": "npy", "tensor": "safetensors"}  # where the type's name is none
+_CONTROL = re.compile(r"[%\x00-\x1f\x7f]")
+
+
+def extensions(fields: Mapping[str, FieldType]) -> dict[str, str]:
+    """For each field that becomes a file, the extension of its files: the field's name, and the type's if that lacks.
+
+    Raises:
+        UsageError: Two fields would have one.
+
+        >>> extensions({"jpg": FieldType.parse("jpg"), "emb": FieldType.parse("array:float32:3")})
+        {'jpg': 'jpg', 'emb': 'emb.npy'}
+    """
+    found: dict[str, str] = {}
+    for name, kind in fields.items():
+        if kind.kind == "scalar":
+            continue
+        plain = "array" if kind.kind == "fixed" else kind.name
+        known = type_of_extension(name.rsplit(".", 1)[-1]).name == plain
+        found[name] = name if known else f"{name}.{_EXTENSIONS.get(plain, plain)}"
+    taken: dict[str, str] = {}
+    for name, extension in found.items():
+        other = taken.setdefault(extension.lower(), name)
+        if other != name:
+            raise UsageError(
+                f"files of the fields {other!r} and {name!r} would both end with .{extension}",
+                field=name,
+                hint="pack them under other names",
+            )
+    return found
+
+
+def file_stem(key: str, *, escape_dots: bool) -> str:
+    """The key as a path below the output, whatever is in it: what no path may hold stands as ``%XX``.
+
+    Args:
+        key: The key.
+        escape_dots: Whether dots have to be escaped too, since fields have some: ``a`` + ``b.jpg`` is no other file
+            than ``a.b`` + ``jpg``.
+
+        >>> file_stem("../n01/a.b", escape_dots=False)
+        '%2E%2E/n01/a.b'
+    """
+    parts = [_CONTROL.sub(lambda found: f"%{ord(found[0]):02X}", part) for part in key.split("/")]
+    # A name that begins with a dot is hidden, and left out by who packs the folder again.
+    parts = [f"%2E{part[1:]}" if part.startswith(".") else part for part in parts]
+    parts = ["%2E%2E" if part == "%2E." else part for part in parts]
+    if escape_dots:
+        parts[-1] = parts[-1].replace(".", "%2E")
+    return "/".join(parts)

@@ -1,0 +1,225 @@
+"""``ss.export``: what is there, what is left to do, and the end of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args, overload
+
+from shardstream.errors import DestinationError, UsageError
+from shardstream.pack.export.contract import FOLDER, Target
+from shardstream.pack.export.files import FilesTarget
+from shardstream.pack.export.parquet import ParquetTarget
+from shardstream.pack.export.task import ExportTask
+from shardstream.pack.export.webdataset import WebDatasetTarget
+from shardstream.pack.tally import Tally
+from shardstream.pack.workers import cores, run_here, run_in_processes
+from shardstream.shards.manifest import Manifest
+from shardstream.storage import Location, Store, Transport, locate
+
+STATE_NAME = "export.json"
+
+Kind: TypeAlias = Literal["files", "webdataset", "parquet"]
+Jpeg: TypeAlias = Literal["original", "keep"]
+OnExport: TypeAlias = Callable[[Tally, int], None]
+"""Called some ten times a second with totals, and with the number of samples there are in all."""
+
+_TARGETS: dict[Kind, type[Target]] = {"files": FilesTarget, "webdataset": WebDatasetTarget, "parquet": ParquetTarget}
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What an export did.
+
+    Attributes:
+        url: Where the output lies.
+        samples: Samples in it.
+        kept: Samples of it that an earlier run had written.
+        bytes: Bytes of the values that were written.
+        seconds: Time taken.
+    """
+
+    url: str
+    samples: int
+    kept: int
+    bytes: int
+    seconds: float
+
+
+def export(
+    url: str | os.PathLike[str] | Location,
+    dest: str | os.PathLike[str] | Location,
+    *,
+    to: Kind,
+    jpeg: Jpeg = "original",
+    workers: int | None = None,
+    source_options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+    progress: OnExport | None = None,
+) -> ExportReport:
+    """Write a data set as single files, WebDataset shards or Parquet tables, each of which others read without us.
+
+    Every shard is a task of its own, and memory does not depend on its size. A run that was interrupted goes on when it
+    is called again. Every value is compared with its checksum on the way.
+
+    Args:
+        url: The data set; of one that grew, the newest version.
+        dest: Folder or URL for the output: new, empty, or with what the same export has begun.
+        to: ``"files"``: a file ``KEY.FIELD`` of each value, and ``labels.tsv`` with keys, paths and numbers, which
+            `pack` takes (``key="key"``). ``"webdataset"``: a plain tar of each shard. ``"parquet"``: a table of each
+            shard, images as ``{"bytes", "path"}``, as Hugging Face's ``datasets`` reads them. Names of classes go to
+            ``classes.txt``, and into the metadata of tables.
+        jpeg: ``"original"`` turns addressable JPEG files into what they were before, to the byte. ``"keep"`` writes
+            them as they are stored; any decoder reads them too.
+        workers: Processes; ``None`` for one a core, 0 or 1 to work in this process.
+        source_options: Credentials and settings of the store of ``url``, by name. Default: the environment's.
+        storage_options: The same of ``dest``.
+        transport: The library that speaks to stores, see `pack`.
+        progress: Called with the totals some ten times a second.
+
+    Returns:
+        What was done.
+
+    Raises:
+        UsageError: An argument that is not allowed, or a field that this kind of output cannot hold.
+        DestinationError: ``dest`` holds something else.
+        NotFoundError: There is no data set.
+        DataError: A value of it is damaged; names it.
+        StorageError: A store cannot be read or written.
+        MissingExtraError: pyarrow is not installed, or numba to restore JPEG files.
+
+    Example:
+        >>> export("out/", "files/", to="files", workers=0).samples
+        200
+    """
+    if to not in _TARGETS:
+        raise UsageError(f"to={to!r} is no kind of output", hint=f"one of {', '.join(_TARGETS)}")
+    if jpeg not in get_args(Jpeg):
+        raise UsageError(f"jpeg={jpeg!r} is not allowed", hint="'original' or 'keep'")
+    started = time.monotonic()
+    source = locate(url, storage_options=source_options, transport=transport)
+    place = locate(dest, storage_options=storage_options, transport=transport)
+    if place.address.kind == "http":
+        raise DestinationError("a web server takes no files", url=place.url, hint="write to a folder or a store")
+    count = _worker_count(workers, place)
+    manifest = Manifest.read(source.open())
+    target = _TARGETS[to](manifest)
+    store = place.open()
+    identity = {"to": to, "jpeg": jpeg, "source": manifest.fingerprint, "classes": manifest.classes, "layout": 1}
+    state = _begun(store, identity)
+    if state is not None and state["complete"]:
+        return ExportReport(store.url, manifest.samples, manifest.samples, 0, time.monotonic() - started)
+    if state is None:
+        _write_state(store, identity, complete=False)
+    else:
+        store.sweep()
+    tasks = _Tasks(manifest, source, place, target, original=jpeg == "original", again=state is not None)
+    total, kept = _run(tasks, manifest.samples, min(count, manifest.shards), progress)
+    target.finish(store)
+    _write_state(store, identity, complete=True)
+    for found in list(store.list(f"{FOLDER}/")):
+        store.delete(found.path)
+    if place.local:
+        _remove_folder(os.path.join(store.url, FOLDER))
+    return ExportReport(store.url, manifest.samples, kept, total.bytes, time.monotonic() - started)
+
+
+def _worker_count(workers: int | None, place: Location) -> int:
+    if workers is not None and (type(workers) is not int or workers < 0):
+        raise UsageError(
+            f"workers must be an integer from 0 on, got {workers!r}", hint="None is one a core, 0 none at all"
+        )
+    if place.address.scheme == "memory":
+        return 1  # it is the memory of one process
+    return cores() if workers is None else workers
+
+
+def _begun(store: Store, identity: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What an earlier run of this export has left in the destination; ``None`` if it is empty.
+
+    Raises:
+        DestinationError: It holds something else.
+    """
+    if not store.exists(STATE_NAME):
+        first = next(iter(store.list()), None)
+        if first is not None:
+            raise DestinationError(f"the destination holds {first.path}", url=store.url, hint="choose an empty place")
+        return None
+    try:
+        state: dict[str, Any] = json.loads(bytes(store.get(STATE_NAME)))
+        # Through JSON, as that has no tuples.
+        if {name: state[name] for name in identity} == json.loads(json.dumps(identity)):
+            return {"complete": bool(state["complete"])}
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise DestinationError(
+        "the destination holds another export, or a newer version of this data set was exported there",
+        url=store.url,
+        hint="choose an empty place, or remove what is there",
+    )
+
+
+def _write_state(store: Store, identity: Mapping[str, Any], *, complete: bool) -> None:
+    store.put(STATE_NAME, json.dumps({**identity, "complete": complete}, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def _remove_folder(path: str) -> None:
+    if os.path.isdir(path):
+        os.rmdir(path)
+
+
+def _run(tasks: _Tasks, samples: int, workers: int, progress: OnExport | None) -> tuple[Tally, int]:
+    """All tasks; totals of what was done, and how many samples had been done before."""
+
+    def tick(done: Tally, _kept: int) -> None:
+        if progress is not None:
+            progress(done, samples)
+
+    total, kept = Tally(), 0
+    running = run_in_processes(tasks, tick, workers=workers) if workers > 1 else run_here(tasks, tick)
+    for result in running:
+        if result.kept:
+            kept += result.tally.samples
+        else:
+            total = total.plus(result.tally)
+    return total, kept
+
+
+class _Tasks(Sequence[ExportTask]):
+    """A task a shard, made when asked for."""
+
+    def __init__(
+        self, manifest: Manifest, source: Location, dest: Location, target: Target, *, original: bool, again: bool
+    ) -> None:
+        self._manifest = manifest
+        self._source = source
+        self._dest = dest
+        self._target = target
+        self._original = original
+        self._again = again
+
+    def __len__(self) -> int:
+        return self._manifest.shards
+
+    @overload
+    def __getitem__(self, index: int) -> ExportTask: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ExportTask]: ...
+    def __getitem__(self, index: int | slice) -> ExportTask | list[ExportTask]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        return ExportTask(
+            number=number,
+            samples=int(self._manifest.table.samples[number]),
+            source=self._source,
+            version=self._manifest.version,
+            dest=self._dest,
+            target=self._target,
+            original=self._original,
+            again=self._again,
+        )

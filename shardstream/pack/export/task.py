@@ -1,0 +1,120 @@
+"""One shard is one task: its samples, into what they become. It is not done twice, and does no harm if it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from shardstream.errors import ShardStreamError
+from shardstream.pack.commits import Pending, named
+from shardstream.pack.export.contract import FOLDER, Sample, Target
+from shardstream.pack.export.reading import read_samples
+from shardstream.pack.jobs import Report
+from shardstream.pack.tally import Tally
+from shardstream.shards.manifest import Manifest
+from shardstream.storage import Location, Store
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult:
+    """What a task has done.
+
+    Attributes:
+        tally: Samples, and bytes of their values.
+        kept: Whether an earlier run had done it.
+    """
+
+    tally: Tally
+    kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExportTask:
+    """Export one shard.
+
+    Attributes:
+        number: Which.
+        samples: How many it has.
+        source: The data set, which every process opens for itself.
+        version: Of the data set.
+        dest: Where the output goes.
+        target: What it becomes.
+        original: Whether addressable JPEG files become what they were before.
+        again: Whether an earlier run was interrupted.
+    """
+
+    number: int
+    samples: int
+    source: Location
+    version: int
+    dest: Location
+    target: Target
+    original: bool
+    again: bool
+
+    @property
+    def name(self) -> str:
+        """What is written."""
+        return self.target.object_name(self.number)
+
+    @property
+    def _receipt(self) -> str:
+        return f"{FOLDER}/{self.number:06d}.done"
+
+    def finished(self) -> ExportResult | None:
+        """What an earlier run has done, where it is whole."""
+        if not self.again:
+            return None
+        store = _store_at(self.dest)
+        whole = store.exists(self._receipt) and store.exists(self.name)
+        return ExportResult(Tally(self.samples), kept=True) if whole else None
+
+    def write(self, report: Report | None = None) -> tuple[ExportResult, Pending]:
+        """Do it; the commit is left to the caller."""
+        try:
+            store = _store_at(self.dest)
+            out = store.create(self.name)
+            try:
+                counted = _Counted(report)
+                samples = read_samples(_store_at(self.source), self._manifest(), self.number, original=self.original)
+                self.target.write(store, out, counted.through(samples), again=self.again)
+            except BaseException:
+                out.discard()
+                raise
+        except ShardStreamError as error:
+            named(error, self.name)
+            raise
+        return ExportResult(counted.total), Pending(out, store, {self._receipt: b""})
+
+    def _manifest(self) -> Manifest:
+        return _manifest_at(self.source, self.version)
+
+
+class _Counted:
+    def __init__(self, report: Report | None) -> None:
+        self._report = report
+        self.total = Tally()
+
+    def through(self, parts: Iterator[Sequence[Sample]]) -> Iterator[Sequence[Sample]]:
+        for part in parts:
+            yield part
+            done = Tally(len(part), bytes=sum(_size(value) for one in part for value in one.values.values()))
+            self.total = self.total.plus(done)
+            if self._report is not None:
+                self._report(done)
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, bytes) else int(getattr(value, "nbytes", 0))
+
+
+@lru_cache(maxsize=4)
+def _store_at(place: Location) -> Store:
+    return place.open()
+
+
+@lru_cache(maxsize=2)
+def _manifest_at(place: Location, version: int) -> Manifest:
+    return Manifest.read(_store_at(place), version=version)

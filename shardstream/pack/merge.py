@@ -1,0 +1,230 @@
+"""``ss.merge``: several data sets become one, without their samples being looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from shardstream.errors import DuplicateKeyError, UsageError
+from shardstream.pack.copies import ShardCopier
+from shardstream.pack.destination import Destination, check_shards, each, open_destination
+from shardstream.pack.duplicates import HashRuns, key_hash
+from shardstream.pack.options import check_meta
+from shardstream.shards.growing import joined, united_meta
+from shardstream.shards.index import ShardIndex
+from shardstream.shards.manifest import Manifest
+from shardstream.shards.table import NamedShards
+from shardstream.storage import Location, Transport, locate
+
+_AT_ONCE = 4  # shards; each holds some 50 MB on its way to a store
+_SCANNED_AT_ONCE = 16  # indexes
+_SUSPECTS = 1000  # repeated hashes that are looked at: the first repeated key is named, or nearly
+_WINDOW = 1024  # shards whose work is handed out together
+
+
+@dataclass(frozen=True, slots=True)
+class MergeProgress:
+    """Totals so far.
+
+    Attributes:
+        stage: ``"keys"`` while the indexes are read, then ``"copy"``.
+        shards: Shards that this stage is done with.
+        total_shards: Of how many.
+        bytes: Bytes of these shards.
+        total_bytes: Of how many.
+    """
+
+    stage: Literal["keys", "copy"]
+    shards: int
+    total_shards: int
+    bytes: int
+    total_bytes: int
+
+
+OnMerge: TypeAlias = Callable[[MergeProgress], None]
+
+
+def merge(
+    urls: Sequence[str | os.PathLike[str] | Location],
+    dest: str | os.PathLike[str] | Location,
+    *,
+    source_options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+    meta: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    progress: OnMerge | None = None,
+) -> Manifest:
+    """Make one data set of several, in this order: their shards are copied byte for byte, under new names.
+
+    They have one format, fields of equal names have equal types, and lists of class names begin alike. Keys are unique
+    in what comes of it: all are compared, in bounded memory. Inside one bucket the store copies by itself; else the
+    bytes come through here and are compared with their checksums. A run that was stopped goes on when it is started
+    again; the result is the same to the byte.
+
+    Args:
+        urls: The data sets; of those that grew, the newest version.
+        dest: Folder or URL of the result.
+        source_options: Credentials and settings of the stores of ``urls``, by name. Default: the environment's.
+        storage_options: The same of ``dest``.
+        transport: The library that speaks to stores, see `pack`.
+        meta: Of the result. Default: the entries of all.
+        overwrite: Replace another data set in ``dest``, once this one is complete.
+        progress: Called as shards are done.
+
+    Returns:
+        The manifest. If the same was complete in ``dest`` already, it is only loaded.
+
+    Raises:
+        UsageError: Nothing to merge, another format, class names that disagree, entries of ``meta`` that do.
+        FieldError: A field with two types.
+        DuplicateKeyError: Two samples with one key; names both places.
+        DestinationError: ``dest`` holds another data set, or files in the way that are not ours.
+        ChecksumError: A shard is not what its data set says.
+        StorageError: A store cannot be read or written.
+
+    Example:
+        >>> with ss.ShardWriter("more/") as writer:
+        ...     writer.write({"__key__": "another", "jpg": jpeg_bytes, "cls": 0})
+        >>> merge(["out/", "more/"], "both/").samples
+        201
+    """
+    if isinstance(urls, str | os.PathLike | Location) or not urls:
+        raise UsageError("merge needs a list of data sets", hint='ss.merge(["a/", "b/"], "both/")')
+    check_meta(meta or {})
+    tell = progress or _ignore
+    destination = open_destination(dest, storage_options=storage_options, transport=transport)
+    places = [locate(url, storage_options=source_options, transport=transport) for url in urls]
+    copiers = [ShardCopier(place, Manifest.read(place.open()), destination.location) for place in places]
+    names = [copier.source.url for copier in copiers]
+    manifest = _merged([copier.manifest for copier in copiers], names, meta)
+    if destination.old is not None and not overwrite:
+        if destination.old.plan != manifest.plan:
+            raise destination.refuse()
+        check_shards(destination.store, destination.old)
+        destination.clean(destination.old)
+        return destination.old
+    work = _Work(copiers, manifest, tell)
+    work.check_keys()
+    assert manifest.plan is not None
+    pattern = destination.pattern(f"shard-{manifest.plan[:8]}", manifest.reader.suffix)
+    manifest = replace(manifest, naming=(NamedShards(pattern, manifest.shards),))
+    work.copy(destination, pattern)
+    return destination.commit(destination.settle(manifest))
+
+
+def _ignore(_progress: MergeProgress) -> None: ...
+
+
+def _merged(manifests: Sequence[Manifest], names: Sequence[str], meta: Mapping[str, Any] | None) -> Manifest:
+    """What comes of it, under the old names of its shards."""
+    seen: dict[str, str] = {}
+    for one, name in zip(manifests, names, strict=True):
+        if one.fingerprint in seen:
+            raise UsageError(f"{seen[one.fingerprint]} and {name} hold the same samples", hint="name one of them")
+        seen[one.fingerprint] = name
+    found = joined(manifests, names)
+    found = replace(found, meta=united_meta(manifests, names) if meta is None else dict(meta))
+    identity = {"merge": list(seen), "classes": found.classes, "meta": found.meta}
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    return replace(found, plan=xxhash.xxh3_128_hexdigest(text.encode()))
+
+
+class _Work:
+    """What takes time.
+
+    Args:
+        copiers: One a data set.
+        manifest: What comes of it.
+        tell: Progress.
+    """
+
+    def __init__(self, copiers: Sequence[ShardCopier], manifest: Manifest, tell: OnMerge) -> None:
+        self._copiers = copiers
+        self._total = manifest
+        self._begins = np.cumsum([0] + [copier.manifest.shards for copier in copiers])
+        self._tell = tell
+
+    def _shards(self, stage: Literal["keys", "copy"]) -> Iterator[range]:
+        """The numbers of all shards, some at a time; says how far it is."""
+        shards, total = self._total.shards, self._total.bytes
+        done = 0
+        for start in range(0, shards, _WINDOW):
+            window = range(start, min(start + _WINDOW, shards))
+            self._tell(MergeProgress(stage, start, shards, done, total))
+            yield window
+            done += int(self._total.table.sizes[start : window.stop].sum(dtype=np.uint64))
+        self._tell(MergeProgress(stage, shards, shards, total, total))
+
+    def _from(self, shard: int) -> tuple[ShardCopier, int]:
+        which = int(np.searchsorted(self._begins, shard, side="right")) - 1
+        return self._copiers[which], shard - int(self._begins[which])
+
+    def _scan(self, shard: int) -> ShardIndex:
+        copier, number = self._from(shard)
+        manifest = copier.manifest
+        name = manifest.shard_name(number)
+        return manifest.reader.scan(copier.source, name, index_bytes=manifest.index_bytes)
+
+    def check_keys(self) -> None:
+        """Refuse keys that occur twice.
+
+        Raises:
+            DuplicateKeyError: One does.
+        """
+        hashes = HashRuns(self._total.samples)
+        try:
+            for window in self._shards("keys"):
+                for found in each(lambda shard: _hashes(self._scan(shard)), window, at_once=_SCANNED_AT_ONCE):
+                    hashes.add(found)
+            suspects = hashes.repeated()
+        finally:
+            hashes.close()
+        if len(suspects):
+            self._report(suspects[:_SUSPECTS])
+
+    def _report(self, suspects: NDArray[np.uint64]) -> None:
+        """The first of these that is a key twice, if one is."""
+        places: dict[str, tuple[str, int]] = {}
+        for shard in range(self._total.shards):
+            index = self._scan(shard)
+            for row in np.flatnonzero(np.isin(_hashes(index), suspects)).tolist():
+                key = index.keys[row]
+                if key in places:
+                    where, first = places[key]
+                    raise DuplicateKeyError(
+                        f"sample {first} of {where} has the same key",
+                        url=index.url,
+                        shard=index.path,
+                        sample=row,
+                        key=key,
+                        hint="keys are unique in a data set: pack one of the two with other keys",
+                    )
+                places[key] = (f"{index.url}/{index.path}", row)
+
+    def copy(self, destination: Destination, pattern: str) -> None:
+        """Copy all shards."""
+        there = {found.path: found.size for found in destination.store.list(pattern.partition("{")[0])}
+
+        def copy(shard: int) -> None:
+            copier, number = self._from(shard)
+            target = pattern.format(shard)
+            copier.copy(number, target, there.get(target))
+
+        for window in self._shards("copy"):
+            for _ in each(copy, window, at_once=_AT_ONCE):
+                pass
+
+
+def _hashes(index: ShardIndex) -> NDArray[np.uint64]:
+    ends, blob = index.keys.parts
+    stops = ends.tolist()
+    found = (key_hash(blob[start:stop]) for start, stop in zip([0, *stops], stops, strict=False))
+    return np.fromiter(found, np.uint64, len(stops))

@@ -1,0 +1,47 @@
+"""``Followed``: the content of a stream, at the version of its data that a loaded state was saved at."""
+
+from __future__ import annotations
+
+import logging
+
+from shardstream.stream.content import Content
+from shardstream.stream.epochs import EpochClock
+
+logger = logging.getLogger(__name__)
+
+
+class Followed:
+    """What one copy of a stream streams. All copies that share a clock read the same versions of their data sets.
+
+    Args:
+        content: As it was opened.
+        clock: Of the stream.
+    """
+
+    def __init__(self, content: Content, clock: EpochClock) -> None:
+        self._content = content
+        self._clock = clock
+        self._moves = clock.moves
+
+    @property
+    def content(self) -> Content:
+        """The content, at the versions that `move_to` of any copy said last."""
+        if self._moves != self._clock.moves:
+            self._moves = self._clock.moves
+            versions = self._clock.versions
+            if versions != list(self._content.versions):
+                self._content = self._content.at(versions)
+        return self._content
+
+    def move_to(self, content: Content) -> None:
+        """Stream this from now on; ``content`` is that of this copy, or the same at other versions."""
+        if content is self._content:
+            return
+        logger.info(
+            "the state is of version %s of %s, which is read from now on: here was version %s",
+            ", ".join(map(str, content.versions)),
+            content.url,
+            ", ".join(map(str, self._content.versions)),
+        )
+        self._clock.move_to(content.versions)
+        self._content, self._moves = content, self._clock.moves
