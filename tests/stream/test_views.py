@@ -153,7 +153,7 @@ def test_the_view_is_part_of_the_fingerprint(folder: Path) -> None:
 def test_a_view_survives_pickling_without_another_scan(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = ss.ShardDataset(folder, where={"cls": 3}, split=("train", SHARES)).take(40)
     data = pickle.dumps(dataset)
-    assert len(data) < 40_000  # most of it zeros of shared memory
+    assert len(data) < 48_000  # most of it zeros of shared memory
 
     def scan(*_: object) -> None:
         raise AssertionError("scanned again")
