@@ -145,6 +145,9 @@ def read_file(path: str) -> bytes:
         data = os.read(handle, found.st_size + 1)
         if len(data) != found.st_size:  # larger than one read can be, or being written just now
             data += b"".join(iter(lambda: os.read(handle, 1 << 24), b""))
+        after = os.fstat(handle)
+        if (after.st_size, after.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
+            raise Unreadable("the file changed while it was being read")
     except OSError as error:
         raise _explain(error, path) from error
     finally:

@@ -165,6 +165,8 @@ class _Filling:
                     if isinstance(contents, Unreadable):
                         raise contents
                     size = sum(map(len, contents.values()))
+                    if item.size is not None and size != item.size:
+                        raise Unreadable(f"it has {size} bytes, and had {item.size} when it was listed")
                     loaded = self._task.recipe.load(item, contents)
                 except Unreadable as error:
                     self._reject(item.line, item.path, str(error))

@@ -1,0 +1,188 @@
+"""Full disks, stores that misbehave, sources that change, processes killed at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardstream.diagnose import verify
+from shardstream.errors import StorageError
+from shardstream.pack import PackOptions, pack, pack_plan, run_pack
+from shardstream.pack import files as files_module
+from shardstream.pack.files import Unreadable, read_file
+
+from ..storage.faults import FaultProxy
+from ..storage.places import S3Place
+from .making import jpeg, photo_list, samples, tree
+from .test_kill import session, until
+
+SMALL = "10kB"
+
+
+# --------------------------------------------------------------------------------------------------------- a full disk
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 200 kB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", path], capture_output=True, check=False)
+    if made.returncode:
+        pytest.skip("this process may mount nothing")
+    yield path
+    subprocess.run(["umount", "-l", path], check=True)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_full_disk_stops_the_run_and_it_goes_on_when_there_is_room(disk: Path, tmp_path: Path, workers: int) -> None:
+    source = photo_list(tmp_path / "in", 400)
+    pack(source, tmp_path / "whole", shard_size="40kB", workers=0)
+    with pytest.raises(StorageError, match="No space left on device") as caught:
+        pack(source, disk / "out", shard_size="40kB", workers=workers)
+    assert str(disk) in str(caught.value.place["url"])
+    assert not (disk / "out" / "dataset.json").exists()
+    assert not list(disk.rglob(".shardstream-*"))  # what is half-written would keep the disk full
+    finished = len(list((disk / "out").glob("*.tar")))
+    assert finished > 0
+    subprocess.run(["mount", "-o", "remount,size=20m", disk], check=True)
+    report = run_pack(source, disk / "out", PackOptions(shard_size="40kB"), workers=workers)
+    assert finished - workers <= report.kept <= finished  # a shard without its receipt is made again
+    assert tree(disk / "out") == tree(tmp_path / "whole")
+
+
+# ------------------------------------------------------------------------------------------------------- a bad network
+
+
+def test_source_and_destination_behind_a_bad_network(s3: S3Place, tmp_path: Path) -> None:
+    names = [f"in/{i:03d}.jpg" for i in range(60)]
+    for i, name in enumerate(names):
+        s3.plant(name, jpeg(i))
+    source = tmp_path / "list.tsv"
+    source.write_text("".join(f"{s3.url()}/{name}\t{i % 3}\n" for i, name in enumerate(names)))
+    pack(source, tmp_path / "whole", source_options=s3.options, shard_size=SMALL, workers=0)
+    with FaultProxy(s3.endpoint.removeprefix("http://")) as proxy:
+        options = {**s3.options, "endpoint": proxy.url}
+        proxy.add("status", status=503, method="PUT", times=3)
+        proxy.add("reset", method="PUT", times=2, skip=6)
+        proxy.add("status", status=500, method="GET", times=4, match=".jpg")
+        proxy.add("reset in body", after=200, method="GET", times=4, match=".jpg")
+        proxy.add("close in body", after=100, method="GET", times=4, match=".jpg")
+        proxy.add("reset", times=4, skip=30)
+        report = run_pack(
+            source,
+            s3.url("out"),
+            PackOptions(shard_size=SMALL),
+            storage_options=options,
+            source_options=options,
+            workers=2,
+        )
+        assert proxy.hits("reset in body") > 0
+    assert report.rejects == 0
+    expected = tree(tmp_path / "whole")
+    assert {name: s3.dig(f"out/{name}") for name in expected} == expected
+
+
+# ------------------------------------------------------------------------------------------------- sources that change
+
+
+def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"1" * 1000)
+    read = os.read
+
+    def growing(handle: int, count: int) -> bytes:
+        data = read(handle, count)
+        if len(data) == 1000:
+            path.write_bytes(b"2" * 2000)
+        return data
+
+    monkeypatch.setattr(files_module.os, "read", growing)
+    with pytest.raises(Unreadable, match="changed while it was being read"):
+        read_file(str(path))
+
+
+def test_an_object_that_is_not_the_one_that_was_listed(s3: S3Place, tmp_path: Path) -> None:
+    for i in range(8):
+        s3.plant(f"in/{i}.jpg", jpeg(i))
+    plan = pack_plan(s3.url("in/"), tmp_path / "out", source_options=s3.options)
+    s3.plant("in/3.jpg", jpeg(3) + b"more")
+    for task in plan.tasks:
+        task.run()
+    assert plan.commit().samples == 7
+    reason = f"it has {len(jpeg(3)) + 4} bytes, and had {len(jpeg(3))} when it was listed"
+    assert reason in (tmp_path / "out" / "rejects.jsonl").read_text()
+
+
+# --------------------------------------------------------------------------------------------------------------- kills
+
+
+def kill_rounds(tmp_path: Path, rounds: int, *, format: str) -> int:
+    """Kill the parent or a worker at a random moment, go on, until it gets through; returns how often it was killed."""
+    source = photo_list(tmp_path, 3000)
+    (tmp_path / "c1" / "00100.jpg").write_bytes(b"no image")
+    pack(source, tmp_path / "whole", shard_size="20kB", workers=0, format=format, dedup=True)  # type: ignore[arg-type]
+    whole, out = tree(tmp_path / "whole"), tmp_path / "out"
+    options = ["--workers", "2", "--shard-size", "20kB", "--format", format, "--dedup", "-q"]
+    command = [sys.executable, "-m", "shardstream.cli", "pack", str(source), str(out), *options]
+    draws, killed = random.Random(7), 0
+    for _ in range(rounds):
+        with subprocess.Popen(
+            command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            time.sleep(draws.uniform(0.2, 2.5))
+            members = session(process.pid)
+            victim = draws.choice(members) if members else process.pid
+            if process.poll() is None:
+                killed += 1
+                os.kill(victim, signal.SIGKILL)
+            process.wait(60)
+            until(lambda leader=process.pid: not session(leader))  # type: ignore[misc]
+        if (out / "dataset.json").exists():
+            assert tree(out) == whole
+            for path in out.iterdir():
+                path.unlink()
+    pack(source, out, shard_size="20kB", workers=2, format=format, dedup=True)  # type: ignore[arg-type]
+    assert tree(out) == whole
+    assert verify(out).ok
+    return killed
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("format", ["tar", "record"])
+def test_killed_at_thirty_random_moments_and_always_the_same_in_the_end(tmp_path: Path, format: str) -> None:
+    assert kill_rounds(tmp_path, 30, format=format) >= 15
+
+
+def test_killed_twice(tmp_path: Path) -> None:
+    kill_rounds(tmp_path, 2, format="tar")
+
+
+# -------------------------------------------------------------------------------------------------------- broken things
+
+
+def test_names_of_all_kinds(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    odd = ["a b.jpg", "ä é.jpg", "line\nend.jpg", "tab\tstop.jpg", 'qu"ote.jpg', "-dash.jpg", "per%20cent.jpg"]
+    names = [os.fsencode(name) for name in odd] + [b"caf\xe9.jpg", "日本.jpg".encode()]
+    for i, name in enumerate(names):
+        path = os.path.join(os.fsencode(folder), b"c%d" % (i % 2), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        Path(os.fsdecode(path)).write_bytes(jpeg(i))
+    (folder / "c0" / "loop").symlink_to(folder)
+    (folder / "c0" / "broken.jpg").symlink_to("nowhere")
+    (folder / "c0" / "folder.jpg").mkdir()
+    report = run_pack(folder, tmp_path / "out", PackOptions(), workers=0)
+    assert {sample["jpg"] for sample in samples(tmp_path / "out").values()} == {jpeg(i) for i in range(len(names))}
+    rejects = [json.loads(line) for line in (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()]
+    assert {entry["path"] for entry in rejects} == {"c0/broken.jpg", "c0/loop"}
+    assert report.rejects == 2
