@@ -12,6 +12,7 @@
 ``cut``           which sample goes where: shards cut by count, the plan's fingerprint, the tasks
 ``dedup``         exact copies, found by content before anything is packed
 ``spool``         the first pass over what can only be read in order, into temporary shards
+``inference``     types of fields that nobody declared, from a sample of the source
 ``permute``       the write-time shuffle: a keyed bijection, computed where it is needed
 ``task``          one shard: read, write, report
 ``receipts``      what a finished task leaves beside its shard, so that nothing is done twice

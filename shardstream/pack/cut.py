@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import NotFoundError, SourceError
 from shardstream.pack.files import Files, Unreadable, is_url
+from shardstream.pack.inference import infer_types
 from shardstream.pack.options import PackOptions
 from shardstream.pack.permute import Permutation
 from shardstream.pack.reading import read_all
@@ -23,6 +24,7 @@ from shardstream.pack.sample import Recipe
 from shardstream.pack.sources import File, Item, Part, Reject, Source
 from shardstream.pack.sources.base import printable
 from shardstream.pack.task import ShardTask
+from shardstream.shards.fields import FieldType
 from shardstream.shards.framings import framing_of
 from shardstream.shards.layout import FORMAT_VERSION
 from shardstream.storage import Location, Store
@@ -45,6 +47,7 @@ class Cut:
         source: Where samples come from.
         options: What was asked for.
         files: Reads the files of samples.
+        types: Types of fields, as far as they are not left to each value.
         per_shard: Samples a shard; the last may hold fewer, and rejected samples leave a shard shorter.
         fingerprint: Hash of all that changes a byte of the result, 32 hexadecimal digits.
     """
@@ -52,6 +55,7 @@ class Cut:
     source: Source
     options: PackOptions
     files: Files
+    types: Mapping[str, FieldType]
     per_shard: int
     fingerprint: str
 
@@ -86,7 +90,7 @@ class _Tasks(Sequence[ShardTask]):
         self._dest = dest
         self._pattern = pattern
         self._order = Permutation(cut.samples, seed=cut.options.seed) if cut.options.shuffle else None
-        self._recipe = recipe_of(cut.source, cut.options)
+        self._recipe = Recipe(cut.options.images, cut.types, cut.options.transform)
 
     def __len__(self) -> int:
         return self._cut.shards
@@ -117,11 +121,6 @@ class _Tasks(Sequence[ShardTask]):
         )
 
 
-def recipe_of(source: Source, options: PackOptions) -> Recipe:
-    """How the samples of a source become what is stored."""
-    return Recipe(options.images, dict(source.types), options.transform)
-
-
 def suffix_of(format: str) -> str:
     """The suffix of shards of this format, with dot."""
     return framing_of(format).suffix
@@ -140,22 +139,24 @@ def make_cut(source: Source, options: PackOptions, files: Files, store: Store) -
     """
     identity = _identity(source.fingerprint, options)
     if source.mean_bytes is not None:
-        per_shard = _per_shard(source, options, files, source.mean_bytes)
-        return Cut(source, options, files, per_shard, _digest(identity))
+        types = dict(source.types)
+        per_shard = _per_shard(source, options, files, types, source.mean_bytes)
+        return Cut(source, options, files, types, per_shard, _digest(identity))
     sampled = list(_sampled(source, SAMPLED))
+    types = infer_types(sampled, source.types, url=source.url) if options.transform is None else dict(source.types)
     if any(map(_answers_vary, sampled)):
         name = f"{FOLDER}/{_digest(identity)}.cut"
         kept = _kept(store, name)
-        per_shard = kept or _per_shard(source, options, files, _mean(_sizes(source, sampled, files)))
+        per_shard = kept or _per_shard(source, options, files, types, _mean(_sizes(source, sampled, files)))
         if kept is None:
             store.put(name, json.dumps(per_shard).encode())
     else:
         sizes = _sizes(source, sampled, files)
-        per_shard = _per_shard(source, options, files, _mean(sizes))
+        per_shard = _per_shard(source, options, files, types, _mean(sizes))
         # Relative paths mean other files elsewhere: their sizes tell them apart, where their names do not.
         identity["sizes"] = xxhash.xxh3_64_hexdigest(np.array(sizes, "<u8").tobytes())
         identity["per_shard"] = per_shard
-    return Cut(source, options, files, per_shard, _digest(identity))
+    return Cut(source, options, files, types, per_shard, _digest(identity))
 
 
 def fingerprint_of(source: str, options: PackOptions) -> str:
@@ -200,8 +201,8 @@ def _answers_vary(item: Item | Reject) -> bool:
     )
 
 
-def _per_shard(source: Source, options: PackOptions, files: Files, mean: float) -> int:
-    cost = mean * _change(source, options, files) + _OVERHEAD[options.format]
+def _per_shard(source: Source, options: PackOptions, files: Files, types: Mapping[str, FieldType], mean: float) -> int:
+    cost = mean * _change(source, options, files, types) + _OVERHEAD[options.format]
     wanted = max(1, int(options.shard_bytes // cost))
     shards = -(-len(source) // wanted)
     return -(-len(source) // shards)
@@ -217,12 +218,12 @@ def _sampled_numbers(source: Source, most: int) -> NDArray[np.int64]:
     return Permutation(len(source), seed=0, stream=_SAMPLED_STREAM)(np.arange(count, dtype=np.int64))
 
 
-def _change(source: Source, options: PackOptions, files: Files) -> float:
+def _change(source: Source, options: PackOptions, files: Files, types: Mapping[str, FieldType]) -> float:
     """The bytes that samples take once they are transformed and made smaller, as a share of what they take before."""
     if options.max_side is None and options.transform is None:
         return 1.0
     before = after = 0
-    recipe = recipe_of(source, options)
+    recipe = Recipe(options.images, types, options.transform)
     for item, contents in read_all(_sampled(source, _TRIED), files.read):
         if not isinstance(item, Reject) and not isinstance(contents, Unreadable):
             with suppress(Unreadable):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 import numpy as np
@@ -150,9 +150,8 @@ def without_copies(cut: Cut, dest: Location, run: Run) -> tuple[Cut, bytes]:
     copies, lines, firsts = _copies(store, [task.name for task in tasks], cut.samples)
     pairs = zip(lines.tolist(), firsts.tolist(), strict=True)
     found = (json.dumps({"line": line, "same_as": first}) for line, first in pairs)
-    source = Distinct(cut.source, copies)
     listed = "".join(f"{line}\n" for line in found).encode()
-    return Cut(source, cut.options, cut.files, cut.per_shard, cut.fingerprint), listed
+    return replace(cut, source=Distinct(cut.source, copies)), listed
 
 
 class _Tasks(Sequence[HashTask]):
