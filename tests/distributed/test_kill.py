@@ -139,6 +139,7 @@ def kill_rounds(folder: Path, work: Path, *, rounds: int, epochs: int, draws: ra
         chain.wait_for_orphans()
 
 
+@pytest.mark.full
 def test_killed_at_random_moments_and_resumed_in_other_shapes(folder: Path, tmp_path: Path) -> None:
     kill_rounds(folder, tmp_path, rounds=2, epochs=2, draws=random.Random(0))
 

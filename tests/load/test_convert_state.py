@@ -37,7 +37,7 @@ pytestmark = [
 
 
 @modes
-@pytest.mark.parametrize(("num_workers", "every"), [(0, 1), (1, 1), (3, 7)])
+@pytest.mark.parametrize(("num_workers", "every"), [(0, 1), (1, 1), pytest.param(3, 7, marks=pytest.mark.full)])
 def test_a_converted_state_goes_on_in_any_shape(
     folder: Path, uninterrupted: Any, line: list[int], num_workers: int, every: int, mode: str
 ) -> None:

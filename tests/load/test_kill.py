@@ -79,6 +79,7 @@ def rounds(folder: Path, count: int) -> None:
         assert run_to_the_end(folder) == whole
 
 
+@pytest.mark.full
 def test_killed_in_mid_epoch_and_started_again_at_once(folder: Path) -> None:
     rounds(folder, 1)
 

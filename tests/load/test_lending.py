@@ -48,7 +48,9 @@ def holds(batch: dict[str, Any]) -> bool:
     return bool((batch["wide"] == batch["id"][:, None]).all())
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "method", ["fork", *(pytest.param(one, marks=pytest.mark.full) for one in ("forkserver", "spawn"))]
+)
 def test_what_is_kept_stays_as_it_was(wide: Path, method: str) -> None:
     batches = loader(wide, multiprocessing_context=method)
     kept = [batch for _ in range(2) for batch in batches]

@@ -163,6 +163,7 @@ def test_killed_at_thirty_random_moments_and_always_the_same_in_the_end(tmp_path
     assert kill_rounds(tmp_path, 30, format=format) >= 15
 
 
+@pytest.mark.full
 def test_killed_twice(tmp_path: Path) -> None:
     kill_rounds(tmp_path, 2, format="tar")
 

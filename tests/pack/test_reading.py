@@ -121,7 +121,7 @@ def test_an_error_of_the_store_comes_at_once_and_threads_end() -> None:
 # ------------------------------------------------------------------------------------------------------- real places
 
 
-@pytest.mark.parametrize("kind", ["s3", "azure", "web"])
+@pytest.mark.parametrize("kind", ["s3", "web", pytest.param("azure", marks=pytest.mark.full)])
 def test_files_in_a_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     place: S3Place | AzurePlace | WebPlace = request.getfixturevalue(kind)
     names = [f"a folder/ä {i}.jpg" for i in range(20)]

@@ -114,8 +114,8 @@ def test_from_store_to_store(s3: S3Place, packed: Path, tmp_path: Path) -> None:
     options = {"storage_options": s3.options, "source_options": s3.options}
     for name, data in tree(packed).items():
         s3.plant(f"in/{name}", data)
-    repack(s3.url("in"), s3.url("out"), shard_size=SMALL, shuffle=True, workers=2, **options)  # type: ignore[arg-type]
-    repack(packed, tmp_path / "out", shard_size=SMALL, shuffle=True, workers=0)
+    repack(s3.url("in"), s3.url("out"), shard_size="20kB", shuffle=True, workers=2, **options)  # type: ignore[arg-type]
+    repack(packed, tmp_path / "out", shard_size="20kB", shuffle=True, workers=0)
     expected = tree(tmp_path / "out")
     assert {name: s3.dig(f"out/{name}") for name in expected} == expected
 

@@ -104,7 +104,7 @@ def test_the_pixels_are_those_of_the_worker(scenes: Path, expected: list[Any]) -
     assert all(map(same, map(resized, batches), expected))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
 def test_through_workers_on_lent_memory(scenes: Path, expected: list[Any], method: str) -> None:
     loader = ss.Loader(data(scenes, "device"), num_workers=2, multiprocessing_context=method)
     for batch, wanted in zip(loader, expected, strict=True):

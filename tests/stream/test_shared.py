@@ -20,7 +20,7 @@ def answer(record: SharedRecord, desk: WorkerDesk) -> None:
     record.write([value, os.getpid()])
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
 def test_other_processes_see_the_same(method: str) -> None:
     record, desk = SharedRecord(), WorkerDesk(2)
     assert record.read() is None

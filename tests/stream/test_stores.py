@@ -83,7 +83,7 @@ def test_any_url_of_fsspec(folder) -> None:
         files.rm("/streamed", recursive=True)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.full)])
 def test_workers_of_every_start_method_after_the_parent_has_read(method, folder, s3, tmp_path) -> None:
     upload(folder, s3)
     dataset = ss.ShardDataset(s3.url(), storage_options=s3.options, cache=tmp_path / "cache", **SETTINGS)

@@ -79,7 +79,7 @@ def test_a_callable_inside_of_a_decoder_is_called_by_one_thread(pairs: Path) -> 
     assert idents == {threading.get_ident()}
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
 def test_in_workers(pairs: Path, method: str) -> None:
     dataset = ss.ShardDataset(pairs, fields=FIELDS, batch_size=16, shuffle=True, threads=1)
     loader = ss.Loader(dataset.replace(threads=2), num_workers=2, multiprocessing_context=method)

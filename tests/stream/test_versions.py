@@ -70,7 +70,7 @@ VIEWS: dict[str, Callable[[Any], ss.ShardDataset]] = {
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.full)])
 def test_a_run_of_the_old_version_goes_on(folder: Path, view: str, workers: int, caplog: Any) -> None:
     make = VIEWS[view]
 
@@ -97,7 +97,7 @@ def test_a_run_of_the_old_version_goes_on(folder: Path, view: str, workers: int,
     assert "state is of version 1" in said[0]
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
 def test_a_plain_loader_and_other_copies_follow(folder: Path, context: str) -> None:
     first = dataset(folder)
     whole, following = all_of(first), all_of(first)
@@ -117,6 +117,7 @@ def test_a_plain_loader_and_other_copies_follow(folder: Path, context: str) -> N
     assert source.manifest.version == 1
 
 
+@pytest.mark.full
 def test_a_run_at_work_does_not_notice(folder: Path) -> None:
     expected = dataset(folder)
     epochs = [all_of(expected) for _ in range(3)]

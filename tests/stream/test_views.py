@@ -164,7 +164,7 @@ def test_a_view_survives_pickling_without_another_scan(folder: Path, monkeypatch
     assert ids_of(copy) == ids_of(dataset)
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
 def test_workers_see_the_view(folder: Path, context: str) -> None:
     dataset = ss.ShardDataset(folder, fields=["id"], where={"cls": 3}, batch_size=16)
     loader = ss.Loader(dataset, num_workers=2, multiprocessing_context=context, persistent_workers=False)
