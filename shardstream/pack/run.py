@@ -233,8 +233,9 @@ def run_pack(
 ) -> PackReport:
     """`pack`, with a report of what was done."""
     started = time.monotonic()
+    workers = _check_workers(workers, executor, on)
     engine = None if on is None else find_engine(on)
-    crew = _Crew(_check_workers(workers, executor, on), executor, engine, progress or _ignore)
+    crew = _Crew(workers, executor, engine, progress or _ignore)
     crew.tell(PackProgress("plan"))
     plan = open_plan(
         source,

@@ -80,7 +80,7 @@ def engine() -> Iterator[Threads]:
 
 def test_the_same_bytes(source: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
     plan = pack_plan(source, tmp_path / "out", shard_size=SMALL)
-    results = list(run_on_engine(Threads, plan, ignore, workers=None))
+    results = list(run_on_engine(Threads, plan.tasks, ignore, workers=None))
     plan.commit(results)
     assert tree(tmp_path / "out") == whole
 
@@ -139,7 +139,7 @@ def test_arguments(source: Path, tmp_path: Path) -> None:
         pack(source, tmp_path / "out", on="dask", workers=0)
     plan = pack_plan(source, "memory://engines")
     with pytest.raises(ShardStreamError, match="out of reach of a cluster"):
-        list(run_on_engine(Threads, plan, ignore, workers=None))
+        list(run_on_engine(Threads, plan.tasks, ignore, workers=None))
 
 
 @pytest.mark.parametrize("name", ENGINES)
