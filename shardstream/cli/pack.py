@@ -53,6 +53,14 @@ class Group(StrEnum):
     STEM = "stem"
 
 
+class On(StrEnum):
+    """Choices of ``--on``."""
+
+    DASK = "dask"
+    RAY = "ray"
+    SPARK = "spark"
+
+
 class Labels(StrEnum):
     """Choices of ``--labels``."""
 
@@ -140,6 +148,10 @@ def pack(
         Optional[int],  # noqa: UP045
         typer.Option(help="Processes; 0 packs without any. (default: one a core)", min=0, metavar="N"),
     ] = None,
+    on: Annotated[
+        Optional[On],  # noqa: UP045
+        typer.Option(help="Pack on the cluster of Dask, Ray or Spark that is there, or on a local one."),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace another data set in DEST, once the new one is complete.")
     ] = False,
@@ -190,6 +202,7 @@ def pack(
                 source_options=parse_options(source_options, "--source-option"),
                 transport=transport.value,
                 workers=workers,
+                on=None if on is None else on.value,
                 overwrite=overwrite,
                 append=append,
                 progress=teller(update, as_json=as_json),

@@ -25,6 +25,7 @@
 ``jobs``          the contract between tasks and what runs them
 ``workers``       tasks in processes, or on an executor
 ``worker``        what runs in a worker process
+``engines``       tasks on a cluster: Dask, Ray, Spark
 ``commits``       finished shards on their way out, while the next is made
 ``export``        ``export``: out of shards again, as files, WebDataset or Parquet
 ``merge``         ``merge``: several data sets become one

@@ -147,6 +147,7 @@ class Destination:
         """Remove the files of the data set before, and those of runs that died, as far as ``manifest`` has no use."""
         names = (*self.strays, *(_objects(self.old) if self.old else ()))
         self._each(self.store.delete, [name for name in names if not _belongs(name, manifest)])
+        self.store.sweep()  # of workers that were killed, and whose tasks were run again
         if self.location.local:
             shutil.rmtree(os.path.join(self.store.url, FOLDER), ignore_errors=True)
         else:

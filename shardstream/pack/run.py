@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from shardstream.errors import UsageError
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
 from shardstream.pack.destination import REJECTS_NAME
+from shardstream.pack.engines import EngineName, OpenEngine, find_engine, run_on_engine
 from shardstream.pack.images import DEFAULT_MAX_PIXELS, Jpeg
 from shardstream.pack.options import PackOptions
 from shardstream.pack.plan import PackPlan, open_plan
@@ -81,6 +82,7 @@ def pack(
     checksums: bool = True,
     workers: int | None = None,
     executor: Executor | None = None,
+    on: EngineName | None = None,
     overwrite: bool = False,
     append: bool = False,
     progress: OnProgress | None = None,
@@ -147,6 +149,9 @@ def pack(
         checksums: Store a checksum of each value, which readers verify.
         workers: Processes; ``None`` for one a core, 0 or 1 to work in this process.
         executor: Any executor of the ``concurrent.futures`` kind whose workers see the files, in place of ``workers``.
+        on: ``"dask"``, ``"ray"`` or ``"spark"``: the cluster to work on, whose workers see the files, have this package
+            and reach ``dest``. One that this process is connected to, or that the environment names, is used, for
+            ``workers`` shards at once at most; else one of ``workers`` processes is started for this run.
         overwrite: Replace another data set in ``dest``, once the new one is complete.
         append: Add to the data set in ``dest``: the samples become new shards behind those there are, which stay as
             they are, and what is published is its next version (``docs/packing.md``). Keys are not compared with those
@@ -201,6 +206,7 @@ def pack(
         transport=transport,
         workers=workers,
         executor=executor,
+        on=on,
         overwrite=overwrite,
         append=append,
         progress=progress,
@@ -220,13 +226,16 @@ def run_pack(
     transport: Transport = "auto",
     workers: int | None = None,
     executor: Executor | None = None,
+    on: EngineName | None = None,
     overwrite: bool = False,
     append: bool = False,
     progress: OnProgress | None = None,
 ) -> PackReport:
     """`pack`, with a report of what was done."""
     started = time.monotonic()
-    crew = _Crew(_check_workers(workers, executor), executor, progress or _ignore)
+    workers = _check_workers(workers, executor, on)
+    engine = None if on is None else find_engine(on)
+    crew = _Crew(workers, executor, engine, progress or _ignore)
     crew.tell(PackProgress("plan"))
     plan = open_plan(
         source,
@@ -268,12 +277,13 @@ def run_pack(
 def _ignore(_progress: PackProgress) -> None: ...
 
 
-def _check_workers(workers: int | None, executor: Executor | None) -> int:
-    if workers is None:
-        return cores()
-    if executor is not None:
-        raise UsageError("workers and executor exclude each other", hint="the executor has workers of its own")
-    return _checked(workers)
+def _check_workers(workers: int | None, executor: Executor | None, on: str | None) -> int | None:
+    if executor is not None and (workers is not None or on is not None):
+        other = "on" if workers is None else "workers"
+        raise UsageError(f"{other} and executor exclude each other", hint="the executor has workers of its own")
+    if workers == 0 and on is not None:
+        raise UsageError("workers=0 packs in this process, not on a cluster", hint="leave `workers` or `on` out")
+    return None if workers is None else _checked(workers)
 
 
 def _checked(workers: object) -> int:
@@ -289,13 +299,15 @@ class _Crew:
     """Who runs tasks.
 
     Attributes:
-        workers: Processes of our own.
+        workers: Processes of our own, or of the engine where it is started here.
         executor: Somebody else's, in their place.
+        engine: A cluster, in their place.
         tell: Told of progress.
     """
 
-    workers: int
+    workers: int | None
     executor: Executor | None
+    engine: OpenEngine | None
     tell: OnProgress
 
     def run(self, stage: Literal["first pass", "pack"], tasks: Sequence[Task], total: int) -> list[ShardResult]:
@@ -304,7 +316,9 @@ class _Crew:
         def tick(tally: Tally, kept: int) -> None:
             self.tell(PackProgress(stage, total, tally, kept))
 
-        workers = min(self.workers, len(tasks))
+        if self.engine is not None:
+            return list(run_on_engine(self.engine, tasks, tick, workers=self.workers))
+        workers = min(cores() if self.workers is None else self.workers, len(tasks))
         if tasks[0].dest.address.scheme == "memory":
             workers = 1  # it is the memory of one process
         if self.executor is not None or workers > 1:

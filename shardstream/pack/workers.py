@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from multiprocessing import connection
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
 from shardstream.errors import ShardStreamError, UsageError
 from shardstream.pack.commits import Committer
@@ -32,6 +32,7 @@ from shardstream.pack.tally import Tally
 from shardstream.pack.task import ShardTask, Task
 from shardstream.pack.worker import TICK_S, Done
 
+T = TypeVar("T")
 Tick: TypeAlias = Callable[[Tally, int], None]
 """Called some ten times a second with totals, and how many of the samples an earlier run had written."""
 
@@ -74,8 +75,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def check_travels(task: Task) -> None:
+def check_travels(task: Task, dumps: Callable[[object], bytes] = pickle.dumps) -> None:
     """Refuse tasks that cannot be sent to another process, with the reason.
+
+    Args:
+        task: One of them.
+        dumps: What they are pickled with.
 
     Raises:
         UsageError: ``storage_options``, ``source_options``, ``transform`` or the source hold what cannot be pickled.
@@ -85,7 +90,7 @@ def check_travels(task: Task) -> None:
         parts["transform"] = task.recipe.transform
     for name, value in parts.items():
         try:
-            pickle.dumps(value)
+            dumps(value)
         except Exception as error:  # whatever an object of somebody else's raises
             how = "give credentials by value or through the environment"
             if name == "transform":
@@ -129,19 +134,48 @@ def run_here(tasks: Sequence[Job[R]], tick: Tick) -> Iterator[R]:
 
 def run_on(executor: Executor, tasks: Sequence[Task], tick: Tick) -> Iterator[ShardResult]:
     """Run tasks on an executor of the caller's, in any order; totals count whole shards."""
-    total = _Sum(tick)
     limit = _AHEAD * (os.cpu_count() or 1)
-    running: set[Future[ShardResult]] = set()
+
+    def start(task: Task) -> Future[ShardResult]:
+        return executor.submit(_run, task)
+
+    return run_ahead(start, lambda ended, _: ended.result(), tasks, tick, limit=lambda: limit)
+
+
+def _run(task: Task) -> ShardResult:
+    return task.run()
+
+
+def run_ahead(
+    start: Callable[[Task], Future[T]],
+    result_of: Callable[[Future[T], str], ShardResult],
+    tasks: Sequence[Task],
+    tick: Tick,
+    *,
+    limit: Callable[[], int],
+) -> Iterator[ShardResult]:
+    """Run tasks by handing out some at a time, in any order; totals count whole shards.
+
+    Args:
+        start: Hands out a task. Its future is cancelled when another one fails, and when the run is interrupted.
+        result_of: What a task that has ended returned, by its future and the name of its shard.
+        tasks: The tasks; only those that are handed out are made.
+        tick: Called with totals.
+        limit: How many to have handed out, now.
+    """
+    total = _Sum(tick)
+    running: dict[Future[T], str] = {}
     waiting = iter(tasks)
     try:
         while True:
-            while len(running) < limit and (task := next(waiting, None)) is not None:
-                running.add(executor.submit(_run, task))
+            room = limit() - len(running)
+            while room > 0 and (task := next(waiting, None)) is not None:
+                running[start(task)] = task.name
+                room -= 1
             if not running:
                 break
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                result = future.result()
+            for ended in wait(running, return_when=FIRST_COMPLETED).done:
+                result = result_of(ended, running.pop(ended))
                 if result.kept:
                     total.keep(result)
                 else:
@@ -151,10 +185,6 @@ def run_on(executor: Executor, tasks: Sequence[Task], tick: Tick) -> Iterator[Sh
         for future in running:
             future.cancel()
     total.tell()
-
-
-def _run(task: Task) -> ShardResult:
-    return task.run()
 
 
 def run_in_processes(tasks: Sequence[Job[R]], tick: Tick, *, workers: int) -> Iterator[R]:

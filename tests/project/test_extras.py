@@ -14,8 +14,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 GROUPS = PROJECT["dependency-groups"]
 # What nobody gets who does not name it: image decoders, each of which can harm what is installed (pyproject.toml says
-# how), and kornia, which few need.
-ON_REQUEST = {"simd", "opencv", "imageio", "torchvision", "kornia"}
+# how), kornia, which few need, and clusters, which who has one has.
+ENGINES = {"dask", "ray", "spark"}
+ON_REQUEST = {"simd", "opencv", "imageio", "torchvision", "kornia", *ENGINES}
 
 
 def name_of(requirement: str) -> str:
@@ -76,7 +77,8 @@ def test_pillow_and_pillow_simd_never_come_together() -> None:
 def test_every_tool_has_an_exact_version() -> None:
     pinned = {
         name_of(line)
-        for line in (ROOT / "tools/constraints.txt").read_text().splitlines()
+        for path in ("tools/constraints.txt", "tools/constraints-engines.txt")
+        for line in (ROOT / path).read_text().splitlines()
         if re.fullmatch(r"[A-Za-z0-9._-]+==[0-9.]+", line)
     }
     wanted = {name_of(entry) for group in GROUPS.values() for entry in group if isinstance(entry, str)}

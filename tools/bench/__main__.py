@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import data, device_resize, pack, report, train
+from bench import data, device_resize, engines, pack, report, train
 from bench.harness import Benchmark, measure
 from bench.race import ours as own
 
 BENCHMARKS = data.ROOT / "docs" / "benchmarks.md"
 SHUFFLE = data.ROOT / "docs" / "shuffle.md"
 ROUNDS = 5
-PHOTOGRAPHS = ("pack", "train", "device-resize")
+PHOTOGRAPHS = ("pack", "engines", "train", "device-resize")
 OURS = ("race", "classic", "augment", "order", "stream", "memory", "shuffle", "cluster")
 
 
@@ -50,6 +50,13 @@ def plan(wanted: tuple[str, ...], corpus: data.Corpus) -> list[tuple[Benchmark, 
             data.settle(corpus.folder)
 
         chosen.append((pack.benchmark(corpus), before_packing))
+    if "engines" in wanted:
+
+        def before_engines() -> None:
+            engines.clean()
+            data.settle(corpus.folder)
+
+        chosen.append((engines.benchmark(corpus), before_engines))
     if "train" in wanted:
         theirs, ours = data.shards(corpus)
         settle = partial(data.settle, corpus.folder, theirs, ours)
@@ -76,7 +83,8 @@ def on_photographs(wanted: tuple[str, ...], args: argparse.Namespace) -> Iterato
         content = {**where, "photographs": corpus.count, "bytes": corpus.bytes, **report.as_json(benchmark, rows)}
         text = report.section(benchmark, rows, where, described, command)
         yield report.Outcome(benchmark.name, BENCHMARKS, text, report.missed(rows), content)
-    shutil.rmtree(pack.OUT, ignore_errors=True)
+    for out in (pack.OUT, engines.OUT):
+        shutil.rmtree(out, ignore_errors=True)
 
 
 def of_our_own(wanted: tuple[str, ...], args: argparse.Namespace) -> Iterator[report.Outcome]:
