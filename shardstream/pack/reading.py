@@ -3,7 +3,7 @@
 A warm page cache hands out a file in some 20 µs, and threads would only stand in each other's way. A spinning disk, NFS
 or an object store takes milliseconds for each, and serves many at once. So reading begins one by one, and goes on with
 threads once it has shown to be slow; files behind a URL have threads from the start. Either way samples come in their
-order.
+order. A single long wait shows nothing: on a busy machine another process had the processor.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
 from typing import TypeAlias
 
 from shardstream.pack.files import Unreadable, is_url
@@ -19,6 +20,7 @@ from shardstream.pack.sources.base import File, Item, Part, Reject
 
 _SLOW_S = 1e-3  # a sample, on average: beyond it, what threads cost is small beside what they gain
 _WEIGHT = 1 / 16  # of the last sample in that average
+_LONGEST_S = 2 * _SLOW_S  # what a sample counts at most: eleven slow ones in a row make the average slow, no single one
 _THREADS = 32
 _AHEAD_BYTES = 64 << 20  # read and not yet taken, beyond which nothing more is begun
 
@@ -42,7 +44,7 @@ def read_all(part: Part, read: Callable[[str], bytes]) -> Iterator[Read]:
             return
         started = time.perf_counter()
         contents = _contents(item, read)
-        mean += (time.perf_counter() - started - mean) * _WEIGHT
+        mean += (min(time.perf_counter() - started, _LONGEST_S) - mean) * _WEIGHT
         yield item, contents
         if mean > _SLOW_S:
             yield from _with_threads(None, left, read)
@@ -53,23 +55,45 @@ def _with_threads(
     first: Item | Reject | None, left: Iterator[Item | Reject], read: Callable[[str], bytes]
 ) -> Iterator[Read]:
     running: deque[tuple[Item | Reject, Future[Contents | Unreadable]]] = deque()
+    arrived = _Arrived(read)
     pool = ThreadPoolExecutor(_THREADS, "shardstream-read")
     waiting = first if first is not None else next(left, None)
     try:
         while waiting is not None or running:
-            while waiting is not None and len(running) < _THREADS and _arrived(running) < _AHEAD_BYTES:
-                running.append((waiting, pool.submit(_contents, waiting, read)))
+            while waiting is not None and len(running) < _THREADS and arrived.bytes < _AHEAD_BYTES:
+                running.append((waiting, pool.submit(arrived.read, waiting)))
                 waiting = next(left, None)
             item, future = running.popleft()
-            yield item, future.result()
+            contents = future.result()
+            arrived.take(contents)
+            yield item, contents
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _arrived(running: deque[tuple[Item | Reject, Future[Contents | Unreadable]]]) -> int:
-    """Bytes that have come and wait for their turn."""
-    done = (future.result() for _, future in running if future.done() and future.exception() is None)
-    return sum(sum(map(len, contents.values())) for contents in done if not isinstance(contents, Unreadable))
+class _Arrived:
+    """Counts the bytes that have come and wait for their turn."""
+
+    def __init__(self, read: Callable[[str], bytes]) -> None:
+        self._read = read
+        self._lock = Lock()
+        self.bytes = 0
+
+    def read(self, item: Item | Reject) -> Contents | Unreadable:
+        contents = _contents(item, self._read)
+        self._add(_size(contents))
+        return contents
+
+    def take(self, contents: Contents | Unreadable) -> None:
+        self._add(-_size(contents))
+
+    def _add(self, number: int) -> None:
+        with self._lock:
+            self.bytes += number
+
+
+def _size(contents: Contents | Unreadable) -> int:
+    return 0 if isinstance(contents, Unreadable) else sum(map(len, contents.values()))
 
 
 def _has_url(item: Item | Reject) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from shardstream.shards.fields import FieldType, check_field_name, infer_type
 from shardstream.shards.writing import Encoded, encode_value
 
 KEY = "__key__"
+# Types of Python whose values all have one type under one name, with such a value.
+_PLAIN: dict[type, bytes | str | float] = {bytes: b"", str: "", int: 0, float: 0.0, bool: False}
 
 
 def encode(name: str, value: object, declared: FieldType | None = None) -> tuple[FieldType, Encoded]:
@@ -22,9 +26,19 @@ def encode(name: str, value: object, declared: FieldType | None = None) -> tuple
         FieldError: A name that cannot be one, or a value that does not fit.
     """
     if declared is None:
-        check_field_name(name)
-        declared = type_of(name, value)
+        plain = _PLAIN.get(type(value))
+        declared = _checked_type_of(name, value) if plain is None else _type_of_plain(name, plain)
     return declared, encode_value(name, declared, _image_bytes(declared, value))
+
+
+@lru_cache(maxsize=256, typed=True)
+def _type_of_plain(name: str, value: bytes | str | float) -> FieldType:
+    return _checked_type_of(name, value)
+
+
+def _checked_type_of(name: str, value: object) -> FieldType:
+    check_field_name(name)
+    return type_of(name, value)
 
 
 def type_of(name: str, value: object) -> FieldType:

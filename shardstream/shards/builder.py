@@ -25,6 +25,17 @@ class _Growing:
     values: list[int | float | bool] | array[Any] = field(default_factory=list)
     valid: bytearray = field(default_factory=bytearray)
 
+    def one_more(self) -> None:
+        """Append a sample without a value."""
+        if self.type.kind == "scalar":
+            self.values.append(0)
+        else:
+            self.offsets.append(0)
+            self.lengths.append(0)
+            self.raw_lengths.append(0)
+            self.checksums.append(0)
+        self.valid.append(0)
+
     def grow(self, count: int) -> None:
         """Append ``count`` samples without a value."""
         if self.type.kind == "scalar":
@@ -61,14 +72,14 @@ class IndexBuilder:
         self._key_blob += key.encode()
         self._key_ends.append(len(self._key_blob))
         for column in self._columns.values():
-            column.grow(1)
+            column.one_more()
 
     def _column(self, name: str, kind: FieldType) -> _Growing:
         column = self._columns.get(name)
         if column is None:
             column = self._columns[name] = _Growing(kind, self._codecs.get(name, "none"), values=_scalar_array(kind))
             column.grow(self.samples)
-        elif column.type != kind:
+        elif column.type is not kind and column.type != kind:
             raise FieldError(
                 f"the field is {column.type}, not {kind}", field=name, hint="declare one type for all samples"
             )

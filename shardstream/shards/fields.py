@@ -207,15 +207,21 @@ def to_scalar(kind: FieldType, value: object) -> int | float | bool:
     if dtype.kind == "b" and isinstance(plain, bool):
         return plain
     if dtype.kind in "iu" and isinstance(plain, int) and not isinstance(plain, bool):
-        info = np.iinfo(dtype)
-        if info.min <= plain <= info.max:
+        low, high = _limits(kind.name)
+        if low <= plain <= high:
             return plain
-        raise FieldError(f"{plain} does not fit {kind.name} [{info.min}, {info.max}]", hint="declare a wider type")
+        raise FieldError(f"{plain} does not fit {kind.name} [{low}, {high}]", hint="declare a wider type")
     if dtype.kind == "f" and isinstance(plain, int | float) and not isinstance(plain, bool):
         return _to_float(kind, plain)
     raise FieldError(
         f"{value!r} ({type(value).__name__}) is no {kind.name}", hint="declare another type, or convert it"
     )
+
+
+@lru_cache(maxsize=16)
+def _limits(name: str) -> tuple[int, int]:
+    info = np.iinfo(np.dtype(name))
+    return int(info.min), int(info.max)
 
 
 def _to_float(kind: FieldType, value: float) -> float:

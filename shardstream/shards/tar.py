@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from functools import lru_cache
 from typing import Any
 
 from shardstream.errors import FormatError, UsageError
@@ -67,13 +68,18 @@ class TarShard(OneShard):
             prefix, data = npy_header(kind.dtype, kind.shape), value.tobytes()
         else:
             data = value
-        self._write(member_header(f"{escape_key(key)}.{name}", len(prefix) + len(data)))
+        size = len(prefix) + len(data)
+        header = member_header(f"{escape_key(key)}.{name}", size)
         if kind.kind != "scalar":
-            offset = self._out.tell() + len(prefix)
+            offset = self._out.tell() + len(header) + len(prefix)
             self._index.set_bytes(name, kind, offset=offset, length=len(data), checksum=checksum(data))
-        self._write(prefix)
-        self._write(data)
-        self._pad(BLOCK)
+        end = bytes(padding(size, BLOCK))
+        if len(data) <= BLOCK:  # one call costs more than copying it
+            self._write(b"".join((header, prefix, data, end)))
+        else:
+            self._write(header + prefix)
+            self._write(data)
+            self._write(end)
 
     def finish(self) -> ShardSummary:
         data = self._index_bytes(end=self._out.tell() + BLOCK, bases={})  # it begins after its member's header
@@ -113,11 +119,18 @@ def member_header(name: str, size: int) -> bytes:
 def _ustar(name: bytes, size: int, kind: bytes) -> bytes:
     header = bytearray(_USTAR)
     header[: len(name)] = name
-    header[124:136] = b"%011o\x00" % size
+    header[124:136], digits = _octal(size)
     header[156:157] = kind
-    total = _USTAR_SUM + sum(name) + sum(header[124:136]) + kind[0]
+    total = _USTAR_SUM + sum(name) + digits + kind[0]
     header[148:156] = b"%06o\x00 " % total
     return bytes(header)
+
+
+@lru_cache(maxsize=1024)
+def _octal(size: int) -> tuple[bytes, int]:
+    """A size as it stands in a header, and the sum of those bytes: labels have few sizes."""
+    text = b"%011o\x00" % size
+    return text, sum(text)
 
 
 def _pax_record(keyword: bytes, value: bytes) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,13 +13,18 @@ from shardstream.errors import FieldError
 from shardstream.shards import layout
 from shardstream.shards.builder import IndexBuilder
 from shardstream.shards.checksum import Hasher
-from shardstream.shards.fields import FieldType, check_field_name, to_bytes, to_fixed, to_scalar
+from shardstream.shards.fields import FieldType, Kind, check_field_name, to_bytes, to_fixed, to_scalar
 from shardstream.shards.index import Codec
 from shardstream.shards.keys import check_key
 from shardstream.storage import ObjectWriter
 
 Encoded: TypeAlias = "bytes | memoryview | int | float | bool | NDArray[Any]"
 EncodedSample: TypeAlias = Mapping[str, tuple[FieldType, Encoded]]
+_ENCODERS: dict[Kind, Callable[[FieldType, object], Encoded]] = {
+    "scalar": to_scalar,
+    "fixed": to_fixed,
+    "payload": to_bytes,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +52,8 @@ def encode_value(name: str, kind: FieldType, value: object) -> Encoded:
     Raises:
         FieldError: It does not fit the type; names the field.
     """
-    encoders = {"scalar": to_scalar, "fixed": to_fixed, "payload": to_bytes}
     try:
-        return encoders[kind.kind](kind, value)
+        return _ENCODERS[kind.kind](kind, value)
     except FieldError as error:
         raise error.at(field=name) from error.__cause__
 
@@ -103,7 +107,7 @@ class OneShard(ABC):
             known = self._fields.get(name)
             if known is None:
                 self._check_new(name, sample[name][0])
-            elif known != sample[name][0]:
+            elif known is not sample[name][0] and known != sample[name][0]:
                 raise FieldError(
                     f"the field is {known}, not {sample[name][0]}",
                     key=key,
@@ -147,7 +151,8 @@ class OneShard(ABC):
         self._hasher.update(data)
 
     def _pad(self, multiple: int) -> None:
-        self._write(bytes(layout.padding(self._out.tell(), multiple)))
+        if missing := layout.padding(self._out.tell(), multiple):
+            self._write(bytes(missing))
 
     def _index_bytes(self, *, end: int, bases: dict[str, int]) -> bytes:
         return layout.pack_index(self.framing, self._index.keys(), self._index.columns(bases), end=end)
