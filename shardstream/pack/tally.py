@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 
@@ -51,6 +52,28 @@ class Tally(NamedTuple):
         total = sum(stages.values())
         name = max(stages, key=lambda one: stages[one])
         return (name, stages[name] / total) if total else None
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one sample after another adds, until it is a `Tally`."""
+
+    samples: int = 0
+    rejects: int = 0
+    dropped: int = 0
+    bytes: int = 0
+    reading: float = 0.0
+    preparing: float = 0.0
+    writing: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Time spent."""
+        return self.reading + self.preparing + self.writing
+
+    def taken(self) -> Tally:
+        """The same as a tally."""
+        return Tally(*astuple(self))
 
 
 class Stopwatch:

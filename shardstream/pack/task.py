@@ -19,13 +19,15 @@ from shardstream.pack.rows import lines_bytes, lines_name
 from shardstream.pack.sample import Loaded, Recipe
 from shardstream.pack.sources import Part, Reject
 from shardstream.pack.sources.base import printable
-from shardstream.pack.tally import Stopwatch, Tally
+from shardstream.pack.tally import Counts, Stopwatch, Tally
 from shardstream.shards.framings import Format, writer_of
 from shardstream.shards.writing import OneShard
 from shardstream.storage import Location, Store
 
 Report: TypeAlias = Callable[[Tally], None]
-"""Called once a sample with what was added."""
+"""Called some twenty times a second with what was added."""
+
+_REPORT_S = 0.05  # adding it up costs as much as the header of a sample
 
 
 class Task(Protocol):
@@ -153,6 +155,7 @@ class _Filling:
 
     def fill(self) -> None:
         watch = Stopwatch()
+        added = Counts()
         for item, contents in read_all(self._task.part, self._task.files.read):
             reading = watch.lap()
             rejects = len(self._rejects)
@@ -185,7 +188,17 @@ class _Filling:
             dropped = int(loaded is None and not rejected)
             if not rejected and self._task.lines:
                 (self._dropped if dropped else self._packed).append(item.line)
-            self._add(Tally(int(loaded is not None), rejected, dropped, size, reading, preparing, watch.lap()))
+            added.samples += loaded is not None
+            added.rejects += rejected
+            added.dropped += dropped
+            added.bytes += size
+            added.reading += reading
+            added.preparing += preparing
+            added.writing += watch.lap()
+            if added.seconds >= _REPORT_S:
+                self._add(added.taken())
+                added = Counts()
+        self._add(added.taken())
 
     def _reject(self, line: int, path: str, reason: str) -> None:
         self._rejects.append(Reject(line, printable(path), reason))

@@ -21,6 +21,8 @@ def encode(kind: str, value: object) -> bytes | memoryview:
     Raises:
         TypeError, ValueError, OverflowError, RecursionError: It does not fit, or would not come back.
     """
+    if type(value) is bytes and kind in _OPAQUE:
+        return value
     if isinstance(value, bytes | bytearray | memoryview):
         data = memoryview(value).cast("B")
         if kind not in _OPAQUE:

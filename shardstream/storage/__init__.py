@@ -4,7 +4,7 @@
 ``base``            the contract: ``Store``, ``ObjectWriter``, ``ObjectMeta``, ``Request``
 ``buffers``         ``Buffers``: what was read, addressed by object and byte range; vectorised gather
 ``local``           folders of the local file system: mapped for reads, temporary name + rename for writes
-``flush``           bringing a growing file to the disk while more is being written
+``behind``          writing a file in a thread, and bringing it to the disk as it grows
 ``ranges``          which reads serve which ranges: neighbours joined, long ones split; pure
 ``readahead``       many reads on their way at once, those needed first first
 ``heap``            a heap that suits a process whose work is to read

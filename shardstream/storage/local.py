@@ -1,8 +1,8 @@
 """Folders of the local file system.
 
 Reads are slices of read-only mappings: pages live in the kernel's cache, shared by all workers. A slice keeps its
-mapping alive, so no buffer ever dangles; mappings of the most recent files are kept. Writes go to a temporary name, are
-flushed to the disk, and are renamed.
+mapping alive, so no buffer ever dangles; mappings of the most recent files are kept. Writes go to a temporary name in a
+thread, are flushed to the disk, and are renamed.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ import stat
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from shardstream.errors import NotFoundError, StorageError, UsageError
 from shardstream.storage.base import ObjectMeta, ObjectWriter, Store
-from shardstream.storage.flush import BackgroundFlush
+from shardstream.storage.behind import WriteBehind
 from shardstream.storage.mapping import map_file
 
 # Names with this prefix are objects that are being written, or were when their writer died.
 _TEMPORARY = ".shardstream-"
 _OPEN_MAPS = 1024  # address space only, see `mapping`; the kernel's limit is 65,530 a process
-_WRITE_BUFFER = 1 << 20
 
 
 class LocalStore(Store):
@@ -178,17 +177,16 @@ class _LocalWriter(ObjectWriter):
         self._path = path
         self._target = target
         self._temporary, file = _create_locked(target)
-        self._file: BinaryIO | None = file
-        self._flush = BackgroundFlush(file.fileno())
+        self._file: FileIO | None = file
+        self._behind = WriteBehind(file.fileno())
         self._written = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert self._file is not None, "written after commit or discard"
         try:
-            self._written += self._file.write(data)
+            self._written += self._behind.write(data)
         except OSError as error:
             raise self._store._explain(error, self._path) from error
-        self._flush.wrote(self._written)
 
     def tell(self) -> int:
         return self._written
@@ -196,8 +194,7 @@ class _LocalWriter(ObjectWriter):
     def commit(self) -> None:
         assert self._file is not None, "committed twice"
         try:
-            self._file.flush()
-            if failed := self._flush.wait():
+            if failed := self._behind.wait():
                 raise failed
             os.fsync(self._file.fileno())
             os.replace(self._temporary, self._target)
@@ -214,16 +211,16 @@ class _LocalWriter(ObjectWriter):
             return
         file, self._file = self._file, None
         self._temporary.unlink(missing_ok=True)
-        self._flush.wait()
-        with suppress(OSError):  # closing flushes, which may fail again on a full disk; the file is gone already
+        self._behind.wait()
+        with suppress(OSError):  # some file systems fail only here; the file is gone already
             file.close()
 
 
-def _create_locked(target: Path) -> tuple[Path, BinaryIO]:
+def _create_locked(target: Path) -> tuple[Path, FileIO]:
     """A new temporary file beside ``target``, locked for as long as it is open, so that `sweep` spares it."""
     while True:
         path = target.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}")
-        file = open(path, "xb", buffering=_WRITE_BUFFER)  # noqa: SIM115 - the writer closes it
+        file = open(path, "xb", buffering=0)  # noqa: SIM115 - the writer closes it
         with suppress(OSError):  # where the file system has no locks, `sweep` spares everything
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if path.exists():

@@ -6,7 +6,8 @@ drift.
 
 - `harness`: contenders, rounds, what is checked, memory; knows no benchmark.
 - `child`: the process a contender runs in: calls one function and prints its result as one line of JSON.
-- `pack`, `train`: the benchmarks: what is compared, and the functions that do it.
+- `train`: a training pipeline: what is compared, and the functions that do it.
+- `pack`: packing, beside peers and the bare transcoder; with bars.
 - `engines`: packing on clusters, beside our own processes; with a bar.
 - `device_resize`: what workers gain where the device resizes.
 - `race`: decoding, cropping and raw bytes beside every peer, in environments of their own; with bars and a chart.

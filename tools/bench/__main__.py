@@ -11,15 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import data, device_resize, engines, pack, report, train
+from bench import data, device_resize, engines, report, train
 from bench.harness import Benchmark, measure
 from bench.race import ours as own
 
 BENCHMARKS = data.ROOT / "docs" / "benchmarks.md"
 SHUFFLE = data.ROOT / "docs" / "shuffle.md"
 ROUNDS = 5
-PHOTOGRAPHS = ("pack", "engines", "train", "device-resize")
-OURS = ("race", "classic", "augment", "order", "stream", "memory", "shuffle", "cluster")
+PHOTOGRAPHS = ("engines", "train", "device-resize")
+OURS = ("pack", "race", "classic", "augment", "order", "stream", "memory", "shuffle", "cluster")
 
 
 def arguments() -> argparse.Namespace:
@@ -29,9 +29,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--count",
         type=int,
-        help=f"photographs (default {12 * data.UNIT}; race, classic: 3072), or records of stream (61440)",
+        help=f"photographs (default {12 * data.UNIT}; pack, race, classic: 3072), or records of stream (61440)",
     )
-    parser.add_argument("--rounds", type=int, help="rounds (default 5; race, classic, augment, stream: 3)")
+    parser.add_argument("--rounds", type=int, help="rounds (default 5; pack, race, classic, augment, stream: 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every round's figures to this file")
     parser.add_argument("--no-docs", action="store_true", help="leave docs/ as it is")
     args = parser.parse_args()
@@ -43,13 +43,6 @@ def arguments() -> argparse.Namespace:
 def plan(wanted: tuple[str, ...], corpus: data.Corpus) -> list[tuple[Benchmark, Callable[[], None]]]:
     """The benchmarks on photographs, each with what prepares the machine for a contender."""
     chosen: list[tuple[Benchmark, Callable[[], None]]] = []
-    if "pack" in wanted:
-
-        def before_packing() -> None:
-            pack.clean()
-            data.settle(corpus.folder)
-
-        chosen.append((pack.benchmark(corpus), before_packing))
     if "engines" in wanted:
 
         def before_engines() -> None:
@@ -83,13 +76,16 @@ def on_photographs(wanted: tuple[str, ...], args: argparse.Namespace) -> Iterato
         content = {**where, "photographs": corpus.count, "bytes": corpus.bytes, **report.as_json(benchmark, rows)}
         text = report.section(benchmark, rows, where, described, command)
         yield report.Outcome(benchmark.name, BENCHMARKS, text, report.missed(rows), content)
-    for out in (pack.OUT, engines.OUT):
-        shutil.rmtree(out, ignore_errors=True)
+    shutil.rmtree(engines.OUT, ignore_errors=True)
 
 
 def of_our_own(wanted: tuple[str, ...], args: argparse.Namespace) -> Iterator[report.Outcome]:
     """Run what has data and tables of its own."""
     # imported here: each needs packages of its own
+    if "pack" in wanted:
+        from bench.pack import study as packing
+
+        yield packing.run(BENCHMARKS, args.rounds or packing.ROUNDS, args.count or packing.PHOTOGRAPHS)
     if "race" in wanted:
         from bench.race import corpora
         from bench.race import study as race

@@ -1,0 +1,97 @@
+"""Writing a file in a thread: whoever makes its bytes goes on meanwhile, and the last ``fsync`` finds little to do."""
+
+from __future__ import annotations
+
+import os
+import threading
+from queue import Queue
+
+_BLOCK = 1 << 20  # bytes handed to the thread at once
+_PARTS = 1000  # buffers in them; one system call takes 1024
+_WAITING = 4  # blocks that wait for the thread, then the caller waits
+_EVERY = 16 << 20  # bytes between two flushes: often enough to keep the disk busy, seldom enough to start few threads
+
+
+class WriteBehind:
+    """Writes one file and flushes it as it grows, each in a thread of its own, one write and one flush at a time.
+
+    Args:
+        descriptor: The file's; it must stay open until `wait` has returned.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._blocks: Queue[list[bytes] | None] = Queue(_WAITING)
+        self._writer: threading.Thread | None = None
+        self._flusher: threading.Thread | None = None
+        self._written = self._flushed = 0
+        # The kernel tells of a failed write or flush once only, so it must not be lost with the call.
+        self._error: Exception | None = None
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Append ``data``; waits where more is waiting already than memory should hold.
+
+        Raises:
+            OSError: Something before it could not be written.
+        """
+        if self._error is not None:
+            raise self._error
+        part = data if type(data) is bytes else bytes(data)
+        self._parts.append(part)
+        self._size += len(part)
+        if self._size >= _BLOCK or len(self._parts) >= _PARTS:
+            self._hand_over()
+        return len(part)
+
+    def wait(self) -> Exception | None:
+        """Wait until all is written, and for a flush that is running; the first error of any, or ``None``."""
+        if self._parts:
+            self._hand_over()
+        if self._writer is not None:
+            self._blocks.put(None)
+            self._writer.join()
+            self._writer = None
+        if self._flusher is not None:
+            self._flusher.join()
+        return self._error
+
+    def _hand_over(self) -> None:
+        if self._writer is None:
+            self._writer = threading.Thread(target=self._write_blocks, name="shardstream-write", daemon=True)
+            self._writer.start()
+        parts, self._parts, self._size = self._parts, [], 0
+        self._blocks.put(parts)
+
+    def _write_blocks(self) -> None:
+        while (parts := self._blocks.get()) is not None:
+            if self._error is not None:
+                continue  # nobody shall wait for room
+            try:
+                self._write_all(parts)
+                self._flush_some()
+            except Exception as error:
+                self._error = error
+
+    def _write_all(self, parts: list[bytes]) -> None:
+        size = sum(map(len, parts))
+        done = os.writev(self._descriptor, parts)
+        if done < size:  # larger than one call can be, or the disk is nearly full: then the next call says so
+            left = memoryview(b"".join(parts))[done:]
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+        self._written += size
+
+    def _flush_some(self) -> None:
+        if self._written - self._flushed < _EVERY or (self._flusher is not None and self._flusher.is_alive()):
+            return
+        self._flushed = self._written
+        self._flusher = threading.Thread(target=self._flush, name="shardstream-flush", daemon=True)
+        self._flusher.start()
+
+    def _flush(self) -> None:
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            self._error = self._error or error
