@@ -98,6 +98,19 @@ def test_quick_files_are_read_without_threads() -> None:
     assert threads == {threading.get_ident()}
 
 
+def test_a_single_long_wait_starts_no_threads() -> None:
+    """On a busy machine somebody else has the processor now and then; threads would stay for the rest of a shard."""
+    threads = set()
+
+    def interrupted(path: str) -> bytes:
+        threads.add(threading.get_ident())
+        time.sleep(0.1 if path in ("100", "300") else 0)
+        return b""
+
+    list(read_all(Listed([item(i, f"{i}") for i in range(500)]), interrupted))
+    assert threads == {threading.get_ident()}
+
+
 def test_memory_of_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_module, "_AHEAD_BYTES", 10_000)
     part = Listed([item(i, f"s3://bucket/{i}") for i in range(300)])

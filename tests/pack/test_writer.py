@@ -19,6 +19,7 @@ from shardstream.errors import (
 )
 from shardstream.images.header import probe
 from shardstream.pack import ShardWriter
+from shardstream.pack.values import encode
 from shardstream.shards.manifest import Manifest
 
 from .making import jpeg, samples, tree
@@ -214,3 +215,13 @@ def test_bad_arguments(tmp_path: Path, options: dict[str, Any], message: str) ->
     with pytest.raises(UsageError, match=message):
         ShardWriter(tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_equal_values_of_different_types_keep_their_types() -> None:
+    found = [encode("x", value) for value in (0, False, 0.0, "", b"", 1, True, 1.0)]
+    assert [kind.name for kind, _ in found] == ["int64", "bool", "float64", "str", "bytes", "int64", "bool", "float64"]
+    assert [type(value) for _, value in found[-3:]] == [int, bool, float]
+    assert [encode(name, b"1")[0].name for name in ("jpg", "a.txt", "JPG", "x")] == ["jpg", "str", "jpg", "bytes"]
+    for value in (b"", 1, "x", np.zeros(2)):
+        with pytest.raises(FieldError, match="field name"):
+            encode("__x", value)
