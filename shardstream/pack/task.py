@@ -13,11 +13,11 @@ from typing import Protocol, TypeAlias
 from shardstream.errors import FieldError, ShardStreamError, UsageError
 from shardstream.pack.commits import Pending, named
 from shardstream.pack.files import Files, Unreadable
-from shardstream.pack.reading import read_all
+from shardstream.pack.reading import Contents, read_all
 from shardstream.pack.receipts import ShardResult, finished, receipt_name, to_bytes
 from shardstream.pack.rows import lines_bytes, lines_name
 from shardstream.pack.sample import Loaded, Recipe
-from shardstream.pack.sources import Part, Reject
+from shardstream.pack.sources import Item, Part, Reject
 from shardstream.pack.sources.base import printable
 from shardstream.pack.tally import Counts, Stopwatch, Tally
 from shardstream.shards.framings import Format, writer_of
@@ -157,51 +157,47 @@ class _Filling:
         watch = Stopwatch()
         added = Counts()
         for item, contents in read_all(self._task.part, self._task.files.read):
-            reading = watch.lap()
-            rejects = len(self._rejects)
-            loaded = None
-            size = 0
-            if isinstance(item, Reject):
-                self._rejects.append(item)
-            else:
-                try:
-                    if isinstance(contents, Unreadable):
-                        raise contents
-                    size = sum(map(len, contents.values()))
-                    if item.size is not None and size != item.size:
-                        raise Unreadable(f"it has {size} bytes, and had {item.size} when it was listed")
-                    loaded = self._task.recipe.load(item, contents)
-                except Unreadable as error:
-                    self._reject(item.line, item.path, str(error))
-            preparing = watch.lap()
-            if loaded is not None:
-                assert not isinstance(item, Reject)
-                try:
-                    self._shard.write(item.key, loaded.fields)
-                    self._count(loaded)
-                except FieldError:  # it fits its own type, but not that of the samples before it
-                    raise
-                except UsageError as error:
-                    self._reject(item.line, item.path, error.what)
-                    loaded = None
-            rejected = len(self._rejects) - rejects
-            dropped = int(loaded is None and not rejected)
-            if not rejected and self._task.lines:
-                (self._dropped if dropped else self._packed).append(item.line)
-            added.samples += loaded is not None
-            added.rejects += rejected
-            added.dropped += dropped
-            added.bytes += size
-            added.reading += reading
-            added.preparing += preparing
+            added.reading += watch.lap()
+            try:
+                loaded = self._load(item, contents, added)
+                added.preparing += watch.lap()
+                if loaded is None:
+                    added.dropped += 1
+                    self._dropped.append(item.line)
+                else:
+                    self._write(item, loaded)
+                    added.samples += 1
+                    self._packed.append(item.line)
+            except Unreadable as error:
+                added.rejects += 1
+                self._rejects.append(Reject(item.line, printable(item.path), str(error)))
             added.writing += watch.lap()
             if added.seconds >= _REPORT_S:
                 self._add(added.taken())
                 added = Counts()
         self._add(added.taken())
 
-    def _reject(self, line: int, path: str, reason: str) -> None:
-        self._rejects.append(Reject(line, printable(path), reason))
+    def _load(self, item: Item | Reject, contents: Contents | Unreadable, added: Counts) -> Loaded | None:
+        """A sample as it is to be stored, ``None`` if it is left out; `Unreadable`."""
+        if isinstance(item, Reject):
+            raise Unreadable(item.reason)
+        if isinstance(contents, Unreadable):
+            raise contents
+        size = sum(map(len, contents.values()))
+        added.bytes += size
+        if item.size is not None and size != item.size:
+            raise Unreadable(f"it has {size} bytes, and had {item.size} when it was listed")
+        return self._task.recipe.load(item, contents)
+
+    def _write(self, item: Item | Reject, loaded: Loaded) -> None:
+        assert isinstance(item, Item)
+        try:
+            self._shard.write(item.key, loaded.fields)
+        except FieldError:  # it fits its own type, but not that of the samples before it
+            raise
+        except UsageError as error:
+            raise Unreadable(error.what) from error
+        self._count(loaded)
 
     def _count(self, loaded: Loaded) -> None:
         self._sizes[max(loaded.size, 1).bit_length() - 1] += 1
