@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -30,9 +29,9 @@ PACKAGES = ("shardstream", "webdataset", "mosaicml-streaming", "litdata", "numpy
 TEXT = f"""\
 ## Packing
 
-Photographs to shards of {SHARD_MB} MB (`tar`: one file), shuffled by all but `tar`. They are in the page cache, each of
-them in several copies; MB are those of the photographs. Earlier output is removed and written back before each run, and
-the time is that of the call alone, without starting Python, but with starting workers.
+Photographs to shards of {SHARD_MB} MB (`tar`: one file), shuffled by all but `tar`. They are held in the page cache,
+each of them in several copies; MB are those of the photographs. Earlier output is removed and what is dirty written
+back before each run, and the time is that of the call alone, without starting Python, but with starting workers.
 """
 RAW = """\
 `jpeg="keep"`. *Until on disk* adds an `fsync` of every file written: shardstream does that anyway, shard by shard, so
@@ -69,12 +68,13 @@ def run(document: Path, rounds: int, count: int) -> Outcome:
     where = circumstances()
     where["versions"] = {"python": where["versions"]["python"], **versions(PACKAGES), **environments.versions(*PEERS)}
     made = corpus.make(count)
+    pins = data.pinned(path for path, _ in made.raw.entries)  # the other works take some of them
     content: dict[str, Any] = {**where, "photographs": count, "problems": problems}
     parts, busy, failed = [TEXT], [], False
     with _served(corpus.FOLDER) as root:
         for work in _works(made, root):
             print(work.benchmark.title, flush=True)
-            rows = measure(work.benchmark, rounds, partial(_prepare, work.corpus))
+            rows = measure(work.benchmark, rounds, _prepare)
             found = list(bars.findings(work.bars, rows))
             print("\n".join(["", table(rows), *found, ""]), flush=True)
             content[work.benchmark.name] = as_json(work.benchmark, rows)
@@ -83,6 +83,7 @@ def run(document: Path, rounds: int, count: int) -> Outcome:
             described = f"{work.corpus.count:,} files, {work.corpus.bytes / 1e6:,.0f} MB. {work.benchmark.text}"
             lines = "".join(f"- {line}\n" for line in found)
             parts.append(f"### {work.benchmark.title}\n\n{described}\n{table(rows)}\n{lines}")
+    del pins
     shutil.rmtree(OUT, ignore_errors=True)
     described = f"{count:,} photographs, {rounds} rounds"
     parts.append(provenance(where, f"tools/bench/run pack --rounds {rounds} --count {count}", mean(busy), described))
@@ -156,8 +157,6 @@ def _served(folder: Path) -> Iterator[str]:
         server.wait()
 
 
-def _prepare(photographs: Corpus) -> None:
+def _prepare() -> None:
     shutil.rmtree(OUT, ignore_errors=True)
     data.settle()
-    for path, _ in photographs.entries:
-        path.read_bytes()
