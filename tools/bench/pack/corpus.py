@@ -10,7 +10,7 @@ from bench.data import HOME, Corpus
 
 FOLDER = HOME / "pack"
 COPIES = 8  # files of their own: tar would store names of one file as links
-TRANSCODED = 3  # of the copies: to transcode them all would take minutes
+TRANSCODED = 6
 FETCHED = 1
 
 
