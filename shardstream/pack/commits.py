@@ -39,32 +39,20 @@ class Pending:
 
 
 class Committer:
-    """Commits objects, one at a time; so at most two of a process are in memory.
+    """Commits objects in a thread, one at a time; so at most two of a process are in memory.
 
-    Args:
-        behind: Commit in a thread, and return at once. On a local disk there is nothing to gain from it.
+    A store takes its time to complete an object, and so does a disk, to flush a file.
     """
 
-    def __init__(self, *, behind: bool) -> None:
-        self._behind = behind
+    def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
     def begin(self, out: ObjectWriter | Pending, name: str) -> None:
-        """Commit ``out``, of this name; the one before was waited for.
-
-        Raises:
-            StorageError: It cannot be completed; only if not ``behind``, else `wait` raises it.
-        """
+        """Begin to commit ``out``, of this name; the one before was waited for."""
         assert self._thread is None
-        if self._behind:
-            self._thread = threading.Thread(
-                target=self._commit, args=(out, name), name="shardstream-commit", daemon=True
-            )
-            self._thread.start()
-            return
-        self._commit(out, name)
-        self.wait()
+        self._thread = threading.Thread(target=self._commit, args=(out, name), name="shardstream-commit", daemon=True)
+        self._thread.start()
 
     def _commit(self, out: ObjectWriter | Pending, name: str) -> None:
         try:

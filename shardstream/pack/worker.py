@@ -65,12 +65,12 @@ def _stop(_number: int, _frame: object) -> None:
 
 def _work(pipe: Connection[Any, Any]) -> None:
     """Task after task; the commit of one goes on beside the next, as far as there is a next one at hand."""
-    committer: Committer | None = None
+    committer = Committer()
     before: Result | None = None  # being committed
 
     def settle() -> None:
         nonlocal before
-        if before is not None and committer is not None:
+        if before is not None:
             pipe.send(_outcome(before, committer.wait))
             before = None
 
@@ -80,7 +80,6 @@ def _work(pipe: Connection[Any, Any]) -> None:
                 settle()
             task: Job[Result] = pipe.recv()
             totals = _Totals(pipe)
-            committer = committer or Committer(behind=not task.dest.local)
             try:
                 kept = task.finished()
                 if kept is not None:
@@ -100,15 +99,10 @@ def _work(pipe: Connection[Any, Any]) -> None:
             except BaseException:
                 out.discard()
                 raise
-            try:
-                committer.begin(out, task.name)
-            except Exception as error:  # on a local disk it is over at once
-                pipe.send(Done(_told(error)))
-                continue
+            committer.begin(out, task.name)
             before = result
     finally:
-        if committer is not None:
-            committer.abandon()
+        committer.abandon()
 
 
 def _outcome(result: Result, wait: Callable[[], None]) -> Done:

@@ -106,7 +106,7 @@ def run_here(tasks: Sequence[Job[R]], tick: Tick) -> Iterator[R]:
     """Run tasks one after another in this process."""
     total = _Sum(tick)
     before: R | None = None  # being committed
-    committer = Committer(behind=len(tasks) > 0 and not tasks[0].dest.local)
+    committer = Committer()
     try:
         for task in tasks:
             kept = task.finished()
@@ -206,10 +206,9 @@ def run_in_processes(tasks: Sequence[Job[R]], tick: Tick, *, workers: int) -> It
             crew[worker.pipe] = worker
         for worker in crew.values():
             worker.give(next_task())
-        if not tasks[0].dest.local:
-            for worker in crew.values():
-                if len(left) >= workers:
-                    worker.give(next_task())
+        for worker in crew.values():
+            if len(left) >= workers:
+                worker.give(next_task())
         while any(worker.tasks for worker in crew.values()):
             for pipe in connection.wait([pipe for pipe, worker in crew.items() if worker.tasks]):
                 worker = crew[pipe]  # type: ignore[index] # what was waited for are these pipes
@@ -237,8 +236,8 @@ class _Worker:
 
     Attributes:
         pipe: To it and from it.
-        tasks: What it was given: what it is doing, and before a remote store the one that follows, so that it makes a
-            shard while the end of the last one is sent.
+        tasks: What it was given: what it is doing, and the one that follows, so that it makes a shard while the end of
+            the last one is sent, or flushed to the disk.
     """
 
     def __init__(self) -> None:

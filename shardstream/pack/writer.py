@@ -100,7 +100,7 @@ class ShardWriter:
         for name, kind in declared.items():
             self._declare(name, kind)
         self._destination = open_destination(dest, storage_options=storage_options, transport=transport, append=append)
-        self._committer = Committer(behind=not self._destination.location.local)
+        self._committer = Committer()
         old = self._destination.old
         if old is not None and not overwrite and not append:
             raise self._destination.refuse()

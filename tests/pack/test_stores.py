@@ -230,7 +230,7 @@ class Held(ObjectWriter):
 
 
 def test_a_shard_is_completed_while_the_next_is_made() -> None:
-    committer, first, second = Committer(behind=True), Held(), Held(StorageError("full"))
+    committer, first, second = Committer(), Held(), Held(StorageError("full"))
     committer.begin(first, "one")
     assert first.begun.wait(20)  # under way, and we are here
     first.go.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import random
@@ -19,6 +20,7 @@ BATCH = 128
 WORKERS = 2
 SHARDS = 8  # of WebDataset, of equal size: so its workers' shares hold whole batches and nothing is left over
 UNIT = SHARDS * BATCH
+_MCL_CURRENT = 1
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,20 @@ def shards(corpus: Corpus) -> tuple[Path, Path]:
         write_webdataset(entries, corpus.folder, theirs, maxcount=corpus.count // SHARDS)
     shardstream.pack(list_of(corpus.folder), ours, shard_size="48MB", workers=WORKERS)
     return theirs, ours
+
+
+def pinned(paths: Iterable[Path]) -> list[memoryview]:
+    """Files that stay in the page cache as long as what is returned lives, where the kernel lets us.
+
+    Some kernels take pages back within seconds, however much memory is free.
+    """
+    from shardstream.storage.mapping import map_file
+
+    maps = [map_file(path) for path in paths]
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mlockall(_MCL_CURRENT):
+        print(f"files are not pinned in memory: {os.strerror(ctypes.get_errno())}")
+    return maps
 
 
 def settle(*folders: Path) -> None:

@@ -10,8 +10,8 @@ from bench.data import HOME, Corpus
 
 FOLDER = HOME / "pack"
 COPIES = 8  # files of their own: tar would store names of one file as links
-TRANSCODED = 3  # of the copies: to transcode them all would take minutes
-FETCHED = 3
+TRANSCODED = 6
+FETCHED = 1
 
 
 @dataclass(frozen=True)
