@@ -47,7 +47,8 @@ _make_venv() {
   [ -z "$inside" ] || printf '%s\n' "$inside" >"$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
 }
 
-_pip_install() { "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
+# Without compiling every module of every package: Python compiles those that are imported, when they are.
+_pip_install() { "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "$@"; }
 
 _install_torch() {
   local index=()
@@ -89,6 +90,11 @@ environment() {
   exec 9<"$ROOT/tools"
   flock 9
   if [ "$(cat "$stamp" 2>/dev/null)" != "$fingerprint" ] || ! "$VENV/bin/python" -c '' 2>/dev/null; then
+    local servers=
+    if [[ " ${groups[*]} " == *" test "* ]]; then
+      _install_azurite & # beside Python's packages: it takes as long, and another registry
+      servers=$!
+    fi
     _make_venv
     _install_torch
     say "installing what '$name' needs"
@@ -97,7 +103,7 @@ environment() {
     "$VENV/bin/python" "$ROOT/tools/requirements.py" "${groups[@]}" >"$VENV/requirements-$name.txt"
     _pip_install -c "$VENV/torch.txt" -c "$ROOT/tools/constraints.txt" \
       -r "$VENV/requirements-$name.txt" -e "$ROOT[$extras]"
-    [[ " ${groups[*]} " != *" test "* ]] || _install_azurite
+    [ -z "$servers" ] || wait "$servers"
     printf '%s' "$fingerprint" >"$stamp"
   fi
   flock -u 9

@@ -19,7 +19,9 @@ torchdata = pytest.importorskip("torchdata.stateful_dataloader")
 COUNT = 300
 # The data set makes batches; single samples travel alone; the StatefulDataLoader makes batches of single samples.
 MODES = {"batches": (8, None), "samples": (None, None), "batched by it": (None, 7)}
-modes = pytest.mark.parametrize("mode", MODES)
+modes = pytest.mark.parametrize(
+    "mode", [mode if mode == "batched by it" else pytest.param(mode, marks=pytest.mark.full) for mode in MODES]
+)
 with_or_without = pytest.mark.parametrize("num_workers", [0, 3])
 
 

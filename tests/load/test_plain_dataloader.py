@@ -22,7 +22,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:User
 COUNT = 300
 # The data set makes batches; single samples travel alone; the DataLoader makes batches of single samples.
 MODES = {"batches": (8, None), "samples": (None, None), "batched by it": (None, 7)}
-modes = pytest.mark.parametrize("mode", MODES)
+modes = pytest.mark.parametrize(
+    "mode", [mode if mode == "batched by it" else pytest.param(mode, marks=pytest.mark.full) for mode in MODES]
+)
 workers = pytest.mark.parametrize("num_workers", [0, 1, 3])
 
 

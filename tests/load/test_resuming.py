@@ -43,10 +43,12 @@ class TestLoaderWithWorkers(ResumingContract):
         return Run(ss.Loader(source, num_workers=2))
 
 
+@pytest.mark.full
 class TestLoaderOfSamplesWithWorkers(TestLoaderWithWorkers):
     batch_size = None
 
 
+@pytest.mark.full
 class TestLoaderWithNewWorkersEachEpoch(ResumingContract):
     def run(self, source):
         return Run(ss.Loader(source, num_workers=3, persistent_workers=False))
@@ -57,6 +59,7 @@ class TestLoaderOfLists(ResumingContract):
         return Run(ss.Loader(source, num_workers=2, collate_fn=numbers))
 
 
+@pytest.mark.full
 class TestLoaderOfCollatedSamples(ResumingContract):
     batch_size = None
 
@@ -71,6 +74,7 @@ class TestDataLoader(ResumingContract):
         return CountingRun(DataLoader(source, batch_size=None, num_workers=2))
 
 
+@pytest.mark.full
 class TestDataLoaderThatBatches(ResumingContract):
     batch_size = None
     counts = True
@@ -112,6 +116,7 @@ class TestStatefulDataLoaderOfSamples(StatefulContract):
         return StatefulRun(StatefulDataLoader(source, batch_size=None, num_workers=2, persistent_workers=True))
 
 
+@pytest.mark.full
 class TestStatefulDataLoaderThatBatches(StatefulContract):
     batch_size = None
 
