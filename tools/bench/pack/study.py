@@ -80,7 +80,7 @@ def run(document: Path, rounds: int, count: int) -> Outcome:
             content[work.benchmark.name] = as_json(work.benchmark, rows)
             busy += [share for row in rows for share in row.busy]
             failed |= any(row.problem for row in rows if row.contender.ours) or any(MISSED in line for line in found)
-            described = f"{work.corpus.count:,} files, {work.corpus.bytes / 1e6:,.0f} MB. {work.benchmark.text}"
+            described = f"{work.corpus.count:,} files, {work.corpus.bytes / 1e6:,.0f} MB.\n{work.benchmark.text}"
             lines = "".join(f"- {line}\n" for line in found)
             parts.append(f"### {work.benchmark.title}\n\n{described}\n{table(rows)}\n{lines}")
     del pins
