@@ -15,7 +15,7 @@ os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # or importing it asks the network
 # No deadline: machines are shared, and a slow example is not a wrong one (a hang ends by faulthandler_timeout).
 settings.register_profile("default", max_examples=50, deadline=None)
 # The same verdict for the same tree, whenever it is asked.
-settings.register_profile("ci", settings.get_profile("default"), max_examples=15, derandomize=True, print_blob=True)
+settings.register_profile("ci", settings.get_profile("default"), max_examples=10, derandomize=True, print_blob=True)
 settings.register_profile(
     "full", max_examples=1000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -36,7 +36,7 @@ def source(tmp_path: Path) -> Path:
 COPIES = {10: 0, 20: 0, 30: 0, 40: 0, 50: 0, 33: 32, 7: 5}
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.full), 2])
 def test_of_equal_samples_the_first_stays(source: Path, tmp_path: Path, workers: int) -> None:
     report = run_pack(source, tmp_path / "out", PackOptions(shard_size=SMALL, dedup=True), workers=workers)
     numbers = {int(key[-5:]) for key in samples(tmp_path / "out")}
@@ -66,6 +66,7 @@ def test_hashes_are_kept_too(source: Path, tmp_path: Path, monkeypatch: pytest.M
     assert (report.kept, report.duplicates) == (1, 7)
 
 
+@pytest.mark.full
 def test_in_a_store(s3: S3Place, source: Path, tmp_path: Path) -> None:
     pack(source, tmp_path / "out", shard_size=SMALL, dedup=True, workers=0)
     pack(source, s3.url(), storage_options=s3.options, shard_size=SMALL, dedup=True, workers=2)

@@ -69,7 +69,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return root / "in", root / "ds"
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.full), 2])
 def test_photographs_are_those_that_were_packed(photos: tuple[Path, Path], tmp_path: Path, workers: int) -> None:
     source, dataset = photos
     stored = samples(dataset)
@@ -183,7 +183,9 @@ export(sys.argv[1], sys.argv[2], to=sys.argv[3], workers=0)
 """
 
 
-@pytest.mark.parametrize("to", KINDS)
+@pytest.mark.parametrize(
+    "to", [pytest.param(kind, marks=pytest.mark.full) if kind != "webdataset" else kind for kind in KINDS]
+)
 def test_killed_and_started_again(folder: Path, tmp_path: Path, to: Any) -> None:
     if to == "parquet":
         pytest.importorskip("pyarrow")

@@ -58,6 +58,7 @@ def test_again_it_is_only_loaded(three: list[Path], tmp_path: Path) -> None:
     assert len(tree(dest)) == 6 + 2
 
 
+@pytest.mark.full
 def test_stopped_anywhere_it_goes_on_with_the_same_result(
     three: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

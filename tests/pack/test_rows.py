@@ -64,6 +64,7 @@ def test_every_line_is_there_once(source: Path, tmp_path: Path, format: Any) -> 
     }
 
 
+@pytest.mark.full
 def test_it_is_the_same_however_it_was_packed(s3: S3Place, source: Path, tmp_path: Path) -> None:
     pack(source, tmp_path / "one", workers=0, **OPTIONS)
     pack(source, tmp_path / "two", workers=2, **OPTIONS)

@@ -52,7 +52,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.full), 2])
 def test_tar_files_are_shuffled_together(tars: Path, tmp_path: Path, workers: int) -> None:
     seen: list[PackProgress] = []
     options = PackOptions(shard_size=SMALL)

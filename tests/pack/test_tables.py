@@ -131,7 +131,7 @@ def test_images_as_hugging_face_keeps_them(tmp_path: Path) -> None:
     assert samples(tmp_path / "out")["0000000002"] == {"jpg": jpeg(1), "cls": 1}
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+@pytest.mark.parametrize("suffix", ["parquet", pytest.param("arrow", marks=pytest.mark.full)])
 def test_tables_of_large_images_are_read_in_order_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:

@@ -27,7 +27,7 @@ def even(sample: dict[str, Any]) -> dict[str, Any] | None:
     return rest | {"number": number, "note": f"{number} of {sample['cls']}", "emb": np.full(3, number, np.float32)}
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.full), 2])
 def test_fields_change_and_samples_are_left_out(tmp_path: Path, workers: int) -> None:
     source = photo_list(tmp_path, 60)
     options = PackOptions(shard_size=SMALL, transform=even)
