@@ -58,6 +58,7 @@ def test_an_option_that_is_none_is_not_repeated(text: str) -> None:
     assert "the-secret-itself" not in result.output
 
 
+@pytest.mark.full
 def test_all_verbs_by_options(s3: S3Place, tmp_path: Path) -> None:
     source, options, url = photo_list(tmp_path, 20), flags(s3.options), s3.url()
     packed = run("pack", source, url, "--workers", 0, *options)
@@ -156,7 +157,9 @@ def test_view_and_bench_of_a_folder(tmp_path: Path) -> None:
     ("server", "transport"),
     [
         *(("s3", "obstore"), ("azure", "obstore"), ("web", "obstore"), ("s3", "fsspec"), ("azure", "fsspec")),
-        ("gcs", "fsspec"),  # obstore speaks GCS's XML interface, which the emulator has not
+        pytest.param(
+            "gcs", "fsspec", marks=pytest.mark.full
+        ),  # obstore speaks GCS's XML interface, which the emulator has not
     ],
 )
 def test_looking_at_a_data_set_anywhere(

@@ -59,6 +59,7 @@ class Training(Run):
         return int(torch.load(self.checkpoint, weights_only=True)["step"]) if self.checkpoint.exists() else 0
 
 
+@pytest.mark.full
 def test_killed_then_told_to_stop_then_finished(folder: Path, tmp_path: Path) -> None:
     options = ("--epochs", str(EPOCHS), "--save-every", "5")
     with Training(tmp_path, "killed", folder, *options, ranks=2, workers=1) as killed:

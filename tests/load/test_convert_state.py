@@ -27,6 +27,7 @@ from .stateful import (
 )
 
 pytestmark = [
+    pytest.mark.full,
     # torchdata 0.11 calls it when a loader is made
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),

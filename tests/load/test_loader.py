@@ -206,7 +206,8 @@ def test_an_error_keeps_its_type_and_place_on_its_way_from_a_worker(photos: Path
         next(iter(DataLoader(ss.ShardDataset(photos, fields=["id"], transform=fail), batch_size=None, num_workers=1)))
 
 
-@pytest.mark.parametrize("persistent", [pytest.param(False, marks=pytest.mark.full), True])
+@pytest.mark.full
+@pytest.mark.parametrize("persistent", [False, True])
 def test_an_error_that_is_caught_holds_nothing(photos: Path, persistent: bool) -> None:
     """Workers end with the last reference. Left to the cycle collector, torch would wait 5 seconds for each of them."""
     dataset = ss.ShardDataset(photos, fields=["id"], transform=fail)

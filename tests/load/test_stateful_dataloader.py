@@ -23,6 +23,7 @@ from ..stream.resuming import ORDER, ids_of, take, through_json
 from .stateful import COUNT, MODES, Loader, modes, refused, saved, state_of_workers, torchdata, with_or_without
 
 pytestmark = [
+    pytest.mark.full,  # of every way, tests/load/test_resuming.py has this one, too
     # torchdata 0.11 calls it when a loader is made
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),

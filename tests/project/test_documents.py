@@ -26,6 +26,7 @@ import pytest
 from ..storage.places import Place
 
 ROOT = Path(__file__).resolve().parents[2]
+LONG = ("storage", "clusters")  # they start stores and ranks
 DOCUMENTS = sorted([*ROOT.glob("README.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL)
 NOT_RUN = re.compile(r"<!-- not run: \S[^\n]*-->\s*\Z")
@@ -94,7 +95,11 @@ def settled(request: pytest.FixtureRequest, workplace: Path, monkeypatch: pytest
     return settle
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "document",
+    [pytest.param(path, marks=pytest.mark.full) if path.stem in LONG else path for path in DOCUMENTS],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
 def test_code_blocks_run(document: Path, workplace: Path, settled: Callable[[str], str]) -> None:
     text = settled(document.read_text())
     if "shards/" in text and blocks(text):

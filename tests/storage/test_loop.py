@@ -354,6 +354,7 @@ def test_children_of_multiprocessing_with_requests_in_flight_end(slow_line, tmp_
     assert outcome(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)) == (0, "", "")
 
 
+@pytest.mark.full
 def test_workers_of_a_dataloader_with_requests_in_flight_end(slow_line) -> None:
     text = (
         READING

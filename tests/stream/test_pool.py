@@ -98,6 +98,7 @@ def test_all_batches_may_be_kept(photos: Path) -> None:
     assert all(map(holds, kept))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("small")
 def test_memory_is_bounded_and_given_up(photos: Path) -> None:
     batches = dataset(photos, 4, shuffle=True)

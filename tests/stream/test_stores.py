@@ -52,7 +52,9 @@ def proxy(web: WebPlace) -> Iterator[FaultProxy]:
         yield found
 
 
-@pytest.mark.parametrize("kind", ["s3", "azure", "web", pytest.param("gcs", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "kind", ["s3", "web", *(pytest.param(one, marks=pytest.mark.full) for one in ("azure", "gcs"))]
+)
 def test_a_data_set_in_a_store_is_streamed_like_a_local_one(kind, folder, request) -> None:
     place = request.getfixturevalue(kind)
     upload(folder, place)
