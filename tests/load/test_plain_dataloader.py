@@ -17,7 +17,7 @@ import shardstream as ss
 from ..stream.making import numbered, write_dataset
 from ..stream.resuming import ORDER, CountingRun, flat, ids_of, in_turn, take, through_json
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")]
 
 COUNT = 300
 # The data set makes batches; single samples travel alone; the DataLoader makes batches of single samples.

@@ -26,7 +26,7 @@ import pytest
 from ..storage.places import Place
 
 ROOT = Path(__file__).resolve().parents[2]
-LONG = ("storage", "clusters")  # they start stores and ranks
+LONG = ("storage", "clusters", "s3", "azure", "backends")  # they start stores, ranks, many interpreters
 DOCUMENTS = sorted([*ROOT.glob("README.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL)
 NOT_RUN = re.compile(r"<!-- not run: \S[^\n]*-->\s*\Z")
