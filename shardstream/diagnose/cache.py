@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -288,7 +289,7 @@ class _Warming:
             while self._left or running:
                 while self._left and len(running) < _AT_ONCE and not self.full:
                     shard, size = self._left.popleft()
-                    future = loop.submit(self._fill(shard))
+                    future = loop.submit(partial(self._fill, shard))
                     running[future] = size
                     future.add_done_callback(lambda _: self._done.release())
                 if not running:

@@ -72,7 +72,7 @@ def _begin(store: AsyncStore, manifest: Manifest, shard: int) -> Future[memoryvi
         return error
     if size > 2 * expected + _SPARE:
         return TooLarge(f"the object has {size} bytes, not {expected}; it was not read")
-    return submit(_parts(store, name, size))
+    return submit(lambda: _parts(store, name, size))
 
 
 def _outcome(coming: Future[memoryview] | StorageError) -> memoryview | StorageError:

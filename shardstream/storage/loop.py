@@ -22,6 +22,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from shardstream.errors import StorageError
@@ -113,38 +114,63 @@ def _current() -> _Runner:
     return runner
 
 
-def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-    """Start a coroutine on the loop; from any thread. Cancelling the future cancels the coroutine.
+def submit(work: Callable[[], Coroutine[Any, Any, T]]) -> concurrent.futures.Future[T]:
+    """Start work on the loop; from any thread. Cancelling the future cancels it.
+
+    Args:
+        work: Called on the loop, for the coroutine to run. One that was made here would be left over, with a warning,
+            where a signal's handler raises before the loop has it.
 
     Raises:
         StorageError: The interpreter is exiting.
     """
+    future: concurrent.futures.Future[T] = concurrent.futures.Future()
+    loop = _current().loop
     try:
-        return asyncio.run_coroutine_threadsafe(coroutine, _current().loop)
-    except StorageError:
-        coroutine.close()
-        raise
+        loop.call_soon_threadsafe(_begin, loop, work, future)
     except RuntimeError as error:
-        coroutine.close()
         raise StorageError("the interpreter is exiting: no transfer can begin") from error
+    return future
 
 
-def run(coroutine: Coroutine[Any, Any, T], *, wait: float | None, what: str) -> T:
-    """The result of a coroutine that runs on the loop. From any thread but the loop's.
+def _begin(loop: _Loop, work: Callable[[], Coroutine[Any, Any, T]], future: concurrent.futures.Future[T]) -> None:
+    if not future.cancelled():
+        task = loop.create_task(_done(work))
+        task.add_done_callback(partial(_pass_on, future))
+        future.add_done_callback(lambda _: task.done() or loop.call_soon_threadsafe(task.cancel))
+
+
+async def _done(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    return await work()  # here, so that what this call raises is passed on too
+
+
+def _pass_on(future: concurrent.futures.Future[T], task: asyncio.Task[T]) -> None:
+    if task.cancelled():
+        future.cancel()
+    error = None if task.cancelled() else task.exception()
+    if not future.set_running_or_notify_cancel():
+        return
+    if error is None:
+        future.set_result(task.result())
+    else:
+        future.set_exception(error)
+
+
+def run(work: Callable[[], Coroutine[Any, Any, T]], *, wait: float | None, what: str) -> T:
+    """The result of work on the loop. From any thread but the loop's.
 
     Args:
-        coroutine: What to run.
-        wait: Seconds to wait at most; it is cancelled then. ``None`` only where the coroutine has a deadline itself.
+        work: Called on the loop, for the coroutine to run.
+        wait: Seconds to wait at most; it is cancelled then. ``None`` only where the work has a deadline itself.
         what: What is being waited for, for the error: "bytes 0 to 5 of s3://bucket/name".
 
     Raises:
         StorageError: It took longer than ``wait``, or the interpreter is exiting.
     """
     if _runner is not None and threading.current_thread() is _runner.thread:
-        coroutine.close()
         raise RuntimeError("called on the loop's own thread, which would wait for itself; await the coroutine instead")
     started = time.monotonic()
-    future = submit(coroutine)
+    future = submit(work)
     try:
         return future.result(wait)
     except concurrent.futures.CancelledError:

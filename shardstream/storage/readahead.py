@@ -88,7 +88,7 @@ class ReadQueue:
     def submit(self, reads: Sequence[Read]) -> None:
         """Begin these, as soon as it is their turn."""
         if reads:
-            loop.submit(self._take(reads))
+            loop.submit(lambda: self._take(reads))
 
     def cancel(self, reads: Iterable[Read]) -> None:
         """Nobody needs these any more."""
@@ -96,7 +96,7 @@ class ReadQueue:
         for read in gone:
             read.cancelled = True
         if any(read._task is not None for read in gone):
-            loop.submit(_stop(gone))
+            loop.submit(lambda: _stop(gone))
 
     def wait(self, reads: Iterable[Read]) -> None:
         """Return once all of these are done, with or without success.

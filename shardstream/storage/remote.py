@@ -80,7 +80,7 @@ class RemoteStore(AsyncStore):
             return self._empty(path, offset)
         if offset == 0 and length is None:
             return self.whole(path)[0]
-        found = self._run(self._fetch(path, offset, length), f"bytes from {offset} on", path, length or 0)
+        found = self._run(lambda: self._fetch(path, offset, length), f"bytes from {offset} on", path, length or 0)
         return joined(found.pieces)
 
     def whole(self, path: str) -> tuple[memoryview, Head]:
@@ -92,14 +92,14 @@ class RemoteStore(AsyncStore):
         """
         self._check(path)
         self.forget(path)
-        found = self._run(self._fetch(path, 0, None), "the object", path)
+        found = self._run(lambda: self._fetch(path, 0, None), "the object", path)
         return joined(found.pieces), found.head
 
     def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
         self._check(path)
         if length <= 0:
             return _EMPTY, self.size(path)
-        return self._run(self._tail(path, length), f"the last {length} bytes", path, length)
+        return self._run(lambda: self._tail(path, length), f"the last {length} bytes", path, length)
 
     async def _tail(self, path: str, length: int) -> tuple[memoryview, int]:
         client = self._client()
@@ -159,7 +159,7 @@ class RemoteStore(AsyncStore):
             NotFoundError: No such object.
         """
         self._check(path)
-        return self._run(self._head(path), "the size", path)
+        return self._run(lambda: self._head(path), "the size", path)
 
     async def _head(self, path: str) -> Head:
         return await self._ask(lambda: self._client().head(path), "asking for the size", path)
@@ -178,8 +178,8 @@ class RemoteStore(AsyncStore):
         async def pages() -> list[ObjectMeta]:
             return [meta async for page in self._client().list(prefix) for meta in page]
 
-        ask = self._ask(pages, "listing", prefix, limit=self.policy.deadline)
-        yield from sorted(self._run(ask, "the list", prefix))
+        limit = self.policy.deadline
+        yield from sorted(self._run(lambda: self._ask(pages, "listing", prefix, limit=limit), "the list", prefix))
 
     # ------------------------------------------------------------------------------------------------------ writing
 
@@ -200,14 +200,21 @@ class RemoteStore(AsyncStore):
         self._check(path)
         self.forget(path)
         limit = self.policy.allowed(len(view))
-        ask = self._ask(lambda: self._client().put(path, view), "writing", path, limit=limit)
-        self._run(ask, "a write", path, len(view))
+
+        def put() -> Awaitable[None]:
+            return self._client().put(path, view)
+
+        self._run(lambda: self._ask(put, "writing", path, limit=limit), "a write", path, len(view))
         counters().add("sent", len(view))
 
     def delete(self, path: str) -> None:
         self._check(path)
         self.forget(path)
-        self._run(self._ask(lambda: self._client().delete(path), "deleting", path), "a deletion", path)
+
+        def delete() -> Awaitable[None]:
+            return self._client().delete(path)
+
+        self._run(lambda: self._ask(delete, "deleting", path), "a deletion", path)
 
     def move(self, path: str, target: str) -> None:
         """Copy inside the store, then delete: a reader may see both for a moment."""
@@ -224,8 +231,11 @@ class RemoteStore(AsyncStore):
         self._check(target)
         self.forget(target)
         limit = self.policy.deadline
-        copy = self._ask(lambda: self._client().copy(path, target), "copying", path, limit=limit)
-        self._run(copy, "a copy", path)
+
+        def copy() -> Awaitable[None]:
+            return self._client().copy(path, target)
+
+        self._run(lambda: self._ask(copy, "copying", path, limit=limit), "a copy", path)
 
     def sweep(self) -> None:
         """Nothing: what was not committed is invisible, and somebody else may be writing it."""
@@ -250,10 +260,10 @@ class RemoteStore(AsyncStore):
         pace = self._own().pace
         return await attempt(ask, what=what, where=self.locate(path), policy=self.policy, pace=pace, limit=limit)
 
-    def _run(self, coroutine: Coroutine[Any, Any, T], what: str, path: str, length: int = 0) -> T:
+    def _run(self, work: Callable[[], Coroutine[Any, Any, T]], what: str, path: str, length: int = 0) -> T:
         # The transfer has its own deadline, with a better message; this one is for a loop that cannot keep its own.
         wait = self.policy.allowed(length) + _GRACE
-        return run(coroutine, wait=wait, what=f"{what} of {self.locate(path)}")
+        return run(work, wait=wait, what=f"{what} of {self.locate(path)}")
 
     def _check(self, path: str) -> None:
         """Names come from manifests too, and those may be hostile."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -65,7 +65,7 @@ class RemoteWriter(ObjectWriter):
                     self._wait_for_part()
                 self._open = False
                 self._store.forget(self._path)
-                self._run(self._finish(), "the end of an upload", self._written)
+                self._run(self._finish, "the end of an upload", self._written)
         except BaseException:
             self._drop()
             raise
@@ -89,7 +89,7 @@ class RemoteWriter(ObjectWriter):
         if self._begun:
             # What is left is invisible; that it could not be removed is no reason to hide why we are here.
             with suppress(StorageError):
-                self._run(self._abort(), "the end of an upload", 0)
+                self._run(self._abort, "the end of an upload", 0)
 
     def _hand_over(self) -> None:
         while len(self._sending) >= _WAITING or (self._sending and self._sending[0].done()):
@@ -97,7 +97,7 @@ class RemoteWriter(ObjectWriter):
         part, self._part = bytes(self._part), bytearray()
         if part:
             self._begun = True
-            self._sending.append(submit(self._send(part)))
+            self._sending.append(submit(lambda: self._send(part)))
 
     def _wait_for_part(self) -> None:
         future = self._sending.popleft()
@@ -111,8 +111,8 @@ class RemoteWriter(ObjectWriter):
                 f"a part was not taken within {wait:g} s", url=self._url, hint="look at the network"
             ) from None
 
-    def _run(self, coroutine: Coroutine[Any, Any, T], what: str, length: int) -> T:
-        return run(coroutine, wait=self._store.policy.allowed(length), what=f"{what} to {self._url}")
+    def _run(self, work: Callable[[], Coroutine[Any, Any, T]], what: str, length: int) -> T:
+        return run(work, wait=self._store.policy.allowed(length), what=f"{what} to {self._url}")
 
     async def _send(self, part: bytes) -> None:
         async with self._turn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -35,9 +36,8 @@ def ask(*answers, policy=SOON, limit=None):
         return answer
 
     pace = Pace()
-    return run(
-        attempt(one, what="listing", where="s3://b", policy=policy, pace=pace, limit=limit), wait=60, what="the test"
-    )
+    ask = partial(attempt, one, what="listing", where="s3://b", policy=policy, pace=pace, limit=limit)
+    return run(ask, wait=60, what="the test")
 
 
 def test_other_requests_are_tried_again_too(counted) -> None:

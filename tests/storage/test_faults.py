@@ -84,7 +84,7 @@ def inject(proxy: FaultProxy, name: str, **more) -> str:
 
 
 def read(store: RemoteStore, offset: int, length: int, size: int | None = len(DATA)) -> bytes:
-    return b"".join(run(store.read("x", offset, length, size=size), wait=60, what="the test"))
+    return b"".join(run(lambda: store.read("x", offset, length, size=size), wait=60, what="the test"))
 
 
 # -------------------------------------------------------------------------------------------------------------- reads
@@ -255,7 +255,7 @@ def test_stalled_requests_are_overtaken(store, s3, proxy, counted) -> None:
 
         return await asyncio.gather(*[one(offset) for offset in range(0, len(DATA), 10_000)])
 
-    found = run(everything(), wait=60, what="the test")
+    found = run(everything, wait=60, what="the test")
     assert b"".join(piece for pieces in found for piece in pieces) == DATA
     # Second attempts were stalled, too, and were given up for others.
     assert 30 > counted()["hedged"] >= proxy.hits("stall") >= 5

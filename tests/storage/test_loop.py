@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import subprocess
@@ -28,7 +29,7 @@ def test_results_come_back_to_any_thread() -> None:
     found: dict[int, int] = {}
 
     def ask(number: int) -> None:
-        found[number] = loop.run(double(number), wait=30, what="a number")
+        found[number] = loop.run(lambda: double(number), wait=30, what="a number")
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -44,7 +45,7 @@ def test_errors_pass_through() -> None:
 
     for error in (NotFoundError("no such object", url="s3://b/x"), TimeoutError("its own"), ZeroDivisionError()):
         with pytest.raises(type(error)) as caught:
-            loop.run(fails(error), wait=30, what="nothing")
+            loop.run(functools.partial(fails, error), wait=30, what="nothing")
         assert caught.value.args == error.args
 
 
@@ -58,7 +59,7 @@ def test_a_wait_ends_and_says_on_what_it_waited() -> None:
             cancelled.set()
 
     with pytest.raises(StorageError, match=r"waited 0\.05 s for bytes 0 to 5 of s3://b/x"):
-        loop.run(never(), wait=0.05, what="bytes 0 to 5 of s3://b/x")
+        loop.run(never, wait=0.05, what="bytes 0 to 5 of s3://b/x")
     assert cancelled.wait(30)
 
 
@@ -72,7 +73,7 @@ def test_cancelling_the_future_cancels_the_coroutine() -> None:
         finally:
             cancelled.set()
 
-    future = loop.submit(never())
+    future = loop.submit(never)
     assert begun.wait(30)
     future.cancel()
     assert cancelled.wait(30)
@@ -90,7 +91,7 @@ def test_an_interrupt_ends_the_wait_and_the_coroutine() -> None:
             cancelled.set()
 
     with pytest.raises(KeyboardInterrupt):
-        loop.run(never(), wait=60, what="nothing")
+        loop.run(never, wait=60, what="nothing")
     assert cancelled.wait(30)
 
 
@@ -98,10 +99,10 @@ def test_waiting_on_the_loop_for_itself_is_refused() -> None:
     async def nothing() -> None: ...
 
     async def asks() -> None:
-        loop.run(nothing(), wait=1, what="itself")
+        loop.run(nothing, wait=1, what="itself")
 
     with pytest.raises(RuntimeError, match="wait for itself"):
-        loop.run(asks(), wait=30, what="nothing")
+        loop.run(asks, wait=30, what="nothing")
 
 
 def test_a_forked_child_has_a_loop_of_its_own_and_the_parent_keeps_its() -> None:
@@ -116,15 +117,15 @@ def test_a_forked_child_has_a_loop_of_its_own_and_the_parent_keeps_its() -> None
         await asyncio.sleep(0.001)
         return number
 
-    waiting = loop.submit(gated())
+    waiting = loop.submit(gated)
     child = os.fork()
     if not child:
-        good = loop.run(answer(1), wait=20, what="the child's loop") == 1
+        good = loop.run(lambda: answer(1), wait=20, what="the child's loop") == 1
         grandchild = os.fork()
         if not grandchild:
-            os._exit(0 if loop.run(answer(2), wait=20, what="the grandchild's loop") == 2 else 1)
+            os._exit(0 if loop.run(lambda: answer(2), wait=20, what="the grandchild's loop") == 2 else 1)
         good &= os.waitpid(grandchild, 0)[1] == 0
-        os._exit(0 if good and loop.run(answer(3), wait=20, what="the child's loop") == 3 else 1)
+        os._exit(0 if good and loop.run(lambda: answer(3), wait=20, what="the child's loop") == 3 else 1)
     assert os.waitpid(child, 0)[1] == 0
     gate.set()
     assert waiting.result(30) == "parent"
@@ -146,12 +147,12 @@ def test_what_the_parent_was_doing_is_left_alone_in_a_child() -> None:
             finally:
                 os.write(1, b"ended\\n")
 
-        loop.submit(waits())
+        loop.submit(waits)
         begun.wait()
         child = os.fork()
         if not child:
             gc.collect()
-            loop.run(asyncio.sleep(0), wait=30, what="the child's loop")
+            loop.run(lambda: asyncio.sleep(0), wait=30, what="the child's loop")
             sys.exit(7)
         assert os.waitpid(child, 0)[1] == 7 << 8
     """
@@ -205,7 +206,7 @@ def test_the_end_cancels_what_runs_and_tells_who_waits() -> None:
 
         def waits():
             try:
-                loop.run(never(), wait=3600, what="nothing")
+                loop.run(never, wait=3600, what="nothing")
             except StorageError as error:
                 sys.stdout.write(f"told: {error}\\n")
 
@@ -236,7 +237,7 @@ def test_a_task_that_will_not_end_does_not_keep_the_process() -> None:
                 except asyncio.CancelledError:
                     pass
 
-        loop.submit(stubborn())
+        loop.submit(stubborn)
         begun.wait()
     """
     assert outcome(programs(1, program)[0]) == (0, "", "")
@@ -248,14 +249,14 @@ def test_nothing_begins_once_the_end_has_begun() -> None:
 
         def late():
             try:
-                loop.run(asyncio.sleep(0), wait=5, what="nothing")
+                loop.run(lambda: asyncio.sleep(0), wait=5, what="nothing")
             except StorageError as error:
                 print(error)
 
         atexit.register(late)  # before ours, and so called after it
         from shardstream.errors import StorageError
         from shardstream.storage import loop
-        loop.run(asyncio.sleep(0), wait=5, what="a start")
+        loop.run(lambda: asyncio.sleep(0), wait=5, what="a start")
     """
     code, out, err = outcome(programs(1, program)[0])
     assert (code, err) == (0, "")
@@ -263,7 +264,7 @@ def test_nothing_begins_once_the_end_has_begun() -> None:
 
 
 READING = """
-    import multiprocessing, os, sys, time, warnings
+    import functools, multiprocessing, os, sys, time, warnings
     warnings.filterwarnings("ignore", "This process .* is multi-threaded")
     from shardstream.storage import loop, open_store
 
@@ -271,7 +272,7 @@ READING = """
         "Requests that are cut off in the middle of their bodies, some near their ends."
         store.get("x", 0, 1000)
         for start in range(16):
-            loop.submit(store.read("x", start, 1_000_000))
+            loop.submit(functools.partial(store.read, "x", start, 1_000_000))
         time.sleep(float(sys.argv[3]))
 
     def opened():

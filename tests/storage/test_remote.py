@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import os
 import pickle
+import sys
 import threading
 import uuid
+import warnings
 
 import pytest
 
@@ -74,7 +77,7 @@ def client(store: RemoteStore) -> HeldClient:
         assert isinstance(found, HeldClient)
         return found
 
-    return run(its_own(), wait=30, what="the client")
+    return run(its_own, wait=30, what="the client")
 
 
 # ------------------------------------------------------------------------------------------------------------ clients
@@ -110,17 +113,70 @@ def test_its_repr_shows_the_url_alone() -> None:
     assert repr(RemoteStore("s3://b/x", made)) == "RemoteStore('s3://b/x')"
 
 
+class Interrupt:
+    """Ctrl-C at one moment of what the calling thread does in the modules of stores.
+
+    Handlers of signals are called where a function begins and where a call into C has returned.
+    """
+
+    def __init__(self, step: int) -> None:
+        self.left = step
+
+    def __enter__(self) -> Interrupt:
+        sys.setprofile(self._step)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _step(self, frame, event, _argument):
+        if event in {"call", "c_return"} and frame.f_globals["__name__"].startswith("shardstream.storage."):
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda store: store.whole("x"),
+        lambda store: store.get_tail("x", 5),
+        lambda store: list(store.list()),
+        lambda store: store.put("y", b"0"),
+        lambda store: store.copy("x", "y"),
+        lambda store: store.delete("x"),
+    ],
+    ids=["whole", "get_tail", "list", "put", "copy", "delete"],
+)
+def test_an_interrupt_leaves_no_work_that_was_never_begun(store, held, act) -> None:
+    """Such a coroutine is told of at the end of the program, in the middle of what the user is to read."""
+    assert client(store)  # the loop runs
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for step in range(1, 10_000):
+            held["x"] = (b"0123456789", 1)
+            try:
+                with Interrupt(step):
+                    act(store)
+                break
+            except KeyboardInterrupt:
+                pass
+        gc.collect()
+    assert step > 10
+    assert not told
+
+
 # ------------------------------------------------------------------------------------------------------------ reading
 
 
 def test_ranges_are_read_in_pieces_without_a_copy(store, held) -> None:
     data = bytes(range(256)) * 40_000
     held["x"] = (data, 1)
-    pieces = run(store.read("x", 100, 9_000_000, size=len(data)), wait=30, what="the test")
+    pieces = run(lambda: store.read("x", 100, 9_000_000, size=len(data)), wait=30, what="the test")
     assert b"".join(pieces) == data[100:9_000_100]
     assert len(pieces) > 1
     assert all(piece.obj is data and piece.readonly for piece in pieces)
-    assert run(store.read("x", 5, 0), wait=30, what="the test") == []
+    assert run(lambda: store.read("x", 5, 0), wait=30, what="the test") == []
 
 
 def test_every_read_costs_one_request(store, held) -> None:
@@ -136,20 +192,20 @@ def test_every_read_costs_one_request(store, held) -> None:
 def test_ranges_outside_are_refused_with_their_place(store, held, offset, length) -> None:
     held["x"] = (b"0123456789", 1)
     with pytest.raises(StorageError) as caught:
-        run(store.read("x", offset, length), wait=30, what="the test")
+        run(lambda: store.read("x", offset, length), wait=30, what="the test")
     assert caught.value.place["url"] == store.locate("x")
 
 
 def test_an_object_of_another_size_than_known_is_refused(store, held) -> None:
     held["x"] = (b"0123456789", 1)
     with pytest.raises(ChangedError, match="holds 10 bytes, not 11"):
-        run(store.read("x", 0, 5, size=11), wait=30, what="the test")
+        run(lambda: store.read("x", 0, 5, size=11), wait=30, what="the test")
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/hostname", "a/../../x", "a\0b", ""])
 def test_no_name_leads_out(store, path) -> None:
     with pytest.raises(UsageError):
-        run(store.read(path, 0, 5), wait=30, what="the test")
+        run(lambda: store.read(path, 0, 5), wait=30, what="the test")
     for ask in (store.head, store.whole, lambda path: store.move("x", path), lambda path: store.get_tail(path, 1)):
         with pytest.raises(UsageError):
             ask(path)
@@ -253,7 +309,7 @@ def test_few_parts_wait_however_fast_they_are_written(store, monkeypatch) -> Non
     thread.join(0.5)
     assert thread.is_alive()
     assert len(written) <= 5
-    run(opens(), wait=30, what="the test")
+    run(opens, wait=30, what="the test")
     thread.join(60)
     out.commit()
     assert b"".join(made.uploads[0].parts) == b"".join(bytes([number]) * PART for number in range(12))

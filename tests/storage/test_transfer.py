@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ NEVER = RetryPolicy(stall=3600, deadline=3600, contact=3600)  # what ends under 
 
 def read(client, offset=0, length=None, *, policy=SOON, pace=None, **known) -> Fetched:
     pace = pace or Pace()
-    ask = fetch(client, "x", offset, length, where="s3://b/x", policy=policy, pace=pace, **known)
+    ask = partial(fetch, client, "x", offset, length, where="s3://b/x", policy=policy, pace=pace, **known)
     return run(ask, wait=60, what="the test")
 
 
@@ -267,7 +268,7 @@ def test_few_are_asked_twice_where_everything_is_slow() -> None:
             await asyncio.sleep(0.001)
         return await everything
 
-    for found in run(all_of_them(), wait=60, what="the test"):
+    for found in run(all_of_them, wait=60, what="the test"):
         assert content(found) == DATA
     assert most == 1 + 30 // 10
     assert (pace.reading, pace.hedging) == (0, 0)
@@ -293,7 +294,7 @@ def test_cancelling_ends_every_attempt() -> None:
         await asyncio.sleep(0)
         assert task.cancelled()
 
-    run(cancelled(), wait=30, what="the test")
+    run(cancelled, wait=30, what="the test")
     assert client.cancelled == 2
 
 
@@ -349,7 +350,7 @@ def test_nothing_of_a_read_stays_in_memory(first) -> None:
         assert content(found) == DATA
         assert len(pieces) >= 11
         del found
-        run(asyncio.sleep(0.01), wait=30, what="the last callbacks")
+        run(lambda: asyncio.sleep(0.01), wait=30, what="the last callbacks")
         assert [piece() for piece in pieces if piece() is not None] == []
     finally:
         gc.enable()

@@ -280,7 +280,7 @@ class CachedStore(AsyncStore):
                     counters().add("cache_hit_bytes", length)
                     return found
         what = f"bytes {offset} to {offset + length} of {self.locate(path)}"
-        return joined(run(self.read(path, offset, length, size=described.size), wait=_WAIT, what=what))
+        return joined(run(lambda: self.read(path, offset, length, size=described.size), wait=_WAIT, what=what))
 
     def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
         described = self._describe(path)

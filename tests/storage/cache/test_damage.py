@@ -93,7 +93,7 @@ def test_a_file_cut_while_it_is_in_use_kills_nobody(world, big, left) -> None:
         assert store.holds("shard")
         os.truncate(file, left)
         assert store.copies("shard", *WHOLE) is None
-        assert b"".join(loop.run(store.read("shard", 0, SIZE), wait=60, what="a test")) == big
+        assert b"".join(loop.run(lambda: store.read("shard", 0, SIZE), wait=60, what="a test")) == big
         assert store.copies("shard", *WHOLE) == [big]
 
     in_child(train)

@@ -22,7 +22,7 @@ SIZE = 5 * MIB + 12_345
 
 
 def read(store, path, offset, length, size=None) -> bytes:
-    return b"".join(loop.run(store.read(path, offset, length, size=size), wait=60, what="a test"))
+    return b"".join(loop.run(lambda: store.read(path, offset, length, size=size), wait=60, what="a test"))
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_two_tasks_that_want_the_same_blocks_fetch_them_once(world, big) -> None
         reads = [store.read("a/shard-0.tar", start, 2 * MIB) for start in (0, MIB, MIB // 2, 0, 3 * MIB)]
         return await asyncio.gather(*reads)
 
-    found = loop.run(both(), wait=60, what="a test")
+    found = loop.run(both, wait=60, what="a test")
     for start, pieces in zip((0, MIB, MIB // 2, 0, 3 * MIB), found, strict=True):
         assert b"".join(pieces) == big[start : start + 2 * MIB]
     assert world.origin.fetched() == 5 * MIB
@@ -192,7 +192,7 @@ def test_a_failed_fetch_fails_only_those_that_need_it(world, big) -> None:
         reads = [store.read("a/shard-0.tar", 0, MIB), store.read("a/shard-0.tar", MIB - 1, MIB)]
         return await asyncio.gather(*reads, return_exceptions=True)
 
-    there, absent = loop.run(both(), wait=60, what="a test")
+    there, absent = loop.run(both, wait=60, what="a test")
     assert b"".join(there) == big[:MIB]
     assert isinstance(absent, NotFoundError)
 
