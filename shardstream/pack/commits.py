@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from shardstream.errors import ShardStreamError
@@ -56,9 +56,8 @@ class Committer:
 
     def _commit(self, out: ObjectWriter | Pending, name: str) -> None:
         try:
-            out.commit()
-        except ShardStreamError as error:
-            self._error = named(error, name)
+            with naming(name):
+                out.commit()
         except BaseException as error:
             self._error = error
 
@@ -84,8 +83,24 @@ class Committer:
         self._error = None
 
 
-def named(error: ShardStreamError, name: str) -> ShardStreamError:
-    """The error with the shard's name, if it has no place yet."""
-    if not error.place.keys() & {"url", "shard"}:
-        error.place["shard"] = name
-    return error
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Errors that have no place yet get the shard's name."""
+    try:
+        yield
+    except ShardStreamError as error:
+        if not error.place.keys() & {"url", "shard"}:
+            error.place["shard"] = name
+        raise
+
+
+@contextmanager
+def creating(store: Store, name: str) -> Iterator[ObjectWriter]:
+    """A new object, which is dropped if making it fails; its commit is left to the caller."""
+    with naming(name):
+        out = store.create(name)
+        try:
+            yield out
+        except BaseException:
+            out.discard()
+            raise

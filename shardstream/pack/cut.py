@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from shardstream.errors import NotFoundError, SourceError
 from shardstream.pack.files import Files, Unreadable, is_url
 from shardstream.pack.inference import infer_types
+from shardstream.pack.jobs import Jobs
 from shardstream.pack.options import PackOptions
 from shardstream.pack.permute import Permutation
 from shardstream.pack.reading import read_all
@@ -69,6 +70,11 @@ class Cut:
         """Number of shards."""
         return -(-self.samples // self.per_shard)
 
+    def numbers(self, shard: int) -> NDArray[np.int64]:
+        """The positions that a shard holds."""
+        start = shard * self.per_shard
+        return np.arange(start, min(start + self.per_shard, self.samples), dtype=np.int64)
+
     @property
     def stem(self) -> str:
         """What the names of the shards begin with: another plan's shards never bear the same name."""
@@ -84,7 +90,7 @@ class Cut:
         return _Tasks(self, dest, pattern)
 
 
-class _Tasks(Sequence[ShardTask]):
+class _Tasks(Jobs[ShardTask]):
     def __init__(self, cut: Cut, dest: Location, pattern: str) -> None:
         self._cut = cut
         self._dest = dest
@@ -95,21 +101,12 @@ class _Tasks(Sequence[ShardTask]):
     def __len__(self) -> int:
         return self._cut.shards
 
-    @overload
-    def __getitem__(self, index: int) -> ShardTask: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[ShardTask]: ...
-    def __getitem__(self, index: int | slice) -> ShardTask | list[ShardTask]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not 0 <= index < len(self):
-            raise IndexError(f"shard {index} of {len(self)}")
+    def make(self, number: int) -> ShardTask:
         cut = self._cut
-        start = index * cut.per_shard
-        numbers = np.arange(start, min(start + cut.per_shard, cut.samples), dtype=np.int64)
+        numbers = cut.numbers(number)
         return ShardTask(
-            number=index,
-            name=self._pattern.format(index),
+            number=number,
+            name=self._pattern.format(number),
             dest=self._dest,
             part=cut.source.part(numbers if self._order is None else self._order(numbers)),
             format=cut.options.format,

@@ -11,23 +11,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import NotFoundError
-from shardstream.pack.commits import Pending
+from shardstream.pack.commits import Pending, creating
 from shardstream.pack.cut import Cut
 from shardstream.pack.duplicates import HashRuns
 from shardstream.pack.files import Files, Unreadable
+from shardstream.pack.jobs import Jobs, Report, run_job, store_at
 from shardstream.pack.reading import Contents, read_all
 from shardstream.pack.receipts import FOLDER, ShardResult, read_receipt, receipt_name, to_bytes
 from shardstream.pack.sources import Item, Part, Reject, Source
 from shardstream.pack.spool import Run
 from shardstream.pack.tally import Stopwatch, Tally
-from shardstream.pack.task import Report, store_at
 from shardstream.shards.checksum import checksum
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage import Location, Store
@@ -49,12 +49,7 @@ class HashTask:
 
     def run(self) -> ShardResult:
         """Read the samples and leave their hashes; or find that they are there."""
-        kept = self.finished()
-        if kept is not None:
-            return kept
-        result, pending = self.write()
-        pending.commit()
-        return result
+        return run_job(self)
 
     def finished(self) -> ShardResult | None:
         """What an earlier run left, if it is whole."""
@@ -80,12 +75,8 @@ class HashTask:
                 report(added)
         data = np.array(found, _HASH).tobytes()
         result = ShardResult(self.number, ShardSummary(len(found), len(data), checksum(data), 0, {}), (), {}, total, {})
-        out = store.create(self.name)
-        try:
+        with creating(store, self.name) as out:
             out.write(data)
-        except BaseException:
-            out.discard()
-            raise
         return result, Pending(out, store, {receipt_name(self.name): to_bytes(result)})
 
 
@@ -154,8 +145,8 @@ def without_copies(cut: Cut, dest: Location, run: Run) -> tuple[Cut, bytes]:
     return replace(cut, source=Distinct(cut.source, copies)), listed
 
 
-class _Tasks(Sequence[HashTask]):
-    """As many as there are shards, made when asked for."""
+class _Tasks(Jobs[HashTask]):
+    """As many as there are shards."""
 
     def __init__(self, cut: Cut, dest: Location) -> None:
         self._cut = cut
@@ -164,20 +155,10 @@ class _Tasks(Sequence[HashTask]):
     def __len__(self) -> int:
         return self._cut.shards
 
-    @overload
-    def __getitem__(self, index: int) -> HashTask: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[HashTask]: ...
-    def __getitem__(self, index: int | slice) -> HashTask | list[HashTask]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not 0 <= index < len(self):
-            raise IndexError(f"task {index} of {len(self)}")
+    def make(self, number: int) -> HashTask:
         cut = self._cut
-        start = index * cut.per_shard
-        numbers = np.arange(start, min(start + cut.per_shard, cut.samples), dtype=np.int64)
-        name = f"{FOLDER}/hashes-{cut.fingerprint[:8]}-{index:06d}"
-        return HashTask(index, name, self._dest, cut.source.part(numbers), cut.files)
+        name = f"{FOLDER}/hashes-{cut.fingerprint[:8]}-{number:06d}"
+        return HashTask(number, name, self._dest, cut.source.part(cut.numbers(number)), cut.files)
 
 
 def _hashes(store: Store, names: Iterable[str]) -> Iterator[tuple[int, NDArray[Any]]]:

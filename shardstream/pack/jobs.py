@@ -1,16 +1,18 @@
-"""What workers ask of a task, whatever it makes: those of a pack run are `Task`, those of an export `ExportTask`."""
+"""Work in independent pieces, whatever they make: those of a pack run are `Task`, those of an export `ExportTask`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, TypeAlias, TypeVar
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Protocol, TypeAlias, TypeVar, overload
 
-from shardstream.pack.commits import Pending
+from shardstream.pack.commits import Pending, naming
 from shardstream.pack.tally import Tally
-from shardstream.storage import Location
+from shardstream.storage import Location, Store
 
 Report: TypeAlias = Callable[[Tally], None]
-"""Called once a sample, or once for some of them, with what was added."""
+"""Called now and then, with what was added since."""
 
 
 class Result(Protocol):
@@ -44,3 +46,39 @@ class Job(Protocol[R]):
 
     def write(self, report: Report | None = None) -> tuple[R, Pending]:
         """Do it; the commit is left to the caller."""
+
+
+def run_job(job: Job[R]) -> R:
+    """Do it whole, commit included; or find that it is done."""
+    kept = job.finished()
+    if kept is not None:
+        return kept
+    result, pending = job.write()
+    with naming(job.name):
+        pending.commit()
+    return result
+
+
+J = TypeVar("J", bound=Job[Result])
+
+
+class Jobs(Sequence[J]):
+    """The pieces of a run, made when asked for."""
+
+    @abstractmethod
+    def make(self, number: int) -> J:
+        """One of them."""
+
+    @overload
+    def __getitem__(self, index: int) -> J: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[J]: ...
+    def __getitem__(self, index: int | slice) -> J | list[J]:
+        numbers = range(len(self))[index]
+        return self.make(numbers) if isinstance(numbers, int) else [self.make(number) for number in numbers]
+
+
+@lru_cache(maxsize=4)
+def store_at(place: Location) -> Store:
+    """One store for all tasks of a run: its connections and tokens outlive a shard."""
+    return place.open()

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-from shardstream.errors import FieldError, ShardStreamError, UsageError
-from shardstream.pack.commits import Pending, named
+from shardstream.errors import FieldError, UsageError
+from shardstream.pack.commits import Pending, creating
 from shardstream.pack.files import Files, Unreadable
+from shardstream.pack.jobs import Job, Report, run_job, store_at
 from shardstream.pack.reading import Contents, read_all
 from shardstream.pack.receipts import ShardResult, finished, receipt_name, to_bytes
 from shardstream.pack.rows import lines_bytes, lines_name
@@ -22,28 +21,17 @@ from shardstream.pack.sources.base import printable
 from shardstream.pack.tally import Counts, Stopwatch, Tally
 from shardstream.shards.framings import Format, writer_of
 from shardstream.shards.writing import OneShard
-from shardstream.storage import Location, Store
-
-Report: TypeAlias = Callable[[Tally], None]
-"""Called some twenty times a second with what was added."""
+from shardstream.storage import Location
 
 _REPORT_S = 0.05  # adding it up costs as much as the header of a sample
 
 
-class Task(Protocol):
-    """What runs in workers: it leaves an object, and a receipt once that is whole, and is never done twice."""
+class Task(Job[ShardResult], Protocol):
+    """What makes an object of a pack run: it leaves a receipt once that is whole, and is never done twice."""
 
     @property
     def number(self) -> int:
         """Which of the tasks of a run."""
-
-    @property
-    def name(self) -> str:
-        """Name of the object."""
-
-    @property
-    def dest(self) -> Location:
-        """Where it lies."""
 
     @property
     def part(self) -> Part:
@@ -55,12 +43,6 @@ class Task(Protocol):
 
     def run(self) -> ShardResult:
         """Do it, or find that it is done."""
-
-    def finished(self) -> ShardResult | None:
-        """What an earlier run left, where it is whole and right."""
-
-    def write(self, report: Report | None = None) -> tuple[ShardResult, Pending]:
-        """Do it; the commit is left to the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +82,7 @@ class ShardTask:
             SourceError: The source changed since it was planned.
             StorageError: The destination cannot be written, or a store of the source cannot be read.
         """
-        kept = self.finished()
-        if kept is not None:
-            return kept
-        result, pending = self.write()
-        try:
-            pending.commit()
-        except ShardStreamError as error:
-            named(error, self.name)
-            raise
-        return result
+        return run_job(self)
 
     def finished(self) -> ShardResult | None:
         """What an earlier run wrote, where it is whole and right."""
@@ -120,24 +93,16 @@ class ShardTask:
 
     def write(self, report: Report | None = None) -> tuple[ShardResult, Pending]:
         """Make the shard; its commit is left to the caller."""
-        try:
-            store = store_at(self.dest)
-            out = store.create(self.name)
-            try:
-                with closing(writer_of(self.format)(out, zstd=self.zstd, checksums=self.checksums)) as shard:
-                    filling = _Filling(self, shard, report or _ignore)
-                    filling.fill()
-                    result = filling.result()
-                    receipts = {receipt_name(self.name): to_bytes(result)}
-                    if self.lines:
-                        receipts = {lines_name(self.name): filling.lines()} | receipts
-                    return result, Pending(out, store, receipts)
-            except BaseException:
-                out.discard()
-                raise
-        except ShardStreamError as error:
-            named(error, self.name)
-            raise
+        store = store_at(self.dest)
+        with creating(store, self.name) as out:
+            with closing(writer_of(self.format)(out, zstd=self.zstd, checksums=self.checksums)) as shard:
+                filling = _Filling(self, shard, report or _ignore)
+                filling.fill()
+                result = filling.result()
+            receipts = {receipt_name(self.name): to_bytes(result)}
+            if self.lines:
+                receipts = {lines_name(self.name): filling.lines()} | receipts
+            return result, Pending(out, store, receipts)
 
 
 class _Filling:
@@ -224,9 +189,3 @@ class _Filling:
 
 
 def _ignore(_tally: Tally) -> None: ...
-
-
-@lru_cache(maxsize=1)
-def store_at(dest: Location) -> Store:
-    """One store for all tasks of a run: its connections and tokens outlive a shard."""
-    return dest.open()

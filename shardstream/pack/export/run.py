@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args, overload
+from typing import Any, Literal, TypeAlias, get_args
 
 from shardstream.errors import DestinationError, UsageError
 from shardstream.pack.export.contract import FOLDER, Target
@@ -15,6 +15,7 @@ from shardstream.pack.export.files import FilesTarget
 from shardstream.pack.export.parquet import ParquetTarget
 from shardstream.pack.export.task import ExportTask
 from shardstream.pack.export.webdataset import WebDatasetTarget
+from shardstream.pack.jobs import Jobs
 from shardstream.pack.tally import Tally
 from shardstream.pack.workers import cores, run_here, run_in_processes
 from shardstream.shards.manifest import Manifest
@@ -189,8 +190,8 @@ def _run(tasks: _Tasks, samples: int, workers: int, progress: OnExport | None) -
     return total, kept
 
 
-class _Tasks(Sequence[ExportTask]):
-    """A task a shard, made when asked for."""
+class _Tasks(Jobs[ExportTask]):
+    """A task a shard."""
 
     def __init__(
         self, manifest: Manifest, source: Location, dest: Location, target: Target, *, original: bool, again: bool
@@ -205,14 +206,7 @@ class _Tasks(Sequence[ExportTask]):
     def __len__(self) -> int:
         return self._manifest.shards
 
-    @overload
-    def __getitem__(self, index: int) -> ExportTask: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[ExportTask]: ...
-    def __getitem__(self, index: int | slice) -> ExportTask | list[ExportTask]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        number = range(len(self))[index]
+    def make(self, number: int) -> ExportTask:
         return ExportTask(
             number=number,
             samples=int(self._manifest.table.samples[number]),

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from shardstream.errors import ShardStreamError
-from shardstream.pack.commits import Pending, named
+from shardstream.pack.commits import Pending, creating
 from shardstream.pack.export.contract import FOLDER, Sample, Target
 from shardstream.pack.export.reading import read_samples
-from shardstream.pack.jobs import Report
+from shardstream.pack.jobs import Report, store_at
 from shardstream.pack.tally import Tally
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Store
+from shardstream.storage import Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +66,17 @@ class ExportTask:
         """What an earlier run has done, where it is whole."""
         if not self.again:
             return None
-        store = _store_at(self.dest)
+        store = store_at(self.dest)
         whole = store.exists(self._receipt) and store.exists(self.name)
         return ExportResult(Tally(self.samples), kept=True) if whole else None
 
     def write(self, report: Report | None = None) -> tuple[ExportResult, Pending]:
         """Do it; the commit is left to the caller."""
-        try:
-            store = _store_at(self.dest)
-            out = store.create(self.name)
-            try:
-                counted = _Counted(report)
-                samples = read_samples(_store_at(self.source), self._manifest(), self.number, original=self.original)
-                self.target.write(store, out, counted.through(samples), again=self.again)
-            except BaseException:
-                out.discard()
-                raise
-        except ShardStreamError as error:
-            named(error, self.name)
-            raise
+        store = store_at(self.dest)
+        with creating(store, self.name) as out:
+            counted = _Counted(report)
+            samples = read_samples(store_at(self.source), self._manifest(), self.number, original=self.original)
+            self.target.write(store, out, counted.through(samples), again=self.again)
         return ExportResult(counted.total), Pending(out, store, {self._receipt: b""})
 
     def _manifest(self) -> Manifest:
@@ -110,11 +101,6 @@ def _size(value: Any) -> int:
     return len(value) if isinstance(value, bytes) else int(getattr(value, "nbytes", 0))
 
 
-@lru_cache(maxsize=4)
-def _store_at(place: Location) -> Store:
-    return place.open()
-
-
 @lru_cache(maxsize=2)
 def _manifest_at(place: Location, version: int) -> Manifest:
-    return Manifest.read(_store_at(place), version=version)
+    return Manifest.read(store_at(place), version=version)
