@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from shardstream import diagnose
 from shardstream.cli.bench_decode import bench_decode
+from shardstream.cli.flags import Json, Quiet
 from shardstream.cli.progress import Update, progress
 from shardstream.cli.report import duration, plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, parse_options, place, shown
@@ -64,8 +65,8 @@ def bench(
     ] = None,
     shuffle: Annotated[bool, typer.Option(help="Shuffle, or read in stored order.")] = True,
     step: Annotated[float, typer.Option(help="Seconds to sleep after each batch, as a training step does.")] = 0.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Stream a data set through the loader, and say how fast it comes and what it waits for."""
     with reporting(context):

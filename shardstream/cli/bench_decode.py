@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from shardstream import diagnose
+from shardstream.cli.flags import Json, Quiet
 from shardstream.cli.progress import progress
 from shardstream.cli.report import plural, print_json, reporting, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, parse_options
@@ -24,8 +25,8 @@ def bench_decode(
     seconds: Annotated[float, typer.Option(help="How long one measurement takes; there are two a backend.")] = 0.5,
     storage_options: StorageOptions = None,
     transport: TransportOption = Transport.AUTO,
-    as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Decode images with every library that is installed, and say how fast each is in one thread."""
     with reporting(context):

@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from shardstream.cli.flags import Json, Quiet
 from shardstream.cli.progress import Update, progress
 from shardstream.cli.report import Exit, duration, plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
@@ -28,8 +29,6 @@ Memory = Annotated[
     Optional[str],  # noqa: UP045 - Typer reads this when it runs
     typer.Option("--memory", metavar="DIR", help="Its memory, such as /dev/shm, if training uses that too."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Report as one line of JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
 @app.command("status")

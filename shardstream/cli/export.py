@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from enum import StrEnum
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
+from shardstream.cli.flags import Json, Quiet, Workers
 from shardstream.cli.progress import Update, progress
 from shardstream.cli.report import duration, plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import (
@@ -48,15 +49,12 @@ def export(
     jpeg: Annotated[
         Jpeg, typer.Option("--jpeg", help="JPEG files as they were before they were packed, or as they are stored.")
     ] = Jpeg.ORIGINAL,
-    workers: Annotated[
-        Optional[int],  # noqa: UP045 - Typer reads this when it runs, also old ones
-        typer.Option("--workers", help="Processes. Default: one a core.", min=0),
-    ] = None,
+    workers: Workers = None,
     source_options: SourceOptions = None,
     storage_options: StorageOptions = None,
     transport: TransportOption = Transport.AUTO,
-    as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write a data set in a form that others read: files with a list, WebDataset, or Parquet as Hugging Face has it.
 

@@ -11,6 +11,7 @@ from rich import box
 from rich.table import Table
 
 from shardstream import diagnose
+from shardstream.cli.flags import Json
 from shardstream.cli.report import print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
 
@@ -22,7 +23,7 @@ def info(
     url: Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")],
     storage_options: StorageOptions = None,
     transport: TransportOption = Transport.AUTO,
-    as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Say what a data set holds. Reads its manifest and one index."""
     with reporting(context):

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from shardstream.cli.flags import Json, Overwrite, Quiet
 from shardstream.cli.progress import Update, progress
 from shardstream.cli.report import plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import (
@@ -30,11 +31,9 @@ def merge(
     source_options: SourceOptions = None,
     storage_options: StorageOptions = None,
     transport: TransportOption = Transport.AUTO,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace another data set in DEST, once the new one is complete.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Make one data set of several, by copying their shards byte for byte.
 

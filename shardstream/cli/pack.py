@@ -5,10 +5,28 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
+from shardstream.cli.flags import (
+    Checksums,
+    Format,
+    Jpeg,
+    JsonLines,
+    MaxPixels,
+    MaxSide,
+    Overwrite,
+    Quality,
+    Quiet,
+    Seed,
+    SegmentWidth,
+    ShardSize,
+    Strip,
+    TransformName,
+    Workers,
+    size_of,
+)
 from shardstream.cli.packing import kept_when_interrupted, load_transform, print_report, teller
 from shardstream.cli.progress import progress
 from shardstream.cli.report import reporting
@@ -25,25 +43,6 @@ from shardstream.errors import UsageError
 from shardstream.pack import PackOptions, run_pack
 
 _DEFAULTS = PackOptions()
-
-
-class Format(StrEnum):
-    """Choices of ``--format``."""
-
-    TAR = "tar"
-    RECORD = "record"
-
-    @property
-    def framing(self) -> Literal["tar", "record"]:
-        """As options take it."""
-        return "tar" if self is Format.TAR else "record"
-
-
-class Jpeg(StrEnum):
-    """Choices of ``--jpeg``."""
-
-    ADDRESSABLE = "addressable"
-    KEEP = "keep"
 
 
 class Group(StrEnum):
@@ -85,38 +84,23 @@ def pack(
     source_options: SourceOptions = None,
     transport: TransportOption = Transport.AUTO,
     format: Annotated[Format, typer.Option(help="Framing of the shards.")] = Format.TAR,
-    shard_size: Annotated[str, typer.Option(help="Size to aim for: 256MB, 256MiB, or bytes.", metavar="SIZE")] = str(
-        _DEFAULTS.shard_size
-    ),
-    seed: Annotated[int, typer.Option(help="Of the shuffle.", min=0)] = _DEFAULTS.seed,
+    shard_size: ShardSize = str(_DEFAULTS.shard_size),
+    seed: Seed = _DEFAULTS.seed,
     shuffle: Annotated[bool, typer.Option(help="Shuffle, or keep the order of the source.")] = _DEFAULTS.shuffle,
     jpeg: Annotated[
         Jpeg,
         typer.Option(help="addressable rewrites JPEG files, losslessly, so that crops decode alone; keep does not."),
     ] = Jpeg.ADDRESSABLE,
-    segment_width: Annotated[
-        int, typer.Option(help="Pixels across of what can be decoded alone.", metavar="PIXELS")
-    ] = _DEFAULTS.segment_width,
-    strip: Annotated[bool, typer.Option("--strip", help="Drop EXIF, profiles and comments of JPEG files.")] = False,
-    max_side: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Make larger images smaller, to this longer side; they are encoded anew.", metavar="PIXELS"),
-    ] = None,
-    quality: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Of images made smaller, 1 to 100. (default: 90)", metavar="N"),
-    ] = None,
-    max_pixels: Annotated[
-        int, typer.Option(help="Reject images of more pixels.", metavar="PIXELS")
-    ] = _DEFAULTS.max_pixels,
+    segment_width: SegmentWidth = _DEFAULTS.segment_width,
+    strip: Strip = False,
+    max_side: MaxSide = None,
+    quality: Quality = None,
+    max_pixels: MaxPixels = _DEFAULTS.max_pixels,
     dedup: Annotated[bool, typer.Option("--dedup", help="Leave out exact copies; reads everything twice.")] = False,
     rows: Annotated[
         bool, typer.Option("--rows", help="Leave DEST/rows.parquet: what became of every line of the source.")
     ] = False,
-    transform: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="Function of a sample, by module and name; None drops it.", metavar="MODULE:NAME"),
-    ] = None,
+    transform: TransformName = None,
     key: Annotated[str, typer.Option(help="Keys: path, stem, line, or a column of the list's header.")] = _DEFAULTS.key,
     labels: Annotated[
         Optional[Labels],  # noqa: UP045 - Typer reads this when it runs, also old ones
@@ -143,25 +127,18 @@ def pack(
         Optional[list[str]],  # noqa: UP045
         typer.Option(help="Field to compress; record only, may be repeated.", metavar="FIELD"),
     ] = None,
-    checksums: Annotated[bool, typer.Option(help="Store a checksum of each value.")] = _DEFAULTS.checksums,
-    workers: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Processes; 0 packs without any. (default: one a core)", min=0, metavar="N"),
-    ] = None,
+    checksums: Checksums = _DEFAULTS.checksums,
+    workers: Workers = None,
     on: Annotated[
         Optional[On],  # noqa: UP045
         typer.Option(help="Pack on the cluster of Dask, Ray or Spark that is there, or on a local one."),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace another data set in DEST, once the new one is complete.")
-    ] = False,
+    overwrite: Overwrite = False,
     append: Annotated[
         bool, typer.Option("--append", help="Add to the data set in DEST, as new shards and its next version.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="A line of JSON every ten seconds, and the report as the last one.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: JsonLines = False,
+    quiet: Quiet = False,
 ) -> None:
     """Pack files into shards.
 
@@ -172,7 +149,7 @@ def pack(
     with reporting(context):
         options = PackOptions(
             format=format.value,
-            shard_size=int(shard_size) if shard_size.isdecimal() else shard_size,
+            shard_size=size_of(shard_size),
             seed=seed,
             shuffle=shuffle,
             jpeg=jpeg.value,

@@ -6,7 +6,24 @@ from typing import Annotated, Optional
 
 import typer
 
-from shardstream.cli.pack import Format, Jpeg
+from shardstream.cli.flags import (
+    Checksums,
+    Format,
+    Jpeg,
+    JsonLines,
+    MaxPixels,
+    MaxSide,
+    Overwrite,
+    Quality,
+    Quiet,
+    Seed,
+    SegmentWidth,
+    ShardSize,
+    Strip,
+    TransformName,
+    Workers,
+    size_of,
+)
 from shardstream.cli.packing import kept_when_interrupted, load_transform, print_report, teller
 from shardstream.cli.progress import progress
 from shardstream.cli.report import reporting
@@ -47,50 +64,28 @@ def repack(
         Optional[Format],  # noqa: UP045
         typer.Option(help="Framing of the shards. (default: as it is)"),
     ] = None,
-    shard_size: Annotated[str, typer.Option(help="Size to aim for: 256MB, 256MiB, or bytes.", metavar="SIZE")] = str(
-        _DEFAULTS.shard_size
-    ),
-    seed: Annotated[int, typer.Option(help="Of the shuffle.", min=0)] = _DEFAULTS.seed,
+    shard_size: ShardSize = str(_DEFAULTS.shard_size),
+    seed: Seed = _DEFAULTS.seed,
     shuffle: Annotated[bool, typer.Option(help="Shuffle, or keep the stored order.")] = False,
     jpeg: Annotated[
         Jpeg, typer.Option(help="keep leaves JPEG files as they are; addressable makes crops decode alone.")
     ] = Jpeg.KEEP,
-    segment_width: Annotated[
-        int, typer.Option(help="Pixels across of what can be decoded alone.", metavar="PIXELS")
-    ] = _DEFAULTS.segment_width,
-    strip: Annotated[bool, typer.Option("--strip", help="Drop EXIF, profiles and comments of JPEG files.")] = False,
-    max_side: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Make larger images smaller, to this longer side; they are encoded anew.", metavar="PIXELS"),
-    ] = None,
-    quality: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Of images made smaller, 1 to 100. (default: 90)", metavar="N"),
-    ] = None,
-    max_pixels: Annotated[
-        int, typer.Option(help="Reject images of more pixels.", metavar="PIXELS")
-    ] = _DEFAULTS.max_pixels,
-    transform: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="Function of a sample, by module and name; None drops it.", metavar="MODULE:NAME"),
-    ] = None,
+    segment_width: SegmentWidth = _DEFAULTS.segment_width,
+    strip: Strip = False,
+    max_side: MaxSide = None,
+    quality: Quality = None,
+    max_pixels: MaxPixels = _DEFAULTS.max_pixels,
+    transform: TransformName = None,
     key: Annotated[str, typer.Option(help="Keys: path keeps them, stem their last parts, line numbers.")] = "path",
     zstd: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(help="Field to compress; record only, may be repeated. (default: as it is)", metavar="FIELD"),
     ] = None,
-    checksums: Annotated[bool, typer.Option(help="Store a checksum of each value.")] = _DEFAULTS.checksums,
-    workers: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Processes; 0 packs without any. (default: one a core)", min=0, metavar="N"),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace another data set in DEST, once the new one is complete.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="A line of JSON every ten seconds, and the report as the last one.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    checksums: Checksums = _DEFAULTS.checksums,
+    workers: Workers = None,
+    overwrite: Overwrite = False,
+    as_json: JsonLines = False,
+    quiet: Quiet = False,
 ) -> None:
     """Pack a data set again: other order, format, size of shards, or a part of it.
 
@@ -105,7 +100,7 @@ def repack(
         framing = default_format(source) if format is None else format.framing
         options = PackOptions(
             format=framing,
-            shard_size=int(shard_size) if shard_size.isdecimal() else shard_size,
+            shard_size=size_of(shard_size),
             seed=seed,
             shuffle=shuffle,
             jpeg=jpeg.value,

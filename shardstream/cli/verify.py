@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from shardstream import diagnose
+from shardstream.cli.flags import Quiet
 from shardstream.cli.progress import Update, progress
 from shardstream.cli.report import Exit, duration, plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
@@ -23,7 +24,7 @@ def verify(
     storage_options: StorageOptions = None,
     transport: TransportOption = Transport.AUTO,
     as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON, with all problems.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Read a data set whole and compare every byte with what was written. Exit code 1 if anything is wrong."""
     with reporting(context):

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardstream import diagnose
+from shardstream.cli.flags import Json
 from shardstream.cli.report import plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
 
@@ -35,7 +36,7 @@ def view(
         Optional[Path],  # noqa: UP045
         typer.Option("--save", metavar="DIR", help="Write the values to files DIR/KEY.FIELD."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show single samples: keys, fields, sizes, images' dimensions. Reads these samples and their indexes only."""
     with reporting(context):

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardstream.errors import FieldError, UsageError
 from shardstream.shards.fields import FieldType
-from shardstream.shards.manifest import Manifest
+from shardstream.shards.manifest import Manifest, united
 from shardstream.shards.table import ShardTable
 
 
@@ -90,17 +90,11 @@ def joined(manifests: Sequence[Manifest], names: Sequence[str]) -> Manifest:
 
 
 def _fields(manifests: Sequence[Manifest], names: Sequence[str]) -> dict[str, FieldType]:
-    found: dict[str, tuple[FieldType, str]] = {}
-    for one, where in zip(manifests, names, strict=True):
-        for name, kind in one.fields.items():
-            known, first = found.setdefault(name, (kind, where))
-            if known != kind:
-                raise FieldError(
-                    f"the field is {known} in {first}, but {kind} in {where}",
-                    field=name,
-                    hint="write it with one type, or under another name",
-                )
-    return {name: kind for name, (kind, _) in sorted(found.items())}
+    def differ(name: str, kind: FieldType, first: str, other: FieldType, where: str) -> FieldError:
+        what = f"the field is {kind} in {first}, but {other} in {where}"
+        return FieldError(what, field=name, hint="write it with one type, or under another name")
+
+    return dict(sorted(united(zip(names, (one.fields for one in manifests), strict=True), differ).items()))
 
 
 def _classes(manifests: Sequence[Manifest], names: Sequence[str]) -> tuple[str, ...] | None:
@@ -141,12 +135,9 @@ def united_meta(manifests: Sequence[Manifest], names: Sequence[str]) -> dict[str
     Raises:
         UsageError: An entry of one name has two values.
     """
-    found: dict[str, tuple[Any, str]] = {}
-    for one, where in zip(manifests, names, strict=True):
-        for name, value in one.meta.items():
-            known, first = found.setdefault(name, (value, where))
-            if known != value:
-                raise UsageError(
-                    f"meta[{name!r}] is {known!r} in {first}, but {value!r} in {where}", hint="say meta= for the result"
-                )
-    return {name: value for name, (value, _) in found.items()}
+
+    def differ(name: str, value: Any, first: str, other: Any, where: str) -> UsageError:
+        what = f"meta[{name!r}] is {value!r} in {first}, but {other!r} in {where}"
+        return UsageError(what, hint="say meta= for the result")
+
+    return united(zip(names, (one.meta for one in manifests), strict=True), differ)

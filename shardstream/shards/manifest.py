@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xxhash
@@ -34,6 +34,8 @@ from shardstream.shards.layout import FORMAT_VERSION
 from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage import Location, Store, Transport, open_store
+
+T = TypeVar("T")
 
 _RESTORE = "restore the data set's files from their source"
 
@@ -342,15 +344,27 @@ def merge_fields(summaries: Sequence[ShardSummary], names: Sequence[str]) -> dic
     Raises:
         FieldError: Two shards hold one field with different types; names both.
     """
-    found: dict[str, tuple[FieldType, str]] = {}
-    for summary, shard in zip(summaries, names, strict=True):
-        for name, kind in summary.fields.items():
-            first, where = found.setdefault(name, (kind, shard))
-            if first != kind:
-                raise FieldError(
-                    f"the field is {first} in {where}, but {kind} here",
-                    shard=shard,
-                    field=name,
-                    hint="declare the field's type",
-                )
-    return {name: kind for name, (kind, _) in sorted(found.items())}
+
+    def differ(name: str, kind: FieldType, where: str, other: FieldType, shard: str) -> FieldError:
+        what = f"the field is {kind} in {where}, but {other} here"
+        return FieldError(what, shard=shard, field=name, hint="declare the field's type")
+
+    return dict(sorted(united(zip(names, (one.fields for one in summaries), strict=True), differ).items()))
+
+
+def united(
+    parts: Iterable[tuple[str, Mapping[str, T]]], differ: Callable[[str, T, str, T, str], Exception]
+) -> dict[str, T]:
+    """The entries of several mappings, of which those of one name must be equal.
+
+    Args:
+        parts: The mappings, each with what it belongs to.
+        differ: The error for a name with two values: name, value, whose it is, the other value, whose that is.
+    """
+    found: dict[str, tuple[T, str]] = {}
+    for where, entries in parts:
+        for name, value in entries.items():
+            known, first = found.setdefault(name, (value, where))
+            if known != value:
+                raise differ(name, known, first, value, where)
+    return {name: value for name, (value, _) in found.items()}

@@ -6,7 +6,6 @@ called ``__shardstream__/index``, which WebDataset skips for its ``__``, and all
 
 from __future__ import annotations
 
-import io
 import tarfile
 from functools import lru_cache
 from typing import Any
@@ -20,6 +19,7 @@ from shardstream.shards.layout import BLOCK, padding
 from shardstream.shards.npy import npy_header
 from shardstream.shards.writing import OneShard, ShardSummary
 from shardstream.storage import ObjectWriter
+from shardstream.storage.ranged import RangedFile
 
 INDEX_MEMBER = "__shardstream__/index"
 _END = bytes(2 * BLOCK)
@@ -141,33 +141,6 @@ def _pax_record(keyword: bytes, value: bytes) -> bytes:
     return b"%d %s=%s\n" % (length, keyword, value)
 
 
-class _View(io.RawIOBase):
-    """A file over bytes that are at hand, without copying all of them."""
-
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._data)}[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        part = self._data[self._at : self._at + len(buffer)]
-        buffer[: len(part)] = part
-        self._at += len(part)
-        return len(part)
-
-
 def list_members(data: memoryview) -> list[tuple[str, int, int]]:
     """(name, offset, size) of all members, read from the headers alone: what a tar says without our index.
 
@@ -176,7 +149,8 @@ def list_members(data: memoryview) -> list[tuple[str, int, int]]:
     """
     try:
         found: list[tuple[str, int, int]] = []
-        with tarfile.open(fileobj=_View(data), mode="r:") as archive:
+        file = RangedFile(len(data), lambda at, length: data[at : at + length])
+        with tarfile.open(fileobj=file, mode="r:") as archive:
             for info in archive:
                 if info.size < 0 or (found and info.offset_data <= found[-1][1]):
                     raise ValueError("its members do not follow one another")  # tarfile itself may go round for ever

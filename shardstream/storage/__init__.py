@@ -7,6 +7,7 @@
 ``behind``          writing a file in a thread, and bringing it to the disk as it grows
 ``ranges``          which reads serve which ranges: neighbours joined, long ones split; pure
 ``readahead``       many reads on their way at once, those needed first first
+``ranged``          bytes read by range, as a file for other libraries
 ``heap``            a heap that suits a process whose work is to read
 ``mapping``         a file as read-only memory that holds no file descriptor
 ``client``          one attempt at one request, whatever library speaks to the store: ``Client``, ``Fault``

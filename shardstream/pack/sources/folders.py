@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -23,7 +22,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
-from shardstream.pack.duplicates import HashRuns, key_hash
+from shardstream.pack.duplicates import first_repeat
 from shardstream.pack.sources.base import LABEL, File, Item, Part, Reject, Source, field_of_extension, printable
 from shardstream.pack.sources.columns import LabelMode
 from shardstream.pack.sources.keys import MODES, KeyRule
@@ -200,25 +199,17 @@ class FolderSource(Source):
                     yield item
 
     def _find_duplicates(self) -> None:
-        runs, batch = HashRuns(len(self)), list[int]()
-        with closing(runs):
-            for item in self._items():
-                batch.append(key_hash(item.key.encode()))
-                if len(batch) == 1 << 16:
-                    runs.add(np.array(batch, np.uint64))
-                    batch.clear()
-            runs.add(np.array(batch, np.uint64))
-            suspects = set(runs.repeated().tolist())
-        first: dict[str, str] = {}
-        for item in self._items() if suspects else ():
-            if key_hash(item.key.encode()) in suspects and first.setdefault(item.key, item.path) != item.path:
-                raise DuplicateKeyError(
-                    f"{printable(first[item.key])} and {printable(item.path)} have the same key",
-                    url=self.url,
-                    key=item.key,
-                    hint="remove one of them, choose other keys (--key path, stem or line), or make files of one name "
-                    "one sample: --group stem",
-                )
+        found = first_repeat(lambda: (item.key for item in self._items()), len(self))
+        if found is not None:
+            *numbers, key = found
+            first, second = (printable(item.path) for i, item in enumerate(self._items()) if i in numbers)
+            raise DuplicateKeyError(
+                f"{first} and {second} have the same key",
+                url=self.url,
+                key=key,
+                hint="remove one of them, choose other keys (--key path, stem or line), or make files of one name "
+                "one sample: --group stem",
+            )
 
     def __len__(self) -> int:
         return len(self._records)

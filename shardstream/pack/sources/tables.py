@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -28,7 +29,8 @@ from shardstream.pack.sources.mapping import declared_types
 from shardstream.pack.sources.records import Broken, Kind
 from shardstream.pack.sources.rows import RowReader
 from shardstream.pack.sources.spool import Records, Spool
-from shardstream.storage import Location, Store, open_object
+from shardstream.storage import Location, open_object
+from shardstream.storage.ranged import RangedFile
 
 TABLES = (".parquet", ".arrow", ".feather")
 _ROWS = 1 << 14
@@ -44,34 +46,6 @@ class _LargeRows(Exception):
     """The rows are too large to be copied beside the table."""
 
 
-class _Ranges(io.RawIOBase):
-    """An object of a store as a file that Arrow can read."""
-
-    def __init__(self, store: Store, name: str) -> None:
-        self._store, self._name = store, name
-        self._size, self._at = store.size(name), 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        length = max(0, min(len(buffer), self._size - self._at))
-        if length:
-            buffer[:length] = self._store.get(self._name, self._at, length)
-        self._at += length
-        return length
-
-
 class _Table:
     """A Parquet or Arrow file."""
 
@@ -79,7 +53,7 @@ class _Table:
         self.url = location.address.prefix if location.local else location.url
         store, name = open_object(location)
         self.size = store.size(name)
-        self._file = io.BufferedReader(_Ranges(store, name), _READ)
+        self._file = io.BufferedReader(RangedFile(self.size, partial(store.get, name)), _READ)
         arrow = require("pyarrow", extra="parquet", purpose=_PURPOSE)
         try:
             if suffix_of(name) == ".parquet":
