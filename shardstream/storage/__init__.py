@@ -8,6 +8,8 @@
 ``ranges``          which reads serve which ranges: neighbours joined, long ones split; pure
 ``readahead``       many reads on their way at once, those needed first first
 ``ranged``          bytes read by range, as a file for other libraries
+``listing``         a listing of any length, page by page
+``sorting``         names in order, any number of them in bounded memory
 ``heap``            a heap that suits a process whose work is to read
 ``mapping``         a file as read-only memory that holds no file descriptor
 ``client``          one attempt at one request, whatever library speaks to the store: ``Client``, ``Fault``

@@ -69,9 +69,11 @@ class Client(ABC):
 
     Attributes:
         suffix_ranges: Whether the store can be asked for the last n bytes of an object of unknown size.
+        lists_in_order: Whether it lists paths in the order of their bytes, so that a listing can go on behind one.
     """
 
     suffix_ranges: bool = True
+    lists_in_order: bool = False
 
     @abstractmethod
     async def open(self, path: str, start: int, stop: int | None, *, etag: str | None = None) -> Body:
@@ -92,8 +94,13 @@ class Client(ABC):
         """Size and version of an object."""
 
     @abstractmethod
-    def list(self, prefix: str) -> AsyncIterator[list[ObjectMeta]]:
-        """The objects whose path begins with ``prefix`` (any string, not a folder), page by page, in any order."""
+    def list(self, prefix: str, after: str = "") -> AsyncIterator[list[ObjectMeta]]:
+        """The objects whose path begins with ``prefix`` (any string, not a folder), page by page, in any order.
+
+        Args:
+            prefix: What paths begin with.
+            after: Only those that come behind this one.
+        """
 
     @abstractmethod
     async def put(self, path: str, data: bytes | bytearray | memoryview) -> None:

@@ -187,7 +187,7 @@ class FsspecClient(Client):
             raise StorageError(f"byte {first} lies past the end of an object of {head.size} bytes", offset=first)
         return _Body(self, path, head, first, max(first, last))
 
-    async def list(self, prefix: str) -> AsyncIterator[list[ObjectMeta]]:
+    async def list(self, prefix: str, after: str = "") -> AsyncIterator[list[ObjectMeta]]:
         if self._address.kind == "http":
             raise StorageError(
                 "a web server does not list its files", hint="give the URL of one data set, which has a manifest"
@@ -203,7 +203,7 @@ class FsspecClient(Client):
         page = []
         for name, info in found.items():
             path = name.lstrip("/") if not base else name.removeprefix(base)
-            if path.startswith(prefix) and info.get("type") != "directory":
+            if path.startswith(prefix) and path > after and info.get("type") != "directory":
                 page.append(ObjectMeta(path, int(info["size"])))
         yield page
 

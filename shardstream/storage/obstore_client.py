@@ -74,6 +74,8 @@ class ObstoreClient(Client):
         self._kind = location.address.kind
         self._bucket = location.address.bucket
         self.suffix_ranges = self._kind != "azure"
+        # S3's directory buckets do not, https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
+        self.lists_in_order = not self._bucket.endswith("--x-s3")
         self._obs = own_obstore.obstore()
         self._region: str | None = None
         self._generation = 0
@@ -251,7 +253,7 @@ class ObstoreClient(Client):
 
         return await self._try(ask)
 
-    async def list(self, prefix: str) -> AsyncIterator[list[ObjectMeta]]:
+    async def list(self, prefix: str, after: str = "") -> AsyncIterator[list[ObjectMeta]]:
         if self._kind == "http":
             raise StorageError(
                 "a web server does not list its files", hint="give the URL of one data set, which has a manifest"
@@ -259,7 +261,7 @@ class ObstoreClient(Client):
         folder = prefix.rpartition("/")[0]  # obstore lists folders; any other prefix is ours to compare
 
         async def first(store: Any) -> tuple[Any, Any]:
-            pages = self._obs.list(store, folder or None, chunk_size=1000)
+            pages = self._obs.list(store, folder or None, offset=after or None, chunk_size=1000)
             return pages, await anext(pages, None)
 
         pages, page = await self._try(first)

@@ -18,9 +18,11 @@ from shardstream.storage.base import AsyncStore, ObjectMeta, ObjectWriter
 from shardstream.storage.buffers import joined
 from shardstream.storage.client import Client, Head
 from shardstream.storage.counters import counters
+from shardstream.storage.listing import Listing
 from shardstream.storage.loop import abandon, at_stop, run
 from shardstream.storage.pace import Pace
 from shardstream.storage.retry import RetryPolicy
+from shardstream.storage.sorting import SortedNames
 from shardstream.storage.transfer import Fetched, fetch, past_the_end
 from shardstream.storage.upload import PART, RemoteWriter
 
@@ -175,11 +177,21 @@ class RemoteStore(AsyncStore):
         return True
 
     def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
-        async def pages() -> list[ObjectMeta]:
-            return [meta async for page in self._client().list(prefix) for meta in page]
+        listing = Listing(prefix)
 
-        limit = self.policy.deadline
-        yield from sorted(self._run(lambda: self._ask(pages, "listing", prefix, limit=limit), "the list", prefix))
+        async def ask() -> list[ObjectMeta] | None:
+            return await listing.page(self._client())
+
+        async def page() -> list[ObjectMeta] | None:
+            return await self._ask(ask, "listing", prefix, limit=self.policy.deadline)
+
+        with SortedNames() as found:
+            while (metas := self._run(page, "the list", prefix)) is not None:
+                if listing.from_start:
+                    found.clear()
+                found.add((os.fsencode(path), size) for path, size in metas)
+            for name, size in found:
+                yield ObjectMeta(os.fsdecode(name), size)
 
     # ------------------------------------------------------------------------------------------------------ writing
 

@@ -56,9 +56,13 @@ class HeldClient(Client):
         data, version = self._find(path)
         return Head(len(data), version)
 
-    async def list(self, prefix: str) -> AsyncIterator[list[ObjectMeta]]:
+    async def list(self, prefix: str, after: str = "") -> AsyncIterator[list[ObjectMeta]]:
         self.calls.append("list")
-        found = [ObjectMeta(path, len(data)) for path, (data, _) in self.objects.items() if path.startswith(prefix)]
+        found = [
+            ObjectMeta(path, len(data))
+            for path, (data, _) in self.objects.items()
+            if path.startswith(prefix) and path > after
+        ]
         for meta in reversed(found):
             yield [meta]
 

@@ -66,7 +66,7 @@ class ScriptedClient(Client):
         self.heads += 1
         return Head(len(self.data), "one")
 
-    def list(self, prefix: str) -> AsyncIterator[Any]:
+    def list(self, prefix: str, after: str = "") -> AsyncIterator[Any]:
         raise NotImplementedError
 
     async def put(self, path: str, data: Any) -> None:

@@ -8,8 +8,9 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator
 
-from shardstream.errors import SourceError, StorageError
+from shardstream.errors import SourceError
 from shardstream.storage import Location, open_object
+from shardstream.storage.sorting import no_room
 
 _PEEK = 4096
 _STEP = 32 << 20
@@ -126,12 +127,3 @@ def spooled(pieces: Callable[[], Iterator[bytes | memoryview]], *, url: str) -> 
         except OSError as error:
             raise no_room(error) from error
         return ListFile(os.dup(file.fileno()), url)
-
-
-def no_room(error: OSError) -> StorageError:
-    """What to say if a temporary file cannot be written."""
-    return StorageError(
-        f"a temporary file cannot be written: {error.strerror}",
-        url=tempfile.gettempdir(),
-        hint="point TMPDIR to a disk with more room",
-    )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import msgpack
@@ -60,24 +61,53 @@ class FileReader:
             return f"{number:010d}"
         return printable(os.path.basename(stem) if self.keys.mode == "stem" else stem)
 
+    def key_of(self, raw: bytes, number: int) -> str | None:
+        """The key of a record's sample; ``None`` if it is rejected."""
+        packed, ends, _ = msgpack.unpackb(raw, use_list=False)
+        return None if _fields_of(ends, self.images).reason else self.key(os.fsdecode(packed), number)
+
     def item(self, raw: bytes, number: int) -> Item | Reject:
         """The sample of a record; its number counts from 1."""
-        packed, packed_ends, size = msgpack.unpackb(raw)
-        stem, ends = os.fsdecode(packed), [os.fsdecode(end) for end in packed_ends]
-        path = stem + ends[0]
-        if self.images and not any(map(_is_image, ends)):
-            return Reject(number, printable(path), "it is no jpg, png or webp file, in a folder of images")
-        values: dict[str, Any] = {}
-        for end in ends:
-            found = field_of_extension(end[1:])
-            if found.field is None:
-                return Reject(number, printable(stem + end), found.reason)
-            if found.field in values:
-                return Reject(number, printable(stem + end), f"two of its files would be the field {found.field!r}")
-            values[found.field] = File(join(self.root, stem + end))
+        packed, ends, size = msgpack.unpackb(raw, use_list=False)
+        stem, fields = os.fsdecode(packed), _fields_of(ends, self.images)
+        if fields.reason is not None:
+            return Reject(number, printable(stem + fields.at), fields.reason)
+        values: dict[str, Any] = {name: File(join(self.root, stem + end)) for name, end in fields.ends.items()}
         if self.labels is not None:
             values[LABEL] = self.labels[printable(stem.partition("/")[0])]
-        return Item(number, path, self.key(stem, number), values, size)
+        return Item(number, stem + fields.at, self.key(stem, number), values, size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """What the files of a sample become.
+
+    Attributes:
+        ends: The end of a file's path, by field.
+        at: The end of the first file, or of the one that cannot be packed.
+        reason: Why it cannot.
+    """
+
+    ends: Mapping[str, str]
+    at: str
+    reason: str | None = None
+
+
+@lru_cache(maxsize=1024)
+def _fields_of(packed_ends: tuple[bytes, ...], images: bool) -> _Fields:
+    """The fields of a sample by the ends of its files' paths: of those there are few."""
+    ends = [os.fsdecode(end) for end in packed_ends]
+    if images and not any(map(_is_image, ends)):
+        return _Fields({}, ends[0], "it is no jpg, png or webp file, in a folder of images")
+    fields: dict[str, str] = {}
+    for end in ends:
+        found = field_of_extension(end[1:])
+        if found.field is None:
+            return _Fields({}, end, found.reason)
+        if found.field in fields:
+            return _Fields({}, end, f"two of its files would be the field {found.field!r}")
+        fields[found.field] = end
+    return _Fields(fields, ends[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,22 +217,23 @@ class FolderSource(Source):
             self.notes = (f"Left out, as they lie beside the class folders: {len(found.beside)} files ({shown}).",)
         return found.inside.finish(self.url), found.images[0], {printable(name) for name in found.folders}
 
-    def _items(self) -> Iterator[Item]:
-        """All samples that are not rejected."""
+    def _keys(self) -> Iterator[tuple[int, str]]:
+        """Number and key of all samples that are not rejected."""
         number = 0
         while number < len(self._records):
             data, starts = self._records.block(number, _BLOCK)
             for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(data)], strict=True):
+                key = self._reader.key_of(data[start:end], number + 1)
+                if key is not None:
+                    yield number, key
                 number += 1
-                item = self._reader.item(data[start:end], number)
-                if isinstance(item, Item):
-                    yield item
 
     def _find_duplicates(self) -> None:
-        found = first_repeat(lambda: (item.key for item in self._items()), len(self))
+        found = first_repeat(lambda: (key for _, key in self._keys()), len(self))
         if found is not None:
-            *numbers, key = found
-            first, second = (printable(item.path) for i, item in enumerate(self._items()) if i in numbers)
+            *places, key = found
+            numbers = [number for place, (number, _) in enumerate(self._keys()) if place in places]
+            first, second = (printable(item.path) for item in self.part(np.array(numbers, np.int64)))
             raise DuplicateKeyError(
                 f"{first} and {second} have the same key",
                 url=self.url,
@@ -244,4 +275,9 @@ def _stem(path: str) -> str:
 
 
 def _is_image(path: str) -> bool:
-    return type_of_extension(path.rpartition(".")[2]).is_image
+    return _is_image_extension(path.rpartition(".")[2])
+
+
+@lru_cache(maxsize=1024)
+def _is_image_extension(extension: str) -> bool:
+    return type_of_extension(extension).is_image

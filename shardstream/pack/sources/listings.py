@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from shardstream.errors import NotFoundError, SourceError
 from shardstream.storage import Location, Store
+from shardstream.storage.sorting import SortedNames
 
 _MAGIC = re.compile(r"[*?[]")
 
@@ -58,7 +59,9 @@ class Listing(NamedTuple):
 
     def folders(self) -> list[str]:
         """The folders of a local folder, also empty ones."""
-        return _entries(self.root.address.prefix)[0] if self.root.local and self.pattern is None else []
+        if not self.root.local or self.pattern is not None:
+            return []
+        return [name for name, inside in _scan(self.root.address.prefix) if inside]
 
 
 def _all(_path: str) -> bool:
@@ -104,47 +107,41 @@ def glob_pattern(pattern: str) -> re.Pattern[str]:
 
 def _walk(root: str, folder: str) -> Iterator[Entry]:
     """Links to folders are followed in the root only: deeper ones may go round in circles."""
-    folders, files = _entries(os.path.join(root, folder), follow=not folder)
-    merged = [(os.fsencode(f"{name}/"), name, True) for name in folders]
-    merged += [(os.fsencode(name), name, False) for name in files]
-    for _, name, inside in sorted(merged):
-        path = f"{folder}/{name}" if folder else name
-        if inside:
-            yield from _walk(root, path)
-        else:
-            yield Entry(path, None)
+    found = _scan(os.path.join(root, folder), follow=not folder)
+    with SortedNames() as names:
+        names.add((os.fsencode(f"{name}/" if inside else name), 0) for name, inside in found)
+        for encoded, _ in names:
+            name = os.fsdecode(encoded)
+            path = f"{folder}/{name}" if folder else name
+            if name.endswith("/"):
+                yield from _walk(root, path[:-1])
+            else:
+                yield Entry(path, None)
 
 
-def _entries(folder: str, *, follow: bool = True) -> tuple[list[str], list[str]]:
-    """Names of the folders and of the other entries in a folder; hidden ones left out."""
-    folders: list[str] = []
-    files: list[str] = []
+def _scan(folder: str, *, follow: bool = True) -> Iterator[tuple[str, bool]]:
+    """What is in a folder, hidden things left out: the name of each, and whether it is a folder."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if not entry.name.startswith("."):
-                    (folders if entry.is_dir(follow_symlinks=follow) else files).append(entry.name)
+                    yield entry.name, entry.is_dir(follow_symlinks=follow)
     except FileNotFoundError as error:
         raise SourceError("there is no such folder", url=folder, hint="check the path") from error
     except OSError as error:
         raise SourceError(
             f"the folder cannot be read: {error.strerror}", url=folder, hint="check its rights"
         ) from error
-    return folders, files
 
 
 def _listed(store: Store) -> Iterator[Entry]:
     """Objects whose name ends with a slash are how some tools mark folders."""
     try:
         for path, size in store.list():
-            if not path.endswith("/") and "//" not in path and not any(map(_hidden, path.split("/"))):
+            if not path.endswith("/") and "//" not in path and "/." not in path and not path.startswith("."):
                 yield Entry(path, size)
     except NotFoundError as error:
         raise SourceError(error.what, url=store.url, hint="check the URL") from error
-
-
-def _hidden(name: str) -> bool:
-    return name.startswith(".")
 
 
 def grouped(entries: Iterator[Entry], stem: Callable[[str], str]) -> Iterator[tuple[str, list[Entry]]]:
