@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -17,7 +19,7 @@ from bench.data import Corpus, list_of
 from bench.harness import Benchmark, Contender, measure
 from bench.pack import bars, corpus
 from bench.pack.bars import WORKERS, Bar
-from bench.pack.timing import OUT, SHARD_MB
+from bench.pack.timing import DISK, MEMORY, PLACE, SHARD_MB
 from bench.race import environments
 from bench.report import MISSED, Outcome, as_json, circumstances, provenance, table, versions
 
@@ -37,6 +39,9 @@ RAW = """\
 `jpeg="keep"`. *Until on disk* adds an `fsync` of every file written: shardstream does that anyway, shard by shard, so
 its two figures differ by little. `tar` stores no labels, no index and no checksums, and checks nothing.
 """
+IN_MEMORY = """\
+The same into a file system in memory (`/dev/shm`), where no disk sets the pace and nobody has to wait for it.
+"""
 TRANSCODED = """\
 The default: every JPEG file is rewritten so that crops decode alone. The bare transcoder has files in memory, some
 of the photographs, and drops what it makes; by two processes at once, it says what two cores of this machine give.
@@ -55,11 +60,13 @@ class Work:
         benchmark: Who does it.
         corpus: Its photographs.
         bars: What ours have to reach.
+        out: Where to they pack.
     """
 
     benchmark: Benchmark
     corpus: Corpus
     bars: tuple[Bar, ...]
+    out: Path = DISK
 
 
 def run(document: Path, rounds: int, count: int) -> Outcome:
@@ -74,7 +81,9 @@ def run(document: Path, rounds: int, count: int) -> Outcome:
     with _served(corpus.FOLDER) as root:
         for work in _works(made, root):
             print(work.benchmark.title, flush=True)
-            rows = measure(work.benchmark, rounds, _prepare)
+            os.environ[PLACE] = str(work.out)
+            rows = measure(work.benchmark, rounds, partial(_prepare, work.out))
+            shutil.rmtree(work.out, ignore_errors=True)
             found = list(bars.findings(work.bars, rows))
             print("\n".join(["", table(rows), *found, ""]), flush=True)
             content[work.benchmark.name] = as_json(work.benchmark, rows)
@@ -84,7 +93,6 @@ def run(document: Path, rounds: int, count: int) -> Outcome:
             lines = "".join(f"- {line}\n" for line in found)
             parts.append(f"### {work.benchmark.title}\n\n{described}\n{table(rows)}\n{lines}")
     del pins
-    shutil.rmtree(OUT, ignore_errors=True)
     described = f"{count:,} photographs, {rounds} rounds"
     parts.append(provenance(where, f"tools/bench/run pack --rounds {rounds} --count {count}", mean(busy), described))
     return Outcome("pack", document, "\n".join(parts), failed, content)
@@ -108,7 +116,10 @@ def _works(made: corpus.Corpora, root: str) -> Iterator[Work]:
         for framing in ("tar", "record")
         for workers in (1, WORKERS)
     ]
-    yield Work(Benchmark("raw", "Files as they are", RAW, [*peers, *mine]), made.raw, bars.RAW)
+    everybody = [*peers, *mine]
+    yield Work(Benchmark("raw", "Files as they are", RAW, everybody), made.raw, bars.RAW)
+    in_memory = Benchmark("raw_in_memory", "Files as they are, into memory", IN_MEMORY, everybody)
+    yield Work(in_memory, made.raw, bars.RAW, MEMORY)
     folder = {"folder": str(made.transcoded.folder)}
     kernels = {bars.ONE_KERNEL: 1, bars.ALL_KERNELS: WORKERS}
     jobs = [
@@ -157,6 +168,6 @@ def _served(folder: Path) -> Iterator[str]:
         server.wait()
 
 
-def _prepare() -> None:
-    shutil.rmtree(OUT, ignore_errors=True)
+def _prepare(out: Path) -> None:
+    shutil.rmtree(out, ignore_errors=True)
     data.settle()

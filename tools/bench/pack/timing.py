@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from bench.data import HOME
 
-OUT = HOME / "packed"
+PLACE = "BENCH_PACK_OUT"
+"""The variable that says where to, for the processes of contenders."""
+DISK, MEMORY = HOME / "packed", Path("/dev/shm/shardstream-bench-packed")
+OUT = Path(os.environ.get(PLACE, DISK))
 SHARD_MB = 32
 NOW, ON_DISK, IMAGES = "MB/s", "MB/s until on disk", "images/s"
 

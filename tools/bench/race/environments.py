@@ -86,6 +86,7 @@ def make(*names: str) -> dict[str, str]:
         peer = PEERS[name]
         stamp = FOLDER / peer.layer / f".{name}"
         if stamp.exists() and stamp.read_text() == peer.recipe:
+            _put_below(FOLDER / peer.layer)
             continue
         print(f"installing {name}", flush=True)
         try:
@@ -119,9 +120,7 @@ def _install(peer: Peer, log: Path) -> None:
     executable = layer / "bin" / "python"
     if not executable.exists():
         subprocess.run([sys.executable, "-m", "venv", layer], check=True)
-    below = sysconfig.get_path("purelib")
-    inside = sysconfig.get_path("purelib", vars={"base": str(layer), "platbase": str(layer)})
-    (Path(inside) / "below.pth").write_text(f"{below}\n")
+    _put_below(layer)
     with log.open("w") as out:
 
         def call(*words: str) -> None:
@@ -133,6 +132,12 @@ def _install(peer: Peer, log: Path) -> None:
         for words in peer.packages:
             call(str(executable), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *words)
         call(str(executable), "-c", f"import {peer.module}")
+
+
+def _put_below(layer: Path) -> None:
+    """Let a layer see the packages of this environment, wherever that lies by now."""
+    inside = sysconfig.get_path("purelib", vars={"base": str(layer), "platbase": str(layer)})
+    (Path(inside) / "below.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
 
 
 def _install_system(packages: tuple[str, ...]) -> None:
