@@ -11,7 +11,7 @@
 ``options``       what determines the bytes that are written, checked
 ``cut``           which sample goes where: shards cut by count, the plan's fingerprint, the tasks
 ``dedup``         exact copies, found by content before anything is packed
-``spool``         the first pass over what can only be read in order, into temporary shards
+``streams``       the first pass over what can only be read in order, into temporary shards
 ``inference``     types of fields that nobody declared, from a sample of the source
 ``permute``       the write-time shuffle: a keyed bijection, computed where it is needed
 ``task``          one shard: read, write, report
@@ -22,7 +22,7 @@
 ``values``        values from Python, typed and encoded
 ``tally``         what was done, counted, and where the time went
 ``images``        what becomes of image files: made addressable, smaller, stripped, or kept
-``jobs``          the contract between tasks and what runs them
+``jobs``          the contract between tasks and what runs them; what all tasks do alike
 ``workers``       tasks in processes, or on an executor
 ``worker``        what runs in a worker process
 ``engines``       tasks on a cluster: Dask, Ray, Spark

@@ -26,7 +26,7 @@ from shardstream.pack.jobs import Jobs, Report, run_job, store_at
 from shardstream.pack.reading import Contents, read_all
 from shardstream.pack.receipts import FOLDER, ShardResult, read_receipt, receipt_name, to_bytes
 from shardstream.pack.sources import Item, Part, Reject, Source
-from shardstream.pack.spool import Run
+from shardstream.pack.streams import Run
 from shardstream.pack.tally import Stopwatch, Tally
 from shardstream.shards.checksum import checksum
 from shardstream.shards.writing import ShardSummary

@@ -30,7 +30,7 @@ from shardstream.pack.report import kinds_of, rejects_bytes, report_bytes
 from shardstream.pack.rows import write_rows
 from shardstream.pack.sources import Reject, Source, open_source
 from shardstream.pack.sources.base import StreamSource
-from shardstream.pack.spool import Run, spooled
+from shardstream.pack.streams import Run, spooled
 from shardstream.pack.task import ShardTask
 from shardstream.pack.workers import cores, run_in_processes
 from shardstream.shards.growing import check_grows, grown

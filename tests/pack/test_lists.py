@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
 from shardstream.pack.sources import File, Item, Reject, lines, open_source, scan
 from shardstream.pack.sources.base import printable
-from shardstream.pack.sources.files import spooled
 from shardstream.pack.sources.keys import common_folder
 from shardstream.pack.sources.lines import index_lines, survey
+from shardstream.pack.sources.listfile import spooled
 from shardstream.pack.sources.lists import ListRecords
 from shardstream.pack.sources.records import Broken, split
 

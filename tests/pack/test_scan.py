@@ -14,8 +14,8 @@ from shardstream.pack import duplicates
 from shardstream.pack.duplicates import HashRuns
 from shardstream.pack.sources import scan as scanning
 from shardstream.pack.sources.columns import Wanted, understand
-from shardstream.pack.sources.files import spooled
 from shardstream.pack.sources.lines import index_lines, survey
+from shardstream.pack.sources.listfile import spooled
 from shardstream.pack.sources.lists import ListRecords
 from shardstream.pack.sources.lists import key_rule as rule_of
 from shardstream.pack.sources.records import split

@@ -10,7 +10,7 @@
 ``rows``     how a record of a list becomes a sample
 ``tables``   lists in Parquet and Arrow files
 ``records``  a record of a list, from its bytes to its columns
-``files``    lists as files read by range, also those that lie elsewhere
+``listfile``  lists as files read by range, also those that lie elsewhere
 ``lines``    where the lines of a list begin, in numpy
 ``spool``    records of any bytes in a temporary file
 ``scan``     a whole list read once: common folder, names of labels, equal keys

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from shardstream.errors import SourceError, UsageError
 from shardstream.pack.sources.base import Item, Part, Reject, Source
 from shardstream.pack.sources.columns import Wanted, parse_label, understand
-from shardstream.pack.sources.files import ListFile, check_text, open_list
 from shardstream.pack.sources.keys import MODES, KeyRule
 from shardstream.pack.sources.lines import LineIndex, index_lines, survey
+from shardstream.pack.sources.listfile import ListFile, check_text, open_list
 from shardstream.pack.sources.mapping import declared_types
 from shardstream.pack.sources.records import Broken, Kind, split
 from shardstream.pack.sources.rows import RowReader

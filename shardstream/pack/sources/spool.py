@@ -9,7 +9,7 @@ from array import array
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.pack.sources.files import ListFile
+from shardstream.pack.sources.listfile import ListFile
 from shardstream.storage.sorting import no_room
 
 _BUFFER = 1 << 20
