@@ -3,7 +3,8 @@
 A warm page cache hands out a file in some 20 µs, and threads would only stand in each other's way. A spinning disk, NFS
 or an object store takes milliseconds for each, and serves many at once. So reading begins one by one, and goes on with
 threads once it has shown to be slow; files behind a URL have threads from the start. Either way samples come in their
-order. A single long wait shows nothing: on a busy machine another process had the processor.
+order. A single long wait shows nothing: on a busy machine another process had the processor. Several among many short
+ones do: a disk that reads ahead.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from shardstream.pack.files import Unreadable, is_url
 from shardstream.pack.sources.base import File, Item, Part, Reject
 
 _SLOW_S = 1e-3  # a sample, on average: beyond it, what threads cost is small beside what they gain
-_WEIGHT = 1 / 16  # of the last sample in that average
-_LONGEST_S = 2 * _SLOW_S  # what a sample counts at most: eleven slow ones in a row make the average slow, no single one
+# Samples that are averaged, and what one counts at most: most of few have to be slow, or some of many very slow.
+_FEW, _FEW_LONGEST_S = 16, 2 * _SLOW_S
+_MANY, _MANY_LONGEST_S = 64, 16 * _SLOW_S
 _THREADS = 32
 _AHEAD_BYTES = 64 << 20  # read and not yet taken, beyond which nothing more is begun
 
@@ -37,18 +39,33 @@ def read_all(part: Part, read: Callable[[str], bytes]) -> Iterator[Read]:
         read: Gives the content of a file by its path or URL; called from several threads.
     """
     left = iter(part)
-    mean = 0.0
+    pace = _Pace()
     for item in left:
         if _has_url(item):
             yield from _with_threads(item, left, read)
             return
         started = time.perf_counter()
         contents = _contents(item, read)
-        mean += (min(time.perf_counter() - started, _LONGEST_S) - mean) * _WEIGHT
+        pace.add(time.perf_counter() - started)
         yield item, contents
-        if mean > _SLOW_S:
+        if pace.slow:
             yield from _with_threads(None, left, read)
             return
+
+
+class _Pace:
+    """How long reading has taken lately."""
+
+    def __init__(self) -> None:
+        self._few, self._many = deque([0.0] * _FEW, _FEW), deque([0.0] * _MANY, _MANY)
+
+    def add(self, seconds: float) -> None:
+        self._few.append(min(seconds, _FEW_LONGEST_S))
+        self._many.append(min(seconds, _MANY_LONGEST_S))
+
+    @property
+    def slow(self) -> bool:
+        return sum(self._few) > _FEW * _SLOW_S or sum(self._many) > _MANY * _SLOW_S
 
 
 def _with_threads(

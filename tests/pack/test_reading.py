@@ -87,6 +87,21 @@ def test_slow_files_are_read_side_by_side() -> None:
     assert most > 8
 
 
+def test_a_disk_that_reads_ahead_is_slow_all_the_same() -> None:
+    """Nine of ten files are there, and each tenth takes what a seek takes."""
+    names: set[str] = set()
+
+    def seeks(path: str) -> bytes:
+        names.add(threading.current_thread().name)
+        if int(path) % 10 == 0:
+            time.sleep(0.015)
+        return path.encode()
+
+    items: list[Item | Reject] = [item(i, f"{i}") for i in range(300)]
+    assert len(list(read_all(Listed(items), seeks))) == 300
+    assert any(name.startswith("shardstream-read") for name in names)
+
+
 def test_quick_files_are_read_without_threads() -> None:
     threads = set()
 

@@ -12,7 +12,8 @@ from bench.data import HOME
 
 PLACE = "BENCH_PACK_OUT"
 """The variable that says where to, for the processes of contenders."""
-DISK, MEMORY = HOME / "packed", Path("/dev/shm/shardstream-bench-packed")
+DISK = HOME / "packed"
+MEMORY = Path("/dev/shm/shardstream-bench-packed")  # noqa: S108 - it is the only such file system there is
 OUT = Path(os.environ.get(PLACE, DISK))
 SHARD_MB = 32
 NOW, ON_DISK, IMAGES = "MB/s", "MB/s until on disk", "images/s"
