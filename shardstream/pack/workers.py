@@ -38,6 +38,7 @@ Tick: TypeAlias = Callable[[Tally, int], None]
 
 _AHEAD = 2  # tasks a worker of an executor that are handed out: the next one is there when one ends
 _PATIENCE_S = 5.0
+_LOOK_S = 2.0
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
     "from shardstream.pack.worker import main; main(int(sys.argv[1]))"
@@ -153,6 +154,7 @@ def run_ahead(
     tick: Tick,
     *,
     limit: Callable[[], int],
+    look: Callable[[], None] | None = None,
 ) -> Iterator[ShardResult]:
     """Run tasks by handing out some at a time, in any order; totals count whole shards.
 
@@ -162,6 +164,7 @@ def run_ahead(
         tasks: The tasks; only those that are handed out are made.
         tick: Called with totals.
         limit: How many to have handed out, now.
+        look: Called every few seconds while nothing comes; raises if nothing can come any more.
     """
     total = _Sum(tick)
     running: dict[Future[T], str] = {}
@@ -174,7 +177,10 @@ def run_ahead(
                 room -= 1
             if not running:
                 break
-            for ended in wait(running, return_when=FIRST_COMPLETED).done:
+            done = wait(running, None if look is None else _LOOK_S, return_when=FIRST_COMPLETED).done
+            if look is not None and not done:
+                look()
+            for ended in done:
                 result = result_of(ended, running.pop(ended))
                 if result.kept:
                     total.keep(result)

@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -17,7 +18,8 @@ import pytest
 
 from shardstream.errors import MissingExtraError, ShardStreamError, UsageError, WorkerError
 from shardstream.pack import pack, pack_plan
-from shardstream.pack.engines import ENGINES, Engine, find_engine, run_on_engine
+from shardstream.pack import workers as workers_module
+from shardstream.pack.engines import ENGINES, Engine, contract, find_engine, run_on_engine
 from shardstream.pack.engines.contract import PackedTask, pack_task, run_task, unpack_result
 from shardstream.pack.plan import PackPlan
 from shardstream.pack.task import ShardTask
@@ -99,6 +101,66 @@ def test_few_tasks_are_made_ahead(source: Path, tmp_path: Path, workers: int | N
         done += 1
     engine.end()
     assert done == plan.shards
+
+
+class Deserted(Threads):
+    """Loses its workers before they do anything; ``back`` brings them back."""
+
+    def __init__(self, workers: int | None) -> None:
+        super().__init__(workers)
+        self.waiting: list[tuple[Future[bytes], PackedTask]] = []
+        self.there = False
+
+    def start(self, task: PackedTask) -> Future[bytes]:
+        future: Future[bytes] = Future()
+        self.waiting.append((future, task))
+        if self.there:
+            self.back()
+        return future
+
+    def slots(self) -> int:
+        return 2 if self.there else 0
+
+    def back(self) -> None:
+        self.there = True
+        while self.waiting:
+            future, task = self.waiting.pop()
+            self.pool.submit(run_task, task).add_done_callback(lambda done, to=future: to.set_result(done.result()))  # type: ignore[misc]
+
+
+def test_a_local_cluster_without_workers_is_an_error(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contract, "_ALONE_S", 0.2)
+    monkeypatch.setattr(workers_module, "_LOOK_S", 0.05)
+    plan = pack_plan(source, tmp_path / "out", shard_size=SMALL)
+    with pytest.raises(WorkerError, match="all workers of the local cluster are gone"):
+        list(run_on_engine(Deserted, plan.tasks, ignore, workers=None))
+
+
+def test_workers_of_a_cluster_are_waited_for(
+    source: Path,
+    whole: dict[str, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(contract, "_ALONE_S", 0.2)
+    monkeypatch.setattr(workers_module, "_LOOK_S", 0.05)
+    engines: list[Deserted] = []
+
+    def attach(workers: int | None) -> Deserted:
+        engines.append(Deserted(workers))
+        engines[0].local = False
+        threading.Timer(1.0, engines[0].back).start()
+        return engines[0]
+
+    plan = pack_plan(source, tmp_path / "out", shard_size=SMALL)
+    plan.commit(list(run_on_engine(attach, plan.tasks, ignore, workers=None)))
+    assert tree(tmp_path / "out") == whole
+    assert [record.getMessage() for record in caplog.records] == [
+        "the threads cluster has no workers: waiting for some"
+    ]
 
 
 def test_keys_are_not_shown() -> None:

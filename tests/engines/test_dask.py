@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -13,13 +14,15 @@ from typing import Any
 
 import pytest
 
-from shardstream.errors import UsageError
-from shardstream.pack import pack
+from shardstream.errors import UsageError, WorkerError
+from shardstream.pack import PackProgress, pack
+from shardstream.pack.engines import contract
 
 from ..pack.making import tree
 from ..pack.test_kill import until
 from .contract import ROOT, SMALL, EngineTests
 
+psutil = pytest.importorskip("psutil")
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: tools/engines runs these tests")
 
 
@@ -62,6 +65,23 @@ class TestDask(EngineTests):
             return bool(distributed.get_client())
         except ValueError:
             return False
+
+    def test_all_workers_of_a_local_cluster_are_killed(
+        self, source: Path, helpers: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """With those that would have started them again."""
+        monkeypatch.setattr(contract, "_ALONE_S", 2.0)
+        monkeypatch.syspath_prepend(helpers)
+        slow = importlib.import_module("helpers").slow
+
+        def kill(progress: PackProgress) -> None:
+            if progress.tally.done:
+                for child in psutil.Process().children(recursive=True):
+                    child.kill()
+
+        with pytest.raises(WorkerError, match="all workers of the local cluster are gone"):
+            pack(source, helpers / "out", shard_size=SMALL, on="dask", workers=2, transform=slow, progress=kill)
+        assert not self.is_attached()
 
     def test_the_scheduler_of_the_environment(self, source: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
         from dask import config

@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import Literal, TypeAlias, cast
 
 from shardstream.errors import UsageError, did_you_mean
-from shardstream.pack.engines.contract import Engine, pack_task, unpack_result
+from shardstream.pack.engines.contract import Engine, Watch, pack_task, unpack_result
 from shardstream.pack.receipts import ShardResult
 from shardstream.pack.task import Task
 from shardstream.pack.workers import Tick, check_travels, run_ahead
@@ -74,7 +74,12 @@ def run_on_engine(
     try:
         check_travels(tasks[0], engine.dumps)
         yield from run_ahead(
-            lambda task: engine.start(pack_task(engine, task)), unpack_result, tasks, tick, limit=engine.room
+            lambda task: engine.start(pack_task(engine, task)),
+            unpack_result,
+            tasks,
+            tick,
+            limit=engine.room,
+            look=Watch(engine).look,
         )
     finally:
         engine.end()

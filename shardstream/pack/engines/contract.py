@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -22,6 +23,7 @@ _log = logging.getLogger(__name__)
 
 _AHEAD = 2  # tasks a slot that are handed out: the next one is there when one ends, and a cluster that grows sees need
 _AT_LEAST = 4  # tasks handed out where no worker is there yet: they are what makes such a cluster start some
+_ALONE_S = 30.0  # without workers: one that died may be started again
 _MAX_REASON = 300
 _LAST_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)\b: .+$", re.MULTILINE)
 
@@ -73,6 +75,37 @@ class Engine(ABC):
     def room(self) -> int:
         """How many tasks to have handed out."""
         return self.at_most or max(_AT_LEAST, _AHEAD * self.slots())
+
+
+class Watch:
+    """Notices that an engine has no workers, and has had none for a while."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._since: float | None = None
+        self._told = False
+
+    def look(self) -> None:
+        """To be called while nothing comes.
+
+        Raises:
+            WorkerError: Those that were started here are gone. A cluster of somebody else's may still get some.
+        """
+        if self._engine.slots():
+            self._since = None
+            return
+        now = time.monotonic()
+        self._since = self._since or now
+        if now - self._since < _ALONE_S:
+            return
+        if self._engine.local:
+            raise WorkerError(
+                "all workers of the local cluster are gone",
+                hint="was memory short (dmesg tells)? finished shards are kept: pack again, with fewer workers",
+            )
+        if not self._told:
+            _log.warning("the %s cluster has no workers: waiting for some", self._engine.name)
+            self._told = True
 
 
 def pack_task(engine: Engine, task: Task) -> PackedTask:
