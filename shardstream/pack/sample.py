@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from shardstream.errors import DecodeError, FieldError
 from shardstream.pack.files import Unreadable
 from shardstream.pack.images import ImageOptions
-from shardstream.pack.sources.base import File, Item
+from shardstream.pack.sources.base import File, Item, LabelFile
 from shardstream.pack.values import KEY, encode
 from shardstream.shards.fields import FieldType, from_bytes
 from shardstream.shards.writing import Encoded
@@ -63,7 +63,8 @@ class Recipe:
             Unreadable: It cannot be packed.
         """
         values: Mapping[str, Any] = {
-            name: contents[name] if isinstance(value, File) else value for name, value in item.values.items()
+            name: _content(value, contents[name]) if isinstance(value, File) else value
+            for name, value in item.values.items()
         }
         if self.transform is not None:
             transformed = _transformed(self.transform, item.key, self._decoded(values))
@@ -95,6 +96,15 @@ class Recipe:
             if isinstance(value, bytes) and kind is not None and kind.kind == "payload" and not kind.is_image:
                 found[name] = from_bytes(kind, memoryview(value))
         return found
+
+
+def _content(file: File, data: bytes) -> bytes | int:
+    if not isinstance(file, LabelFile):
+        return data
+    try:
+        return int(data)
+    except ValueError:
+        raise Unreadable(f"its label, {data[:20]!r}, is no integer") from None
 
 
 def _transformed(transform: Transform, key: str, values: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import pickle
 from pathlib import Path
@@ -16,6 +17,7 @@ from shardstream.errors import DuplicateKeyError, SourceError, StorageError, Usa
 from shardstream.pack import pack
 from shardstream.pack.sources import File, Item, Reject, Source, open_source
 from shardstream.pack.sources.listings import Entry, glob_pattern, grouped, split_glob
+from shardstream.shards.manifest import Manifest
 
 from ..storage.places import S3Place, WebPlace
 from .making import jpeg, photos, samples
@@ -213,6 +215,27 @@ def test_grouped_samples_are_packed(tmp_path: Path) -> None:
     held = samples(tmp_path / "out")
     assert len(held) == 12
     assert held["c1/00004"] == {"jpg": jpeg(4), "txt": b"caption of c1/00004.jpg", "cls": 1}
+
+
+def test_an_unpacked_webdataset_is_packed_with_its_labels(tmp_path: Path) -> None:
+    """Its members lie in folders like class folders, and have labels of their own beside them."""
+    for path in photos(tmp_path / "in", 12):
+        (tmp_path / "in" / path).with_suffix(".cls").write_text(f"{int(Path(path).stem) + 100}\n")
+    (tmp_path / "in/c1/00004.cls").write_text("dog")
+    (tmp_path / "in/c1/00007.cls").write_text(str(2**70))
+    (tmp_path / "in/c2/00008.cls").unlink()
+    pack(tmp_path / "in", tmp_path / "out", group="stem", workers=0, jpeg="keep")
+    held = samples(tmp_path / "out")
+    assert held["c0/00003"] == {"jpg": jpeg(3), "cls": 103}
+    assert held["c2/00008"] == {"jpg": jpeg(8)}
+    assert Manifest.load(tmp_path / "out").classes is None
+    rejects = [json.loads(line) for line in (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()]
+    assert [(reject["path"][-12:], reject["reason"].partition(" [")[0]) for reject in rejects] == [
+        ("c1/00004.cls", "its label, b'dog', is no integer"),
+        ("c1/00007.cls", "1180591620717411303424 does not fit int64"),
+    ]
+    pack(tmp_path / "in", tmp_path / "named", group="stem", labels="name", workers=0, jpeg="keep")
+    assert samples(tmp_path / "named") == {"c2/00008": {"jpg": jpeg(8), "cls": 2}}  # two labels are one too many
 
 
 # ------------------------------------------------------------------------------------------------------------- buckets

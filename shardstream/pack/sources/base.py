@@ -28,6 +28,10 @@ class File(NamedTuple):
     path: str
 
 
+class LabelFile(File):
+    """A file whose content is a label: an integer in decimal digits, as WebDataset's ``.cls`` members."""
+
+
 Value: TypeAlias = "File | Any"
 """What a sample's field holds: a file's content, or a plain value, which is stored by its type."""
 

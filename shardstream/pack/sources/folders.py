@@ -24,17 +24,29 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
 from shardstream.pack.duplicates import first_repeat
-from shardstream.pack.sources.base import LABEL, File, Item, Part, Reject, Source, field_of_extension, printable
+from shardstream.pack.sources.base import (
+    LABEL,
+    FieldOfExtension,
+    File,
+    Item,
+    LabelFile,
+    Part,
+    Reject,
+    Source,
+    field_of_extension,
+    printable,
+)
 from shardstream.pack.sources.columns import LabelMode
 from shardstream.pack.sources.keys import MODES, KeyRule
 from shardstream.pack.sources.listings import Entry, Listing, grouped
 from shardstream.pack.sources.paths import join
 from shardstream.pack.sources.spool import Records, Spool
-from shardstream.shards.fields import type_of_extension
+from shardstream.shards.fields import FieldType, type_of_extension
 from shardstream.shards.heads import MANIFEST_NAME
 
 Group: TypeAlias = Literal["file", "stem"]
 
+_CLS = f".{LABEL}"
 _SHOWN = 3
 _BLOCK = 2 << 20
 
@@ -47,13 +59,15 @@ class FileReader:
         root: The folder or URL.
         keys: How samples get their keys.
         images: Whether samples without an image are rejected.
-        labels: Numbers of class folders by name; ``None`` without labels.
+        labels: Numbers of class folders by name; ``None`` without such labels.
+        cls_files: Whether a sample's file ``.cls`` is its label.
     """
 
     root: str
     keys: KeyRule
     images: bool
     labels: Mapping[str, int] | None = None
+    cls_files: bool = False
 
     def key(self, stem: str, number: int) -> str:
         """The key of a sample, without what would be its extension."""
@@ -64,15 +78,18 @@ class FileReader:
     def key_of(self, raw: bytes, number: int) -> str | None:
         """The key of a record's sample; ``None`` if it is rejected."""
         packed, ends, _ = msgpack.unpackb(raw, use_list=False)
-        return None if _fields_of(ends, self.images).reason else self.key(os.fsdecode(packed), number)
+        return None if _fields_of(ends, self.images, self.cls_files).reason else self.key(os.fsdecode(packed), number)
 
     def item(self, raw: bytes, number: int) -> Item | Reject:
         """The sample of a record; its number counts from 1."""
         packed, ends, size = msgpack.unpackb(raw, use_list=False)
-        stem, fields = os.fsdecode(packed), _fields_of(ends, self.images)
+        stem, fields = os.fsdecode(packed), _fields_of(ends, self.images, self.cls_files)
         if fields.reason is not None:
             return Reject(number, printable(stem + fields.at), fields.reason)
-        values: dict[str, Any] = {name: File(join(self.root, stem + end)) for name, end in fields.ends.items()}
+        values: dict[str, Any] = {
+            name: (LabelFile if name == LABEL else File)(join(self.root, stem + end))
+            for name, end in fields.ends.items()
+        }
         if self.labels is not None:
             values[LABEL] = self.labels[printable(stem.partition("/")[0])]
         return Item(number, stem + fields.at, self.key(stem, number), values, size)
@@ -94,14 +111,15 @@ class _Fields:
 
 
 @lru_cache(maxsize=1024)
-def _fields_of(packed_ends: tuple[bytes, ...], images: bool) -> _Fields:
+def _fields_of(packed_ends: tuple[bytes, ...], images: bool, cls_files: bool) -> _Fields:
     """The fields of a sample by the ends of its files' paths: of those there are few."""
     ends = [os.fsdecode(end) for end in packed_ends]
     if images and not any(map(_is_image, ends)):
         return _Fields({}, ends[0], "it is no jpg, png or webp file, in a folder of images")
     fields: dict[str, str] = {}
     for end in ends:
-        found = field_of_extension(end[1:])
+        is_label = cls_files and end.lower() == _CLS
+        found = FieldOfExtension(LABEL) if is_label else field_of_extension(end[1:])
         if found.field is None:
             return _Fields({}, end, found.reason)
         if found.field in fields:
@@ -134,6 +152,7 @@ class _Found:
     beside: Spool = field(default_factory=Spool)
     folders: set[str] = field(default_factory=set)
     images: tuple[bool, bool] = (False, False)
+    cls_files: bool = False
     examples: list[str] = field(default_factory=list)
 
 
@@ -144,7 +163,8 @@ class FolderSource(Source):
         listing: What to list.
         key: ``"path"`` (relative to the folder), ``"stem"`` or ``"line"`` (the number in sorting order, from 1).
         group: ``"file"``, or ``"stem"`` for samples of several files.
-        labels: ``"name"`` takes labels from the class folders also where files were chosen by a pattern.
+        labels: ``"name"`` takes labels from the class folders also where files were chosen by a pattern, or where
+            samples have files ``.cls``, which are the labels otherwise.
 
     Raises:
         SourceError: It cannot be read, holds no file, or is a packed data set.
@@ -167,6 +187,7 @@ class FolderSource(Source):
         try:
             self._list(listing, found, group, flat=flat)
             self._records, images, names = self._choose(found, flat=flat)
+            cls_files = found.cls_files and labels != "name"
         finally:
             found.inside.close()
             found.beside.close()
@@ -177,10 +198,12 @@ class FolderSource(Source):
                 hint="pass a folder of class folders, or a list",
             )
         self._group = group
-        if names is not None:
+        if cls_files:
+            self.types = {LABEL: FieldType.parse("int64")}
+        elif names is not None:
             self.classes = tuple(sorted(names))
         numbers = None if self.classes is None else {name: i for i, name in enumerate(self.classes)}
-        self._reader = FileReader(root, KeyRule(key), images, numbers)
+        self._reader = FileReader(root, KeyRule(key), images, numbers, cls_files)
         if key != "line":
             self._find_duplicates()
 
@@ -202,6 +225,7 @@ class FolderSource(Source):
                 found.folders.add(printable(stem.partition("/")[0]))
             elif len(found.examples) <= _SHOWN:
                 found.examples += [printable(entry.path) for entry in entries]
+            found.cls_files |= group == "stem" and any(entry.path[-4:].lower() == _CLS for entry in entries)
             image = any(_is_image(entry.path) for entry in entries)
             found.images = found.images[0] or (image and inside), found.images[1] or (image and not inside)
             (found.inside if inside else found.beside).add(_record(stem, entries))
@@ -209,7 +233,7 @@ class FolderSource(Source):
     def _choose(self, found: _Found, *, flat: bool) -> tuple[Records, bool, set[str] | None]:
         """The samples, whether there are images among them, and the names of class folders."""
         if not found.folders or flat:
-            if any("/" in path for path in found.examples):
+            if any("/" in path for path in found.examples) and not found.cls_files:
                 self.notes = ("Packed without labels; labels='name' (--labels name) takes them from the folders.",)
             return found.beside.finish(self.url), found.images[1], None
         if len(found.beside):
