@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -78,9 +79,39 @@ def test_blocks_are_what_records_are(
         scanning._BLOCK, scanning._FAST = whole  # type: ignore[misc]
 
 
+cells = st.one_of(
+    texts.map(lambda text: text.decode("utf-8", "replace")),
+    st.sampled_from(["a\tb", "a\nb", "", "\ud800", "é/ü.jpg", 3, -1, 2**70, 1.5, True, None, [1], {"bytes": None}]),
+)
+objects = st.fixed_dictionaries({}, optional={"path": cells, "label": cells, "id": cells, "other": cells})
+garbage = st.sampled_from(["", " ", "[1]", "3", "{", '{"path": "a.jpg"} x', '{"path": "a.jpg"},{"path": "b.jpg"}', "é"])
+
+
+@given(
+    st.lists(objects.map(json.dumps) | objects.map(lambda one: json.dumps(one, ensure_ascii=False)) | garbage),
+    st.sampled_from(["path", "stem", "id"]),
+    st.sampled_from(["int", "name"]),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from([1, 40, 10_000]),
+)
+def test_blocks_of_objects_are_what_objects_are(rows: list[str], key: str, labels: Any, end: str, block: int) -> None:
+    first = json.dumps({"path": "a/1.jpg", "label": 0, "id": "x", "other": 1})
+    records = records_of(end.join([first, *rows]).encode("utf-8", "surrogatepass"), "json")
+    reader = reader_of(records, "json", Wanted(key, labels))
+    whole = scanning._BLOCK, scanning._FAST
+    try:
+        scanning._BLOCK = block  # type: ignore[misc]
+        fast = seen(records, reader)
+        scanning._FAST = frozenset()  # type: ignore[misc]
+        assert seen(records, reader) == fast
+    finally:
+        scanning._BLOCK, scanning._FAST = whole  # type: ignore[misc]
+
+
 @pytest.mark.parametrize(
     ("kind", "line"),
     [
+        ("json", '{{"path": "photos/train/{}.jpg", "label": {}}}\n'),
         ("tab", "photos/train/{}.jpg\t{}\n"),
         ("tab", "./photos/train/{}.jpg\t{}\n"),
         ("tab", "https://host.org/photos/train/{}.jpg\t{}\n"),

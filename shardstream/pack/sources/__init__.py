@@ -15,6 +15,7 @@
 ``spool``    records of any bytes in a temporary file
 ``scan``     a whole list read once: common folder, names of labels, equal keys
 ``spans``    where paths stand in a block of lines, in numpy
+``objects``  JSON lines as lines of plain text
 ``keys``     keys from paths, line numbers and columns
 ``paths``    paths and URLs; pure text
 ``tars``     WebDataset's tar files

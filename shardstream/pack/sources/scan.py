@@ -14,8 +14,9 @@ from shardstream.errors import DuplicateKeyError, SourceError
 from shardstream.pack.duplicates import HashRuns, key_hash
 from shardstream.pack.sources.base import Item
 from shardstream.pack.sources.keys import common_folder
+from shardstream.pack.sources.objects import Lines, lines_of
 from shardstream.pack.sources.paths import scheme_of
-from shardstream.pack.sources.records import Broken
+from shardstream.pack.sources.records import Broken, Column
 from shardstream.pack.sources.rows import RowReader, label_name
 from shardstream.pack.sources.spans import Block, Span
 from shardstream.pack.sources.spool import Records
@@ -23,7 +24,7 @@ from shardstream.pack.sources.spool import Records
 _BLOCK = 2 << 20
 _SUSPECTS = 100_000
 _MOST_NAMES = 1_000_000
-_FAST = frozenset(("tab", "csv", "blank", "lst"))
+_FAST = frozenset(("tab", "csv", "blank", "lst", "json"))
 
 
 @dataclass(slots=True)
@@ -66,6 +67,14 @@ class Hashed(NamedTuple):
     hashes: NDArray[np.uint64]
 
 
+class _Looked(NamedTuple):
+    """The columns that a scan looks at; the label's only for its name."""
+
+    path: Column | None
+    key: Column | None
+    label: Column | None
+
+
 class Scan:
     """A walk over all records of a list.
 
@@ -96,23 +105,42 @@ class Scan:
                 )
 
     def _block(self, data: bytes, starts: NDArray[np.int64], first: int) -> Hashed:
+        """The keys of a block: of records like all others by numpy, of the rest one by one."""
+        everything = np.arange(len(starts))
         if self.reader.kind not in _FAST:
-            return self._slowly(data, starts, np.arange(len(starts)), first)
-        columns, mode = self.reader.columns, self.reader.keys.mode
-        block = Block(data, starts, kind=self.reader.kind, count=columns.count)
+            return self._slowly(data, starts, everything, first)
+        columns = self.reader.columns
+        looked = _Looked(columns.path, columns.key, None if self.findings.names is None else columns.label)
+        if self.reader.kind == "json":
+            used = [column for column in looked if column is not None]
+            lines = lines_of(data, starts, used, path=columns.path)
+            looked = _Looked(*(None if column is None else used.index(column) for column in looked))
+            block = Block(lines.data, lines.starts, kind="tab", count=len(used))
+        else:
+            lines = Lines(data, starts, everything)
+            block = Block(data, starts, kind=self.reader.kind, count=columns.count)
+        found = self._by_numpy(block, looked)
+        odd = np.delete(everything, lines.rows[~block.odd])
+        parts = self._slowly(data, starts, odd, first), Hashed(lines.rows[found.numbers] + first, found.hashes)
+        return Hashed(*(np.concatenate(both) for both in zip(*parts, strict=True)))
+
+    def _by_numpy(self, block: Block, looked: _Looked) -> Hashed:
+        """The keys of the records that are not odd; marks those that turn out to be."""
+        mode = self.reader.keys.mode
+        last = max(len(block.data), 1)
         keys = paths = None
-        if isinstance(columns.path, int):
-            paths = block.paths(block.column(columns.path))
+        if isinstance(looked.path, int):
+            paths = block.paths(block.column(looked.path))
             if self.reader.keys.base and mode == "path":
-                block.odd |= ~block.urls & (block.bytes[paths.starts % len(data)] != ord("/"))
+                block.odd |= ~block.urls & (block.bytes[paths.starts % last] != ord("/"))
             if mode in ("path", "stem"):
                 keys = block.stems(paths, whole=mode == "path")
-        if isinstance(columns.key, int):
-            keys = block.keys(block.column(columns.key))
+        if isinstance(looked.key, int):
+            keys = block.keys(block.column(looked.key))
         labels = None
-        if self.findings.names is not None and isinstance(columns.label, int):
-            labels = block.column(columns.label)
-            block.odd |= (labels.ends <= labels.starts) | (block.bytes[labels.starts % len(data)] <= ord(" "))
+        if isinstance(looked.label, int):
+            labels = block.column(looked.label)
+            block.odd |= (labels.ends <= labels.starts) | (block.bytes[labels.starts % last] <= ord(" "))
         usable = ~block.odd
         if paths is not None:
             usable &= paths.ends > paths.starts
@@ -121,12 +149,11 @@ class Scan:
         rows = np.flatnonzero(usable)
         if labels is not None:
             self._see_names(block, labels, rows)
-        found = [self._slowly(data, starts, np.flatnonzero(block.odd), first)]
-        if keys is not None:
-            begins, ends = keys.starts[rows].tolist(), keys.ends[rows].tolist()
-            hashes = (key_hash(data[begin:end]) for begin, end in zip(begins, ends, strict=True))
-            found.append(Hashed(rows + first, np.fromiter(hashes, np.uint64, len(rows))))
-        return Hashed(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+        if keys is None:
+            return Hashed(rows[:0], np.empty(0, np.uint64))
+        begins, ends = keys.starts[rows].tolist(), keys.ends[rows].tolist()
+        hashes = (key_hash(block.data[begin:end]) for begin, end in zip(begins, ends, strict=True))
+        return Hashed(rows, np.fromiter(hashes, np.uint64, len(rows)))
 
     def _see(self, block: Block, paths: Span, rows: NDArray[np.int64]) -> None:
         if not len(rows):
