@@ -39,7 +39,7 @@ class SortedNames:
         self._held: list[tuple[bytes, int]] = []
         self._file: BinaryIO | None = None
         self._runs: list[tuple[int, int]] = []  # where they lie in the file
-        self._last = b""  # of the last run
+        self._last = b"", 0  # of the last run
 
     def __enter__(self) -> SortedNames:
         return self
@@ -54,7 +54,7 @@ class SortedNames:
         self._file = None
         self._held = []
         self._runs = []
-        self._last = b""
+        self._last = b"", 0
 
     def add(self, names: Iterable[tuple[bytes, int]]) -> None:
         """Add some, each without a null byte and with a number from 0 on.
@@ -79,10 +79,10 @@ class SortedNames:
             stop = self._file.tell()
         except OSError as error:
             raise no_room(error) from error
-        if self._runs and self._last <= self._held[0][0]:
+        if self._runs and self._last <= self._held[0]:
             start, _ = self._runs.pop()
         self._runs.append((start, stop))
-        self._last = self._held[-1][0]
+        self._last = self._held[-1]
         self._held = []
 
     def __iter__(self) -> Iterator[tuple[bytes, int]]:

@@ -12,7 +12,7 @@ import pytest
 
 from shardstream.errors import NotFoundError, SourceError, StorageError
 from shardstream.pack import pack
-from shardstream.pack.sources import File, Item, files, open_source
+from shardstream.pack.sources import File, Item, listfile, open_source
 
 from ..storage.places import AzurePlace, S3Place, WebPlace
 from .making import photo_list, photos, samples
@@ -27,7 +27,7 @@ def test_a_list_in_a_bucket(tmp_path: Path, s3: S3Place, monkeypatch: pytest.Mon
     for path in photos(tmp_path, 30):
         s3.plant(f"data set/{path}", (tmp_path / path).read_bytes())
     s3.plant("data set/list.tsv", tsv.read_bytes())
-    monkeypatch.setattr(files, "_STEP", 100)
+    monkeypatch.setattr(listfile, "_STEP", 100)
     source = open_source(s3 / "data set/list.tsv", source_options=s3.options)
     assert source.url == s3 / "data set/list.tsv"
     assert values(source)[4] == {"jpg": File(s3 / "data set/c1/00004.jpg"), "cls": 1}
@@ -88,7 +88,7 @@ def test_lists_that_are_not_there(s3: S3Place, web: WebPlace) -> None:
 def test_no_room_for_a_copy(s3: S3Place, monkeypatch: pytest.MonkeyPatch) -> None:
     s3.plant("list.tsv", b"a/1.jpg\t1\n" * 1000)
     full = partial(open, "/dev/full", "r+b", buffering=0)
-    monkeypatch.setattr(files.tempfile, "TemporaryFile", lambda **_: full())
+    monkeypatch.setattr(listfile.tempfile, "TemporaryFile", lambda **_: full())
     with pytest.raises(StorageError, match="No space left") as caught:
         open_source(s3 / "list.tsv", source_options=s3.options)
     assert "TMPDIR" in str(caught.value)

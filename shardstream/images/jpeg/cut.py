@@ -4,7 +4,8 @@ Between two restart markers lies a segment that depends on no other. So those th
 that says how large they are together and markers numbered anew, are a file that any decoder reads.
 
 Decoders smooth chroma across neighbours, so pixels at the edge of the small file differ from those of a full decode. A
-margin of two pixels, before rounding out to segments, keeps such pixels out of the rectangle.
+margin of two pixels, before rounding out to segments, keeps such pixels out of the rectangle. And libjpeg smooths only
+where there are more than two columns of chroma, so a part of a wider image has five columns at least.
 
 Source: ITU-T T.81, B.2 and F.1.1.5.
 """
@@ -98,8 +99,11 @@ class Addressable:
             DecodeError: The scan was changed.
         """
         wide, high = self.segment
-        left, top = max(0, box.left - margin) // wide, max(0, box.top - margin) // high
-        right = -(-min(self.width, box.left + box.width + margin) // wide)
+        first, last = max(0, box.left - margin), min(self.width, box.left + box.width + margin)
+        least = min(self.width, 2 * margin + 1)
+        last = max(last, min(self.width, first + least))
+        first = min(first, last - least)
+        left, right, top = first // wide, -(-last // wide), max(0, box.top - margin) // high
         bottom = -(-min(self.height, box.top + box.height + margin) // high)
         width, height = min(self.width, right * wide) - left * wide, min(self.height, bottom * high) - top * high
         begins = self._starts[top:bottom, left]

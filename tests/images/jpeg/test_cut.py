@@ -69,6 +69,21 @@ def test_a_rectangle_is_that_of_the_whole_bit_for_bit(width, height, sampling, q
         assert np.array_equal(inside, whole[top : top + box.height, left : left + box.width])
 
 
+@pytest.mark.parametrize("sampling", ["4:2:2", "4:2:0"])
+@pytest.mark.parametrize("width", [5, 17, 19, 20, 21, 35, 195])
+def test_the_last_columns_are_smoothed_as_in_the_whole(width, sampling) -> None:
+    """libjpeg smooths chroma only where it has more than two columns; the last segment may have fewer."""
+    for height in range(1, 20):
+        file = simplejpeg.encode_jpeg(np.asarray(picture(width, height, seed=height)), 40, "RGB", SIMPLE[sampling])
+        made = make_addressable(file, width=16)
+        if made.kind == "too small":
+            continue
+        whole, addressable = full(file), opened(made.data)
+        for left in range(max(0, width - 6), width):
+            part = addressable.cut(Box(0, left, 1, width - left))
+            assert np.array_equal(full(part.data)[:1, left - part.box.left :], whole[:1, left:])
+
+
 def test_a_small_rectangle_takes_few_bytes() -> None:
     file = make_addressable(encoded(picture(1600, 1200), quality=90)).data
     part = opened(file).cut(Box(500, 500, 100, 100))
