@@ -39,33 +39,40 @@ def read_all(part: Part, read: Callable[[str], bytes]) -> Iterator[Read]:
         read: Gives the content of a file by its path or URL; called from several threads.
     """
     left = iter(part)
-    pace = _Pace()
+    few, many = _Window(_FEW, _FEW_LONGEST_S), _Window(_MANY, _MANY_LONGEST_S)
     for item in left:
         if _has_url(item):
             yield from _with_threads(item, left, read)
             return
         started = time.perf_counter()
         contents = _contents(item, read)
-        pace.add(time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        slow = few.slow(seconds) | many.slow(seconds)
         yield item, contents
-        if pace.slow:
+        if slow:
             yield from _with_threads(None, left, read)
             return
 
 
-class _Pace:
-    """How long reading has taken lately."""
+class _Window:
+    """The time that the last samples took.
 
-    def __init__(self) -> None:
-        self._few, self._many = deque([0.0] * _FEW, _FEW), deque([0.0] * _MANY, _MANY)
+    Args:
+        samples: How many.
+        longest: Seconds that one of them counts at most.
+    """
 
-    def add(self, seconds: float) -> None:
-        self._few.append(min(seconds, _FEW_LONGEST_S))
-        self._many.append(min(seconds, _MANY_LONGEST_S))
+    def __init__(self, samples: int, longest: float) -> None:
+        self._last = deque([0.0] * samples, samples)
+        self._longest = longest
+        self._total = 0.0
 
-    @property
-    def slow(self) -> bool:
-        return sum(self._few) > _FEW * _SLOW_S or sum(self._many) > _MANY * _SLOW_S
+    def slow(self, seconds: float) -> bool:
+        """Add a sample; whether they are slow on average."""
+        seconds = min(seconds, self._longest)
+        self._total += seconds - self._last[0]
+        self._last.append(seconds)
+        return self._total > len(self._last) * _SLOW_S
 
 
 def _with_threads(
