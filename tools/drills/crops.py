@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +21,24 @@ SAMPLINGS = ("as it is", "444", "422", "420", "440", "411", "grey")
 CROPS = 8
 
 
-def encoded(data: bytes, sampling: str) -> bytes:
-    """The photograph with this sampling."""
+def encoded(data: bytes, sampling: str, rng: random.Random) -> bytes:
+    """The photograph with this sampling, some columns narrower, so that last segments are of all widths."""
     if sampling == "as it is":
         return data
-    if sampling == "grey":
-        return bytes(simplejpeg.encode_jpeg(simplejpeg.decode_jpeg(data, "GRAY"), 90, "GRAY", "Gray"))
-    return bytes(simplejpeg.encode_jpeg(simplejpeg.decode_jpeg(data, "RGB"), 90, "RGB", sampling))
+    colours = "GRAY" if sampling == "grey" else "RGB"
+    pixels = simplejpeg.decode_jpeg(data, colours)
+    pixels = np.ascontiguousarray(pixels[:, : pixels.shape[1] - rng.randrange(64)])
+    return bytes(simplejpeg.encode_jpeg(pixels, 90, colours, "Gray" if sampling == "grey" else sampling))
+
+
+def boxes(height: int, width: int, rng: random.Random) -> Iterator[Box]:
+    """Rectangles of any place and size, and slim ones at both edges."""
+    for _ in range(CROPS - 2):
+        high, wide = rng.randint(1, height), rng.randint(1, width)
+        yield Box(rng.randint(0, height - high), rng.randint(0, width - wide), high, wide)
+    for right in (False, True):
+        high, wide = rng.randint(1, height), rng.randint(1, min(4, width))
+        yield Box(rng.randint(0, height - high), width - wide if right else 0, high, wide)
 
 
 def compare(data: bytes, rng: random.Random) -> Counter[str]:
@@ -37,9 +49,7 @@ def compare(data: bytes, rng: random.Random) -> Counter[str]:
     info, file = probe(data), ImageFile(made.data)
     for scale in (1, 2, 4, 8):
         whole = backends.decode_scaled(data, info, scale=scale)
-        for _ in range(CROPS):
-            height, width = rng.randint(1, whole.shape[0]), rng.randint(1, whole.shape[1])
-            box = Box(rng.randint(0, whole.shape[0] - height), rng.randint(0, whole.shape[1] - width), height, width)
+        for box in boxes(whole.shape[0], whole.shape[1], rng):
             region = file.decode(box, scale=scale)
             at = box._replace(top=box.top - region.origin[0], left=box.left - region.origin[1])
             found["crops"] += 1
@@ -55,7 +65,7 @@ def main(folder: str) -> int:
     for sampling in SAMPLINGS:
         found: Counter[str] = Counter()
         for file in files:
-            found.update(compare(encoded(file.read_bytes(), sampling), rng))
+            found.update(compare(encoded(file.read_bytes(), sampling, rng), rng))
         growth = found.pop("bytes now") / found.pop("bytes") - 1
         bad += found["not restored"] + found["crops that differ"]
         print(
