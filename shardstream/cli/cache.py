@@ -44,7 +44,7 @@ def status(context: typer.Context, cache: Folder, memory: Memory = None, as_json
 
 def _print_status(found: caches.CacheStatus) -> None:
     out = stdout()
-    totals = {one.fingerprint: one for one in found.known}
+    totals = {one.fingerprint: one for one in sorted(found.known, key=lambda one: one.shards)}  # the newest version
     for tier in found.tiers:
         limit = "" if tier.limit is None else f" of {size(tier.limit)}"
         where = "memory" if tier.memory else "disk"

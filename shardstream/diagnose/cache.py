@@ -20,6 +20,7 @@ from shardstream.order.line import grouped_line
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Transport, locate, loop
 from shardstream.storage.cache import Cache, CachedStore, upkeep
+from shardstream.storage.cache.blocks import Described
 from shardstream.storage.cache.manifests import KeptManifest, kept_manifests
 from shardstream.storage.cache.upkeep import CachedSet, Damage, TierStatus
 
@@ -36,7 +37,7 @@ class KnownSet:
 
     Attributes:
         url: Where it is.
-        fingerprint: Which it is.
+        fingerprint: Which it is: that of its oldest version.
         shards: Number of its shards.
         bytes: Bytes of them.
         offline: Whether training can do without the store: all shards are in the cache.
@@ -87,15 +88,20 @@ def status(cache: str | os.PathLike[str] | Cache) -> CacheStatus:
     known = []
     for kept in kept_manifests(str(path)):
         with suppress(DataError):  # written by a newer version
-            known.append(_known(kept, tiers))
+            known.append(_known(kept, where))
     return CacheStatus(str(path), tiers, tuple(known))
 
 
-def _known(kept: KeptManifest, tiers: tuple[TierStatus, ...]) -> KnownSet:
+def _known(kept: KeptManifest, cache: Cache) -> KnownSet:
     manifest = Manifest.parse(memoryview(kept.head), lambda _: memoryview(kept.table), url=kept.url)
-    sets = [one for tier in tiers for one in tier.sets if one.fingerprint == manifest.fingerprint]
-    present = sum(one.present for one in sets)
-    return KnownSet(kept.url, manifest.fingerprint, manifest.shards, manifest.bytes, present >= manifest.bytes)
+    checksums = manifest.table.checksums
+
+    def belongs(described: Described) -> bool:  # objects of other versions lie beside them
+        number = manifest.number_of(described.path)
+        return number is not None and int(checksums[number]) == described.checksum
+
+    present = upkeep.present_of(cache, manifest.lineage, belongs)
+    return KnownSet(kept.url, manifest.lineage, manifest.shards, manifest.bytes, present >= manifest.bytes)
 
 
 @dataclass(frozen=True, slots=True)

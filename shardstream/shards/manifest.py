@@ -109,6 +109,11 @@ class Manifest:
         return xxhash.xxh3_128_hexdigest(json.dumps(identity, sort_keys=True).encode())
 
     @property
+    def lineage(self) -> str:
+        """The fingerprint of the oldest version: all versions have it, and each holds the shards of those before it."""
+        return self.history[0].fingerprint if self.history else self.fingerprint
+
+    @property
     def as_old(self) -> OldVersion:
         """What newer versions say of this one."""
         return OldVersion(self.version, self.samples, self.shards, self.table_name, self.fingerprint)

@@ -173,7 +173,7 @@ class Home:
     def _with_cache(self) -> Store:
         if self._cache is None or not isinstance(self._store, AsyncStore):
             return self._store
-        cached = CachedStore(self._store, self._cache, fingerprint=self.manifest.fingerprint, identify=self._identify)
+        cached = CachedStore(self._store, self._cache, fingerprint=self.manifest.lineage, identify=self._identify)
         cached.hold()  # or another run might clear it between two epochs
         return cached
 

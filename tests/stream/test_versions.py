@@ -13,7 +13,9 @@ import pytest
 from torch.utils.data import DataLoader
 
 import shardstream as ss
+from shardstream.diagnose import cache as caches
 from shardstream.errors import UsageError
+from shardstream.storage.counters import counters
 
 from ..storage.faults import FaultProxy
 from ..storage.places import WebPlace
@@ -267,3 +269,25 @@ def test_over_a_network_with_a_cache_and_then_without_the_store(
     assert begun + all_of(offline) == whole
     travelled = pickle.loads(pickle.dumps(dataset(url, cache=tmp_path / "cache", version=1)))
     assert all_of(travelled) == whole
+
+
+def test_what_a_cache_holds_of_an_old_version_serves_the_new_one(folder: Path, web: WebPlace, tmp_path: Path) -> None:
+    upload(folder, web)
+    cache = tmp_path / "cache"
+    old = all_of(dataset(web.url(), cache=cache))
+    assert [known.offline for known in caches.status(cache).known] == [True]
+    newer(folder)
+    upload(folder, web)
+    manifest = ss.Manifest.load(folder)
+    added = int(manifest.table.sizes[manifest.history[-1].shards :].sum())
+    before = counters().snapshot()
+    started = dataset(web.url(), cache=cache)
+    assert started.manifest.version == 2
+    assert [known.offline for known in caches.status(cache).known] == [False]
+    assert len(all_of(started)) > len(old)
+    assert counters().since(before)["cache_fetched_bytes"] == added
+    status = caches.status(cache)
+    assert [(known.shards, known.offline) for known in status.known] == [(manifest.shards, True)]
+    assert [one.fingerprint for tier in status.tiers for one in tier.sets] == [manifest.lineage]
+    assert all_of(dataset(web.url(), cache=cache, version=1)) == old
+    assert counters().since(before)["cache_fetched_bytes"] == added

@@ -41,7 +41,7 @@ class CachedStore(AsyncStore):
     Args:
         origin: The store.
         cache: The cache.
-        fingerprint: Of the data set: its objects lie apart from those of all others.
+        fingerprint: Of the data set, the same for its versions: its objects lie apart from those of all others.
         identify: What an object has to be, from the data set's manifest; ``None`` for objects that are not in it, which
             are not cached.
     """

@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 
 from shardstream.errors import NotFoundError, StorageError
-from shardstream.storage.cache.blocks import BLOCK, SUFFIX, BlockFile, describe
+from shardstream.storage.cache.blocks import BLOCK, SUFFIX, BlockFile, Described, describe
 from shardstream.storage.cache.locks import is_locked, lock_file
 from shardstream.storage.cache.manifests import forget_manifest
 from shardstream.storage.cache.room import room
@@ -140,11 +140,10 @@ def _look(folder: str) -> CachedSet:
             described = describe(file)
             if described is None:
                 continue
-            held = BlockFile(file, described, writable=False)
-            here = held.words(0, described.blocks) != 0
+            here = _present(file, described)
             objects += 1
-            complete += bool(here.all())
-            present += int(here.sum()) * BLOCK - (described.blocks * BLOCK - described.size) * int(here[-1])
+            complete += here == described.size
+            present += here
     return CachedSet(
         about.get("url", ""),
         about.get("fingerprint", ""),
@@ -155,6 +154,36 @@ def _look(folder: str) -> CachedSet:
         _in_use(folder),
         last_used(folder),
     )
+
+
+def _present(file: str, described: Described) -> int:
+    """Bytes of an object that are there."""
+    here = BlockFile(file, described, writable=False).words(0, described.blocks) != 0
+    return int(here.sum()) * BLOCK - (described.blocks * BLOCK - described.size) * int(here[-1])
+
+
+def present_of(cache: Cache, fingerprint: str, belongs: Callable[[Described], bool]) -> int:
+    """Bytes that are there of some objects of a data set.
+
+    Args:
+        cache: The cache.
+        fingerprint: Of the data set.
+        belongs: Which objects.
+
+    Raises:
+        NotFoundError: There is no cache.
+        UsageError: The folder is no cache.
+    """
+    total = 0
+    for tier in open_tiers(cache):
+        for folder in tier.folders():
+            if _about(folder).get("fingerprint") == fingerprint:
+                for file in _files(folder):
+                    with suppress(OSError):
+                        described = describe(file)
+                        if described is not None and belongs(described):
+                            total += _present(file, described)
+    return total
 
 
 def clear(cache: Cache, *, chosen: Callable[[CachedSet], bool]) -> tuple[list[CachedSet], list[CachedSet]]:
