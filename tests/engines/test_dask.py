@@ -74,9 +74,11 @@ class TestDask(EngineTests):
         monkeypatch.syspath_prepend(helpers)
         slow = importlib.import_module("helpers").slow
 
+        others = set(psutil.Process().children(recursive=True))  # the scheduler of the other tests, and its workers
+
         def kill(progress: PackProgress) -> None:
             if progress.tally.done:
-                for child in psutil.Process().children(recursive=True):
+                for child in set(psutil.Process().children(recursive=True)) - others:
                     child.kill()
 
         with pytest.raises(WorkerError, match="all workers of the local cluster are gone"):
