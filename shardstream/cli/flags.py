@@ -57,8 +57,3 @@ JsonLines = Annotated[
     bool, typer.Option("--json", help="A line of JSON every ten seconds, and the report as the last one.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-
-
-def size_of(text: str) -> int | str:
-    """A size as options take it: bytes, or a number with a unit."""
-    return int(text) if text.isdecimal() else text

@@ -25,7 +25,6 @@ from shardstream.cli.flags import (
     Strip,
     TransformName,
     Workers,
-    size_of,
 )
 from shardstream.cli.packing import kept_when_interrupted, load_transform, print_report, teller
 from shardstream.cli.progress import progress
@@ -149,7 +148,7 @@ def pack(
     with reporting(context):
         options = PackOptions(
             format=format.value,
-            shard_size=size_of(shard_size),
+            shard_size=shard_size,
             seed=seed,
             shuffle=shuffle,
             jpeg=jpeg.value,

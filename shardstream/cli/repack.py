@@ -22,7 +22,6 @@ from shardstream.cli.flags import (
     Strip,
     TransformName,
     Workers,
-    size_of,
 )
 from shardstream.cli.packing import kept_when_interrupted, load_transform, print_report, teller
 from shardstream.cli.progress import progress
@@ -100,7 +99,7 @@ def repack(
         framing = default_format(source) if format is None else format.framing
         options = PackOptions(
             format=framing,
-            shard_size=size_of(shard_size),
+            shard_size=shard_size,
             seed=seed,
             shuffle=shuffle,
             jpeg=jpeg.value,

@@ -62,10 +62,7 @@ class Recipe:
         Raises:
             Unreadable: It cannot be packed.
         """
-        values: Mapping[str, Any] = {
-            name: _content(value, contents[name]) if isinstance(value, File) else value
-            for name, value in item.values.items()
-        }
+        values: Mapping[str, Any] = values_of(item, contents)
         if self.transform is not None:
             transformed = _transformed(self.transform, item.key, self._decoded(values))
             if transformed is None:
@@ -96,6 +93,14 @@ class Recipe:
             if isinstance(value, bytes) and kind is not None and kind.kind == "payload" and not kind.is_image:
                 found[name] = from_bytes(kind, memoryview(value))
         return found
+
+
+def values_of(item: Item, contents: Mapping[str, bytes]) -> dict[str, Any]:
+    """The values of a sample, with what its files hold; `Unreadable` for a label that is none."""
+    return {
+        name: _content(value, contents[name]) if isinstance(value, File) else value
+        for name, value in item.values.items()
+    }
 
 
 def _content(file: File, data: bytes) -> bytes | int:

@@ -19,9 +19,9 @@ from shardstream.pack.images import ImageOptions
 from shardstream.pack.reading import read_all
 from shardstream.pack.receipts import FOLDER, ShardResult
 from shardstream.pack.report import read_rejects, rejects_bytes
-from shardstream.pack.sample import Recipe
+from shardstream.pack.sample import Recipe, values_of
 from shardstream.pack.sources import Reject
-from shardstream.pack.sources.base import File, Part, StreamSource, printable
+from shardstream.pack.sources.base import Part, StreamSource, printable
 from shardstream.pack.sources.stored import StoredSource
 from shardstream.pack.task import ShardTask, Task
 from shardstream.pack.values import KEY
@@ -104,11 +104,12 @@ def _write(stream: Part, writer: ShardWriter, files: Files, rejects: list[Reject
         elif isinstance(contents, Unreadable):
             rejects.append(Reject(item.line, printable(item.path), str(contents)))
         else:
-            values = {name: contents[name] if isinstance(value, File) else value for name, value in item.values.items()}
             try:
-                writer.write({KEY: item.key, **values})
+                writer.write({KEY: item.key, **values_of(item, contents)})
             except FieldError as error:
                 rejects.append(Reject(item.line, printable(item.path), error.what))
+            except Unreadable as error:
+                rejects.append(Reject(item.line, printable(item.path), str(error)))
 
 
 def _nothing(source: StreamSource, rejects: Sequence[Reject]) -> SourceError:

@@ -51,6 +51,18 @@ def seen(records: ListRecords, reader: RowReader) -> tuple[dict[int, int], objec
     return found, walk.findings
 
 
+def check_seen_alike(records: ListRecords, reader: RowReader, block: int) -> None:
+    """By numpy, so many bytes at a time, and one by one."""
+    whole = scanning._BLOCK, scanning._FAST
+    try:
+        scanning._BLOCK = block  # type: ignore[misc]
+        fast = seen(records, reader)
+        scanning._FAST = frozenset()  # type: ignore[misc]
+        assert seen(records, reader) == fast
+    finally:
+        scanning._BLOCK, scanning._FAST = whole  # type: ignore[misc]
+
+
 @given(
     st.sampled_from(["tab", "csv", "blank", "lst"]),
     st.lists(lines, min_size=1, max_size=12),
@@ -69,14 +81,7 @@ def test_blocks_are_what_records_are(
     data += end + end.join(_SEPARATORS[kind].join(row) for row in rows) + (end if last else b"")
     records = records_of(data, kind)
     reader = reader_of(records, kind, Wanted(key, labels))
-    whole = scanning._BLOCK, scanning._FAST
-    try:
-        scanning._BLOCK = block  # type: ignore[misc]
-        fast = seen(records, reader)
-        scanning._FAST = frozenset()  # type: ignore[misc]
-        assert seen(records, reader) == fast
-    finally:
-        scanning._BLOCK, scanning._FAST = whole  # type: ignore[misc]
+    check_seen_alike(records, reader, block)
 
 
 cells = st.one_of(
@@ -98,14 +103,7 @@ def test_blocks_of_objects_are_what_objects_are(rows: list[str], key: str, label
     first = json.dumps({"path": "a/1.jpg", "label": 0, "id": "x", "other": 1})
     records = records_of(end.join([first, *rows]).encode("utf-8", "surrogatepass"), "json")
     reader = reader_of(records, "json", Wanted(key, labels))
-    whole = scanning._BLOCK, scanning._FAST
-    try:
-        scanning._BLOCK = block  # type: ignore[misc]
-        fast = seen(records, reader)
-        scanning._FAST = frozenset()  # type: ignore[misc]
-        assert seen(records, reader) == fast
-    finally:
-        scanning._BLOCK, scanning._FAST = whole  # type: ignore[misc]
+    check_seen_alike(records, reader, block)
 
 
 @pytest.mark.parametrize(

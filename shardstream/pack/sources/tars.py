@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import xxhash
@@ -24,7 +25,7 @@ from shardstream.errors import NotFoundError, ShardStreamError, SourceError, Usa
 from shardstream.pack.sources.base import LABEL, Item, Part, Reject, StreamSource, printable
 from shardstream.pack.sources.keys import MODES
 from shardstream.storage import Location, Store, Transport, locate
-from shardstream.storage.buffers import joined
+from shardstream.storage.ranged import RangedFile
 
 _SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _REQUESTS = 16  # sizes asked of a store at once
@@ -54,7 +55,7 @@ class TarStream(Part):
         number = 0
         try:
             with (
-                io.BufferedReader(_Sequential(store, self.name, self.size), _BLOCK) as file,
+                io.BufferedReader(RangedFile(self.size, partial(store.get, self.name)), _BLOCK) as file,
                 tarfile.open(fileobj=file, mode="r|*") as archive,
             ):
                 for item in _samples(archive, self.name):
@@ -112,26 +113,6 @@ def _value(field: str, data: bytes) -> bytes | int | str:
         return int(text)
     except ValueError:
         return text
-
-
-class _Sequential(io.RawIOBase):
-    """An object as a file that is read once, from its beginning to its end."""
-
-    def __init__(self, store: Store, path: str, size: int) -> None:
-        self._store = store
-        self._path = path
-        self._size = size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        length = min(len(buffer), self._size - self._at)
-        if length:
-            buffer[:length] = joined([self._store.get(self._path, self._at, length)])
-            self._at += length
-        return length
 
 
 def is_tar(path: str) -> bool:
