@@ -44,8 +44,12 @@ class LocalStore(Store):
     def __reduce__(self) -> tuple[type[LocalStore], tuple[str]]:
         return LocalStore, (str(self.root),)
 
-    def _file(self, path: str) -> Path:
-        """The file of an object. Names come from manifests too, and those may be hostile."""
+    def file_of(self, path: str) -> Path:
+        """The file of an object. Names come from data sets too, and those may be hostile.
+
+        Raises:
+            UsageError: It would not lie below the root.
+        """
         if path.startswith("/") or "\0" in path or ".." in path.split("/"):
             raise UsageError(f"{path!r} leads out of the store", url=self.url, hint="use paths below the store's root")
         return self.root / path
@@ -55,7 +59,7 @@ class LocalStore(Store):
         view = self._maps.get(path)
         if view is None:
             try:
-                view = self._maps[path] = map_file(self._file(path))
+                view = self._maps[path] = map_file(self.file_of(path))
             except OSError as error:
                 raise self._explain(error, path) from error
             if len(self._maps) > _OPEN_MAPS:
@@ -91,7 +95,7 @@ class LocalStore(Store):
 
     def size(self, path: str) -> int:
         try:
-            info = self._file(path).stat()
+            info = self.file_of(path).stat()
         except OSError as error:
             raise self._explain(error, path) from error
         if not stat.S_ISREG(info.st_mode):
@@ -133,7 +137,7 @@ class LocalStore(Store):
                 raise self._explain(error, below) from error
 
     def create(self, path: str) -> ObjectWriter:
-        target = self._file(path)
+        target = self.file_of(path)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             return _LocalWriter(self, path, target)
@@ -143,7 +147,7 @@ class LocalStore(Store):
     def delete(self, path: str) -> None:
         self.forget(path)
         try:
-            self._file(path).unlink(missing_ok=True)
+            self.file_of(path).unlink(missing_ok=True)
         except OSError as error:
             raise self._explain(error, path) from error
 
@@ -151,8 +155,8 @@ class LocalStore(Store):
         self.forget(path)
         self.forget(target)
         try:
-            os.replace(self._file(path), self._file(target))
-            _sync_folder(self._file(target).parent)
+            os.replace(self.file_of(path), self.file_of(target))
+            _sync_folder(self.file_of(target).parent)
         except OSError as error:
             raise self._explain(error, path) from error
 

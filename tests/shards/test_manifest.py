@@ -163,6 +163,7 @@ HOSTILE = {
     "type": lambda h: h["fields"]["cls"].update(type="pickle"),
     "another type": lambda h: h["fields"]["cls"].update(type="int32"),
     "fields": lambda h: h.update(fields=[1]),
+    "a field that is a path": lambda h: h["fields"].update({"b/../../victim": {"type": "jpg"}}),
     "naming": lambda h: h.update(naming=[{"pattern": "shard-{:06d}.tar", "shards": 4}]),
     "naming none": lambda h: h.update(naming=None),
     "naming negative": lambda h: h["naming"][0].update(shards=-2),
