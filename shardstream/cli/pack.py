@@ -117,6 +117,12 @@ def pack(
     group: Annotated[
         Group, typer.Option(help="stem: files of a folder that share the name before its first dot are one sample.")
     ] = Group.FILE,
+    allow_other_origins: Annotated[
+        bool,
+        typer.Option(
+            "--allow-other-origins", help="Let a list that is not local name files beyond its own bucket or host."
+        ),
+    ] = False,
     classes: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="File with the names of integer labels, one a line, label 0 first.", metavar="FILE"),
@@ -164,6 +170,7 @@ def pack(
             labels=None if labels is None else labels.value,
             fields=_parse_fields(fields),
             group=group.value,
+            allow_other_origins=allow_other_origins,
             classes=None if classes is None else _read_classes(classes),
             meta=_parse_meta(meta),
             zstd=zstd or (),
