@@ -38,8 +38,9 @@ from shardstream.cli.stores import (
     place,
     shown,
 )
-from shardstream.errors import UsageError
+from shardstream.errors import SourceError, UsageError
 from shardstream.pack import PackOptions, run_pack
+from shardstream.pack.sources.listfile import open_local
 
 _DEFAULTS = PackOptions()
 
@@ -195,9 +196,12 @@ def pack(
 
 def _read_classes(path: Path) -> list[str]:
     try:
-        return path.read_text("utf-8-sig").splitlines()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--classes: {path} cannot be read: {error}", hint="one name a line, UTF-8") from error
+        file = open_local(str(path), "file of --classes")
+        return file.read(0, file.size).decode("utf-8-sig").splitlines()
+    except SourceError as error:
+        raise UsageError(error.what, hint=error.hint, **error.place) from error
+    except ValueError as error:
+        raise UsageError(f"--classes: {path} is no UTF-8: {error}", hint="one name a line, UTF-8") from error
 
 
 def _parse_fields(texts: list[str] | None) -> dict[str, str] | None:

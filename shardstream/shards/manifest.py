@@ -330,7 +330,7 @@ class Manifest:
 
 
 def _counts(entry: Mapping[str, Any]) -> dict[str, int]:
-    if not all(type(count) is int for count in entry.values()):
+    if not all(type(count) is int and count >= 0 for count in entry.values()):
         raise TypeError("kinds are no counts")
     return dict(entry)
 

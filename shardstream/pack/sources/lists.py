@@ -167,7 +167,9 @@ def key_rule(wanted: Wanted) -> KeyRule:
 
 
 def folder_of(location: Location) -> str:
-    """The folder or URL that relative paths of a list are taken from."""
+    """The folder or URL that relative paths of a list are taken from: of ``/dev/stdin`` and the like, the current one."""
+    if location.local and location.url.startswith(("/dev/", "/proc/")):
+        return os.getcwd()
     return location.url.rpartition("/")[0] or "/"
 
 
