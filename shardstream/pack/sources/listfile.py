@@ -1,4 +1,4 @@
-"""Lists as files that are read by range; what is not local, or comes through a pipe, is copied to a temporary file first."""
+"""Lists as files that are read by range; those from a store or a pipe are copied to a temporary file first."""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ from shardstream.storage import Location
 
 _FIRST = 100
 _KINDS: dict[str, Kind] = {".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".tsv": "tab"}
+_DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what has no folder of its own
 _HINT = "every line needs the same columns: path, or path<TAB>label (with commas in a .csv)"
 
 
@@ -167,8 +168,8 @@ def key_rule(wanted: Wanted) -> KeyRule:
 
 
 def folder_of(location: Location) -> str:
-    """The folder or URL that relative paths of a list are taken from: of ``/dev/stdin`` and the like, the current one."""
-    if location.local and location.url.startswith(("/dev/", "/proc/")):
+    """The folder or URL that relative paths of a list are taken from; for one from a pipe, the current folder."""
+    if location.local and location.url.startswith(_DESCRIPTORS):
         return os.getcwd()
     return location.url.rpartition("/")[0] or "/"
 
