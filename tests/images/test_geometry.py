@@ -119,6 +119,12 @@ def test_fallback(source, expected):
     assert random_resized_box(source, [0] * CROP_WORDS, scale=(4.0, 4.0), ratio=RATIO) == expected
 
 
+@pytest.mark.parametrize(("word", "size"), [(0, (707, 354)), (2**64 - 1, (289, 866))])
+def test_ratios_go_from_one_bound_to_the_other(word, size):
+    words = [2**63] * 4 + [word] + [2**63] * CROP_WORDS  # of the first attempt
+    assert random_resized_box((1000, 1000), words, scale=(0.25, 0.25), ratio=(0.5, 3.0)).size == size
+
+
 def test_box_is_never_empty():
     assert random_resized_box((1, 1), [2**64 - 1] * CROP_WORDS, scale=SCALE, ratio=RATIO) == Box(0, 0, 1, 1)
     assert random_resized_box((1, 500), [0] * CROP_WORDS, scale=(1, 1), ratio=(0.1, 0.2)).size == (1, 1)

@@ -21,6 +21,7 @@ from shardstream.order import (
     Remaining,
     Stop,
     default_parameters,
+    mixing,
     mixing_parameters,
     quotas_of,
     step_positions,
@@ -297,6 +298,24 @@ def test_few_epochs_of_a_source_are_held():
     for begin in range(0, 40_000, 32):
         order.locate(np.arange(begin, begin + 32))
         assert all(len(source._held) <= 6 for source in order._sources)
+
+
+def test_epochs_of_a_source_that_are_in_use_are_made_once(monkeypatch):
+    made: list[int] = []
+
+    class Counted(EpochOrder):
+        def __init__(self, *arguments, epoch, **options):
+            made.append(epoch)
+            super().__init__(*arguments, epoch=epoch, **options)
+
+    monkeypatch.setattr(mixing, "EpochOrder", Counted)
+    counts = arrays([[3000], [64] * 4])
+    parameters = mixing_parameters([3000, 256], (1, 1), samples=20_000, batch_size=32, **SHAPE)
+    order = MixedOrder(counts, quotas=(1, 1), samples=20_000, seed=0, epoch=0, parameters=parameters)
+    for begin in range(0, 20_000, 32):
+        order.locate(np.arange(begin, begin + 32))
+    whole = 10_000 / 3000 + 10_000 / 256
+    assert len(made) <= whole + 2 * 4  # lanes need not keep step, so some may be made again
 
 
 @pytest.mark.parametrize("name", make_golden.MIXTURES)

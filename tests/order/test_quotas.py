@@ -28,6 +28,7 @@ from shardstream.order import quotas_of
         ([1_281_167, 500_000], (184, 72)),  # 256 is enough
         ([1, 1024], (1, 1023)),  # 1,025 is too long a block, 1,024 off by a tenth of a percent
         ([1.5, 1024], (3, 2045)),  # in 1,024 it would be 1 or 2
+        ([39.6474, 5.5991, 2.389, 41.9525, 22.2056], (363, 51, 22, 384, 204)),  # 512 would be off by more than 1 %
         ([1000.5, 1000.5, 1000], (86, 85, 85)),  # of equal remainders the first gets what is over
     ],
 )
