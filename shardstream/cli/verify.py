@@ -24,16 +24,25 @@ def verify(
     storage_options: StorageOptions = None,
     transport: TransportOption = Transport.AUTO,
     as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON, with all problems.")] = False,
+    reseal: Annotated[
+        bool,
+        typer.Option(
+            "--reseal", help="First write the checksum of dataset.json anew: class names or meta were edited by hand."
+        ),
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Read a data set whole and compare every byte with what was written. Exit code 1 if anything is wrong."""
     with reporting(context):
         location = place(url, storage_options, transport)
+        resealed = diagnose.reseal(location) if reseal else ()
         with progress("verifying", quiet=quiet) as update:
             report = diagnose.verify(location, progress=_teller(update))
         if as_json:
-            print_json({"ok": report.ok, **asdict(report)})
+            print_json({"ok": report.ok, "resealed": resealed, **asdict(report)})
         else:
+            for name in resealed:
+                stdout().print(f"{name}: checksum written anew")
             _print(report, shown(url, location))
         if not report.ok:
             raise typer.Exit(Exit.PROBLEMS)

@@ -16,12 +16,12 @@ from shardstream.errors import DataError, NotFoundError, ShardStreamError, Stora
 from shardstream.shards.checksum import Hasher, checksum
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Transport, open_store
+from shardstream.storage import Location, Store, Transport, open_store
 
 _STEP = 16 << 20
 
 ProblemKind: TypeAlias = Literal[
-    "missing", "unreadable", "size", "checksum", "index", "samples", "fields", "value", "tar"
+    "missing", "unreadable", "size", "checksum", "index", "samples", "fields", "value", "tar", "version"
 ]
 
 
@@ -32,8 +32,8 @@ class Problem:
     Attributes:
         kind: ``missing`` (no such object), ``unreadable`` (the disk does not give it back), ``size``, ``checksum`` (of
             the whole object), ``index`` (it cannot be read), ``samples`` (their number), ``fields`` (a field that the
-            manifest lacks, or of another type), ``value`` (the checksum of one value) or ``tar`` (a member that is not
-            what the index says).
+            manifest lacks, or of another type), ``value`` (the checksum of one value), ``tar`` (a member that is not
+            what the index says) or ``version`` (the manifest of an old version, or its table).
         shard: Object name.
         what: In words.
         sample: Number in the shard, from 0.
@@ -102,6 +102,8 @@ def verify(
 ) -> VerifyReport:
     """Read a data set whole and compare: sizes and checksums of objects, indices, every value, tar members.
 
+    Of old versions the manifests and tables: their shards are those of the newest.
+
     Problems are collected, not raised; a manifest that cannot be read is an error, and so is a store that cannot be
     reached. From a remote store a shard is read while the one before is compared, so memory holds two of them.
 
@@ -131,9 +133,19 @@ def verify(
         samples, size, values = samples + shard.samples, size + shard.bytes, values + shard.values
         if progress is not None:
             progress(VerifyProgress(number + 1, manifest.shards, size, manifest.bytes, len(problems)))
+    problems.extend(_old_versions(store, manifest))
     return VerifyReport(
         manifest.url, tuple(problems), manifest.shards, samples, size, values, time.monotonic() - started
     )
+
+
+def _old_versions(store: Store, manifest: Manifest) -> Iterator[Problem]:
+    """Those of versions that can no longer be read; their shards are the first ones of the newest version."""
+    for old in manifest.history:
+        try:
+            Manifest.parse(store.get(old.head), lambda name: store.get(name), url=store.url, old=old)
+        except (DataError, NotFoundError) as error:
+            yield Problem("version", old.head, error.what)
 
 
 class _Shard:

@@ -267,6 +267,21 @@ def test_verify_finds_and_exits_with_1(packed: Path) -> None:
     assert json.loads(found.stdout)["problems"][0]["kind"] == "checksum"
 
 
+def test_verify_seals_what_was_edited_by_hand(packed: Path) -> None:
+    head = packed / "dataset.json"
+    head.write_text(head.read_text().replace('"even"', '"straight"'))
+    result = run("verify", packed)
+    assert result.exit_code == 3
+    assert "dataset.json differs from what was written" in result.stderr
+    assert f"shardstream verify --reseal {packed}" in result.stderr
+    result = run("verify", packed, "--reseal")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("dataset.json: checksum written anew\n")
+    assert "sound" in result.stdout
+    assert json.loads(run("verify", packed, "--reseal", "--json").stdout)["resealed"] == []
+    assert Manifest.load(packed).classes == ("straight", "odd")
+
+
 def test_many_problems_are_cut_short(tmp_path: Path) -> None:
     with ShardWriter(tmp_path) as writer:
         for i in range(50):
