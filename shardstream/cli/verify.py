@@ -30,6 +30,9 @@ def verify(
             "--reseal", help="First write the checksum of dataset.json anew: class names or meta were edited by hand."
         ),
     ] = False,
+    max_value: Annotated[
+        str, typer.Option(help="Largest value that is no problem, as it is delivered.", metavar="SIZE")
+    ] = "1GiB",
     quiet: Quiet = False,
 ) -> None:
     """Read a data set whole and compare every byte with what was written. Exit code 1 if anything is wrong."""
@@ -37,7 +40,7 @@ def verify(
         location = place(url, storage_options, transport)
         resealed = diagnose.reseal(location) if reseal else ()
         with progress("verifying", quiet=quiet) as update:
-            report = diagnose.verify(location, progress=_teller(update))
+            report = diagnose.verify(location, max_value=max_value, progress=_teller(update))
         if as_json:
             print_json({"ok": report.ok, "resealed": resealed, **asdict(report)})
         else:
