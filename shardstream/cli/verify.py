@@ -14,6 +14,7 @@ from shardstream.cli.flags import Quiet
 from shardstream.cli.progress import Update, progress
 from shardstream.cli.report import Exit, duration, plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
+from shardstream.text import in_one_line
 
 _SHOWN = 20
 
@@ -68,7 +69,7 @@ def _print(report: diagnose.VerifyReport, url: str) -> None:
     out = stdout()
     for problem in report.problems[:_SHOWN]:
         place = [
-            f"{name} {value}"
+            f"{name} {in_one_line(value)}"
             for name in ("sample", "key", "field", "offset")
             if (value := getattr(problem, name)) is not None
         ]

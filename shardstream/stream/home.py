@@ -18,6 +18,7 @@ from shardstream.storage.cache.manifests import KeptManifest, keep_manifest, kep
 from shardstream.storage.remote import RemoteStore
 from shardstream.storage.retry import RetryPolicy
 from shardstream.stream.shared import SharedBytes
+from shardstream.text import in_one_line
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +108,9 @@ class Home:
         except StorageError as error:
             if kept is None or type(error) is not StorageError:
                 raise
-            logger.warning("%s cannot be reached, its manifest is taken from the cache: %s", store.url, error.what)
+            logger.warning(
+                "%s cannot be reached, its manifest is taken from the cache: %s", in_one_line(store.url), error.what
+            )
             return _Found(kept.head, kept.etag, kept)
         return _Found(bytes(head), etag, kept)
 
@@ -189,7 +192,7 @@ class Home:
                 try:
                     self._replicas.append(_Replica(place, self.manifest))
                 except ShardStreamError as error:
-                    logger.warning("the replica %s is not used: %s", place, error.what)
+                    logger.warning("the replica %s is not used: %s", in_one_line(place), error.what)
         return self._replicas
 
     def __getstate__(self) -> dict[str, Any]:
