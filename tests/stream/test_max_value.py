@@ -108,6 +108,15 @@ def test_a_batch_that_memory_does_not_hold_is_an_error_with_the_field(tmp_path: 
     assert caught.value.place["field"] == "x"
 
 
+def test_arrays_that_some_samples_lack_stay_with_those_that_have_them(tmp_path: Path) -> None:
+    with ss.ShardWriter(tmp_path, format="record", fields={"x": "array:uint8:3"}) as writer:
+        for i in range(80):
+            writer.write({"__key__": f"{i}", "cls": i} | ({"x": np.full(3, i, np.uint8)} if i % 3 else {}))
+    for sample in ss.ShardDataset(tmp_path):
+        assert (sample["x"] is None) == (sample["cls"] % 3 == 0)
+        assert sample["x"] is None or sample["x"].tolist() == [sample["cls"]] * 3
+
+
 def test_samples_that_are_too_large_are_skipped_like_damaged_ones(tmp_path: Path) -> None:
     url = written(tmp_path / "part", packed=bytes(3000))
     dataset = ss.ShardDataset(url, fields={"packed": "bytes", "cls": None}, max_value="1kB", on_error="skip")
