@@ -10,8 +10,8 @@ Pack once, then stream::
     for images, labels in ss.Loader(ds.to_tuple("jpg", "cls"), batch_size=128, num_workers=8):
         ...
 
-Rooms, from the bottom up: ``errors``; ``rng``, ``extras``, ``sizes`` and ``braces``; ``storage``; ``shards``, ``order``
-and ``images``; ``pack`` and ``decode``; ``stream``; ``augment``; ``load``; ``diagnose``; ``cli``.
+Rooms, from the bottom up: ``text``; ``errors``; ``rng``, ``extras``, ``sizes`` and ``braces``; ``storage``; ``shards``,
+``order`` and ``images``; ``pack`` and ``decode``; ``stream``; ``augment``; ``load``; ``diagnose``; ``cli``.
 ``docs/architecture.md`` shows them.
 """
 

@@ -25,8 +25,9 @@ Grouped by what the caller would do about it::
     └── TooManySkipsError     on_error="skip" reached its limit
 
 Every error says what happened, where, and what to do. The place is also kept in ``error.place`` as a dict
-with any of ``url``, ``shard``, ``sample``, ``key``, ``field``, ``offset`` and ``line``. Errors survive pickling, and
-re-raising from a single message string, which is how a DataLoader brings them from a worker to the parent.
+with any of ``url``, ``shard``, ``sample``, ``key``, ``field``, ``offset`` and ``line``, as they are; in the text no
+terminal finds anything to obey, whoever wrote these names. Errors survive pickling, and re-raising from a single
+message string, which is how a DataLoader brings them from a worker to the parent.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from typing import Any, ClassVar, TypeAlias
+
+from shardstream.text import in_one_line, printable
 
 Place: TypeAlias = dict[str, str | int]
 
@@ -52,18 +55,18 @@ class ShardStreamError(Exception):
     code: ClassVar[str] = "error"
 
     def __init__(self, what: str, *, hint: str | None = None, **place: str | int | None) -> None:
-        self.what = what
-        self.hint = hint
+        self.what = printable(what)
+        self.hint = None if hint is None else printable(hint)
         self.place: Place = {name: place[name] for name in _ORDER if place.get(name) is not None}  # type: ignore[misc]
         unknown = set(place) - set(_ORDER)
         if unknown:
             raise TypeError(f"unknown parts of a place: {sorted(unknown)}")
-        super().__init__(what)
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         text = self.what
         if self.place:
-            text += " [" + ", ".join(f"{name} {value}" for name, value in self.place.items()) + "]"
+            text += " [" + ", ".join(f"{name} {in_one_line(value)}" for name, value in self.place.items()) + "]"
         if self.hint:
             text += f"\n  hint: {self.hint}"
         return text

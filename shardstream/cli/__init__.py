@@ -40,5 +40,7 @@ def main() -> None:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
     from shardstream.cli.app import app
+    from shardstream.cli.report import print_traceback
 
+    sys.excepthook = print_traceback
     app(prog_name="shardstream")

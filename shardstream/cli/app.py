@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import shardstream
 from shardstream.cli import bench, cache, export, info, merge, pack, repack, verify, view
+from shardstream.text import printable
+
+_WrongUsage: Any = typer.BadParameter.__base__  # click's UsageError, of which Typer may have a copy of its own
+
+
+class _Printable(TyperGroup):
+    """What Typer says of wrong arguments repeats them, and a shell's pattern may have put any file name there."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _printable_errors():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _printable_errors():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _printable_errors() -> Iterator[None]:
+    try:
+        yield
+    except _WrongUsage as error:
+        error.message = printable(error.message)
+        raise
+
 
 app = typer.Typer(
     name="shardstream",
+    cls=_Printable,
     help="Pack files into shards, here or in a store; look at them, check them, measure them.",
     epilog="Exit codes: 0 done, 1 verify found problems, 2 wrong arguments, 3 source, store or data at fault, "
     "130 interrupted.",

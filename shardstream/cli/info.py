@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
@@ -14,6 +13,7 @@ from shardstream import diagnose
 from shardstream.cli.flags import Json
 from shardstream.cli.report import print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
+from shardstream.text import in_one_line, json_text
 
 _SHOWN_CLASSES = 8
 
@@ -70,12 +70,14 @@ def _rows(found: diagnose.Info) -> list[tuple[str, str]]:
         ("", f"{size(each.least)} to {size(each.most)} (mean {size(each.mean)})"),
     ]
     if found.classes is not None:
-        shown = ", ".join(found.classes[:_SHOWN_CLASSES]) + (", ..." if len(found.classes) > _SHOWN_CLASSES else "")
+        shown = ", ".join(map(in_one_line, found.classes[:_SHOWN_CLASSES])) + (
+            ", ..." if len(found.classes) > _SHOWN_CLASSES else ""
+        )
         rows.append(("classes", f"{len(found.classes):,}: {shown}"))
     if found.rejects:
         rows.append(("rejected", f"{found.rejects:,} (rejects.jsonl)"))
     if found.meta:
-        rows.append(("meta", json.dumps(dict(found.meta), ensure_ascii=False)))
+        rows.append(("meta", json_text(dict(found.meta))))
     shuffled = "as they came" if found.seed is None else f"shuffled with seed {found.seed}"
     checksums = {True: "of every value", False: "of whole shards only", None: "?"}[found.checksums]
     older = f" (older ones too: {', '.join(map(str, found.old_versions))})" if found.old_versions else ""

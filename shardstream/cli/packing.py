@@ -16,6 +16,7 @@ from shardstream.cli.report import duration, plural, print_json, size, stderr, s
 from shardstream.errors import UsageError
 from shardstream.pack import PackProgress, PackReport
 from shardstream.pack.sample import Transform
+from shardstream.text import in_one_line
 
 _JSON_EVERY_S = 10.0
 _SHOWN_REASONS = 10
@@ -179,7 +180,7 @@ def print_report(report: PackReport, dest: str, *, as_json: bool) -> None:
     if report.rejects and report.first_reject:
         one = report.first_reject
         out.print(f"{plural(report.rejects, 'sample')} could not be read, see {report.rejects_url}")
-        out.print(f"  such as line {one.line}, {one.path}: {one.reason}")
+        out.print(f"  such as line {one.line}, {in_one_line(one.path)}: {one.reason}")
         if len(report.reasons) > 1:
             for reason, count in list(report.reasons.items())[:_SHOWN_REASONS]:
                 out.print(f"  {count:>9,}  {reason}")

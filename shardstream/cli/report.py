@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from types import TracebackType
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from shardstream.errors import MissingExtraError, ShardStreamError, UsageError
+from shardstream.text import in_one_line, json_text, printable
 
 
 class Exit(IntEnum):
@@ -46,26 +49,39 @@ def reporting(context: typer.Context) -> Iterator[None]:
 def print_error(error: ShardStreamError) -> None:
     """What, where and what to do, one part a line."""
     lines = [Text.assemble(("error: ", "bold red"), error.what)]
-    lines += [Text.assemble((f"  {name}: ", "dim"), str(value)) for name, value in error.place.items()]
+    lines += [Text.assemble((f"  {name}: ", "dim"), in_one_line(value)) for name, value in error.place.items()]
     if error.hint:
         lines.append(Text.assemble(("  hint: ", "bold"), error.hint))
     for line in lines:
         stderr().print(line)
 
 
+class _Console(Console):
+    """Prints nothing that came from elsewhere as it is: all text, tables and bars too, passes through here."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
 def stdout() -> Console:
     """Where data goes. Lines are not wrapped: what is no terminal has no width."""
-    return Console(file=sys.stdout, highlight=False, markup=False, soft_wrap=True)
+    return _Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def stderr() -> Console:
     """Where all else goes."""
-    return Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
+    return _Console(file=sys.stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def print_json(values: dict[str, Any]) -> None:
     """One line of JSON on stdout."""
-    sys.stdout.write(json.dumps(values, ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.write(json_text(values) + "\n")
+
+
+def print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What Python prints of an error that nobody caught, such as ours while it works for ``--debug``."""
+    sys.stderr.write(printable("".join(traceback.format_exception(kind, error, trace))))
 
 
 def size(count: float) -> str:

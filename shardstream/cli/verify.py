@@ -14,6 +14,7 @@ from shardstream.cli.flags import Quiet
 from shardstream.cli.progress import Update, progress
 from shardstream.cli.report import Exit, duration, plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
+from shardstream.text import in_one_line
 
 _SHOWN = 20
 
@@ -24,16 +25,28 @@ def verify(
     storage_options: StorageOptions = None,
     transport: TransportOption = Transport.AUTO,
     as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON, with all problems.")] = False,
+    reseal: Annotated[
+        bool,
+        typer.Option(
+            "--reseal", help="First write the checksum of dataset.json anew: class names or meta were edited by hand."
+        ),
+    ] = False,
+    max_value: Annotated[
+        str, typer.Option(help="Largest value that is no problem, as it is delivered.", metavar="SIZE")
+    ] = "1GiB",
     quiet: Quiet = False,
 ) -> None:
     """Read a data set whole and compare every byte with what was written. Exit code 1 if anything is wrong."""
     with reporting(context):
         location = place(url, storage_options, transport)
+        resealed = diagnose.reseal(location) if reseal else ()
         with progress("verifying", quiet=quiet) as update:
-            report = diagnose.verify(location, progress=_teller(update))
+            report = diagnose.verify(location, max_value=max_value, progress=_teller(update))
         if as_json:
-            print_json({"ok": report.ok, **asdict(report)})
+            print_json({"ok": report.ok, "resealed": resealed, **asdict(report)})
         else:
+            for name in resealed:
+                stdout().print(f"{name}: checksum written anew")
             _print(report, shown(url, location))
         if not report.ok:
             raise typer.Exit(Exit.PROBLEMS)
@@ -56,7 +69,7 @@ def _print(report: diagnose.VerifyReport, url: str) -> None:
     out = stdout()
     for problem in report.problems[:_SHOWN]:
         place = [
-            f"{name} {value}"
+            f"{name} {in_one_line(value)}"
             for name in ("sample", "key", "field", "offset")
             if (value := getattr(problem, name)) is not None
         ]

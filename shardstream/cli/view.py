@@ -15,6 +15,7 @@ from shardstream import diagnose
 from shardstream.cli.flags import Json
 from shardstream.cli.report import plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
+from shardstream.text import in_one_line
 
 _DEFAULT = 5
 
@@ -54,10 +55,12 @@ def view(
 def _print(found: diagnose.View, url: str, save: Path | None) -> None:
     out = stdout()
     for sample in found.samples:
-        out.print(f"sample {sample.number:,} of {found.total:,}: {sample.key} [{sample.shard}, row {sample.row}]")
+        out.print(
+            f"sample {sample.number:,} of {found.total:,}: {in_one_line(sample.key)} [{sample.shard}, row {sample.row}]"
+        )
         table = Table("field", "type", "bytes", "value", box=box.SIMPLE_HEAD, pad_edge=False)
         for field in sample.fields:
-            table.add_row(field.name, field.type, size(field.bytes), Text(field.text))
+            table.add_row(field.name, field.type, size(field.bytes), Text(in_one_line(field.text)))
         out.print(table, soft_wrap=False)
     if save is not None:
         out.print(f"{plural(len(found.saved), 'file')} in {save}")

@@ -3,6 +3,7 @@
 =============  =====================================================================
 ``info``       what a data set holds, from its manifest and one index
 ``verify``     every byte compared with what was written; all problems, not the first
+``reseal``     checksums of manifests that were edited by hand
 ``cache``      what is in the cache of a machine; filling, comparing and clearing it
 ``members``    what ``verify`` checks of tar shards besides: the tar's own headers
 ``whole``      whole shards, the next one on its way while one is looked at
@@ -16,6 +17,7 @@
 from shardstream.diagnose.bench import BenchProgress, BenchReport, bench
 from shardstream.diagnose.decoding import BackendReport, DecodeReport, DecodeSpeed, bench_decode
 from shardstream.diagnose.info import FieldInfo, Info, info
+from shardstream.diagnose.reseal import reseal
 from shardstream.diagnose.verify import Problem, VerifyProgress, VerifyReport, verify
 from shardstream.diagnose.view import View, ViewedField, ViewedSample, view
 
@@ -36,6 +38,7 @@ __all__ = [
     "bench",
     "bench_decode",
     "info",
+    "reseal",
     "verify",
     "view",
 ]

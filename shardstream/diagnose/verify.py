@@ -15,13 +15,15 @@ from shardstream.diagnose.whole import ReadShard, TooLarge, read_shards
 from shardstream.errors import DataError, NotFoundError, ShardStreamError, StorageError
 from shardstream.shards.checksum import Hasher, checksum
 from shardstream.shards.index import Column, ShardIndex
+from shardstream.shards.limits import MAX_VALUE, oversized, too_large
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Transport, open_store
+from shardstream.sizes import parse_size
+from shardstream.storage import Location, Store, Transport, open_store
 
 _STEP = 16 << 20
 
 ProblemKind: TypeAlias = Literal[
-    "missing", "unreadable", "size", "checksum", "index", "samples", "fields", "value", "tar"
+    "missing", "unreadable", "size", "checksum", "index", "samples", "fields", "value", "tar", "version"
 ]
 
 
@@ -32,8 +34,8 @@ class Problem:
     Attributes:
         kind: ``missing`` (no such object), ``unreadable`` (the disk does not give it back), ``size``, ``checksum`` (of
             the whole object), ``index`` (it cannot be read), ``samples`` (their number), ``fields`` (a field that the
-            manifest lacks, or of another type), ``value`` (the checksum of one value) or ``tar`` (a member that is not
-            what the index says).
+            manifest lacks, or of another type), ``value`` (the checksum of one value, or its size), ``tar`` (a member
+            that is not what the index says) or ``version`` (the manifest of an old version, or its table).
         shard: Object name.
         what: In words.
         sample: Number in the shard, from 0.
@@ -98,9 +100,12 @@ def verify(
     *,
     storage_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
+    max_value: int | str = MAX_VALUE,
     progress: OnProgress | None = None,
 ) -> VerifyReport:
     """Read a data set whole and compare: sizes and checksums of objects, indices, every value, tar members.
+
+    Of old versions the manifests and tables: their shards are those of the newest.
 
     Problems are collected, not raised; a manifest that cannot be read is an error, and so is a store that cannot be
     reached. From a remote store a shard is read while the one before is compared, so memory holds two of them.
@@ -109,10 +114,13 @@ def verify(
         url: Folder or URL of the data set.
         storage_options: Credentials and settings of the store by name. Default: those of the environment.
         transport: The library that speaks to the store: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
+        max_value: Bytes that one value may have as it is delivered, see `ShardDataset`. A larger one is a problem: it
+            will not be read.
         progress: Called after each shard.
 
     Raises:
         NotFoundError: There is no data set.
+        UsageError: ``max_value`` is no size.
         DataError: Its manifest is damaged.
         StorageError: The store cannot be read.
 
@@ -120,27 +128,38 @@ def verify(
         >>> verify("out/").ok
         True
     """
-    started = time.monotonic()
+    started, largest = time.monotonic(), parse_size(max_value, name="max_value")
     store = open_store(url, storage_options=storage_options, transport=transport)
     manifest = Manifest.read(store)
     problems: list[Problem] = []
     samples = size = values = 0
     for number, found in enumerate(read_shards(store, manifest)):
-        shard = _Shard(manifest, number, found)
+        shard = _Shard(manifest, number, found, largest)
         problems.extend(shard.problems())
         samples, size, values = samples + shard.samples, size + shard.bytes, values + shard.values
         if progress is not None:
             progress(VerifyProgress(number + 1, manifest.shards, size, manifest.bytes, len(problems)))
+    problems.extend(_old_versions(store, manifest))
     return VerifyReport(
         manifest.url, tuple(problems), manifest.shards, samples, size, values, time.monotonic() - started
     )
 
 
+def _old_versions(store: Store, manifest: Manifest) -> Iterator[Problem]:
+    """Those of versions that can no longer be read; their shards are the first ones of the newest version."""
+    for old in manifest.history:
+        try:
+            Manifest.parse(store.get(old.head), lambda name: store.get(name), url=store.url, old=old)
+        except (DataError, NotFoundError) as error:
+            yield Problem("version", old.head, error.what)
+
+
 class _Shard:
     """The checks of one shard, and what they looked at."""
 
-    def __init__(self, manifest: Manifest, number: int, found: ReadShard) -> None:
+    def __init__(self, manifest: Manifest, number: int, found: ReadShard, max_value: int) -> None:
         self._manifest = manifest
+        self._max_value = max_value
         self._number = number
         self._found = found
         self.name = manifest.shard_name(number)
@@ -161,6 +180,7 @@ class _Shard:
         self.samples = index.samples
         yield from self._totals(index)
         for column in index.columns.values():
+            yield from self._sizes(index, column)
             yield from self._values(data, index, column)
         if self._manifest.framing == "tar":
             yield from self._members(data, index)
@@ -187,6 +207,12 @@ class _Shard:
                 yield Problem(
                     "fields", self.name, f"the type is {column.type}; the manifest has {wanted}", field=column.name
                 )
+
+    def _sizes(self, index: ShardIndex, column: Column) -> Iterator[Problem]:
+        found = too_large(column, np.arange(index.samples), self._max_value)
+        for row, size in found[:1] if column.type.kind == "fixed" else found:  # all arrays of one size
+            error = oversized(index, column.name, row, size, self._max_value)
+            yield Problem("value", self.name, error.what, row, str(error.place.get("key", "")), column.name)
 
     def _values(self, data: memoryview, index: ShardIndex, column: Column) -> Iterator[Problem]:
         if column.checksums is None:

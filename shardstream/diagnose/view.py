@@ -19,6 +19,7 @@ from shardstream.shards.keys import escape_key
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.npy import npy_bytes
 from shardstream.storage import Location, Store, Transport, fetch, open_store
+from shardstream.text import in_one_line
 
 _TEXT = 60
 
@@ -205,7 +206,7 @@ def _look_at(name: str, kind: FieldType, value: Any, manifest: Manifest) -> View
         text = repr(value.item())
         classes = manifest.classes
         if name == "cls" and classes is not None and kind.dtype is not None and kind.dtype.kind in "iu":
-            text += f" ({classes[int(value)]})" if 0 <= int(value) < len(classes) else " (no such class)"
+            text += f" ({in_one_line(classes[int(value)])})" if 0 <= int(value) < len(classes) else " (no such class)"
         return ViewedField(name, kind.name, kind.width, None, text)
     if kind.kind == "fixed":
         return ViewedField(name, kind.name, kind.width, kind.shape, _array_text(value))

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from shardstream.errors import DataError, DestinationError, NotFoundError, StorageError
+from shardstream.errors import ChecksumError, DataError, DestinationError, NotFoundError, StorageError
 from shardstream.pack.receipts import FOLDER, receipt_name
 from shardstream.shards.framings import framing_of
 from shardstream.shards.heads import MANIFEST_NAME, OLD_MANIFEST_NAME, TABLE_NAME, parse_head
@@ -239,7 +239,7 @@ def _old_manifest(store: Store) -> Manifest | None:
         raise DestinationError(
             f"the folder holds a {MANIFEST_NAME} that is damaged, or not ours: {error.what}",
             url=store.url,
-            hint="choose another folder, or remove the file",
+            hint=f"choose another folder, or {error.hint if isinstance(error, ChecksumError) else 'remove the file'}",
         ) from error
 
 
@@ -266,7 +266,7 @@ def is_ours(store: Store, name: str) -> bool:
     """Whether shardstream wrote this object, by what is in it; its name is one that we give."""
     if OLD_MANIFEST_NAME.fullmatch(name):
         with suppress(DataError):
-            return bool(parse_head(store.get(name), lambda head: head["fingerprint"], url=store.url))
+            return bool(parse_head(store.get(name), lambda head: head["fingerprint"], url=store.url, name=name))
         return False
     if TABLE_NAME.fullmatch(name):
         return bytes(store.get(name)[:8]) == b"SSTABLE\n"

@@ -319,8 +319,11 @@ def _complete(destination: Destination, fingerprint: str, append: bool, overwrit
         return None
     if append:
         store = destination.store
-        heads = (parse_head(store.get(one.head), lambda head: head["plan"], url=store.url) for one in old.history)
-        if fingerprint not in (old.plan, *heads):
+        plans = (
+            parse_head(store.get(one.head), lambda head: head["plan"], url=store.url, name=one.head)
+            for one in old.history
+        )
+        if fingerprint not in (old.plan, *plans):
             return None
     elif old.plan != fingerprint or old.history:  # what has grown is more than its last part
         raise destination.refuse()

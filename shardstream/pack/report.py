@@ -19,6 +19,7 @@ from shardstream.pack.sources import Reject
 from shardstream.pack.tally import Tally
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Store
+from shardstream.text import json_text, printable
 
 _REASONS = 50  # most frequent ones that the report lists
 _PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
@@ -57,6 +58,9 @@ class PackReport:
     kept: int = 0
     duplicates: int = 0
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "notes", tuple(map(printable, self.notes)))  # they name columns, folders and classes
+
 
 def kinds_of(results: Iterable[ShardResult]) -> dict[str, dict[str, int]]:
     """What became of JPEG files, all shards together: by field, most frequent first."""
@@ -77,7 +81,9 @@ def sizes_of(results: Iterable[ShardResult]) -> dict[int, int]:
 
 def reasons_of(rejects: Iterable[Reject]) -> dict[str, int]:
     """Rejects by reason; numbers and what stands in quotes are left out, so that equal faults count as one."""
-    return _most_frequent(Counter(_PARTICULAR.sub("…", one.reason)[:_MAX_EXAMPLE] for one in rejects), _REASONS)
+    return _most_frequent(
+        Counter(printable(_PARTICULAR.sub("…", one.reason))[:_MAX_EXAMPLE] for one in rejects), _REASONS
+    )
 
 
 def _most_frequent(counts: Mapping[str, int], most: int | None = None) -> dict[str, int]:
@@ -105,7 +111,7 @@ def report_bytes(
             {"from": 1 << size, "below": 2 << size, "samples": count} for size, count in sizes_of(results).items()
         ],
     }
-    return json.dumps(entry, ensure_ascii=False, indent=2).encode() + b"\n"
+    return json_text(entry, indent=2).encode() + b"\n"
 
 
 def sum_of(results: Iterable[ShardResult]) -> Tally:
@@ -118,9 +124,7 @@ def sum_of(results: Iterable[ShardResult]) -> Tally:
 
 def rejects_bytes(rejects: Iterable[Reject]) -> bytes:
     """The content of ``rejects.jsonl``."""
-    lines = [
-        json.dumps({"path": one.path, "line": one.line, "reason": one.reason}, ensure_ascii=False) for one in rejects
-    ]
+    lines = [json_text({"path": one.path, "line": one.line, "reason": one.reason}) for one in rejects]
     return "".join(f"{line}\n" for line in lines).encode()
 
 

@@ -14,11 +14,11 @@
 ``indexed``      what the framings that end with our index share
 ``tar``          plain tar in WebDataset naming, the index as its last member
 ``record``       payloads back to back, the index as footer
+``limits``       how large one value may become
 ``framings``     the framings by name
 ``writing``      what writers of both framings share
 ``keys``         keys as tar member names
-``heads``        ``dataset.json`` without its table, and the versions before it
-``heads``        ``dataset.json`` without the table, and the heads of old versions
+``heads``        ``dataset.json`` without the table, its checksum, and the heads of old versions
 ``manifest``     ``dataset.json``: what a data set is
 ``growing``      manifests of several data sets as one
 ``table``        the table of its shards, and their names

@@ -52,13 +52,12 @@ def _check(kind: str, data: memoryview) -> None:
 
 def decode(kind: str, data: memoryview) -> Any:
     """The value of payload bytes; DecodeError where they are none of type ``kind``."""
-    if kind in _OPAQUE:
-        return bytes(data)
     try:
-        return _DECODERS[kind](data)
+        return bytes(data) if kind in _OPAQUE else _DECODERS[kind](data)
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError, MemoryError) as error:
         raise DecodeError(
-            f"stored bytes are no valid {kind}: {error}", hint="the sample was written wrongly; pack it again"
+            f"stored bytes are no valid {kind}: {error or 'they do not fit into memory'}",
+            hint="the sample was written wrongly; pack it again",
         ) from error
 
 

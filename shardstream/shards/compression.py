@@ -59,8 +59,11 @@ def decompress(data: memoryview, *, size: int) -> memoryview:
                 f"a compressed value of {size} bytes announces {announced} in {len(data)} bytes", hint=_HINT
             )
         raw = _contexts.decompressor.decompress(data, allow_extra_data=False)
-    except (zstandard.ZstdError, MemoryError) as error:
+    except zstandard.ZstdError as error:
         raise DecodeError(f"a value does not decompress: {error}", hint=_HINT) from error
+    except MemoryError as error:
+        hint = "use fewer workers or a smaller batch_size, or leave the field out"
+        raise DecodeError(f"a value of {size} bytes does not fit into memory", hint=hint) from error
     if len(raw) != size:
         raise DecodeError(f"a value decompresses to {len(raw)} bytes, not {size}", hint=_HINT)
     return memoryview(raw)

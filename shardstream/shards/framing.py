@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import ShardIndex
+from shardstream.shards.limits import MAX_VALUE
 from shardstream.storage import Buffers, Request, Store
 
 Tail: TypeAlias = tuple[memoryview, int]
@@ -107,6 +108,7 @@ class Framing(ABC):
         fields: Sequence[str],
         *,
         verify: bool = True,
+        max_value: int = MAX_VALUE,
     ) -> dict[str, FieldValues]:
         """These fields of these rows, out of buffers that hold what `plan` asked for, in the order of ``rows``.
 
@@ -116,10 +118,12 @@ class Framing(ABC):
             rows: As for `plan`.
             fields: As for `plan`.
             verify: Compare each value with its checksum, where the shard has them.
+            max_value: Bytes that one value may have: decompressed, an array, or the zeros of an array that is missing.
 
         Raises:
             ChecksumError: A value differs from what was written; names shard, sample, key, field and offset.
-            DecodeError: A value does not decompress; names the same.
+            DecodeError: A value does not decompress, or is larger than ``max_value``; names the same.
+            BatchError: There is no memory for so many values.
             FieldError: The shard has no such field.
             StorageError: The buffers lack a range.
         """

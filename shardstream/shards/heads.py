@@ -1,5 +1,8 @@
 """The head of a data set, ``dataset.json``, without its table; and the heads of the versions before it.
 
+A head holds a checksum of itself, so that nothing in it changes unnoticed: class names and ``meta`` least of all, in
+which no byte of a shard has a part.
+
 A data set that grows keeps its old versions readable, each by a head and a table of its own. Growing only appends: the
 shards of an old version are the first ones of every newer version, under the same names.
 """
@@ -11,7 +14,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
-from shardstream.errors import DataError, FormatError, NotFoundError, UsageError
+import xxhash
+
+from shardstream.errors import ChecksumError, DataError, FormatError, NotFoundError, UsageError
 from shardstream.shards.layout import check_version
 
 T = TypeVar("T")
@@ -19,16 +24,39 @@ T = TypeVar("T")
 MANIFEST_NAME = "dataset.json"
 OLD_MANIFEST_NAME = re.compile(r"dataset-v[1-9][0-9]*\.json")
 TABLE_NAME = re.compile(r"shards-[0-9a-f]{16}\.table")
+_CHECKSUM = "checksum"
 
 
-def parse_head(head: memoryview, read: Callable[[dict[str, Any]], T], *, url: str) -> T:
+def parse_head(head: memoryview, read: Callable[[dict[str, Any]], T], *, url: str, name: str = MANIFEST_NAME) -> T:
     """What ``read`` makes of the JSON object in the bytes of ``dataset.json``.
+
+    Args:
+        head: The bytes.
+        read: Gets the object, whose checksum was compared, if it has one.
+        url: Where the data set lies.
+        name: Of the head: that of an old version is another file.
 
     Raises:
         VersionError: A newer version of shardstream wrote it.
+        ChecksumError: It is not what was written.
         FormatError: It is damaged; whatever ``read`` raises over it, too.
     """
-    place = f"{url}/{MANIFEST_NAME}"
+
+    def compared(found: dict[str, Any]) -> T:
+        if _CHECKSUM in found and found[_CHECKSUM] != _checksum(found):
+            raise ChecksumError(
+                f"{name} differs from what was written",
+                url=f"{url}/{name}",
+                hint="restore it from its source; if you have edited class names or meta by hand, run "
+                f"`shardstream verify --reseal {url}`",
+            )
+        return read(found)
+
+    return _parse(head, compared, url=url, name=name)
+
+
+def _parse(head: memoryview, read: Callable[[dict[str, Any]], T], *, url: str, name: str) -> T:
+    place = f"{url}/{name}"
     try:
         parsed = json.loads(str(head, "utf-8"))
         if not isinstance(parsed, dict) or parsed.get("format") != "shardstream":
@@ -45,6 +73,37 @@ def parse_head(head: memoryview, read: Callable[[dict[str, Any]], T], *, url: st
         raise FormatError(
             f"the manifest is malformed: {error!r}", url=place, hint="restore it from its source"
         ) from error
+
+
+def seal(head: Mapping[str, Any]) -> bytes:
+    """The bytes of a head, with the checksum of what is in it.
+
+    Raises:
+        TypeError, ValueError, RecursionError: It is no JSON.
+    """
+    body = {name: value for name, value in head.items() if name != _CHECKSUM}
+    as_read = json.loads(json.dumps(body, allow_nan=False))  # such as text for a number that is the key of an entry
+    sealed = body | {_CHECKSUM: _checksum(as_read)}
+    return json.dumps(sealed, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def resealed(head: memoryview, *, url: str, name: str = MANIFEST_NAME) -> bytes | None:
+    """The same head with the checksum of what is in it now; ``None`` if it has that already.
+
+    Raises:
+        VersionError, FormatError: It is none, see `parse_head`.
+    """
+
+    def anew(found: dict[str, Any]) -> bytes | None:
+        return None if found.get(_CHECKSUM) == _checksum(found) else seal(found)
+
+    return _parse(head, anew, url=url, name=name)
+
+
+def _checksum(head: Mapping[str, Any]) -> str:
+    """Of all entries but itself, as canonical JSON: the form that the fingerprint is made of, too."""
+    body = {name: value for name, value in head.items() if name != _CHECKSUM}
+    return xxhash.xxh3_128_hexdigest(json.dumps(body, sort_keys=True, allow_nan=False).encode())
 
 
 class OldVersion(NamedTuple):

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import ChecksumError, DataError, DecodeError, ShardStreamError
+from shardstream.errors import BatchError, ChecksumError, DataError, DecodeError, Place
 from shardstream.shards.checksum import checksum, checksums
 from shardstream.shards.compression import decompress
 from shardstream.shards.framing import FieldValues, Framing, Tail
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.layout import TRAILER_BYTES, index_length, parse_index
+from shardstream.shards.limits import MAX_VALUE, check_sizes, place_of_value
 from shardstream.storage import Buffers, Request, Store
 
 _TAIL_GUESS = 256 << 10
@@ -73,21 +74,36 @@ class IndexedFraming(Framing):
         fields: Sequence[str],
         *,
         verify: bool = True,
+        max_value: int = MAX_VALUE,
     ) -> dict[str, FieldValues]:
         out = {}
         for name in fields:
             column = index.column(name)
-            valid = column.valid_rows(rows)
-            data: list[memoryview | None] | NDArray[Any]
-            if column.type.kind == "scalar":
-                assert column.values is not None
-                data = column.values[rows]
-            elif column.type.kind == "fixed":
-                data = _fixed(index, column, buffers, rows, valid, verify)
-            else:
-                data = _payloads(index, column, buffers, rows, valid, verify)
-            out[name] = FieldValues(column.type, data, valid)
+            check_sizes(index, column, rows, max_value)
+            try:
+                out[name] = _values(index, column, buffers, rows, verify)
+            except MemoryError as error:
+                raise BatchError(
+                    f"{len(rows)} values do not fit into memory together",
+                    url=index.url or None,
+                    shard=index.path,
+                    field=name,
+                    hint="use a smaller batch_size or fewer workers, or leave the field out",
+                ) from error
         return out
+
+
+def _values(index: ShardIndex, column: Column, buffers: Buffers, rows: NDArray[np.int64], verify: bool) -> FieldValues:
+    valid = column.valid_rows(rows)
+    data: list[memoryview | None] | NDArray[Any]
+    if column.type.kind == "scalar":
+        assert column.values is not None
+        data = column.values[rows]
+    elif column.type.kind == "fixed":
+        data = _fixed(index, column, buffers, rows, valid, verify)
+    else:
+        data = _payloads(index, column, buffers, rows, valid, verify)
+    return FieldValues(column.type, data, valid)
 
 
 def _fixed(
@@ -161,17 +177,6 @@ def _decompressed(
     return out
 
 
-def _place(index: ShardIndex, column: Column, row: int) -> dict[str, Any]:
+def _place(index: ShardIndex, column: Column, row: int) -> Place:
     offsets, _ = column.extents(np.array([row]))
-    try:
-        key = index.keys[row]
-    except ShardStreamError:  # the shard is damaged in more than one place; tell of the one that was asked for
-        key = None
-    return {
-        "url": index.url or None,
-        "shard": index.path,
-        "sample": row,
-        "key": key,
-        "field": column.name,
-        "offset": int(offsets[0]),
-    }
+    return place_of_value(index, column.name, row) | {"offset": int(offsets[0])}

@@ -28,6 +28,7 @@ from shardstream.shards.heads import (
     old_version,
     parse_head,
     parse_history,
+    seal,
 )
 from shardstream.shards.index import Codec
 from shardstream.shards.layout import FORMAT_VERSION
@@ -214,35 +215,31 @@ class Manifest:
         except NotFoundError as error:
             raise no_data_set(store.locate(MANIFEST_NAME), error) from error
         old = old_version(head, version, url=store.url)
-        if old is not None:
-            head = store.get(old.head)
-        found = cls.parse(head, lambda name: store.get(name), url=store.url)
-        return found if old is None else found.checked(old)
-
-    def checked(self, old: OldVersion) -> Manifest:
-        """This, the manifest of an old version, if it is what the newest one says of it.
-
-        Raises:
-            FormatError: They disagree.
-        """
-        if self.fingerprint != old.fingerprint:
-            raise FormatError(f"{MANIFEST_NAME} and {old.head} disagree", url=self.url, hint=_RESTORE)
-        return self
+        if old is None:
+            return cls.parse(head, lambda name: store.get(name), url=store.url)
+        return cls.parse(store.get(old.head), lambda name: store.get(name), url=store.url, old=old)
 
     @classmethod
-    def parse(cls, head: memoryview, table: Callable[[str], memoryview], *, url: str) -> Manifest:
+    def parse(
+        cls, head: memoryview, table: Callable[[str], memoryview], *, url: str, old: OldVersion | None = None
+    ) -> Manifest:
         """The manifest in the bytes of its two objects.
 
         Args:
             head: ``dataset.json``.
             table: Gives the bytes of the table of this name.
             url: Where the data set lies.
+            old: What the newest manifest says of it, if it is that of an old version.
 
         Raises:
             VersionError: A newer version wrote it.
-            FormatError, ChecksumError: It is damaged.
+            FormatError, ChecksumError: It is damaged, or not the version that the newest one speaks of.
         """
-        return parse_head(head, lambda found: cls._parse(found, table, url), url=url)
+        name = MANIFEST_NAME if old is None else old.head
+        found = parse_head(head, lambda parsed: cls._parse(parsed, table, url), url=url, name=name)
+        if old is not None and found.fingerprint != old.fingerprint:
+            raise FormatError(f"{MANIFEST_NAME} and {old.head} disagree", url=url, hint=_RESTORE)
+        return found
 
     @classmethod
     def _parse(cls, head: dict[str, Any], table: Callable[[str], memoryview], url: str) -> Manifest:
@@ -307,13 +304,13 @@ class Manifest:
         if self.history:
             head["history"] = [one._asdict() for one in self.history]
         try:
-            text = json.dumps(head, indent=2, ensure_ascii=False, allow_nan=False).encode()
+            sealed = seal(head)
         except (TypeError, ValueError, RecursionError) as error:
             raise FieldError(
                 f"meta must be JSON: {error}", hint="use dict, list, str, int, float, bool and None"
             ) from error
         store.put(name, table)
-        store.put(MANIFEST_NAME, text + b"\n")
+        store.put(MANIFEST_NAME, sealed)
 
     def _entry(self, field: str) -> dict[str, Any]:
         entry: dict[str, Any] = {"type": self.fields[field].name}

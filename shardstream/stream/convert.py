@@ -11,11 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardstream.errors import UsageError
-from shardstream.order import Remaining, Stop, step_count, taken_by_batches, worker_samples
-from shardstream.stream.state import stops_entry
-
-# What a worker adds to the state of the data set that all workers share.
-_OF_WORKER = ("worker", "num_workers", "world_size", "taken", "batch_size")
+from shardstream.order import Remaining, step_count, taken_by_batches, worker_samples
+from shardstream.stream.state import OF_WORKER, check_entries, integer, reading, stop_of, stops_entry, stops_of
 
 
 def convert_state(state: Mapping[str, Any], *, batch_size: int | None = None) -> dict[str, Any]:
@@ -54,7 +51,8 @@ def convert_state(state: Mapping[str, Any], *, batch_size: int | None = None) ->
     if not isinstance(state, Mapping):
         raise UsageError(f"a state is a dict, got {type(state).__name__}", hint="pass what state_dict() returned")
     if "_snapshot" in state:
-        return _of_workers(state, batch_size)
+        with reading():
+            return _of_workers(state, batch_size)
     if "_num_yielded" in state:
         return dict(_of_data_set(state.get("dataset_state"), taken=False))
     if "order_version" in state and "worker" not in state:
@@ -85,9 +83,13 @@ def _of_workers(state: Mapping[str, Any], batch_size: int | None) -> dict[str, A
     main, snapshots = snapshot["_main_snapshot"], snapshot["_worker_snapshots"]
     workers = [
         _of_data_set(snapshots[f"worker_{worker}"].get("dataset_state"), taken=True)
-        for worker in range(main["_num_workers"])
+        for worker in range(_count("_num_workers", main, least=1))
     ]
-    shared = {name: value for name, value in workers[0].items() if name not in _OF_WORKER}
+    for worker in workers:
+        check_entries(worker)
+    shared = {name: value for name, value in workers[0].items() if name not in OF_WORKER}
+    if shared["position"] > shared["samples"]:
+        raise ValueError(f"position is {shared['position']} in an epoch of {shared['samples']} samples")
     for number, worker in enumerate(workers):
         for name in (*shared, "num_workers", "world_size", "batch_size"):
             if worker.get(name) != workers[0].get(name):
@@ -99,8 +101,8 @@ def _of_workers(state: Mapping[str, Any], batch_size: int | None) -> dict[str, A
     if state["_iterator_finished"]:
         shared.pop("stops", None)
         return shared | {"epoch": shared["epoch"] + 1, "position": 0}
-    steps = state["_steps_since_snapshot"]
-    turn = (snapshot["_last_yielded_worker_id"] + 1) % len(workers)
+    steps = _count("_steps_since_snapshot", state)
+    turn = (_count("_last_yielded_worker_id", snapshot, least=-1) + 1) % len(workers)
     items = _items_a_step(main, steps, batch_size)
     rest = _remaining(shared)
     if workers[0]["batch_size"] is None:
@@ -110,6 +112,14 @@ def _of_workers(state: Mapping[str, Any], batch_size: int | None) -> dict[str, A
     return _with_remaining(shared, rest)
 
 
+def _count(name: str, state: Mapping[str, Any], *, least: int = 0) -> int:
+    """A number that the ``StatefulDataLoader`` has counted."""
+    value = integer(name, state[name])
+    if value < least:
+        raise ValueError(f"{name} is {value}")
+    return value
+
+
 def _items_a_step(main: Mapping[str, Any], steps: int, batch_size: int | None) -> int:
     """How many items of the data set a step of the ``StatefulDataLoader`` hands out."""
     sampler = main["_sampler_iter_state"]
@@ -117,9 +127,9 @@ def _items_a_step(main: Mapping[str, Any], steps: int, batch_size: int | None) -
         return 1
     if batch_size is not None:
         return batch_size
-    batches, samples = main["_sampler_iter_yielded"], sampler["samples_yielded"]
+    batches, samples = _count("_sampler_iter_yielded", main), _count("samples_yielded", sampler)
     if batches and samples % batches == 0:
-        return int(samples // batches)
+        return samples // batches
     if steps == 0:
         return 1  # without a meaning
     raise UsageError(
@@ -151,7 +161,7 @@ def _after_samples(
         for number in range(len(workers))
     ]
     taken = [worker["taken"] for worker in workers]
-    return rest.after(Stop(world_size, tail, _taken_later(taken, held, steps=steps, turn=turn, items=items)))
+    return rest.after(stop_of(world_size, tail, _taken_later(taken, held, steps=steps, turn=turn, items=items)))
 
 
 def _after_batches(
@@ -190,8 +200,7 @@ def _taken_later(taken: list[int], held: list[int], *, steps: int, turn: int, it
 
 
 def _remaining(state: Mapping[str, Any]) -> Remaining:
-    stops = [Stop(world_size, tail, tuple(taken)) for world_size, tail, taken in state.get("stops", ())]
-    return Remaining(state["samples"], position=state["position"], stops=stops)
+    return Remaining(state["samples"], position=state["position"], stops=stops_of(state))
 
 
 def _with_remaining(state: Mapping[str, Any], rest: Remaining) -> dict[str, Any]:

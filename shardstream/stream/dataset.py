@@ -11,6 +11,7 @@ from typing import Any, Self
 from shardstream.errors import UsageError
 from shardstream.images.backends import Backend, BackendName
 from shardstream.order import SplitBy, Tail
+from shardstream.shards.limits import MAX_VALUE
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Transport
 from shardstream.storage.cache import Cache
@@ -75,6 +76,10 @@ class ShardDataset(Stream):
             Failures of the store always raise.
         max_skips: Samples that one worker may skip in an epoch before it raises. Default 100; ``None``: any number.
         verify: Compare checksums of the index and of each value read. Default true: it costs less than 1 % of decoding.
+        max_value: Bytes that one value may have, as ``"1GiB"`` (default) or a number: what a compressed value unpacks
+            to, an array, or the zeros that stand for an array of fixed size where a sample has none. A few bytes of a
+            shard may announce gigabytes; beyond this it is a `DecodeError` with shard and field. Files, text and bytes
+            that are stored as they are have no limit.
         rank: This process among the data-parallel ones; with ``world_size``. Default: ``torch.distributed``, else the
             variables of torchrun (``RANK``, ``WORLD_SIZE``), SLURM or Open MPI, else 0 of 1, looked up when an
             iteration begins. Ranks that share a model replica (tensor or pipeline parallel) pass the same number.
@@ -134,6 +139,7 @@ class ShardDataset(Stream):
         on_error: OnError = "raise",
         max_skips: int | None = 100,
         verify: bool = True,
+        max_value: int | str = MAX_VALUE,
         rank: int | None = None,
         world_size: int | None = None,
         affinity: Affinity | None = None,
@@ -170,6 +176,7 @@ class ShardDataset(Stream):
             on_error=on_error,
             max_skips=max_skips,
             verify=verify,
+            max_value=max_value,
         )
         homes = find_homes(
             url,

@@ -6,7 +6,7 @@ the index and in the object. The samples of a step are then a handful of numpy o
 fixed-size fields nothing of Python runs for a sample but the call of its checksum.
 
 What is out of the ordinary is left to the road by way of each shard, which is the one that explains what is wrong:
-shards that are not mapped, samples that lack a field, compressed values, damage.
+shards that are not mapped, samples that lack a field, compressed values and those that are too large, damage.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from shardstream.shards.checksum import checksums
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import FieldValues
 from shardstream.shards.index import Column
+from shardstream.shards.limits import too_large
 from shardstream.storage.mapping import address_of, gather_at
 from shardstream.stream.opened import OPEN_INDEXES, OpenShard, OpenShards
 from shardstream.stream.shared import source_and_shard
@@ -39,11 +40,13 @@ class Gatherer:
         shards: The open shards.
         types: The fields to read.
         verify: Compare checksums.
+        max_value: Bytes that one value may have.
     """
 
-    def __init__(self, shards: OpenShards, types: dict[str, FieldType], *, verify: bool) -> None:
+    def __init__(self, shards: OpenShards, types: dict[str, FieldType], *, verify: bool, max_value: int) -> None:
         self._open = shards
         self._columns = {name: _column_of(kind, verify=verify) for name, kind in types.items()}
+        self._max_value = max_value
         self._needs_whole = any(kind.kind != "scalar" for kind in types.values())
         self._keys = _Keys()
         self._places = np.empty(0, np.int64)  # of the known shards, sorted
@@ -136,6 +139,9 @@ class Gatherer:
         if not (opened.framing.addressed and place.store.mapped) or not index.samples:
             return False
         if any(name not in index.columns for name in self._columns):
+            return False
+        every = np.arange(index.samples)
+        if any(too_large(index.columns[name], every, self._max_value) for name in self._columns):
             return False
         # Labels alone touch nothing but the index.
         whole = place.store.get(place.name) if self._needs_whole else None

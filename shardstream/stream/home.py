@@ -18,6 +18,7 @@ from shardstream.storage.cache.manifests import KeptManifest, keep_manifest, kep
 from shardstream.storage.remote import RemoteStore
 from shardstream.storage.retry import RetryPolicy
 from shardstream.stream.shared import SharedBytes
+from shardstream.text import in_one_line
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ class Home:
         kept = self._kept_manifest(old.version)
         if kept is not None:
             with suppress(DataError):  # of another data set that was there before
-                return self._share(kept.head, kept.table).checked(old)
+                return self._share(kept.head, kept.table, old)
         head, etag = _whole(self._store, old.head)
         return self._complete(_Found(bytes(head), etag, None), old)
 
@@ -107,7 +108,9 @@ class Home:
         except StorageError as error:
             if kept is None or type(error) is not StorageError:
                 raise
-            logger.warning("%s cannot be reached, its manifest is taken from the cache: %s", store.url, error.what)
+            logger.warning(
+                "%s cannot be reached, its manifest is taken from the cache: %s", in_one_line(store.url), error.what
+            )
             return _Found(kept.head, kept.etag, kept)
         return _Found(bytes(head), etag, kept)
 
@@ -123,10 +126,8 @@ class Home:
             return tables[0].view
 
         url = self._store.url
-        manifest = Manifest.parse(memoryview(found.head), fetch_table, url=url)
-        if old is not None:
-            manifest.checked(old)
-        self._kept = _Kept(SharedBytes(found.head), tables[0])
+        manifest = Manifest.parse(memoryview(found.head), fetch_table, url=url, old=old)
+        self._kept = _Kept(SharedBytes(found.head), tables[0], old)
         if self._cache is not None:
             table = bytes(tables[0].view)
             keep_manifest(self._cache, url, found.etag, found.head, table, version=old and old.version)
@@ -135,8 +136,8 @@ class Home:
     def _kept_manifest(self, version: int | None) -> KeptManifest | None:
         return None if self._cache is None else kept_manifest(self._cache, self._store.url, version=version)
 
-    def _share(self, head: bytes | memoryview, table: bytes | memoryview) -> Manifest:
-        kept = _Kept(SharedBytes(head), SharedBytes(table))
+    def _share(self, head: bytes | memoryview, table: bytes | memoryview, old: OldVersion | None = None) -> Manifest:
+        kept = _Kept(SharedBytes(head), SharedBytes(table), old)
         manifest = kept.manifest(self._store.url)
         self._kept = kept
         return manifest
@@ -191,7 +192,7 @@ class Home:
                 try:
                     self._replicas.append(_Replica(place, self.manifest))
                 except ShardStreamError as error:
-                    logger.warning("the replica %s is not used: %s", place, error.what)
+                    logger.warning("the replica %s is not used: %s", in_one_line(place), error.what)
         return self._replicas
 
     def __getstate__(self) -> dict[str, Any]:
@@ -220,13 +221,14 @@ class _Found(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The two objects of a manifest, in memory that all processes share."""
+    """The two objects of a manifest, in memory that all processes share; of an old version, what the newest says."""
 
     head: SharedBytes
     table: SharedBytes
+    old: OldVersion | None
 
     def manifest(self, url: str) -> Manifest:
-        return Manifest.parse(self.head.view, lambda _: self.table.view, url=url)
+        return Manifest.parse(self.head.view, lambda _: self.table.view, url=url, old=self.old)
 
 
 class _Replica:

@@ -11,6 +11,7 @@ from torch.utils.data import get_worker_info
 
 from shardstream.decode.usercall import UserCall, global_states_kept
 from shardstream.errors import UsageError
+from shardstream.sizes import parse_size
 from shardstream.storage import ReadQueue, counters
 from shardstream.storage.heap import keep_freed_memory
 from shardstream.stream.ahead import ReadAhead
@@ -90,7 +91,13 @@ class Makers:
     def _maker(self, part: Part, settings: Settings, desk: Desk | None) -> SampleMaker:
         recipe = part.recipe
         reader = RowReader(
-            self._sources, self._shards, part.plan.sources, verify=recipe.verify, desk=desk, ahead=self._ahead
+            self._sources,
+            self._shards,
+            part.plan.sources,
+            verify=recipe.verify,
+            max_value=parse_size(recipe.max_value, name="max_value"),
+            desk=desk,
+            ahead=self._ahead,
         )
         return SampleMaker(
             reader,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +71,7 @@ class OpenShard:
         return self.framing.plan(self.index, rows, self.present(fields))
 
     def extract(
-        self, buffers: Buffers | None, rows: NDArray[np.int64], fields: Sequence[str], *, verify: bool
+        self, buffers: Buffers | None, rows: NDArray[np.int64], fields: Sequence[str], *, verify: bool, max_value: int
     ) -> dict[str, FieldValues]:
         """These fields of these stored rows.
 
@@ -81,22 +82,24 @@ class OpenShard:
             rows: Stored rows.
             fields: Names of fields.
             verify: Compare checksums.
+            max_value: Bytes that one value may have.
 
         Raises:
-            DataError: They are damaged where they come from.
+            DataError: They are damaged where they come from, or too large.
             StorageError: They cannot be read.
         """
         present = self.present(fields)
         if buffers is None:
             buffers = self._read(rows, present)
+        options: dict[str, Any] = {"verify": verify, "max_value": max_value}
         try:
-            return self.framing.extract(self.index, buffers, rows, present, verify=verify)
+            return self.framing.extract(self.index, buffers, rows, present, **options)
         except DataError:
             if self.place.store.mapped:
                 raise
         requests = self.framing.plan(self.index, rows, present)
         repair(self.place, requests)
-        return self.framing.extract(self.index, self._read(rows, present), rows, present, verify=verify)
+        return self.framing.extract(self.index, self._read(rows, present), rows, present, **options)
 
     def _read(self, rows: NDArray[np.int64], present: Sequence[str]) -> Buffers:
         return fetch(self.place.store, lambda: self.framing.plan(self.index, rows, present))

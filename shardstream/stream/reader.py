@@ -9,6 +9,8 @@ from typing import Any, overload
 import numpy as np
 
 from shardstream.decode.plan import compile_fields
+from shardstream.shards.limits import MAX_VALUE
+from shardstream.sizes import parse_size
 from shardstream.storage import Transport, locate
 from shardstream.storage.cache import Cache
 from shardstream.stream.crops import refuse_samples
@@ -33,6 +35,7 @@ class Reader(Sequence[dict[str, Any]]):
         version: Which version of a data set that grew. Default: the newest.
         seed: Of random decoders; sample i is decoded as at position i of epoch 0.
         verify: Compare checksums.
+        max_value: Bytes that one value may have, as of `ShardDataset`.
         cache: As of `ShardDataset`.
         storage_options: The same.
         transport: The same.
@@ -55,6 +58,7 @@ class Reader(Sequence[dict[str, Any]]):
         version: int | None = None,
         seed: int = 0,
         verify: bool = True,
+        max_value: int | str = MAX_VALUE,
         cache: str | os.PathLike[str] | Cache | None = None,
         storage_options: Mapping[str, Any] | None = None,
         transport: Transport = "auto",
@@ -66,7 +70,8 @@ class Reader(Sequence[dict[str, Any]]):
         self._ends = np.cumsum(self.manifest.table.samples, dtype=np.int64)
         plan = compile_fields(fields, self.manifest.fields)
         refuse_samples(plan.cut)
-        self._rows = RowReader([source], OpenShards([source]), plan.sources, verify=verify)
+        largest = parse_size(max_value, name="max_value")
+        self._rows = RowReader([source], OpenShards([source]), plan.sources, verify=verify, max_value=largest)
         policy = SkipPolicy("raise", None)
         self._maker = SampleMaker(
             self._rows, plan, self.manifest.fields, StageClock(), seed=seed, transform=None, policy=policy

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.errors import BatchError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import FieldValues
 from shardstream.shards.index import ShardIndex
+from shardstream.shards.limits import MAX_VALUE, oversized
 from shardstream.stream.ahead import ReadAhead, groups
 from shardstream.stream.gather import Gatherer
 from shardstream.stream.opened import OpenShards
@@ -27,6 +29,7 @@ class RowReader:
         shards: Their open shards.
         fields: The fields to read.
         verify: Compare checksums.
+        max_value: Bytes that one value may have.
         desk: Where to say which shard is being read, or ``None``.
         ahead: What is read before it is asked for, or ``None``.
     """
@@ -38,6 +41,7 @@ class RowReader:
         fields: Sequence[str],
         *,
         verify: bool,
+        max_value: int = MAX_VALUE,
         desk: Desk | None = None,
         ahead: ReadAhead | None = None,
     ) -> None:
@@ -45,11 +49,13 @@ class RowReader:
         self._types = {name: kind for source in reversed(sources) for name, kind in source.fields.items()}
         self._fields = list(fields)
         self._verify = verify
+        self._max_value = max_value
         self._desk = desk
         self._ahead = ahead
         self._gatherer: Gatherer | None = None
         if ahead is None:
-            self._gatherer = Gatherer(shards, {name: self._types[name] for name in self._fields}, verify=verify)
+            types = {name: self._types[name] for name in self._fields}
+            self._gatherer = Gatherer(shards, types, verify=verify, max_value=max_value)
 
     def index(self, shard: int) -> ShardIndex:
         """The index of a shard of the first source, by its number."""
@@ -59,7 +65,8 @@ class RowReader:
         """The stored values of samples (sources[i], shards[i], rows[i]); ``None`` where all are of the first source.
 
         Raises:
-            DataError: A value or a whole shard is damaged; names it.
+            DataError: A value or a whole shard is damaged, or a value is larger than ``max_value``; names it.
+            BatchError: There is no memory for so many values.
             StorageError: Reading failed.
         """
         places = place_of(sources, shards)
@@ -76,7 +83,7 @@ class RowReader:
         names = np.empty(len(rows), object)
         keys = np.empty(len(rows), object)
         stored = rows.copy()
-        columns = {name: _Growing(self._types[name], len(rows)) for name in self._fields}
+        columns = {name: _Growing(name, self._types[name], len(rows)) for name in self._fields}
         for here, slots in groups(places):
             if self._desk is not None:
                 self._desk.at(here)
@@ -86,32 +93,53 @@ class RowReader:
             names[slots] = index.path
             keys[slots] = index.keys.take(chosen)
             buffers = None if self._ahead is None else self._ahead.buffers(here)
-            for name, values in opened.extract(buffers, chosen, self._fields, verify=self._verify).items():
+            self._check_widths(index, chosen)
+            found = opened.extract(buffers, chosen, self._fields, verify=self._verify, max_value=self._max_value)
+            for name, values in found.items():
                 columns[name].put(slots, values)
         finished = {name: column.finish() for name, column in columns.items()}
         return Rows(keys.tolist(), names.tolist(), stored.tolist(), finished)
+
+    def _check_widths(self, index: ShardIndex, rows: NDArray[np.int64]) -> None:
+        """Refuse arrays of a field that the shard does not have: they would be zeros of the size that was announced."""
+        for name, kind in ((name, self._types[name]) for name in self._fields if name not in index.columns):
+            if kind.kind == "fixed" and kind.width > self._max_value:
+                raise oversized(index, name, int(rows[0]), kind.width, self._max_value)
 
 
 class _Growing:
     """One field of the rows, filled shard by shard."""
 
-    def __init__(self, kind: FieldType, count: int) -> None:
+    def __init__(self, name: str, kind: FieldType, count: int) -> None:
+        self._name = name
         self._type = kind
-        self._data: list[memoryview | None] | NDArray[Any]
-        if kind.kind == "payload":
-            self._data = [None] * count
-        else:
-            assert kind.shape is not None
-            self._data = np.zeros((count, *kind.shape), kind.dtype)
+        self._data: list[memoryview | None] | NDArray[Any] = [None] * count
         self._valid = np.zeros(count, np.bool_)
 
     def put(self, slots: NDArray[np.int64], values: FieldValues) -> None:
-        self._valid[slots] = True if values.valid is None else values.valid
-        if isinstance(self._data, list):
+        if isinstance(values.data, list):
             for slot, value in zip(slots.tolist(), values.data, strict=True):
                 self._data[slot] = value
-        else:
-            self._data[slots] = values.data
+        elif values.valid is None:
+            self._array()[slots] = values.data
+        else:  # zeros that nobody touches take no memory
+            self._array()[slots[values.valid]] = values.data[values.valid]
+        self._valid[slots] = True if values.valid is None else values.valid
+
+    def _array(self) -> NDArray[Any]:
+        if isinstance(self._data, list):
+            assert self._type.shape is not None
+            try:
+                self._data = np.zeros((len(self._data), *self._type.shape), self._type.dtype)
+            except MemoryError as error:
+                raise BatchError(
+                    f"{len(self._data)} values of {self._type.width} bytes do not fit into memory together",
+                    field=self._name,
+                    hint="use a smaller batch_size or fewer workers, or leave the field out",
+                ) from error
+        return self._data
 
     def finish(self) -> FieldValues:
+        if self._type.kind != "payload":
+            self._array()
         return FieldValues(self._type, self._data, None if self._valid.all() else self._valid)

@@ -29,8 +29,10 @@ class Recipe:
     on_error: OnError
     max_skips: int | None
     verify: bool
+    max_value: int | str
 
     def __post_init__(self) -> None:
+        parse_size(self.max_value, name="max_value")
         check_backend(self.backend)
         _check_callable("transform", self.transform)
         SkipPolicy(self.on_error, self.max_skips)

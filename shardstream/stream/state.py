@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 from shardstream.errors import UsageError
-from shardstream.order import ORDER_VERSION, OrderParameters, Stop
+from shardstream.order import BLOCK, ORDER_VERSION, OrderParameters, Remaining, Stop
 from shardstream.stream.content import Content
 from shardstream.stream.settings import Settings
 
 _PARAMETERS = tuple(field.name for field in fields(OrderParameters))
+OF_WORKER = ("worker", "num_workers", "world_size", "taken", "batch_size")
+"""What a worker adds to the state of the data set that all workers share."""
+
 _CHECK = "pass a state as state_dict() returned it"
+_LARGEST = 1 << 62  # sums of two still fit int64
+_MOST_LANES = 1 << 24  # 65,536 ranks have as many, and a process holds an array of one entry for each
+_MOST_RANKS = 1 << 32
+_MOST_UNEVEN = 1 << 22  # blocks
+_MOST_STOPS = 1 << 12  # a run that is stopped and begun anew for years has some dozens
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +73,55 @@ def parameters_of(values: Sequence[int]) -> OrderParameters:
 
 def _stop_of(values: Sequence[Any]) -> Stop:
     world_size, tail, taken = values
-    return Stop(int(world_size), tail, tuple(map(int, taken)))
+    return stop_of(world_size, tail, taken)
+
+
+def stop_of(world_size: object, tail: Any, taken: Sequence[object]) -> Stop:
+    """The stop of these numbers; ValueError or TypeError where no run stops like that."""
+    ranks = integer("the number of ranks of a stop", world_size)
+    handed = tuple(integer("what a worker has handed out", one) for one in taken)
+    # Workers take turns, so none is ahead of the others by more than the loop's batch.
+    if ranks > _MOST_RANKS or (handed and (max(handed) - min(handed)) // BLOCK * len(handed) > _MOST_UNEVEN):
+        raise ValueError(f"a stop of {ranks} ranks, after which {len(handed)} workers are too far apart")
+    return Stop(ranks, tail, handed)
+
+
+def stops_of(state: Mapping[str, Any]) -> tuple[Stop, ...]:
+    """The stops in a state; ValueError or TypeError where they are none."""
+    stops = state.get("stops", [])
+    if len(stops) > _MOST_STOPS:
+        raise ValueError(f"{len(stops)} stops")
+    return tuple(_stop_of(stop) for stop in stops)
+
+
+def integer(name: str, value: object) -> int:
+    """An integer out of a state, which anybody may have written; ValueError for floats, bools, text, and huge ones."""
+    if type(value) is not int or abs(value) > _LARGEST:
+        raise ValueError(f"{name} is {_shown(value)}")
+    return value
+
+
+def _shown(value: object) -> str:
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python writes no integer of thousands of digits
+        return "an integer of thousands of digits"
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Whatever is wrong inside of a state is one error.
+
+    Raises:
+        UsageError: Something is.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, MemoryError) as error:
+        what = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise UsageError(f"the state is malformed: {what}", hint=_CHECK) from error
 
 
 def make_state(content: Content, settings: Settings, begin: Begin) -> dict[str, Any]:
@@ -129,41 +186,71 @@ def parse_state(state: Any, content: Content, settings: Settings) -> Begin:
     missing = [name for name in ("order_version", "fingerprint", "epoch", "position", "seed") if name not in state]
     if missing:
         raise UsageError(f"this is no state of a data set: it has no {missing[0]!r}", hint=_CHECK)
-    _check_identity(state, content, settings)
-    try:
+    _check_version(state)
+    with reading():
         begin = _begin_of(state)
-    except (TypeError, ValueError, KeyError) as error:
-        raise UsageError(f"the state is malformed: {error}", hint=_CHECK) from error
+    _check_identity(state, content, settings)
     if begin.position and begin.parameters is None:
         raise UsageError("the state has a position, but not the parameters of its order", hint=_CHECK)
+    with reading():
+        _check_inside(begin, state, content)
     return begin
 
 
+def check_entries(state: Mapping[str, Any]) -> None:
+    """Compare the types of what a state holds, whichever of it there is; ValueError where one is another."""
+    for name in ("epoch", "position", "samples", *OF_WORKER):
+        known = state.get(name) is not None if name in OF_WORKER else name in state
+        if known and integer(name, state[name]) < 0:
+            raise ValueError(f"{name} is {state[name]}")
+    for name, kind in (("seed", int), ("shuffle", bool), ("fingerprint", str), ("tail", str)):
+        if name in state and type(state[name]) is not kind:
+            raise ValueError(f"{name} is {_shown(state[name])}")
+
+
 def _begin_of(state: Mapping[str, Any]) -> Begin:
-    for name in ("epoch", "position"):
-        if type(state[name]) is not int or state[name] < 0:
-            raise ValueError(f"{name} is {state[name]!r}")
-    values = [state.get(name) for name in _PARAMETERS]
-    known = [int(value) for value in values if value is not None]
-    if known and len(known) < len(values):
+    check_entries(state)
+    values = {name: integer(name, state[name]) for name in _PARAMETERS if state.get(name) is not None}
+    if values and len(values) < len(_PARAMETERS):
         raise ValueError("some of the order's parameters are missing")
-    stops = tuple(_stop_of(stop) for stop in state.get("stops", ()))
-    parameters = parameters_of(known) if known else None
-    return Begin(state["epoch"], state["position"], stops, parameters, int(state.get("taken", 0)))
+    for name, value in values.items():
+        if value < 1 or (name == "lanes" and value > _MOST_LANES):
+            raise ValueError(f"{name} must be at least 1, and lanes at most {_MOST_LANES}, got {value}")
+    parameters = parameters_of(tuple(values.values())) if values else None
+    return Begin(state["epoch"], state["position"], stops_of(state), parameters, state.get("taken") or 0)
+
+
+def _check_inside(begin: Begin, state: Mapping[str, Any], content: Content) -> None:
+    """Refuse what lies beyond the epoch: it would be read as one of which nothing is left."""
+    samples = content.samples if begin.parameters is None else content.dealt_samples(begin.parameters)
+    if state.get("samples", content.samples) != content.samples:
+        raise ValueError(f"samples is {_shown(state['samples'])}, but this data has {content.samples}")
+    if begin.position > samples or (content.samples and not samples):
+        raise ValueError(f"position is {begin.position} in an epoch of {samples} samples")
+    if begin.taken > samples + (state.get("batch_size") or BLOCK):  # its last batch may be filled up
+        raise ValueError(f"taken is {begin.taken} in an epoch of {samples} samples")
+    if begin.epoch >= 1 << 32:
+        raise ValueError(f"epoch is {begin.epoch}")
+    Remaining(samples, position=begin.position, stops=begin.stops)
+
+
+def _check_version(state: Mapping[str, Any]) -> None:
+    if type(state["order_version"]) is not int or state["order_version"] != ORDER_VERSION:
+        raise UsageError(
+            f"the state is of order version {_shown(state['order_version'])}, this is version {ORDER_VERSION}",
+            hint="go on with the version of shardstream that saved it",
+        )
 
 
 def _check_identity(state: Mapping[str, Any], content: Content, settings: Settings) -> None:
-    if state["order_version"] != ORDER_VERSION:
-        raise UsageError(
-            f"the state is of order version {state['order_version']}, this is version {ORDER_VERSION}",
-            hint="go on with the version of shardstream that saved it",
-        )
     if state["fingerprint"] != content.fingerprint:
         other_view = state.get("data") == content.data
         what = "another view of this data (split, where, take, epoch size, mixture)" if other_view else "other data"
         hint = "open the data set, with the view, that the state was saved with"
         if state.get("versions", list(content.versions)) != list(content.versions):
-            hint += f"; its versions were {state['versions']}, here they are {list(content.versions)}: say version="
+            hint += (
+                f"; its versions were {_shown(state['versions'])}, here they are {list(content.versions)}: say version="
+            )
         raise UsageError(
             f"the state is of {what}: its fingerprint is {state['fingerprint']} with {state.get('samples')} samples, "
             f"here it is {content.fingerprint} with {content.samples} samples",
@@ -174,9 +261,9 @@ def _check_identity(state: Mapping[str, Any], content: Content, settings: Settin
         there = state.get(name, here)
         if there != here:
             raise UsageError(
-                f"the state was saved with {name}={there}, here it is {name}={here}: the order would be another",
+                f"the state was saved with {name}={_shown(there)}, here it is {name}={here}: another order",
                 url=content.url,
-                hint=f"pass {name}={there}",
+                hint=f"pass {name}={_shown(there)}",
             )
 
 

@@ -6,6 +6,7 @@ import logging
 
 from shardstream.stream.content import Content
 from shardstream.stream.epochs import EpochClock
+from shardstream.text import in_one_line
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class Followed:
         logger.info(
             "the state is of version %s of %s, which is read from now on: here was version %s",
             ", ".join(map(str, content.versions)),
-            content.url,
+            in_one_line(content.url),
             ", ".join(map(str, self._content.versions)),
         )
         self._clock.move_to(content.versions)

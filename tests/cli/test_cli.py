@@ -58,6 +58,7 @@ def test_info_of_a_set_whose_files_were_counted_as_none(source: Path, tmp_path: 
     head = tmp_path / "out/dataset.json"
     text = json.loads(head.read_text())
     text["fields"]["jpg"]["kinds"] = {"addressable": 0}
+    del text["checksum"]
     head.write_text(json.dumps(text))
     result = run("info", tmp_path / "out")
     assert result.exit_code == 0, result.output
@@ -275,6 +276,21 @@ def test_verify_finds_and_exits_with_1(packed: Path) -> None:
     found = run("verify", packed, "--json")
     assert found.exit_code == 1
     assert json.loads(found.stdout)["problems"][0]["kind"] == "checksum"
+
+
+def test_verify_seals_what_was_edited_by_hand(packed: Path) -> None:
+    head = packed / "dataset.json"
+    head.write_text(head.read_text().replace('"even"', '"straight"'))
+    result = run("verify", packed)
+    assert result.exit_code == 3
+    assert "dataset.json differs from what was written" in result.stderr
+    assert f"shardstream verify --reseal {packed}" in result.stderr
+    result = run("verify", packed, "--reseal")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("dataset.json: checksum written anew\n")
+    assert "sound" in result.stdout
+    assert json.loads(run("verify", packed, "--reseal", "--json").stdout)["resealed"] == []
+    assert Manifest.load(packed).classes == ("straight", "odd")
 
 
 def test_many_problems_are_cut_short(tmp_path: Path) -> None:

@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from shardstream.errors import DestinationError, FieldError, FormatError, NotFoundError, ShardStreamError, UsageError
+from shardstream.diagnose import reseal
+from shardstream.errors import (
+    ChecksumError,
+    DestinationError,
+    FieldError,
+    FormatError,
+    NotFoundError,
+    ShardStreamError,
+    UsageError,
+)
 from shardstream.pack import ShardWriter, pack
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import open_store
@@ -99,6 +108,34 @@ def test_a_version_that_is_not_there(tmp_path: Path) -> None:
         Manifest.load(tmp_path, version=2)
 
 
+def test_every_version_says_when_its_head_is_not_what_was_written(tmp_path: Path) -> None:
+    for i in range(3):
+        add(tmp_path, i, classes=["a"], meta={"i": i})
+    for version, name in ((1, "dataset-v1.json"), (2, "dataset-v2.json"), (3, "dataset.json")):
+        path = tmp_path / name
+        sound = path.read_text()
+        path.write_text(sound.replace('"a"', '"b"'))
+        with pytest.raises(ChecksumError, match=f"{name} differs") as caught:
+            Manifest.load(tmp_path, version=version)
+        assert f"shardstream verify --reseal {tmp_path}" in str(caught.value.hint)
+        assert caught.value.place == {"url": str(path)}
+        assert reseal(tmp_path) == (name,)
+        assert Manifest.load(tmp_path, version=version).classes == ("b",)
+        path.write_text(sound)
+    assert reseal(tmp_path) == ()
+
+
+def test_what_was_edited_by_hand_is_not_replaced_unseen(tmp_path: Path) -> None:
+    add(tmp_path, 0, classes=["a"])
+    path = tmp_path / "dataset.json"
+    path.write_text(path.read_text().replace('"a"', '"b"'))
+    before = tree(tmp_path)
+    with pytest.raises(DestinationError, match=r"dataset\.json differs") as caught:
+        add(tmp_path, 1)
+    assert "--reseal" in str(caught.value.hint)
+    assert tree(tmp_path) == before
+
+
 @pytest.mark.parametrize(
     "history", ["1", "[1]", "[{}]", "[two, two]", "[two | {'version': 2}]", "[two | {'table': '../x'}]"]
 )
@@ -108,6 +145,7 @@ def test_a_damaged_history(tmp_path: Path, history: str) -> None:
     path = tmp_path / "dataset.json"
     head = json.loads(path.read_text())
     head["history"] = eval(history, {"two": head["history"][0]})
+    del head["checksum"]  # or nothing but that would be seen
     path.write_text(json.dumps(head))
     with pytest.raises(FormatError):
         Manifest.load(tmp_path)

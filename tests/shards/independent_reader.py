@@ -21,10 +21,15 @@ PAYLOADS = ("jpg", "png", "webp", "bytes", "str", "json", "msgpack", "array", "t
 SAFETENSORS = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BOOL": "|b1", "U8": "|u1", "I64": "<i8"}
 
 
-def read_dataset(folder: Path) -> tuple[dict[str, Any], Iterator[tuple[str, dict[str, Any]]]]:
-    """The manifest, and (key, values) of every sample."""
-    head = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+def read_dataset(
+    folder: Path, name: str = "dataset.json"
+) -> tuple[dict[str, Any], Iterator[tuple[str, dict[str, Any]]]]:
+    """The manifest of this name, and (key, values) of every sample."""
+    head = json.loads((folder / name).read_text(encoding="utf-8"))
     assert (head["format"], head["format_version"]) == ("shardstream", 1)
+    if "checksum" in head:
+        others = {key: value for key, value in head.items() if key != "checksum"}
+        assert xxhash.xxh3_128_hexdigest(json.dumps(others, sort_keys=True).encode()) == head["checksum"]
     table = (folder / head["table"]).read_bytes()
     digest = f"{xxhash.xxh3_64_intdigest(table):016x}"
     assert head["table"] == f"shards-{digest}.table"

@@ -15,6 +15,7 @@ from shardstream.errors import FormatError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import FieldValues, Framing
 from shardstream.shards.index import Column, ShardIndex
+from shardstream.shards.limits import MAX_VALUE
 from shardstream.storage import Buffers, Request, Store
 
 
@@ -62,6 +63,7 @@ class LooseFiles(Framing):
         fields: Sequence[str],
         *,
         verify: bool = True,
+        max_value: int = MAX_VALUE,
     ) -> dict[str, FieldValues]:
         out = {}
         for name in fields:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 import sys
 import tarfile
@@ -117,6 +118,11 @@ def test_the_writer_still_writes_these_bytes(name, tmp_path) -> None:
         codecs=dict.fromkeys(zstd, "zstd"),
     ).save(store)
     written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    # Heads of the first writers have no checksum, which is the last entry since.
+    written[MANIFEST_NAME], sealed = re.subn(
+        rb',\n  "checksum": "[0-9a-f]{32}"\n}\n$', b"\n}\n", written[MANIFEST_NAME]
+    )
+    assert sealed == 1
     golden = {path.name: path.read_bytes() for path in (FOLDER / name).iterdir() if path.name != "expected.json"}
     assert sorted(written) == sorted(golden)
     for file in written:

@@ -22,7 +22,7 @@ from shardstream.errors import (
     VersionError,
 )
 from shardstream.shards.fields import FieldType
-from shardstream.shards.heads import MANIFEST_NAME
+from shardstream.shards.heads import MANIFEST_NAME, resealed
 from shardstream.shards.manifest import Manifest, merge_fields, unknown_field
 from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.shards.writing import ShardSummary
@@ -148,6 +148,7 @@ def test_newer_versions(folder) -> None:
 def edit(folder, change) -> None:
     path = folder / MANIFEST_NAME
     head = json.loads(path.read_text())
+    del head["checksum"]  # or nothing but that would be seen
     head = change(head) or head
     path.write_text(json.dumps(head))
 
@@ -201,6 +202,61 @@ def test_people_may_edit_classes_and_meta(folder) -> None:
     edit(folder, lambda head: head.update(classes=["a"], meta={"by": "hand"}))
     found = Manifest.load(folder)
     assert (found.classes, found.meta) == (("a",), {"by": "hand"})
+
+
+@pytest.mark.parametrize(
+    "change", [{"classes": ["dog", "cat"]}, {"meta": {}}, {"seed": 6}, {"checksum": None}], ids=str
+)
+def test_a_head_that_is_not_what_was_written_is_named_with_what_to_do(folder, change) -> None:
+    path = folder / MANIFEST_NAME
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ChecksumError, match=r"dataset\.json differs") as caught:
+        Manifest.load(folder)
+    assert caught.value.place == {"url": str(path)}
+    assert f"shardstream verify --reseal {folder}" in caught.value.hint
+    path.write_bytes(resealed(memoryview(path.read_bytes()), url="x"))
+    found = Manifest.load(folder)
+    assert {name: json.loads(json.dumps(getattr(found, name))) for name in change if name != "checksum"} == {
+        name: value for name, value in change.items() if name != "checksum"
+    }
+    assert resealed(memoryview(path.read_bytes()), url="x") is None
+
+
+def test_the_checksum_is_of_what_is_said_not_of_how_it_is_written(folder) -> None:
+    path = folder / MANIFEST_NAME
+    head = json.loads(path.read_text())
+    path.write_text(json.dumps(dict(reversed(head.items())), ensure_ascii=True, indent=None))
+    assert Manifest.load(folder).classes == ("cat", "dög")
+
+
+def test_every_flipped_bit_of_the_head_is_found(folder) -> None:
+    path = folder / MANIFEST_NAME
+    data = path.read_bytes()
+    key = range(data.index(b'"checksum"'), data.index(b'"checksum"') + len(b'"checksum"'))
+    for at in range(len(data)):
+        for bit in range(8):
+            damaged = bytearray(data)
+            damaged[at] ^= 1 << bit
+            path.write_bytes(damaged)
+            if at in key:  # without a checksum nothing can be compared; all else is as it was
+                continue
+            with pytest.raises((FormatError, ChecksumError)):
+                Manifest.load(folder)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {10: "a", 9: "b", "10x": (1, 2)},
+        {"float": [1e-7, 1e22, -0.0, 0.1, 2.5e300], "int": [1 << 70, -(1 << 63)], "text": "\u0000\u2028é\U0001f600"},
+        {True: 1, None: 2, 1.5: 3},
+        {"checksum": "of another thing"},
+    ],
+    ids=str,
+)
+def test_meta_of_any_kind_is_sealed_as_it_is_read(tmp_path, meta) -> None:
+    manifest(meta=meta).save(LocalStore(tmp_path))
+    assert Manifest.load(tmp_path).meta == json.loads(json.dumps(meta))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "null", '{"format": "shardstream"}', "\x00"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ from numpy.typing import NDArray
 from shardstream.errors import FieldError
 from shardstream.pack.sources.paths import Origin, extension_of
 from shardstream.shards.fields import FieldType, check_field_name
+from shardstream.text import valid_unicode
 
 LABEL = "cls"
-_SURROGATE = re.compile("[\udc80-\udcff]")
 _SAME_FIELD = {"jpeg": "jpg"}
 
 
@@ -173,9 +172,9 @@ def file_item(line: int, path: str, key: str, file: File, *, label: int | None) 
 
 
 def printable(name: str) -> str:
-    r"""A file name as valid Unicode: bytes of it that are no UTF-8 stand as ``%XX``.
+    r"""A file name as it is kept, valid Unicode: bytes of it that are no UTF-8 stand as ``%XX``.
 
     >>> printable("caf\udce9.jpg")
     'caf%E9.jpg'
     """
-    return _SURROGATE.sub(lambda found: f"%{ord(found[0]) - 0xDC00:02X}", name)
+    return valid_unicode(name)

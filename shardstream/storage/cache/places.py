@@ -16,6 +16,7 @@ from shardstream.storage.cache.place import NoRoom, Place
 from shardstream.storage.cache.spec import Cache
 from shardstream.storage.cache.tier import SAID_FULL, SAID_SMALL, Tier
 from shardstream.storage.cache.tiers import check_memory, memory_folder, more_memory, shortage, tiers_of
+from shardstream.text import in_one_line, printable
 
 _logger = logging.getLogger(__name__)
 _OPEN_FILES = 65_536  # objects whose verified blocks are remembered: a few hundred bytes each
@@ -76,7 +77,7 @@ class Places:
                 if place.broken is not None:
                     self._warn(tier.root, f"the cache {tier.root} cannot be written ({_reason(place.broken)})")
                 elif (short := shortage(tier)) and tier.first_to_say(SAID_SMALL):
-                    _logger.warning("%s", short)
+                    _logger.warning("%s", printable(short))
                 places.append(place)
             except UsageError:
                 raise
@@ -88,7 +89,8 @@ class Places:
         """Say, once in a process, that the cache does less than it should."""
         if root not in _warned:
             _warned.add(root)
-            _logger.warning("%s; what it does not hold is read from %s each time", what, self._url)
+            url = in_one_line(self._url)
+            _logger.warning("%s; what it does not hold is read from %s each time", printable(what), url)
 
     def find(self, path: str) -> BlockFile | None:
         """The file of an object that was opened before; at once."""

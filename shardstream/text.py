@@ -1,0 +1,73 @@
+r"""Text from elsewhere (keys, paths, class names, what a store says) made fit for a terminal, a log and a line of JSON.
+
+A terminal obeys what it is sent: a key may set its title, fill its clipboard or write from right to left, so that one
+line reads as another. So every character that does more than stand there is written as an escape: C0 (but newline and
+tab), DEL, C1, the controls of bidirectional text, line separators, and surrogates, which no terminal is sent at all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_HEAD, _TAIL = 287, 110  # what stays of a word that is too long
+_LONGEST = _HEAD + 3 + _TAIL  # longer than paths mostly are, and no name pushes all else off the screen
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"  # the same in JSON, too
+)
+_BYTE = re.compile("[\udc80-\udcff]")  # a byte of a file name that is no UTF-8, as Python decodes it
+_WORD = re.compile(rf"\S{{{_LONGEST + 1},}}")
+
+
+def printable(text: str) -> str:
+    r"""Text for people: nothing in it that a terminal would obey, and no word of more than 400 characters.
+
+    >>> printable("k\x1b]52;c;cm0=\x07 \u202egpj.exe caf\udce9")
+    'k\\x1b]52;c;cm0=\\x07 \\u202egpj.exe caf%E9'
+    >>> len(printable("/" * 5000))
+    400
+    """
+    if text.isascii() and text.isprintable() and len(text) <= _LONGEST:
+        return text
+    return _WORD.sub(lambda found: _shortened(found[0]), _UNSAFE.sub(_escaped, valid_unicode(text)))
+
+
+def in_one_line(value: object) -> str:
+    r"""The same for a name, which ends no line and takes no more room than one word.
+
+    >>> in_one_line("k\nerror: none")
+    'k\\nerror: none'
+    """
+    return _shortened(printable(str(value)).replace("\n", "\\n").replace("\t", "\\t"))
+
+
+def valid_unicode(name: str) -> str:
+    r"""A file name as valid Unicode: bytes of it that are no UTF-8 stand as ``%XX``.
+
+    >>> valid_unicode("caf\udce9.jpg")
+    'caf%E9.jpg'
+    """
+    return _BYTE.sub(lambda found: f"%{ord(found[0]) - 0xDC00:02X}", name)
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    r"""JSON that a terminal may be shown. The values are those that were given: a reader of JSON undoes the escapes.
+
+    Raises:
+        TypeError, ValueError, RecursionError: It cannot be JSON.
+
+    >>> json_text({"é": "\x9b31m\u202e"})
+    '{"é": "\\u009b31m\\u202e"}'
+    """
+    written = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_HEAD]}...{text[-_TAIL:]}"
