@@ -67,23 +67,25 @@ def test_lanes_are_read_in_order_and_end_in_a_ragged_row(counts, parameters):
     assert in_last_row.max(initial=0) <= chunk
 
 
+@pytest.mark.parametrize("version", make_golden.VERSIONS)
 @pytest.mark.parametrize("name", make_golden.CASES)
-def test_golden_vectors(name):
-    case = make_golden.load()[name]
+def test_golden_vectors(name, version):
+    case = make_golden.load(make_golden.PATHS[version])[name]
     order = EpochOrder(
         np.array(make_golden.counts_of(case), np.int64),
         seed=case["seed"],
         epoch=case["epoch"],
-        parameters=OrderParameters(**case["shape"]),
+        parameters=OrderParameters(**{"version": 1, **case["shape"]}),
     )
     shards, rows = order.locate(np.array(case["positions"], np.int64))
     assert shards.tolist() == case["shards"]
     assert rows.tolist() == case["rows"]
 
 
-def test_golden_vectors_are_those_of_the_reference():
-    stored = make_golden.load()
-    assert make_golden.merged(stored, {name: make() for name, make in make_golden.CASES.items()}) == stored
+@pytest.mark.parametrize("version", make_golden.VERSIONS)
+def test_golden_vectors_are_those_of_the_reference(version):
+    stored = make_golden.load(make_golden.PATHS[version])
+    assert make_golden.merged(stored, {name: make(version) for name, make in make_golden.CASES.items()}) == stored
 
 
 def test_golden_vectors_are_never_rewritten():

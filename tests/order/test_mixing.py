@@ -94,13 +94,13 @@ def test_any_positions_in_any_order_give_the_same(mixture, epoch, data):
 def test_quotas_are_exact_in_every_block_of_a_walk(mixture, epochs):
     """Blocks go on from epoch to epoch, along the walk that a lane belongs to in each of them."""
     shape, quotas = Shape(**asdict(mixture["parameters"])), mixture["quotas"]
-    orders = [make(mixture, epoch) for epoch in range(epochs)]
-    labels = [order.locate(np.arange(order.samples))[0].tolist() for order in orders]
-    dealt = reference.Epoch([mixture["samples"]], seed=0, epoch=0, shape=shape).dealt
     by_span: dict[tuple[int, int], list[int]] = {}
     for epoch in range(epochs):
-        for (lane, _), label in zip(dealt, labels[epoch], strict=True):
-            by_span.setdefault((epoch, shape.span_of_lane(lane)), []).append(label)
+        order = make(mixture, epoch)
+        labels = order.locate(np.arange(order.samples))[0].tolist()
+        deal = reference.Epoch([mixture["samples"]], seed=mixture["seed"], epoch=epoch, shape=shape)
+        for (lane, _), label in zip(deal.dealt, labels, strict=True):
+            by_span.setdefault((epoch, deal.spans[lane]), []).append(label)
     for walk in range(shape.lanes):
         spans = zip(range(epochs), reference.spans_walked(walk, shape, shape.groups), strict=False)
         row = [label for epoch, span in spans for label in by_span.get((epoch, span), [])]
@@ -114,15 +114,19 @@ def test_by_batches_every_batch_has_one_source(mixture, epochs):
     parameters, quotas = mixture["parameters"], mixture["quotas"]
     batch = parameters.chunk * parameters.sublanes
     workers = parameters.lanes // parameters.sublanes
-    rows = []
+    shape, rows = Shape(**asdict(parameters)), []
+    spans = [shape.span_of_lane(lane) for lane in range(shape.lanes)]
     for epoch in range(epochs):
         order = make(mixture, epoch)
         assert mixture["samples"] - parameters.lanes * parameters.chunk < order.samples <= mixture["samples"]
         assert order.samples % (parameters.lanes * parameters.chunk) == 0
         labels = order.locate(np.arange(order.samples))[0].reshape(-1, batch)
         assert np.all(labels == labels[:, :1])
-        rows.append(labels[:, 0].reshape(-1, workers))
-    for row in np.concatenate(rows).T.tolist():  # of one virtual worker
+        # the lanes of a virtual worker, as they are undealt, share a row of labels, whoever reads them in this epoch
+        dealt = shape.spans_of_lanes(seed=mixture["seed"], epoch=epoch, together=True)
+        readers = [dealt.index(spans[row * shape.sublanes]) // shape.sublanes for row in range(workers)]
+        rows.append(labels[:, 0].reshape(-1, workers)[:, readers])
+    for row in np.concatenate(rows).T.tolist():
         for begin in range(0, len(row) - sum(quotas) + 1, sum(quotas)):
             block = Counter(row[begin : begin + sum(quotas)])
             assert [block[source] for source in range(len(quotas))] == quotas
@@ -299,25 +303,27 @@ def test_few_epochs_of_a_source_are_held():
         assert all(len(source._held) <= 6 for source in order._sources)
 
 
+@pytest.mark.parametrize("version", make_golden.VERSIONS)
 @pytest.mark.parametrize("name", make_golden.MIXTURES)
-def test_golden_mixtures(name):
-    case = make_golden.load(make_golden.MIXTURES_PATH)[name]
+def test_golden_mixtures(name, version):
+    case = make_golden.load(make_golden.MIXTURES_PATHS[version])[name]
     order = MixedOrder(
         [np.array(make_golden.counts_of({"counts": one}), np.int64) for one in case["counts"]],
         quotas=case["quotas"],
         samples=case["samples"],
         seed=case["seed"],
         epoch=case["epoch"],
-        parameters=OrderParameters(**case["shape"]),
+        parameters=OrderParameters(**{"version": 1, **case["shape"]}),
         by=case["by"],
     )
     found = order.locate(np.array(case["positions"], np.int64))
     assert [part.tolist() for part in found] == [case["sources"], case["shards"], case["rows"]]
 
 
-def test_golden_mixtures_are_those_of_the_reference():
-    stored = make_golden.load(make_golden.MIXTURES_PATH)
-    assert make_golden.merged(stored, {name: make() for name, make in make_golden.MIXTURES.items()}) == stored
+@pytest.mark.parametrize("version", make_golden.VERSIONS)
+def test_golden_mixtures_are_those_of_the_reference(version):
+    stored = make_golden.load(make_golden.MIXTURES_PATHS[version])
+    assert make_golden.merged(stored, {name: make(version) for name, make in make_golden.MIXTURES.items()}) == stored
 
 
 @pytest.mark.parametrize("by", ["samples", "batches"])
