@@ -82,55 +82,90 @@ class Lanes:
 class DealtLanes(Lanes):
     """The same, where each epoch deals the spans of a sub-lane to the virtual workers of the group by a permutation.
 
-    Permutations are drawn when they are needed: a rank needs those of its own group.
-
     Args:
         samples: Positions of the line (N).
         parameters: Λ, V, m, R₀ and G are used.
         seed: Seed of the run.
         epoch: Epoch, in [0, 2**32).
-        together: Whether all sub-lanes of a group are dealt alike, as the first.
     """
 
-    def __init__(
-        self, samples: int, parameters: OrderParameters, *, seed: int, epoch: int, together: bool = False
-    ) -> None:
+    def __init__(self, samples: int, parameters: OrderParameters, *, seed: int, epoch: int) -> None:
         super().__init__(samples, parameters)
-        self._seed = seed
-        self._epoch = epoch
-        self._decks = 1 if together else self._sublanes  # permutations a group
-        shape = (parameters.groups * self._decks, self._group_workers)
-        self._drawn = np.zeros(shape[0], np.bool_)
-        self._places = np.zeros(shape, np.int64)  # untouched pages cost no memory
-        self._workers = np.zeros(shape, np.int64)
+        self._deals = _Deals(parameters.groups, range(self._sublanes), self._group_workers, seed=seed, epoch=epoch)
 
     def _place_of(self, group: Integers, sublane: Integers, worker: Integers) -> Integers:
-        return self._places[self._deck(group, sublane), worker]
+        return self._deals.through(group, sublane, worker)
 
     def _worker_of(self, group: Integers, sublane: Integers, place: Integers) -> Integers:
-        return self._workers[self._deck(group, sublane), place]
+        return self._deals.back(group, sublane, place)
 
-    def _deck(self, group: Integers, sublane: Integers) -> Integers:
-        """The row of the permutations of each group and sub-lane; they are drawn by then."""
-        deck = group * self._decks + sublane % self._decks
-        drawn = self._drawn[deck]
+
+class HandedLanes(DealtLanes):
+    """The same, where the lanes of a virtual worker stay together: as epoch 0 deals them, for ever.
+
+    Each epoch hands all lanes of a virtual worker to one of its group, by one more permutation.
+    """
+
+    def __init__(self, samples: int, parameters: OrderParameters, *, seed: int, epoch: int) -> None:
+        super().__init__(samples, parameters, seed=seed, epoch=0)
+        after = range(self._sublanes, self._sublanes + 1)
+        self._hands = _Deals(parameters.groups, after, self._group_workers, seed=seed, epoch=epoch)
+
+    def _place_of(self, group: Integers, sublane: Integers, worker: Integers) -> Integers:
+        return super()._place_of(group, sublane, self._hands.through(group, np.zeros_like(sublane), worker))
+
+    def _worker_of(self, group: Integers, sublane: Integers, place: Integers) -> Integers:
+        return self._hands.back(group, np.zeros_like(sublane), super()._worker_of(group, sublane, place))
+
+
+class _Deals:
+    """Permutations of the virtual workers of a group, drawn when they are needed: a rank needs those of its own group.
+
+    Args:
+        groups: Number of groups.
+        keys: What the permutations of each group are keyed by.
+        workers: Virtual workers of a group.
+        seed: Seed of the run.
+        epoch: Epoch, in [0, 2**32).
+    """
+
+    def __init__(self, groups: int, keys: range, workers: int, *, seed: int, epoch: int) -> None:
+        self._keys = keys
+        self._seed = seed
+        self._epoch = epoch
+        self._drawn = np.zeros(groups * len(keys), np.bool_)
+        self._forward = np.zeros((len(self._drawn), workers), np.int64)  # untouched pages cost no memory
+        self._backward = np.zeros_like(self._forward)
+
+    def through(self, group: Integers, number: Integers, worker: Integers) -> Integers:
+        """Each worker through the permutation of this number of its group."""
+        found: Integers = self._forward[self._row(group, number), worker]
+        return found
+
+    def back(self, group: Integers, number: Integers, worker: Integers) -> Integers:
+        """The inverse."""
+        found: Integers = self._backward[self._row(group, number), worker]
+        return found
+
+    def _row(self, group: Integers, number: Integers) -> Integers:
+        row = group * len(self._keys) + number
+        drawn = self._drawn[row]
         if not drawn.all():
-            for number in np.unique(deck[~drawn]).tolist():
-                self._draw(number)
-        return deck
+            for one in np.unique(row[~drawn]).tolist():
+                self._draw(one)
+        return row
 
-    def _draw(self, deck: int) -> None:
-        group, sublane = divmod(deck, self._decks)
-        raw = rng.words(
-            self._group_workers, seed=self._seed, domain=rng.Domain.DEAL, epoch=self._epoch, a=group, b=sublane
-        )
-        self._places[deck] = rng.permutation(raw)
-        self._workers[deck, self._places[deck]] = np.arange(self._group_workers)
-        self._drawn[deck] = True
+    def _draw(self, row: int) -> None:
+        group, number = divmod(row, len(self._keys))
+        workers = self._forward.shape[1]
+        where = {"epoch": self._epoch, "a": group, "b": self._keys[number]}
+        self._forward[row] = rng.permutation(rng.words(workers, seed=self._seed, domain=rng.Domain.DEAL, **where))
+        self._backward[row, self._forward[row]] = np.arange(workers)
+        self._drawn[row] = True
 
 
 def epoch_lanes(samples: int, parameters: OrderParameters, *, seed: int, epoch: int, together: bool = False) -> Lanes:
-    """The lanes of one epoch, as the version of its order has them; arguments as of `DealtLanes`."""
+    """The lanes of one epoch, as the version of its order has them; ``together``: as `HandedLanes`."""
     if parameters.version == 1:
         return Lanes(samples, parameters)
-    return DealtLanes(samples, parameters, seed=seed, epoch=epoch, together=together)
+    return (HandedLanes if together else DealtLanes)(samples, parameters, seed=seed, epoch=epoch)

@@ -104,8 +104,9 @@ class MixedOrder:
         self._sublanes = parameters.sublanes
         self._lanes = epoch_lanes(samples, parameters, seed=seed, epoch=epoch, together=bool(self._chunk))
         self._deal = Deal(self._lanes, parameters.chunk)
-        self._spans = Lanes(samples, parameters)  # as they were if nothing was dealt: alike in all epochs
-        self._walks = Walks(self._spans, parameters.groups)
+        # by batches: those that read together the walks that share labels, the same in every epoch
+        self._labelled = epoch_lanes(samples, parameters, seed=seed, epoch=0)
+        self._walks = Walks(self._lanes, parameters.groups)
         self._labels = _Labels(checked_quotas(quotas, len(counts)), seed, parameters.lanes)
         self._sources = [
             _Source(checked_counts(one), number, samples, seed=seed, parameters=parameters, shuffle=shuffle)
@@ -145,10 +146,10 @@ class MixedOrder:
 
     def _labelled_by_batches(self, span: Integers, offset: Integers) -> tuple[Integers, Integers, Integers]:
         # whole rows make all lanes as long in every epoch, so each span may be a walk of its own; as it has to be, for
-        # walks to be labelled together that are read together. An epoch deals all that share labels to one worker
+        # those walks to share labels that are read together, by whichever worker an epoch hands them to
         place = self._epoch * (self.samples // self._lanes.count) + offset
         turn, inside = divmod(place, self._chunk)
-        source, turn = self._labels.find(self._spans.lane_of(span) // self._sublanes, turn)
+        source, turn = self._labels.find(self._labelled.lane_of(span) // self._sublanes, turn)
         return span, source, turn * self._chunk + inside
 
 

@@ -58,7 +58,9 @@ class Shape:
         return group * self.lanes // self.groups + i * workers + rank_in_group
 
     def spans_of_lanes(self, *, seed: int, epoch: int, together: bool = False) -> list[int]:
-        """The span that each lane reads in an epoch; ``together``: where sub-lanes are dealt alike."""
+        """The span that each lane reads; ``together``: where the lanes of a virtual worker stay together."""
+        if together and self.version > 1:
+            return self._handed(seed=seed, epoch=epoch)
         spans = [self.span_of_lane(lane) for lane in range(self.lanes)]
         if self.version == 1:
             return spans
@@ -68,10 +70,23 @@ class Shape:
             decks.setdefault((spans[lane] * self.groups // self.lanes, sublane), []).append(lane)
         dealt = list(spans)
         for (group, sublane), lanes in decks.items():
-            cards = {"domain": 11, "epoch": epoch, "a": group, "b": 0 if together else sublane}
-            for lane, card in zip(lanes, permutation(len(lanes), seed=seed, **cards), strict=True):
+            cards = permutation(len(lanes), seed=seed, domain=11, epoch=epoch, a=group, b=sublane)
+            for lane, card in zip(lanes, cards, strict=True):
                 dealt[lane] = spans[lanes[card]]
         return dealt
+
+    def _handed(self, *, seed: int, epoch: int) -> list[int]:
+        first = self.spans_of_lanes(seed=seed, epoch=0)
+        handed = list(first)
+        sublanes = self.sublanes if self.spread else 1
+        ranks = self.ranks if self.spread else 1
+        for group in range(self.groups):
+            workers = [u for u in range(self.lanes // sublanes) if u % ranks * self.groups // ranks == group]
+            hands = permutation(len(workers), seed=seed, domain=11, epoch=epoch, a=group, b=sublanes)
+            for worker, hand in zip(workers, hands, strict=True):
+                for sublane in range(sublanes):
+                    handed[worker * sublanes + sublane] = first[workers[hand] * sublanes + sublane]
+        return handed
 
     def turn(self, samples: int, group: int, *, seed: int, epoch: int) -> int:
         """With how many of its samples behind it the line of a group begins."""
@@ -109,7 +124,7 @@ class Shape:
 
 
 class Epoch:
-    """A whole epoch as lists; ``together``: where sub-lanes are dealt alike."""
+    """A whole epoch as lists; ``together``: where the lanes of a virtual worker stay together."""
 
     def __init__(self, counts: list[int], *, seed: int, epoch: int, shape: Shape, together: bool = False) -> None:
         self.counts, self.seed, self.epoch, self.shape = counts, seed, epoch, shape
@@ -363,13 +378,13 @@ class Mixture:
         streams = [
             [self._source(source, walk) for walk in range(self.shape.lanes)] for source in range(len(self.counts))
         ]
+        walks = self.shape.spans_of_lanes(seed=self.seed, epoch=0)
         for worker in range(self.shape.lanes // m):
             labels = self._labels(worker)
             for epoch in range(epochs):
                 for turn in range(self.samples // (self.shape.lanes * c)):
                     source = next(labels)
-                    for lane in range(worker * m, (worker + 1) * m):
-                        span = self.shape.span_of_lane(lane)
+                    for span in walks[worker * m : (worker + 1) * m]:
                         for i in range(c):
                             held[epoch, span, turn * c + i] = next(streams[source][span])
 

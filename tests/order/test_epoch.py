@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import UsageError
-from shardstream.order import EpochOrder, OrderParameters
+from shardstream.order import ORDER_VERSIONS, EpochOrder, OrderParameters
 
 from . import make_golden
 from .reference import Epoch, Position, Shape
@@ -113,10 +113,12 @@ def test_seed_and_epoch_do_not_add_up():
     assert order(1, 0) == order(1 + 2**64, 0)
 
 
+@pytest.mark.parametrize("version", ORDER_VERSIONS)
 @pytest.mark.parametrize("groups", [2, 3, 6])
-def test_a_group_reads_the_same_samples_in_every_epoch(groups):
-    counts = np.array([50, 3, 0, 120, 77, 9, 64, 31, 88, 5], np.int64)
-    parameters = OrderParameters(6 * 2 * 2, 2, 8, virtual=2, sublanes=2, ranks=6, groups=groups)
+@pytest.mark.parametrize("counts", [[50, 3, 0, 120, 77, 9, 64, 31, 88, 5], [36] * 12], ids=["unlike", "alike"])
+def test_a_group_reads_the_same_samples_in_every_epoch(counts, groups, version):
+    counts = np.array(counts, np.int64)
+    parameters = OrderParameters(6 * 2 * 2, 2, 8, virtual=2, sublanes=2, ranks=6, groups=groups, version=version)
 
     def read_by_groups(epoch: int) -> list[set[tuple[int, ...]]]:
         order = EpochOrder(counts, seed=8, epoch=epoch, parameters=parameters)
