@@ -27,6 +27,7 @@ from shardstream.order import (
     step_positions,
 )
 
+from ..examples import thorough
 from . import make_golden, reference
 from .reference import Mixture, MixturePosition, Shape
 from .strategies import epochs, parameters, seeds
@@ -82,6 +83,7 @@ def test_equals_the_reference(mixture, epochs):
         assert everything(order).tolist() == list(map(list, samples))
 
 
+@thorough
 @given(mixtures(), epochs, st.data())
 def test_any_positions_in_any_order_give_the_same(mixture, epoch, data):
     order = make(mixture, epoch)
@@ -91,6 +93,7 @@ def test_any_positions_in_any_order_give_the_same(mixture, epoch, data):
         assert np.array_equal(np.stack(one_order.locate(np.array(asked, np.int64)), axis=1), whole[asked])
 
 
+@thorough
 @given(mixtures(by=("samples",)), st.integers(1, 4))
 def test_quotas_are_exact_in_every_block_of_a_walk(mixture, epochs):
     """Blocks go on from epoch to epoch, along the walk that a lane belongs to in each of them."""
@@ -110,6 +113,7 @@ def test_quotas_are_exact_in_every_block_of_a_walk(mixture, epochs):
             assert [block[source] for source in range(len(quotas))] == quotas
 
 
+@thorough
 @given(mixtures(by=("batches",)), st.integers(1, 4))
 def test_by_batches_every_batch_has_one_source(mixture, epochs):
     parameters, quotas = mixture["parameters"], mixture["quotas"]
@@ -133,6 +137,7 @@ def test_by_batches_every_batch_has_one_source(mixture, epochs):
             assert [block[source] for source in range(len(quotas))] == quotas
 
 
+@thorough
 @given(mixtures(), st.sampled_from([1, 3, 20]))
 def test_samples_of_a_source_are_used_evenly(mixture, epochs):
     """By however many epochs, no two samples of a source differ by more than the epochs of it that are under way."""
@@ -165,6 +170,7 @@ def test_lanes_of_one_and_of_two_samples_use_them_alike(samples):
     assert max(used.values()) - min(used.values()) <= (0 if samples == 100 else 3)
 
 
+@thorough
 @given(mixtures(most=1), st.integers(1, 5))
 def test_whole_epochs_of_a_source_follow_one_another(mixture, epochs):
     """One lane: each stretch of as many samples as there are is each sample once, whatever the epoch's size."""
@@ -175,6 +181,7 @@ def test_whole_epochs_of_a_source_follow_one_another(mixture, epochs):
         assert sorted(stream[begin : begin + len(stored)].tolist()) == stored
 
 
+@thorough
 @given(mixtures(by=("samples",)), st.integers(1, 5), st.integers(1, 60))
 def test_with_one_lane_the_size_of_epochs_only_cuts_the_stream(mixture, epochs, other_size):
     def stream(samples: int, epochs: int) -> list[list[int]]:
@@ -186,6 +193,7 @@ def test_with_one_lane_the_size_of_epochs_only_cuts_the_stream(mixture, epochs, 
     assert stream(total, 1) == stream(other_size, epochs)
 
 
+@thorough
 @given(sources, seeds, epochs, parameters())
 def test_one_source_with_as_many_positions_as_samples_is_the_epoch_order(counts, seed, epoch, parameters):
     assume(sum(counts) >= parameters.groups)
@@ -198,6 +206,7 @@ def test_one_source_with_as_many_positions_as_samples_is_the_epoch_order(counts,
         assert np.array_equal(found, expected)
 
 
+@thorough
 @given(sources, st.integers(0, 100), st.integers(0, 6), parameters())
 def test_the_stored_order_without_end(counts, samples, epoch, parameters):
     stored = [[0, shard, row] for shard, count in enumerate(counts) for row in range(count)]

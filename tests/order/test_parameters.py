@@ -21,6 +21,8 @@ from shardstream.order import (
 )
 from shardstream.order.lanes import epoch_lanes
 
+from ..examples import thorough
+
 
 def defaults(samples: int = 10**6, **changed) -> OrderParameters:
     run = {"batch_size": 128, "world_size": 1, "num_workers": 8, "mean_bytes": 1e5, "shuffle": True}
@@ -136,6 +138,7 @@ def test_one_sublane_is_the_same_as_explicit_lanes():
     assert np.array_equal(*located)
 
 
+@thorough
 @given(st.integers(0, 9), st.integers(1, 4), st.sampled_from([4, 6, 32, 40]), st.sampled_from(ORDER_VERSIONS))
 def test_a_worker_reads_whole_lanes_of_its_own_and_a_batch_mixes_far_places(
     num_workers, world_size, batch_size, version

@@ -6,17 +6,20 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardstream.errors import UsageError
 from shardstream.order import ORDER_VERSIONS, EpochOrder, OrderParameters, SizedOrder
 
+from ..examples import thorough
 from .reference import Epoch, Shape
 from .strategies import counts, parameters, seeds
 
 
+@thorough
 @given(counts().filter(any), seeds, st.integers(0, 200), st.integers(0, 4), parameters(), st.booleans())
+@example([3, 4], 0, 10, 4, OrderParameters(2, 1, 3), True)  # the epochs of the data set do not repeat after two
 def test_epochs_are_cuts_of_the_epochs_laid_end_to_end(counts, seed, samples, epoch, parameters, shuffle):
     run = {"seed": seed, "parameters": parameters, "shuffle": shuffle}
     walk: list[list[int]] = []

@@ -12,11 +12,13 @@ from shardstream.order import OrderParameters
 from shardstream.order.lanes import DealtLanes, HandedLanes, Lanes, epoch_lanes
 from shardstream.order.windows import TurnedWindows, Windows
 
+from ..examples import thorough
 from .strategies import parameters
 
 kinds = st.sampled_from([Windows, TurnedWindows])
 
 
+@thorough
 @given(st.integers(1, 600), parameters(), st.booleans())
 def test_spans_cut_the_line_and_every_lane_has_one(samples, parameters, together):
     lanes = epoch_lanes(samples, parameters, seed=3, epoch=2, together=together)
@@ -30,6 +32,7 @@ def test_spans_cut_the_line_and_every_lane_has_one(samples, parameters, together
     assert np.ptp(np.diff(edges)) <= 1
 
 
+@thorough
 @given(parameters(), st.booleans())
 def test_spans_are_dealt_inside_their_sub_lane(parameters, together):
     """So the lanes of a batch stay far apart, and a group reads what it always reads."""
@@ -51,6 +54,7 @@ def test_each_epoch_group_and_sub_lane_deals_anew():
     assert len({tuple(deal) for deal in np.concatenate(places).tolist()}) == 16
 
 
+@thorough
 @given(st.integers(1, 600), parameters(), st.data())
 def test_windows_permute_inside_themselves(samples, parameters, data):
     lanes = Lanes(samples, parameters)
@@ -77,6 +81,7 @@ def test_windows_of_any_width_hold_every_position_once(size, kind):
     assert size < 3 or not np.array_equal(places, np.arange(size))
 
 
+@thorough
 @given(st.integers(1, 600), parameters(), st.data())
 def test_turned_windows_are_two_stretches_cut_from_the_ends_of_the_span(samples, parameters, data):
     w, lanes = parameters.window, Lanes(samples, parameters)
@@ -128,6 +133,7 @@ def test_lanes_begin_with_windows_of_their_own():
     assert not np.array_equal(first, again.line_positions(np.arange(10), np.zeros(10, np.int64)) % 1000)
 
 
+@thorough
 @given(st.integers(1, 600), parameters(), st.sampled_from([0, 300, 2000]), kinds)
 def test_what_is_held_does_not_change_the_order(samples, parameters, cache_bytes, kind):
     lanes = Lanes(samples, parameters)
