@@ -101,31 +101,38 @@ class TurnedWindows(Windows):
     """The same, where windows are cut at the place that a lane begins with.
 
     A lane of n positions is read in two stretches: its last h positions, then those before them. Each is cut into
-    windows of w from the outer end of the span; the one beside the place where the lane begins takes the rest, w/2 to
-    3w/2. So the first window of a lane is as long as it happens, and those after it follow w apart. h is keyed; a lane
-    of less than 3w/2 positions is one window. Windows are numbered as they are read.
+    windows of w from the outer end of the span. The first one that is read takes the rest of its stretch, 1 to w, the
+    last one that of the other, w/2 to 3w/2. So lanes come to their second window one after another, and to the others w
+    apart. h is keyed, from 1 to n - ⌊w/2⌋; a lane of less than 3w/2 positions is one window. Windows are numbered as
+    they are read.
     """
 
     def _window_of(self, lane: Integers, offset: Integers, length: Integers) -> tuple[Integers, ...]:
         head = self._begin_of(lane, length)
+        heads = np.where(length < self._least_cut, 1, -(-head // self._window))
         beyond = offset - head
         late = beyond >= 0
         stretch = np.where(late, length - head, head)
         from_end = np.where(late, beyond, ~beyond)  # positions between here and the outer end: ~x is -x - 1
-        last = self._count(stretch) - 1
-        window: Integers = np.minimum(from_end // self._window, last)  # counted from the span's end as well
+        last = np.where(late, self._count(stretch), heads) - 1
+        window: Integers = np.minimum(from_end // self._window, last)  # counted from the outer end as well
         before = window * self._window
         size = np.where(window == last, stretch - before, self._window)
         inside = from_end - before
         inside = np.where(late, inside, size - 1 - inside)
-        number = np.where(late, self._count(head) + window, last - window)
+        number = np.where(late, heads + window, last - window)
         return number, np.where(late, before, length - before - size), size, inside
+
+    @property
+    def _least_cut(self) -> int:
+        """The shortest lane that is cut."""
+        return self._window + (self._window + 1) // 2
 
     def _draw_begin(self, lane: int, length: int) -> int:
         """The length of the stretch that the lane begins with."""
-        if length < self._window + (self._window + 1) // 2:
+        if length < self._least_cut:
             return length
-        return (self._window + 1) // 2 + self._below(length - self._window + 1, lane)
+        return 1 + self._below(length - self._window // 2, lane)
 
 
 def epoch_windows(lanes: Lanes, parameters: OrderParameters, *, seed: int, epoch: int) -> Windows:

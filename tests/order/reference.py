@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate, count
+from itertools import accumulate, count, pairwise
 
 from shardstream import rng
 
@@ -104,15 +104,13 @@ class Shape:
             bounds = self.window_bounds(n)
             first = self.first_window(lane, len(bounds), seed=seed, epoch=epoch)
             return [(k, range(*bounds[k])) for k in [*range(first, len(bounds)), *range(first)]]
-        head = n
-        if 2 * n >= 3 * self.window:
-            head = math.ceil(self.window / 2) + self.first_window(lane, n - self.window + 1, seed=seed, epoch=epoch)
-        early, late = range(n)[n - head :], range(n)[: n - head]
-        read = [places[::-1] for places in self._from_the_outer_end(early[::-1])[::-1]]
-        return list(enumerate(read + self._from_the_outer_end(late)))
-
-    def _from_the_outer_end(self, stretch: range) -> list[range]:
-        return [stretch[slice(*bounds)] for bounds in self.window_bounds(len(stretch))] if stretch else []
+        if 2 * n < 3 * self.window:
+            return [(0, range(n))]
+        head = 1 + self.first_window(lane, n - self.window // 2, seed=seed, epoch=epoch)
+        ends = [*range(n, n - head, -self.window), n - head]  # of the stretch that is read first, backwards
+        read = [range(low, high) for low, high in pairwise(ends[::-1])]
+        late = self.window_bounds(n - head) if head < n else []
+        return list(enumerate(read + [range(*bounds) for bounds in late]))
 
     def window_bounds(self, n: int) -> list[tuple[int, int]]:
         count = max(1, (n + self.window // 2) // self.window)

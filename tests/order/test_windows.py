@@ -101,15 +101,14 @@ def test_turned_windows_are_two_stretches_cut_from_the_ends_of_the_span(samples,
     if end - begin < 1.5 * w:
         assert len(read) <= 1
         return
-    assert all(w // 2 <= size < 1.5 * w for size in sizes)
-    ends = [number for number, (_, high) in enumerate(read) if high == end]
-    assert len(ends) == 1  # the stretch that is read first
-    assert all(size == w for size in sizes[1 : ends[0] + 1])
-    assert all(size == w for size in sizes[ends[0] + 1 : -1])
-    assert [low for low, _ in read] == [
-        *sorted(low for low, _ in read[: ends[0] + 1]),
-        *sorted(low for low, _ in read[ends[0] + 1 :]),
-    ]
+    last_of_head = [number for number, (_, high) in enumerate(read) if high == end]
+    assert len(last_of_head) == 1
+    head, late = read[: last_of_head[0] + 1], read[last_of_head[0] + 1 :]
+    assert head == sorted(head)
+    assert late == sorted(late)
+    assert all(high - low == w for low, high in [*head[1:], *late[:-1]])
+    assert head[0][1] - head[0][0] <= w
+    assert all(w // 2 <= high - low < 1.5 * w for low, high in late)
 
 
 @pytest.mark.parametrize(("kind", "most"), [(Windows, 64), (TurnedWindows, 8)])
