@@ -14,7 +14,7 @@ from shardstream.errors import UsageError
 from shardstream.order.parameters import OrderParameters
 
 _WORD = (1 << 64) - 1
-_STEP = 0x46C1B47480244D95  # (5 - √5) / 10 of 2**64
+_STEP = 0x9E3779B97F4A7C15  # the golden ratio less one, (√5 - 1) / 2, of 2**64
 
 
 class Line:
@@ -169,10 +169,9 @@ class _Pieces:
 def _turn(samples: int, spans: int, *, seed: int, epoch: int, group: int) -> int:
     """How far the line of a group is turned: a keyed number of whole spans, and a part of one.
 
-    The part is keyed in epoch 0 and goes on by (5 - √5) / 10 = 0.276 of a span from epoch to epoch. Where all shards
+    The part is keyed in epoch 0 and goes on by 0.618 of a span, the golden ratio, from epoch to epoch. Where all shards
     are as long, it says for all spans alike which neighbours are parted: were it drawn anew, there would be epochs in
-    which nearly all stay together. 0.276 parts about as many in spans of two windows as in spans of one; and like
-    steps of the golden ratio, these come near to no earlier part.
+    which nearly all stay together. Steps of the golden ratio keep away from all earlier parts.
     """
     whole = int(rng.words(1, seed=seed, domain=rng.Domain.TURN, epoch=epoch, a=group, b=1)[0]) * spans >> 64
     part = int(rng.words(1, seed=seed, domain=rng.Domain.TURN, a=group)[0]) + epoch * _STEP & _WORD

@@ -18,7 +18,7 @@ from itertools import accumulate, count, pairwise
 
 from shardstream import rng
 
-STEP = (5 * 2**128 - math.isqrt(5 * 2**256)) // (10 * 2**64)  # (5 - √5) / 10 of 2**64
+STEP = (math.isqrt(5 * 2**256) - 2**128) // 2**65  # (√5 - 1) / 2 of 2**64
 
 
 def permutation(n: int, *, seed: int, domain: int, epoch: int, a: int = 0, b: int = 0) -> list[int]:
