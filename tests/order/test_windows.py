@@ -121,6 +121,8 @@ def test_lanes_do_not_all_come_to_their_next_window_in_one_row(kind, most):
     begun = (np.diff(first) != 0).sum(axis=0)
     assert begun.max() == most if kind is Windows else begun.max() <= most
     assert abs(begun.sum() - 64 * 9) < 64
+    read_at_once = sum(int((one == one[0]).sum()) for one in first)  # what all lanes begin with
+    assert read_at_once == 64 * 50 if kind is Windows else 0.3 < read_at_once / (64 * 50) < 0.7
 
 
 def test_lanes_begin_with_windows_of_their_own():

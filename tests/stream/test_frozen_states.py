@@ -17,6 +17,8 @@ import pytest
 
 import shardstream as ss
 
+from .simulated import SimulatedDataLoader
+
 FOLDER = Path(__file__).with_name("frozen")
 FROZEN: dict[str, Any] = json.loads((FOLDER / "states_v1.json").read_text(encoding="utf-8"))
 
@@ -101,3 +103,21 @@ def test_what_goes_on_from_version_1_says_so(name: str) -> None:
                 pass
             states.append(stream.state_dict())
         assert [state["order_version"] for state in states] == [1] * 5
+
+
+def test_workers_of_a_plain_loader_go_on_with_version_1_in_every_epoch() -> None:
+    """Also from a state that was saved before there were parameters: each epoch is its own run's choice of them."""
+    frozen = FROZEN["before the first batch"]
+    dataset = SOURCES[frozen["source"]](batch_size=8, rank=0, world_size=1, tail="exact")
+    dataset.load_state_dict(frozen["state"])
+    (expected,) = (one["epochs"][0] for one in frozen["follows"] if (one["ranks"], one["batch_size"]) == (1, 8))
+    for epoch in expected:
+        loader = SimulatedDataLoader(dataset, num_workers=2, batch_size=None)
+        loader.begin()
+        found = []
+        while (items := loader.step()) is not None:
+            found.append(numbers(items[0]))
+            if len(found) == 3:
+                state = dataset.state_dict(batches=loader.steps, num_workers=2)
+                assert (state["order_version"], state["position"]) == (1, 24)
+        assert found == epoch
