@@ -20,18 +20,20 @@ _MASK64 = (1 << 64) - 1
 
 
 class Domain(IntEnum):
-    """What random words are for. Values are part of order version 1 and never change."""
+    """What random words are for. Values are part of every order version and never change."""
 
     SHARDS = 1  # the permutation of the shards of an epoch
     PIECES = 2  # the permutation of pieces inside an affinity group
     WINDOW = 3  # the permutation inside one window: a = lane, b = window
-    WINDOW_START = 4  # the window a lane begins with: a = lane
+    WINDOW_START = 4  # the window, since order version 2 the place, that a lane begins with: a = lane
     MIXTURE = 5  # the labels of one block of a mixture: a = lane, b = block
     AUGMENT = 6  # a sample's augmentation: a = position, b = the output's stream
     PACK = 7  # the write-time shuffle
     TRANSFORM = 8  # seeds for users' callables: a = position
     SOURCE = 9  # the seed of one source of a mixture: a = its number, from 1 on
     BATCH = 10  # the key of a batch, and what is drawn for it: a = its position or the operation, b = the rank
+    DEAL = 11  # the spans of a sub-lane, dealt to virtual workers: a = affinity group, b = sub-lane
+    TURN = 12  # how far the line of an affinity group is turned: a = its number
 
 
 def words(count: int, *, seed: int, domain: Domain, epoch: int = 0, a: int = 0, b: int = 0) -> NDArray[np.uint64]:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from shardstream.errors import DataError, StorageError, UsageError
-from shardstream.order.line import grouped_line
+from shardstream.order import OrderParameters
+from shardstream.order.line import epoch_line
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Transport, locate, loop
 from shardstream.storage.cache import Cache, CachedStore, upkeep
@@ -266,7 +267,8 @@ def _share(manifest: Manifest, node: tuple[int, int] | None, seed: int) -> Any:
         return np.arange(manifest.shards)
     number, nodes = node
     counts = manifest.table.samples.astype(np.int64)
-    line = grouped_line(counts, seed=seed, epoch=0, groups=nodes)
+    one_lane_each = OrderParameters(lanes=nodes, chunk=1, window=1, ranks=nodes, groups=nodes)
+    line = epoch_line(counts, one_lane_each, seed=seed, epoch=0)
     begin, end = (np.array([at * line.samples // nodes]) for at in (number, number + 1))
     found, position = [], begin
     while position < end:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from shardstream.order.epoch import EpochOrder
 from shardstream.order.mixing import MixBy, MixedOrder, mixing_parameters
-from shardstream.order.parameters import ORDER_VERSION, OrderParameters, default_parameters
+from shardstream.order.parameters import ORDER_VERSION, ORDER_VERSIONS, OrderParameters, default_parameters
 from shardstream.order.quotas import quotas_of
 from shardstream.order.remaining import Remaining, Stop, taken_by_batches, worker_samples
 from shardstream.order.sized import SizedOrder
@@ -37,6 +37,7 @@ from shardstream.order.subsets import SplitBy, split_ranges, take_counts
 __all__ = [
     "BLOCK",
     "ORDER_VERSION",
+    "ORDER_VERSIONS",
     "EpochOrder",
     "MixBy",
     "MixedOrder",

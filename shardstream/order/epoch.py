@@ -8,25 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
-from shardstream.order.lanes import Integers, Lanes
-from shardstream.order.line import Line, checked_counts, grouped_line, shuffled_line, stored_line
+from shardstream.order.lanes import Integers, Lanes, epoch_lanes
+from shardstream.order.line import checked_counts, epoch_line, stored_line
 from shardstream.order.parameters import OrderParameters
 from shardstream.order.sequence import Sequence
-from shardstream.order.windows import Windows
+from shardstream.order.windows import Windows, epoch_windows
 
 
 class EpochOrder:
-    """The order of one epoch, a bijection from positions to stored samples (order version 1).
+    """The order of one epoch, a bijection from positions to stored samples.
 
     A pure function of its arguments: any process that makes one gets the same order, and can enter it anywhere. Holds
-    12 bytes a shard (20 with affinity groups), nothing a sample, and up to 64 MiB of permutations of open windows,
-    typically below 1 MiB. Not for several threads at once.
+    12 bytes a shard, 24 a lane, nothing a sample, and up to 64 MiB of permutations of open windows, typically below
+    1 MiB. Not for several threads at once.
 
     Args:
         counts: Samples of each shard of the view, int64, shape (shards,). Zeros are fine.
         seed: Seed of the run; taken modulo 2**64.
         epoch: Epoch, in [0, 2**32).
-        parameters: See ``OrderParameters``.
+        parameters: See ``OrderParameters``; they say which version of the order this is.
         shuffle: ``False`` is the stored order, whatever seed, epoch and parameters say.
 
     Raises:
@@ -50,12 +50,16 @@ class EpochOrder:
     ) -> None:
         checked_epoch(epoch)
         counts = checked_counts(counts)
-        if not shuffle:
+        if shuffle:
+            self._line = epoch_line(counts, parameters, seed=seed, epoch=epoch)
+            self._lanes = epoch_lanes(self._line.samples, parameters, seed=seed, epoch=epoch)
+            self._windows: Windows | None = epoch_windows(self._lanes, parameters, seed=seed, epoch=epoch)
+        else:
             parameters = OrderParameters(lanes=1, chunk=1, window=1)
-        self._line = _line(counts, seed=seed, epoch=epoch, groups=parameters.groups) if shuffle else stored_line(counts)
-        lanes = Lanes(self._line.samples, parameters)
-        self._sequence = Sequence(lanes, parameters.chunk)
-        self._windows = Windows(lanes, window=parameters.window, seed=seed, epoch=epoch) if shuffle else None
+            self._line = stored_line(counts)
+            self._lanes = Lanes(self._line.samples, parameters)
+            self._windows = None
+        self._sequence = Sequence(self._lanes, parameters.chunk)
 
     @property
     def samples(self) -> int:
@@ -77,20 +81,23 @@ class EpochOrder:
         Raises:
             UsageError: A position out of range.
         """
-        return self.locate_in_lanes(*self.lanes_of(positions))
+        return self._locate_in_lanes(*self.lanes_of(positions))
 
-    def locate_in_lanes(
-        self, lane: NDArray[np.int64], offset: NDArray[np.int64]
+    def locate_in_spans(
+        self, span: NDArray[np.int64], offset: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The stored sample at each offset of each lane.
+        """The stored sample at each offset of the lanes that read these spans.
 
         Args:
-            lane: int64 in [0, lanes), shape (n,).
-            offset: int64, shape (n,), each in [0, samples of its lane).
+            span: int64 in [0, lanes), shape (n,).
+            offset: int64, shape (n,), each in [0, samples of its span).
 
         Returns:
             Shard and row inside that shard: int64, shape (n,) each.
         """
+        return self._locate_in_lanes(self._lanes.lane_of(span), offset)
+
+    def _locate_in_lanes(self, lane: Integers, offset: Integers) -> tuple[Integers, Integers]:
         if self._windows is None:
             return self._line.find(offset)  # the one lane is the line
         return self._line.find(self._windows.line_positions(lane, offset))
@@ -108,10 +115,14 @@ class EpochOrder:
             lane, and the number of the window, which no other of the epoch has: int64, shape (n,) each. A lane reads
             one window after another, and all of it.
         """
-        return self.windows_in_lanes(*self.lanes_of(positions))
+        return self._windows_in_lanes(*self.lanes_of(positions))
 
-    def windows_in_lanes(self, lane: NDArray[np.int64], offset: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-        """What `locate_windows` returns, for each offset of each lane. The stored order is one window."""
+    def windows_in_spans(self, span: NDArray[np.int64], offset: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        """What `locate_windows` returns, for each offset of the lanes that read these spans."""
+        return self._windows_in_lanes(self._lanes.lane_of(span), offset)
+
+    def _windows_in_lanes(self, lane: Integers, offset: Integers) -> tuple[Integers, ...]:
+        """The stored order is one window."""
         if self._windows is None:
             position, begin, end = offset, np.zeros_like(offset), np.full_like(offset, self.samples)
         else:
@@ -170,9 +181,3 @@ def checked_positions(positions: NDArray[np.int64], samples: int) -> Integers:
             hint="step_positions gives positions inside the epoch",
         )
     return positions
-
-
-def _line(counts: NDArray[np.int64], *, seed: int, epoch: int, groups: int) -> Line:
-    if groups == 1:
-        return shuffled_line(counts, seed=seed, epoch=epoch)
-    return grouped_line(counts, seed=seed, epoch=epoch, groups=groups)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -9,12 +11,16 @@ from numpy.typing import NDArray
 
 from shardstream import rng
 from shardstream.errors import UsageError
+from shardstream.order.parameters import OrderParameters
+
+_WORD = (1 << 64) - 1
+_STEP = 0x9E3779B97F4A7C15  # the golden ratio less one, (√5 - 1) / 2, of 2**64
 
 
 class Line:
     """Position on the line -> (shard, row). 8 to 12 bytes a shard, whatever its size.
 
-    Use ``stored_line``, ``shuffled_line`` or ``grouped_line``.
+    Use ``stored_line`` or ``epoch_line``.
 
     Args:
         bounds: int64 (pieces + 1,): where each piece begins, in the order of the line, and where the last one ends.
@@ -88,25 +94,91 @@ def checked_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def stored_line(counts: NDArray[np.int64]) -> Line:
     """The shards as they are stored."""
-    bounds = _bounds(len(counts))
+    bounds = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=bounds[1:])
     return Line(bounds)
 
 
-def shuffled_line(counts: NDArray[np.int64], *, seed: int, epoch: int) -> Line:
-    """The shards in an order of this epoch's own."""
-    shards = _shard_permutation(len(counts), seed=seed, epoch=epoch)
-    bounds = _bounds(len(counts))
-    np.take(counts, shards, out=bounds[1:])
-    return Line(np.cumsum(bounds, out=bounds), shards=shards)
+def epoch_line(counts: NDArray[np.int64], parameters: OrderParameters, *, seed: int, epoch: int) -> Line:
+    """The shards in the order of one epoch.
 
+    One group: all of them in an order of the epoch's own. Several: in groups that stay the same every epoch, the pieces
+    of each in an order of the epoch's own. The fixed order of groups is that of the seed and epoch 0. It is cut at
+    ⌊gN/G⌋; pieces are what of a shard lies inside one group, and have at least one sample.
 
-def grouped_line(counts: NDArray[np.int64], *, seed: int, epoch: int, groups: int) -> Line:
-    """The shards in groups that stay the same every epoch; their pieces are permuted inside each group.
-
-    The fixed order is that of the seed and epoch 0. It is cut at ⌊gN/G⌋; pieces are what of a shard lies inside one
-    group, and have at least one sample.
+    Since order version 2 the line of each group is turned by a keyed number of positions, so that the ends of spans lie
+    at other rows in each epoch, however long shards are.
     """
+    if parameters.groups == 1:
+        shards = _shard_permutation(len(counts), seed=seed, epoch=epoch)
+        groups = [_Pieces(shards, counts[shards])]
+    else:
+        groups = list(_groups(counts, parameters.groups, seed=seed, epoch=epoch))
+    if parameters.version > 1:
+        spans = parameters.lanes // parameters.groups
+        groups = [pieces.turned(spans, seed=seed, epoch=epoch, group=number) for number, pieces in enumerate(groups)]
+    bounds = np.zeros(1 + sum(len(pieces.lengths) for pieces in groups), np.int64)
+    np.concatenate([pieces.lengths for pieces in groups], out=bounds[1:])
+    np.cumsum(bounds, out=bounds)
+    cut, at = [], 0
+    for pieces in groups:
+        cut += [(at + piece, row) for piece, row in pieces.cut]
+        at += len(pieces.lengths)
+    numbers = np.array(cut, np.int64).reshape(-1, 2)
+    shards = groups[0].shards if len(groups) == 1 else np.concatenate([pieces.shards for pieces in groups])
+    return Line(bounds, shards=shards, cut=(numbers[:, 0], numbers[:, 1]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """What of the shards lies in one group, in the order of the line.
+
+    Attributes:
+        shards: Shard of each piece.
+        lengths: Its samples: int64.
+        cut: The pieces, ascending, that begin inside their shard, and the rows they begin with.
+    """
+
+    shards: NDArray[np.integer]
+    lengths: NDArray[np.int64]
+    cut: tuple[tuple[int, int], ...] = ()
+
+    def turned(self, spans: int, *, seed: int, epoch: int, group: int) -> _Pieces:
+        """The same from a keyed position on, around; ``spans`` is the number of the group's lanes."""
+        ends = np.cumsum(self.lengths)
+        if not len(ends) or not ends[-1]:
+            return self
+        turn = _turn(int(ends[-1]), spans, seed=seed, epoch=epoch, group=group)
+        first = int(np.searchsorted(ends, turn, side="right"))  # the piece that the line begins with
+        row = turn - int(ends[first] - self.lengths[first])  # of that piece
+        again = first + (row > 0)  # it comes first, and what lies before the row comes last
+        shards = np.concatenate([self.shards[first:], self.shards[:again]])
+        lengths = np.concatenate([self.lengths[first:], self.lengths[:again]])
+        lengths[0] -= row
+        if row:
+            lengths[-1] = row
+        count = len(self.lengths)
+        begins = dict(self.cut)
+        cut = {(piece - first) % count: begin for piece, begin in begins.items()}
+        if row:
+            cut |= {0: begins.get(first, 0) + row}
+            cut |= {count: begins[first]} if first in begins else {}
+        return _Pieces(shards, lengths, tuple(sorted(cut.items())))
+
+
+def _turn(samples: int, spans: int, *, seed: int, epoch: int, group: int) -> int:
+    """How far the line of a group is turned: a keyed number of whole spans, and a part of one.
+
+    The part is keyed in epoch 0 and goes on by 0.618 of a span, the golden ratio, from epoch to epoch. Where all shards
+    are as long, it says for all spans alike which neighbours are parted: were it drawn anew, there would be epochs in
+    which nearly all stay together. Steps of the golden ratio keep away from all earlier parts.
+    """
+    whole = int(rng.words(1, seed=seed, domain=rng.Domain.TURN, epoch=epoch, a=group, b=1)[0]) * spans >> 64
+    part = int(rng.words(1, seed=seed, domain=rng.Domain.TURN, a=group)[0]) + epoch * _STEP & _WORD
+    return (whole << 64 | part) * samples // (spans << 64)
+
+
+def _groups(counts: NDArray[np.int64], groups: int, *, seed: int, epoch: int) -> Iterator[_Pieces]:
     fixed = _shard_permutation(len(counts), seed=seed, epoch=0)
     if counts.size and not counts.min():
         fixed = fixed[counts[fixed] > 0]
@@ -114,36 +186,21 @@ def grouped_line(counts: NDArray[np.int64], *, seed: int, epoch: int, groups: in
     np.cumsum(ends, out=ends)
     samples = int(ends[-1]) if len(ends) else 0
     cuts = [group * samples // groups for group in range(groups + 1)]
-    spans = [(g, begin, end) for g, (begin, end) in enumerate(pairwise(cuts)) if begin < end]
-    lows = np.searchsorted(ends, np.array([begin for _, begin, _ in spans], np.int64), side="right").tolist()
-    highs = np.searchsorted(ends, np.array([end for _, _, end in spans], np.int64)).tolist()
-    pieces = sum(highs) - sum(lows) + len(spans)
-    shards, bounds = np.empty(pieces, fixed.dtype), _bounds(pieces)
-    lengths = bounds[1:]
-    cut: list[tuple[int, int]] = []
-    at = 0
-    for (group, begin, end), low, high in zip(spans, lows, highs, strict=True):
+    lows = np.searchsorted(ends, np.array(cuts[:-1], np.int64), side="right").tolist()
+    highs = np.searchsorted(ends, np.array(cuts[1:], np.int64)).tolist()
+    for group, (begin, end), low, high in zip(range(groups), pairwise(cuts), lows, highs, strict=True):
+        if begin == end:
+            yield _Pieces(fixed[:0], ends[:0])
+            continue
         count = high + 1 - low
         order = rng.permutation(rng.words(count, seed=seed, domain=rng.Domain.PIECES, epoch=epoch, a=group))
-        first, last = (at + int(np.flatnonzero(order == number)[0]) for number in (0, count - 1))
-        order += low
-        shards[at : at + count] = fixed[order]
-        lengths[at : at + count] = counts[shards[at : at + count]]
+        first, last = (int(np.flatnonzero(order == number)[0]) for number in (0, count - 1))
+        shards = fixed[order + low]
+        lengths = counts[shards]
         first_row = begin - int(ends[low] - counts[fixed[low]])
         lengths[first] -= first_row
         lengths[last] -= ends[high] - end
-        if first_row:
-            cut.append((first, first_row))
-        at += count
-    numbers = np.array(cut, np.int64).reshape(-1, 2)
-    return Line(np.cumsum(bounds, out=bounds), shards=shards, cut=(numbers[:, 0], numbers[:, 1]))
-
-
-def _bounds(pieces: int) -> NDArray[np.int64]:
-    """An array for the bounds of so many pieces, of which the first is set."""
-    bounds = np.empty(pieces + 1, np.int64)
-    bounds[0] = 0
-    return bounds
+        yield _Pieces(shards, lengths, ((first, first_row),) if first_row else ())
 
 
 def _shard_permutation(shards: int, *, seed: int, epoch: int) -> NDArray[np.integer]:

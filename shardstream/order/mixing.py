@@ -21,7 +21,7 @@ from shardstream import rng
 from shardstream.errors import UsageError, did_you_mean
 from shardstream.order.epoch import EpochOrder, checked_epoch, checked_positions, gathered
 from shardstream.order.held import HeldPermutations
-from shardstream.order.lanes import Integers, Lanes
+from shardstream.order.lanes import Integers, Lanes, epoch_lanes
 from shardstream.order.line import checked_counts
 from shardstream.order.parameters import OrderParameters, default_parameters, fills_lanes
 from shardstream.order.quotas import checked_quotas
@@ -38,7 +38,7 @@ _STALE_CALLS = 1024  # an epoch of a source not used for so many calls is done w
 
 
 class MixedOrder:
-    """The order of one epoch of a mixture, in the role of ``EpochOrder`` (order version 1).
+    """The order of one epoch of a mixture, in the role of ``EpochOrder``.
 
     Each source is read evenly, one whole epoch of it after another, however small or large its weight, and the next
     epoch of the mixture goes on where the last one stopped. Each block of B positions of a walk has exactly q_s samples
@@ -99,12 +99,14 @@ class MixedOrder:
             parameters = OrderParameters(lanes=1, chunk=1, window=1)
         self.samples = samples
         self._epoch = epoch
-        self._lanes = Lanes(samples, parameters)
-        self._deal = Deal(self._lanes, parameters.chunk)
-        self._walks = Walks(self._lanes, parameters.groups)
         # by batches: the lanes of one virtual worker are labelled alike, a chunk at a time
         self._chunk = parameters.chunk if by == "batches" and len(counts) > 1 else 0
         self._sublanes = parameters.sublanes
+        self._lanes = epoch_lanes(samples, parameters, seed=seed, epoch=epoch, together=bool(self._chunk))
+        self._deal = Deal(self._lanes, parameters.chunk)
+        # by batches: those that read together the walks that share labels, the same in every epoch
+        self._labelled = epoch_lanes(samples, parameters, seed=seed, epoch=0)
+        self._walks = Walks(self._lanes, parameters.groups)
         self._labels = _Labels(checked_quotas(quotas, len(counts)), seed, parameters.lanes)
         self._sources = [
             _Source(checked_counts(one), number, samples, seed=seed, parameters=parameters, shuffle=shuffle)
@@ -123,18 +125,18 @@ class MixedOrder:
         Raises:
             UsageError: A position out of range.
         """
-        source, shard, row = self._find(positions, EpochOrder.locate_in_lanes)
+        source, shard, row = self._find(positions, EpochOrder.locate_in_spans)
         return source, shard, row
 
     def locate_windows(self, positions: NDArray[np.int64]) -> tuple[Integers, ...]:
         """The same with the windows around: source, then as ``EpochOrder.locate_windows`` of that source."""
-        return self._find(positions, EpochOrder.windows_in_lanes)
+        return self._find(positions, EpochOrder.windows_in_spans)
 
     def _find(self, positions: NDArray[np.int64], how: _How) -> tuple[Integers, ...]:
         lane, offset = self._deal.lanes_of(checked_positions(positions, self.samples))
         span = self._lanes.span_of(lane)
         if self._chunk:
-            walk, source, place = self._labelled_by_batches(lane, span, offset)
+            walk, source, place = self._labelled_by_batches(span, offset)
         else:
             walk, place = self._walks.enter(self._epoch, span, offset)
             source, place = self._labels.find(walk, place)
@@ -142,14 +144,12 @@ class MixedOrder:
             return source, *self._sources[0].find(walk, place, how)
         return source, *gathered(source, lambda number, mine: self._sources[number].find(walk[mine], place[mine], how))
 
-    def _labelled_by_batches(
-        self, lane: Integers, span: Integers, offset: Integers
-    ) -> tuple[Integers, Integers, Integers]:
-        # whole rows make all lanes as long in every epoch, so each may be a walk of its own; as it has to be, for the
-        # labels of a walk to be those of one virtual worker
+    def _labelled_by_batches(self, span: Integers, offset: Integers) -> tuple[Integers, Integers, Integers]:
+        # whole rows make all lanes as long in every epoch, so each span may be a walk of its own; as it has to be, for
+        # those walks to share labels that are read together, by whichever worker an epoch hands them to
         place = self._epoch * (self.samples // self._lanes.count) + offset
         turn, inside = divmod(place, self._chunk)
-        source, turn = self._labels.find(lane // self._sublanes, turn)
+        source, turn = self._labels.find(self._labelled.lane_of(span) // self._sublanes, turn)
         return span, source, turn * self._chunk + inside
 
 
@@ -212,8 +212,7 @@ class _Source:
             self._sharers = mixed_lanes // parameters.lanes
             self._shards = np.flatnonzero(counts)  # a filter may leave few samples in very many shards
             counts = counts[self._shards]
-        self._lanes = Lanes(total, parameters)
-        self._walks = Walks(self._lanes, parameters.groups)
+        self._walks = Walks(Lanes(total, parameters), parameters.groups)
         if number:
             seed = int(rng.words(1, seed=seed, domain=rng.Domain.SOURCE, a=number)[0])
         self._order_of = partial(EpochOrder, counts, seed=seed, parameters=parameters, shuffle=shuffle)
@@ -227,11 +226,10 @@ class _Source:
             walk, turn = divmod(walk, self._sharers)
             place = place * self._sharers + turn
         epoch, span, offset = self._walks.find(walk, place)
-        lane = self._lanes.lane_of(span)
         self._calls += 1
         if not len(epoch):
-            return how(self._epoch(0), lane, offset)
-        shard, *rest = gathered(epoch, lambda number, now: how(self._epoch(number), lane[now], offset[now]))
+            return how(self._epoch(0), span, offset)
+        shard, *rest = gathered(epoch, lambda number, now: how(self._epoch(number), span[now], offset[now]))
         return (shard if self._shards is None else self._shards[shard]), *rest
 
     def _epoch(self, number: int) -> EpochOrder:
@@ -251,7 +249,7 @@ def _fewer_lanes(samples: int, parameters: OrderParameters) -> OrderParameters:
         (n for n in _divisors(parameters.lanes) if fills_lanes(samples, lanes=n, chunk=parameters.chunk)), default=1
     )
     window = max(parameters.window, min(_MOST_WINDOW, -(-samples // lanes)))
-    return OrderParameters(lanes=lanes, chunk=parameters.chunk, window=window)
+    return OrderParameters(lanes=lanes, chunk=parameters.chunk, window=window, version=parameters.version)
 
 
 def _divisors(n: int) -> list[int]:
@@ -267,10 +265,10 @@ def _check(sources: int, samples: int, epoch: int, parameters: OrderParameters, 
         raise UsageError(f"samples must not be negative, got {samples}", hint="pass the positions of an epoch")
     if not shuffle and sources != 1:
         raise UsageError(f"only one source can be read in stored order, got {sources}", hint="mix with shuffle=True")
-    if by == "batches" and parameters.lanes % parameters.sublanes:
+    if by == "batches" and parameters.sublanes > 1 and not parameters.spread:
         raise UsageError(
-            f"by='batches' needs lanes that are a multiple of sublanes, got {parameters.lanes} and "
-            f"{parameters.sublanes}",
+            f"by='batches' needs lanes that are a multiple of sublanes, ranks * virtual times as many, got "
+            f"{parameters.lanes} and {parameters.sublanes}",
             hint="leave lanes to its default",
         )
     if (epoch + 1) * (samples + parameters.lanes) >= 1 << 62:

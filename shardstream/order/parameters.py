@@ -8,8 +8,11 @@ from dataclasses import dataclass, fields
 from shardstream.errors import UsageError
 from shardstream.order.steps import BLOCK
 
-ORDER_VERSION = 1
-"""Version of the order arithmetic. Stands in states and manifests; another version may give another order."""
+ORDER_VERSION = 2
+"""Version of the order arithmetic of new runs. Stands in states; another version gives another order."""
+
+ORDER_VERSIONS = (1, 2)
+"""All versions that runs can go on with."""
 
 _LIMIT = 1 << 62  # sums of two parameters still fit int64
 _MOST_SUBLANES = 32  # a batch mixes at most so many places of the data set
@@ -26,16 +29,17 @@ class OrderParameters:
 
     Attributes:
         lanes: Spans of the data set that are read side by side (Λ). Where this is ``ranks * virtual * sublanes``, the
-            ``sublanes`` lanes of one batch lie far apart; any other number (explicit lanes) reads span l in lane l.
+            ``sublanes`` lanes of one batch lie far apart; with any other number (explicit lanes) they lie anywhere.
         chunk: Consecutive samples of one lane in a batch (c).
         window: Samples of a lane that are shuffled among themselves (w).
         virtual: Virtual workers a rank (V): what a real worker is a whole number of.
         sublanes: Lanes that make up one batch (m).
         ranks: Ranks the order was made for (R₀); other ranks may resume it.
         groups: Affinity groups (G), one a node: each reads the same part of the data set in every epoch.
+        version: Of the order's arithmetic; runs that began with an earlier one go on with it.
 
     Raises:
-        UsageError: A value below 1 or above 2**62, or groups that do not divide the ranks.
+        UsageError: A value below 1 or above 2**62, groups that do not divide the ranks, or an unknown version.
 
     Example::
 
@@ -50,10 +54,16 @@ class OrderParameters:
     sublanes: int = 1
     ranks: int = 1
     groups: int = 1
+    version: int = ORDER_VERSION
 
     def __post_init__(self) -> None:
         for field in fields(self):
             require_positive(field.name, getattr(self, field.name))
+        if self.version not in ORDER_VERSIONS:
+            raise UsageError(
+                f"version must be one of {', '.join(map(str, ORDER_VERSIONS))}, got {self.version}",
+                hint="leave it to its default, but for runs that go on",
+            )
         if self.groups == 1:
             return
         if self.ranks % self.groups:
@@ -70,7 +80,7 @@ class OrderParameters:
 
     @property
     def spread(self) -> bool:
-        """Whether the lanes of one batch are spread over the line, rather than lane l reading span l."""
+        """Whether the lanes of one batch are spread over the line, each in a sub-lane of its own."""
         return self.lanes == self.ranks * self.virtual * self.sublanes
 
 
@@ -111,7 +121,7 @@ def default_parameters(
     Example::
 
         >>> default_parameters(10**6, batch_size=128, world_size=1, num_workers=4, mean_bytes=1e5, shuffle=True)
-        OrderParameters(lanes=256, chunk=4, window=41, virtual=8, sublanes=32, ranks=1, groups=1)
+        OrderParameters(lanes=256, chunk=4, window=41, virtual=8, sublanes=32, ranks=1, groups=1, version=2)
     """
     batch = BLOCK if batch_size is None else batch_size
     _check_run(samples, batch, world_size, num_workers, mean_bytes, groups)
@@ -126,7 +136,7 @@ def default_parameters(
         chunk=default.chunk if chunk is None else chunk,
         window=default.window if window is None else window,
         virtual=default.virtual,
-        # one sub-lane makes lane l read span l, also where `lanes` happens to equal ranks * virtual * sublanes
+        # one sub-lane, also where `lanes` happens to equal ranks * virtual * sublanes
         sublanes=1 if explicit else default.sublanes,
         ranks=default.ranks,
         groups=1 if explicit else default.groups,

@@ -21,7 +21,7 @@ _HELD = 2  # epochs of the data set in use: one, and the next one around its end
 
 
 class SizedOrder:
-    """The order of one epoch of ``samples`` positions, in the role of ``EpochOrder`` (order version 1).
+    """The order of one epoch of ``samples`` positions, in the role of ``EpochOrder``.
 
     Args:
         counts: Samples of each shard of the view, int64, shape (shards,); at least one sample in all.

@@ -48,6 +48,7 @@ class Stream(IterableDataset[Any]):
         self._assignment: Assignment | None = None
         self._own_begin: Begin | None = None
         self._own_order: OrderParameters | None = None
+        self._own_version: int | None = None
         self._used_order: OrderParameters | None = None
         self._seen = 0
         self._progress: Progress | None = None
@@ -197,7 +198,8 @@ class Stream(IterableDataset[Any]):
 
     def _fresh(self) -> Begin:
         """The beginning of the next epoch."""
-        return Begin(self.epoch, parameters=self._own_order or self._clock.pinned)
+        parameters, version = self._own_order or self._clock.pinned, self._own_version or self._clock.version
+        return Begin(self.epoch, parameters=parameters, version=version)
 
     def _makers(self, desk: Any, workers: int) -> Makers:
         """Those of this process: another one that a fork made must not share what is on its way."""
@@ -358,13 +360,13 @@ class Stream(IterableDataset[Any]):
         if "worker" in state:
             check_worker(state, info, self._shape(self._rank()), self._content.url)
         if self._assignment is not None:
-            self._own_order = begin.parameters
+            self._own_order, self._own_version = begin.parameters, begin.version
         elif info is None and "worker" not in state:
             self._clock.load(begin)
             self._progress = None
             return
         else:
-            self._clock.pin(begin.parameters)
+            self._clock.pin(begin)
         if info is not None:
             self._clock.forget_finished(info.id)
         self._clock.set(begin.epoch)
@@ -391,7 +393,7 @@ class Stream(IterableDataset[Any]):
         for part in self._content.parts:
             part.recipe.check_picklable()
         state = self.__dict__ | {"_found_rank": self._rank()}
-        for name in ("_own_begin", "_own_order", "_used_order", "_seen", "_progress", "_held"):
+        for name in ("_own_begin", "_own_order", "_own_version", "_used_order", "_seen", "_progress", "_held"):
             del state[name]
         return state
 

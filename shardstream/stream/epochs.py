@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardstream.errors import UsageError
-from shardstream.order import OrderParameters
+from shardstream.order import ORDER_VERSION, OrderParameters
 from shardstream.stream.shared import SharedRecord, SharedWords
 from shardstream.stream.state import Begin, parameters_of, values_of
 
@@ -28,9 +28,10 @@ _BEGUN_MARK = 5  # its mark,
 _BEGUN_WORKERS = 6  # and the number of its workers
 _BUSY = 7  # 1: workers began an iteration, 2: and have all come to its end, which the training loop may not have
 _DROPPED = 8  # mark of the last iteration in which a single sample was dropped, so that samples do not tell positions
-_PINNED = 9  # seven order parameters that a loaded state has brought; 0: none
-_USED = 16  # those of the last iteration
-_MARKS = 23  # a word a worker: the mark of the iteration that it has finished
+_PINNED = 9  # eight order parameters that a loaded state has brought; 0: none
+_USED = 17  # those of the last iteration
+_VERSION = 25  # the version of the order that a loaded state has brought; 0: none
+_MARKS = 26  # a word a worker: the mark of the iteration that it has finished
 
 
 class EpochClock:
@@ -92,12 +93,17 @@ class EpochClock:
         self._words[_TAKER] = 0
         self._words[_LOADED] += 1
         self._words[_BUSY] = 0
-        self.pin(begin.parameters)
+        self.pin(begin)
 
-    def pin(self, parameters: OrderParameters | None) -> None:
-        """All iterations from now on have the order of these parameters, whatever their shape; ``None``: their own."""
-        values = (0,) * 7 if parameters is None else values_of(parameters)
-        self._words[_PINNED : _PINNED + 7] = values
+    def pin(self, begin: Begin) -> None:
+        """All iterations from now on have an order of these parameters, whatever their shape, and of this version."""
+        self._words[_PINNED:_USED] = 0 if begin.parameters is None else values_of(begin.parameters)
+        self._words[_VERSION] = begin.version
+
+    @property
+    def version(self) -> int:
+        """The version of the order that a loaded state has brought, else that of new runs."""
+        return int(self._words[_VERSION]) or ORDER_VERSION
 
     @property
     def pinned(self) -> OrderParameters | None:
@@ -110,7 +116,7 @@ class EpochClock:
         return self._parameters(_USED)
 
     def _parameters(self, at: int) -> OrderParameters | None:
-        values = self._words[at : at + 7].tolist()
+        values = self._words[at : at + _USED - _PINNED].tolist()
         return parameters_of(values) if values[0] else None
 
     @property
@@ -164,7 +170,7 @@ class EpochClock:
         elif self._words[_DROPPED] == mark:
             self._words[_DROPPED] = 0
         assert begin.parameters is not None
-        self._words[_USED : _USED + 7] = values_of(begin.parameters)
+        self._words[_USED:_VERSION] = values_of(begin.parameters)
         self._note(worker, begin, resumed=resumed)
         return mark
 
@@ -226,7 +232,7 @@ class EpochClock:
             )
         if self._words[_BEGUN_LOADED] and self._words[_BEGUN_LOADED] == self.loaded:
             return Begin.from_json(self._record.read())
-        return Begin(int(self._words[_BEGUN_EPOCH]), parameters=self.pinned)
+        return Begin(int(self._words[_BEGUN_EPOCH]), parameters=self.pinned, version=self.version)
 
 
 def _tag(worker: Any) -> int:

@@ -82,7 +82,7 @@ class EpochRun:
     """
 
     def __init__(self, content: Content, settings: Settings, rank: Rank, begin: Begin, num_workers: int) -> None:
-        parameters = begin.parameters or content.parameters(settings, rank, num_workers)
+        parameters = begin.parameters or replace(content.parameters(settings, rank, num_workers), version=begin.version)
         self.begin = replace(begin, parameters=parameters)
         self.rank = rank
         self._batch_size = settings.batch_size

@@ -9,11 +9,11 @@ from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 from shardstream.errors import UsageError
-from shardstream.order import BLOCK, ORDER_VERSION, OrderParameters, Remaining, Stop
+from shardstream.order import BLOCK, ORDER_VERSION, ORDER_VERSIONS, OrderParameters, Remaining, Stop
 from shardstream.stream.content import Content
 from shardstream.stream.settings import Settings
 
-_PARAMETERS = tuple(field.name for field in fields(OrderParameters))
+_PARAMETERS = tuple(field.name for field in fields(OrderParameters) if field.name != "version")
 OF_WORKER = ("worker", "num_workers", "world_size", "taken", "batch_size")
 """What a worker adds to the state of the data set that all workers share."""
 
@@ -33,7 +33,8 @@ class Begin:
         epoch: The epoch.
         position: Everything before it was handed out.
         stops: What was handed out beyond it.
-        parameters: The order's parameters; ``None`` for those of the run's own shape.
+        parameters: The order's parameters; ``None`` for those of the run's own shape, of this version of the order:
+        version: That of ``parameters``, where there are any.
         taken: Of a worker's state: positions of its own stream that were handed out from there on.
     """
 
@@ -42,18 +43,19 @@ class Begin:
     stops: tuple[Stop, ...] = ()
     parameters: OrderParameters | None = None
     taken: int = 0
+    version: int = ORDER_VERSION
 
     def as_json(self) -> list[Any]:
         """For other processes."""
         parameters = None if self.parameters is None else values_of(self.parameters)
-        return [self.epoch, self.position, [astuple(stop) for stop in self.stops], parameters, self.taken]
+        return [self.epoch, self.position, [astuple(stop) for stop in self.stops], parameters, self.taken, self.version]
 
     @classmethod
     def from_json(cls, value: Any) -> Begin:
         """What `as_json` made."""
-        epoch, position, stops, parameters, taken = value
+        epoch, position, stops, parameters, taken, version = value
         found = tuple(_stop_of(stop) for stop in stops)
-        return cls(epoch, position, found, None if parameters is None else parameters_of(parameters), taken)
+        return cls(epoch, position, found, None if parameters is None else parameters_of(parameters), taken, version)
 
     @property
     def fresh(self) -> bool:
@@ -126,9 +128,8 @@ def reading() -> Iterator[None]:
 
 def make_state(content: Content, settings: Settings, begin: Begin) -> dict[str, Any]:
     """The state that says: go on there. JSON-able, and nothing in it is shared with anything alive."""
-    parameters = dict.fromkeys(_PARAMETERS) if begin.parameters is None else _named(begin.parameters)
     state = {
-        "order_version": ORDER_VERSION,
+        "order_version": begin.version if begin.parameters is None else begin.parameters.version,
         "fingerprint": content.fingerprint,
         "data": content.data,
         "versions": list(content.versions),
@@ -137,7 +138,7 @@ def make_state(content: Content, settings: Settings, begin: Begin) -> dict[str, 
         "shuffle": settings.shuffle,
         "epoch": begin.epoch,
         "position": begin.position,
-        **parameters,
+        **{name: getattr(begin.parameters, name, None) for name in _PARAMETERS},
         "tail": settings.effective_tail,
     }
     return state | stops_entry(begin.stops)
@@ -146,10 +147,6 @@ def make_state(content: Content, settings: Settings, begin: Begin) -> dict[str, 
 def stops_entry(stops: Sequence[Stop]) -> dict[str, Any]:
     """The entry for blocks that were handed out in part; none where there are none."""
     return {"stops": [[stop.world_size, stop.tail, list(stop.taken)] for stop in stops]} if stops else {}
-
-
-def _named(parameters: OrderParameters) -> dict[str, int]:
-    return dict(zip(_PARAMETERS, values_of(parameters), strict=True))
 
 
 def content_of(state: Any, content: Content) -> Content:
@@ -216,8 +213,9 @@ def _begin_of(state: Mapping[str, Any]) -> Begin:
     for name, value in values.items():
         if value < 1 or (name == "lanes" and value > _MOST_LANES):
             raise ValueError(f"{name} must be at least 1, and lanes at most {_MOST_LANES}, got {value}")
-    parameters = parameters_of(tuple(values.values())) if values else None
-    return Begin(state["epoch"], state["position"], stops_of(state), parameters, state.get("taken") or 0)
+    version = state["order_version"]
+    parameters = OrderParameters(**values, version=version) if values else None
+    return Begin(state["epoch"], state["position"], stops_of(state), parameters, state.get("taken") or 0, version)
 
 
 def _check_inside(begin: Begin, state: Mapping[str, Any], content: Content) -> None:
@@ -235,9 +233,10 @@ def _check_inside(begin: Begin, state: Mapping[str, Any], content: Content) -> N
 
 
 def _check_version(state: Mapping[str, Any]) -> None:
-    if type(state["order_version"]) is not int or state["order_version"] != ORDER_VERSION:
+    if type(state["order_version"]) is not int or state["order_version"] not in ORDER_VERSIONS:
+        known = " and ".join(map(str, ORDER_VERSIONS))
         raise UsageError(
-            f"the state is of order version {_shown(state['order_version'])}, this is version {ORDER_VERSION}",
+            f"the state is of order version {_shown(state['order_version'])}, known here are versions {known}",
             hint="go on with the version of shardstream that saved it",
         )
 

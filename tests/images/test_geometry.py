@@ -28,6 +28,8 @@ from shardstream.images.geometry import (
 )
 from shardstream.images.resize import render_labels
 
+from ..examples import thorough
+
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 sides = st.integers(1, 3000)
 sizes = st.tuples(st.integers(1, 700), st.integers(1, 700))
@@ -70,6 +72,7 @@ def scripted(drawn):
     )
 
 
+@thorough
 @given(
     sides,
     sides,
@@ -130,6 +133,7 @@ def test_box_is_never_empty():
     assert random_resized_box((1, 500), [0] * CROP_WORDS, scale=(1, 1), ratio=(0.1, 0.2)).size == (1, 1)
 
 
+@thorough
 @given(st.integers(0, 2**64 - 1), st.integers(1, 2**31))
 def test_words_become_the_same_numbers_one_by_one_and_as_arrays(word, n):
     raw = np.array([word], np.uint64)
@@ -160,6 +164,7 @@ def reference_center_crop(source, size):
     return tuple(starts)
 
 
+@thorough
 @given(sides, sides, sides, sides)
 def test_center_window(height, width, h, w):
     window = center_window((height, width), (h, w))
@@ -167,6 +172,7 @@ def test_center_window(height, width, h, w):
     assert window.size == (h, w)
 
 
+@thorough
 @given(sides, sides, sides, sides)
 def test_covering_scale_covers_and_is_the_largest(height, width, h, w):
     scale = covering_scale((height, width), (h, w))
@@ -178,6 +184,7 @@ def test_covering_scale_covers_and_is_the_largest(height, width, h, w):
         assert height < 2 * scale * h or width < 2 * scale * w
 
 
+@thorough
 @given(sides, sides, words, st.integers(1, 300), st.integers(1, 300))
 def test_boxes_on_the_grid_of_a_scale(height, width, drawn, h, w):
     source = (height, width)
@@ -225,6 +232,7 @@ def turned(array, turn):
     return array[:, ::-1] if turn.mirrored else array
 
 
+@thorough
 @given(geometries())
 def test_the_matrix_takes_each_output_pixel_to_the_label_it_shows(geometry):
     """The nearest source pixel of an output pixel's centre is the one whose centre the matrix takes there."""
@@ -243,6 +251,7 @@ def test_the_matrix_takes_each_output_pixel_to_the_label_it_shows(geometry):
         assert shown[row, column] in (inside or {-1})
 
 
+@thorough
 @given(geometries(), st.integers(1, 8))
 def test_what_is_cut_from_the_stored_picture_is_the_upright_cut_turned(geometry, orientation):
     turn = TURNS[orientation]
@@ -258,6 +267,7 @@ def test_what_is_cut_from_the_stored_picture_is_the_upright_cut_turned(geometry,
         assert np.array_equal(turned(render_labels(stored, cut), rest), render_labels(upright, geometry))
 
 
+@thorough
 @given(sizes, sizes, st.integers(-50, 600), st.integers(-50, 600), sizes, st.sampled_from([1, 2, 4, 8]))
 @example((1, 395), (1, 512), 0, 109, (1, 1), 2)  # 106 columns of 512 lie 1/128 beside 41 of 198, exactly
 def test_an_excerpt_shows_the_window_where_the_whole_shows_it(source, size, top, left, shape, scale) -> None:

@@ -1,7 +1,7 @@
-"""Adds the golden vectors of order version 1 that are missing; never changes one that is there.
+"""Adds the golden vectors of the order that are missing; never changes one that is there.
 
-``golden_v1.json`` has epochs, ``golden_mixtures_v1.json`` epochs of mixtures, and ``golden_splits_v1.json`` the parts
-of splits.
+For each version of the order, ``golden_v1.json`` has epochs, and ``golden_mixtures_v1.json`` epochs of mixtures;
+``golden_splits_v1.json`` has the parts of splits, which all versions share.
 
 ``python -m tests.order.make_golden`` from the root of the repository. A case once named stays as it is: users' runs
 resume by it. New cases get new names; a new order gets a new version and a new file.
@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .reference import Epoch, Mixture, MixturePosition, Position, Shape, split, split_by_shards
 
-PATH = Path(__file__).with_name("golden_v1.json")
-MIXTURES_PATH = Path(__file__).with_name("golden_mixtures_v1.json")
+VERSIONS = (1, 2)
+PATHS = {version: Path(__file__).with_name(f"golden_v{version}.json") for version in VERSIONS}
+MIXTURES_PATHS = {version: Path(__file__).with_name(f"golden_mixtures_v{version}.json") for version in VERSIONS}
 SPLITS_PATH = Path(__file__).with_name("golden_splits_v1.json")
 
 Case = dict[str, Any]
+Make = Callable[[int], Case]  # from the version of the order
 
 
 def counts_of(case: Case) -> list[int]:
@@ -37,21 +40,34 @@ def shape_of(case: Case) -> Shape:
     return Shape(**case["shape"])
 
 
-def _whole(counts: list[int], *, seed: int, epoch: int, shape: Shape) -> Case:
-    samples = Epoch(counts, seed=seed, epoch=epoch, shape=shape).sequence
-    return _case(counts, seed, epoch, shape, list(range(sum(counts))), samples)
+def _stored(shape: Shape) -> Case:
+    """The shape as cases hold it: those of version 1 do not name it."""
+    return {name: value for name, value in asdict(shape).items() if (name, value) != ("version", 1)}
 
 
-def _some(rule: dict[str, int], positions: list[int], *, seed: int, epoch: int, shape: Shape) -> Case:
-    order = Position(counts_of({"counts": rule}), seed=seed, epoch=epoch, shape=shape)
-    return _case(rule, seed, epoch, shape, positions, [order.locate(p) for p in positions])
+def _whole(counts: list[int], *, seed: int, epoch: int, shape: Shape) -> Make:
+    def make(version: int) -> Case:
+        of_version = replace(shape, version=version)
+        samples = Epoch(counts, seed=seed, epoch=epoch, shape=of_version).sequence
+        return _case(counts, seed, epoch, of_version, list(range(sum(counts))), samples)
+
+    return make
+
+
+def _some(rule: dict[str, int], positions: list[int], *, seed: int, epoch: int, shape: Shape) -> Make:
+    def make(version: int) -> Case:
+        of_version = replace(shape, version=version)
+        order = Position(counts_of({"counts": rule}), seed=seed, epoch=epoch, shape=of_version)
+        return _case(rule, seed, epoch, of_version, positions, [order.locate(p) for p in positions])
+
+    return make
 
 
 def _case(
     counts: Any, seed: int, epoch: int, shape: Shape, positions: list[int], samples: list[tuple[int, int]]
 ) -> Case:
     return {
-        "counts": counts, "seed": seed, "epoch": epoch, "shape": asdict(shape), "positions": positions,
+        "counts": counts, "seed": seed, "epoch": epoch, "shape": _stored(shape), "positions": positions,
         "shards": [shard for shard, _ in samples], "rows": [row for _, row in samples],
     }  # fmt: skip
 
@@ -59,23 +75,26 @@ def _case(
 _SMALL = [7, 0, 3, 12, 1, 5, 9]
 _HUGE = {"shards": 100_000, "least": 90_000, "step": 7919, "spread": 20_001}
 
-CASES: dict[str, Callable[[], Case]] = {
-    "one-lane": lambda: _whole(_SMALL, seed=0, epoch=0, shape=Shape(1, 4, 8)),
-    "one-lane-next-epoch": lambda: _whole(_SMALL, seed=0, epoch=1, shape=Shape(1, 4, 8)),
-    "one-lane-next-seed": lambda: _whole(_SMALL, seed=1, epoch=0, shape=Shape(1, 4, 8)),
-    "explicit-lanes": lambda: _whole(_SMALL, seed=5, epoch=2, shape=Shape(5, 2, 3)),
-    "virtual-workers": lambda: _whole(_SMALL, seed=2**63, epoch=7, shape=Shape(8, 1, 2, 2, 4)),
-    "ranks": lambda: _whole([10, 20, 30], seed=9, epoch=3, shape=Shape(12, 2, 4, 2, 2, 3)),
-    "groups": lambda: _whole([11, 6, 0, 14, 8, 21], seed=4, epoch=6, shape=Shape(16, 1, 2, 2, 2, 4, 2)),
-    "groups-next-epoch": lambda: _whole([11, 6, 0, 14, 8, 21], seed=4, epoch=7, shape=Shape(16, 1, 2, 2, 2, 4, 2)),
-    "more-lanes-than-samples": lambda: _whole([2, 0, 3], seed=1, epoch=1, shape=Shape(9, 3, 4)),
-    "one-sample": lambda: _whole([1], seed=3, epoch=0, shape=Shape(1, 1, 1)),
-    "last-epoch": lambda: _whole([8, 8], seed=2**64 - 1, epoch=2**32 - 1, shape=Shape(2, 2, 3)),
-    "wide-windows": lambda: _some(
+CASES: dict[str, Make] = {
+    "one-lane": _whole(_SMALL, seed=0, epoch=0, shape=Shape(1, 4, 8)),
+    "one-lane-next-epoch": _whole(_SMALL, seed=0, epoch=1, shape=Shape(1, 4, 8)),
+    "one-lane-next-seed": _whole(_SMALL, seed=1, epoch=0, shape=Shape(1, 4, 8)),
+    "explicit-lanes": _whole(_SMALL, seed=5, epoch=2, shape=Shape(5, 2, 3)),
+    "virtual-workers": _whole(_SMALL, seed=2**63, epoch=7, shape=Shape(8, 1, 2, 2, 4)),
+    "ranks": _whole([10, 20, 30], seed=9, epoch=3, shape=Shape(12, 2, 4, 2, 2, 3)),
+    "groups": _whole([11, 6, 0, 14, 8, 21], seed=4, epoch=6, shape=Shape(16, 1, 2, 2, 2, 4, 2)),
+    "groups-next-epoch": _whole([11, 6, 0, 14, 8, 21], seed=4, epoch=7, shape=Shape(16, 1, 2, 2, 2, 4, 2)),
+    "equal-shards": _whole([12] * 8, seed=2, epoch=0, shape=Shape(8, 2, 3, 2, 2, 2)),
+    "equal-shards-next-epoch": _whole([12] * 8, seed=2, epoch=1, shape=Shape(8, 2, 3, 2, 2, 2)),
+    "equal-shards-groups": _whole([12] * 8, seed=2, epoch=9, shape=Shape(16, 1, 2, 2, 2, 4, 2)),
+    "more-lanes-than-samples": _whole([2, 0, 3], seed=1, epoch=1, shape=Shape(9, 3, 4)),
+    "one-sample": _whole([1], seed=3, epoch=0, shape=Shape(1, 1, 1)),
+    "last-epoch": _whole([8, 8], seed=2**64 - 1, epoch=2**32 - 1, shape=Shape(2, 2, 3)),
+    "wide-windows": _some(
         {"shards": 30, "least": 9_000, "step": 7, "spread": 101}, [0, 1, 5_000, 69_999, 140_000, 271_000],
         seed=6, epoch=5, shape=Shape(3, 10, 80_000),
     ),
-    "huge": lambda: _some(
+    "huge": _some(
         _HUGE, [0, 1, 4, 127, 128, 5 * 10**9, 9_999_899_999, 9_999_900_000], seed=42, epoch=11,
         shape=Shape(4096, 4, 128, 8, 32, 16),
     ),
@@ -117,10 +136,15 @@ def _mixture(
     epoch: int,
     shape: Shape,
     by: str = "samples",
-) -> Case:
+) -> Make:
     run = {"quotas": quotas, "samples": samples, "seed": seed}
-    found = Mixture(counts, **run, shape=shape, by=by, epochs=epoch + 1).epochs[epoch]
-    return _mixture_case(counts, run, epoch, shape, by, list(range(len(found))), found)
+
+    def make(version: int) -> Case:
+        of_version = replace(shape, version=version)
+        found = Mixture(counts, **run, shape=of_version, by=by, epochs=epoch + 1).epochs[epoch]
+        return _mixture_case(counts, run, epoch, of_version, by, list(range(len(found))), found)
+
+    return make
 
 
 def _mixture_some(
@@ -132,10 +156,16 @@ def _mixture_some(
     seed: int,
     epoch: int,
     shape: Shape,
-) -> Case:
+) -> Make:
     run = {"quotas": quotas, "samples": samples, "seed": seed}
-    order = MixturePosition([counts_of({"counts": rule}) for rule in rules], **run, epoch=epoch, shape=shape)
-    return _mixture_case(rules, run, epoch, shape, "samples", positions, [order.locate(p) for p in positions])
+
+    def make(version: int) -> Case:
+        of_version = replace(shape, version=version)
+        counts = [counts_of({"counts": rule}) for rule in rules]
+        order = MixturePosition(counts, **run, epoch=epoch, shape=of_version)
+        return _mixture_case(rules, run, epoch, of_version, "samples", positions, [order.locate(p) for p in positions])
+
+    return make
 
 
 def _mixture_case(
@@ -148,7 +178,7 @@ def _mixture_case(
     samples: list[tuple[int, int, int]],
 ) -> Case:
     return {
-        "counts": counts, **run, "epoch": epoch, "shape": asdict(shape), "by": by, "positions": positions,
+        "counts": counts, **run, "epoch": epoch, "shape": _stored(shape), "by": by, "positions": positions,
         "sources": [source for source, _, _ in samples], "shards": [shard for _, shard, _ in samples],
         "rows": [row for _, _, row in samples],
     }  # fmt: skip
@@ -156,28 +186,42 @@ def _mixture_case(
 
 _LARGE = {"shards": 1000, "least": 90_000, "step": 7919, "spread": 20_001}
 
-MIXTURES: dict[str, Callable[[], Case]] = {
-    "two-sources": lambda: _mixture([[40, 0, 61], [33, 50]], [3, 1], 70, seed=1, epoch=0, shape=Shape(4, 2, 5)),
-    "two-sources-later": lambda: _mixture([[40, 0, 61], [33, 50]], [3, 1], 70, seed=1, epoch=5, shape=Shape(4, 2, 5)),
-    "one-source-more-positions": lambda: _mixture([[30, 13]], [1], 100, seed=2, epoch=2, shape=Shape(5, 1, 3)),
-    "one-source-fewer-positions": lambda: _mixture([[30, 13]], [1], 17, seed=2, epoch=4, shape=Shape(5, 1, 3)),
-    "a-small-source": lambda: _mixture(
+MIXTURES: dict[str, Make] = {
+    "two-sources": _mixture([[40, 0, 61], [33, 50]], [3, 1], 70, seed=1, epoch=0, shape=Shape(4, 2, 5)),
+    "two-sources-later": _mixture([[40, 0, 61], [33, 50]], [3, 1], 70, seed=1, epoch=5, shape=Shape(4, 2, 5)),
+    "one-source-more-positions": _mixture([[30, 13]], [1], 100, seed=2, epoch=2, shape=Shape(5, 1, 3)),
+    "one-source-fewer-positions": _mixture([[30, 13]], [1], 17, seed=2, epoch=4, shape=Shape(5, 1, 3)),
+    "a-small-source": _mixture(
         [[70, 30], [0, 2, 0, 5]], [2, 1], 90, seed=3, epoch=1, shape=Shape(8, 1, 4, 2, 4)
     ),
-    "by-batches": lambda: _mixture(
+    "by-batches": _mixture(
         [[60, 40], [90]], [2, 1], 75, seed=4, epoch=3, shape=Shape(8, 2, 4, 2, 4), by="batches"
     ),
-    "groups": lambda: _mixture(
+    "groups": _mixture(
         [[60, 50, 70], [99, 80]], [1, 2], 80, seed=5, epoch=2, shape=Shape(16, 1, 2, 2, 2, 4, 2)
     ),
-    "one-source-of-one-sample": lambda: _mixture([[1], [0, 12]], [1, 4], 30, seed=6, epoch=1, shape=Shape(2, 2, 2)),
-    "huge": lambda: _mixture_some(
+    "equal-shards": _mixture([[12] * 6, [10] * 4], [2, 1], 60, seed=7, epoch=3, shape=Shape(8, 1, 3, 2, 2, 2)),
+    "equal-shards-by-batches": _mixture(
+        [[12] * 6, [10] * 4], [2, 1], 60, seed=7, epoch=3, shape=Shape(8, 1, 3, 2, 2, 2), by="batches"
+    ),
+    "one-source-of-one-sample": _mixture([[1], [0, 12]], [1, 4], 30, seed=6, epoch=1, shape=Shape(2, 2, 2)),
+    "huge": _mixture_some(
         [_HUGE, _LARGE], [9, 1], 10**9, [0, 1, 127, 128, 5 * 10**8, 999_999_999], seed=42, epoch=11,
         shape=Shape(4096, 4, 128, 8, 32, 16),
     ),
 }  # fmt: skip
 
-FILES = {PATH: CASES, MIXTURES_PATH: MIXTURES, SPLITS_PATH: SPLITS}
+
+def made_by(makers: dict[str, Make], version: int) -> dict[str, Callable[[], Case]]:
+    """The same for one version."""
+    return {name: partial(make, version) for name, make in makers.items()}
+
+
+FILES: dict[Path, dict[str, Callable[[], Case]]] = {
+    **{path: made_by(CASES, version) for version, path in PATHS.items()},
+    **{path: made_by(MIXTURES, version) for version, path in MIXTURES_PATHS.items()},
+    SPLITS_PATH: SPLITS,
+}
 
 
 class GoldenChangedError(Exception):
@@ -188,11 +232,11 @@ def merged(stored: dict[str, Case], made: dict[str, Case]) -> dict[str, Case]:
     """``stored`` with the cases of ``made`` that it lacks."""
     changed = [name for name, case in made.items() if name in stored and stored[name] != case]
     if changed:
-        raise GoldenChangedError(f"refusing to rewrite {', '.join(changed)}: version 1 never changes")
+        raise GoldenChangedError(f"refusing to rewrite {', '.join(changed)}: a version never changes")
     return {**made, **stored}
 
 
-def load(path: Path = PATH) -> dict[str, Case]:
+def load(path: Path) -> dict[str, Case]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 

@@ -1,4 +1,4 @@
-"""The order of an epoch, version 1, once more: slow, in Python integers and lists, straight from the design.
+"""The order of an epoch, in all its versions, once more: slow, in Python integers and lists, straight from the design.
 
 Shares nothing with the package but the raw random words. ``Epoch`` builds a whole small epoch as lists, dealing chunks
 as cards are dealt; ``Position`` computes single positions of epochs of any size from the formulas. ``Mixture`` and
@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate, count
+from itertools import accumulate, count, pairwise
 
 from shardstream import rng
+
+STEP = (math.isqrt(5 * 2**256) - 2**128) // 2**65  # (√5 - 1) / 2 of 2**64
 
 
 def permutation(n: int, *, seed: int, domain: int, epoch: int, a: int = 0, b: int = 0) -> list[int]:
@@ -27,7 +29,7 @@ def permutation(n: int, *, seed: int, domain: int, epoch: int, a: int = 0, b: in
 
 @dataclass(frozen=True)
 class Shape:
-    """Λ, c, w, V, m, R₀, G under the names that the package gives them."""
+    """Λ, c, w, V, m, R₀, G and the version of the order under the names that the package gives them."""
 
     lanes: int
     chunk: int
@@ -36,9 +38,15 @@ class Shape:
     sublanes: int = 1
     ranks: int = 1
     groups: int = 1
+    version: int = 1
+
+    @property
+    def spread(self) -> bool:
+        return self.lanes == self.ranks * self.virtual * self.sublanes
 
     def span_of_lane(self, lane: int) -> int:
-        if self.lanes != self.ranks * self.virtual * self.sublanes:
+        """As long as nothing is dealt, as in version 1."""
+        if not self.spread:
             return lane  # explicit lanes
         u, i = lane // self.sublanes, lane % self.sublanes
         group = (u % self.ranks) * self.groups // self.ranks
@@ -48,6 +56,61 @@ class Shape:
         per_round = self.ranks // self.groups
         rank_in_group = (u // self.ranks) * per_round + (u % self.ranks) - group * per_round
         return group * self.lanes // self.groups + i * workers + rank_in_group
+
+    def spans_of_lanes(self, *, seed: int, epoch: int, together: bool = False) -> list[int]:
+        """The span that each lane reads; ``together``: where the lanes of a virtual worker stay together."""
+        if together and self.version > 1:
+            return self._handed(seed=seed, epoch=epoch)
+        spans = [self.span_of_lane(lane) for lane in range(self.lanes)]
+        if self.version == 1:
+            return spans
+        decks: dict[tuple[int, int], list[int]] = {}
+        for lane in sorted(range(self.lanes), key=lambda lane: spans[lane]):
+            sublane = lane % self.sublanes if self.spread else 0
+            decks.setdefault((spans[lane] * self.groups // self.lanes, sublane), []).append(lane)
+        dealt = list(spans)
+        for (group, sublane), lanes in decks.items():
+            cards = permutation(len(lanes), seed=seed, domain=11, epoch=epoch, a=group, b=sublane)
+            for lane, card in zip(lanes, cards, strict=True):
+                dealt[lane] = spans[lanes[card]]
+        return dealt
+
+    def _handed(self, *, seed: int, epoch: int) -> list[int]:
+        first = self.spans_of_lanes(seed=seed, epoch=0)
+        handed = list(first)
+        sublanes = self.sublanes if self.spread else 1
+        ranks = self.ranks if self.spread else 1
+        for group in range(self.groups):
+            workers = [u for u in range(self.lanes // sublanes) if u % ranks * self.groups // ranks == group]
+            hands = permutation(len(workers), seed=seed, domain=11, epoch=epoch, a=group, b=sublanes)
+            for worker, hand in zip(workers, hands, strict=True):
+                for sublane in range(sublanes):
+                    handed[worker * sublanes + sublane] = first[workers[hand] * sublanes + sublane]
+        return handed
+
+    def turn(self, samples: int, group: int, *, seed: int, epoch: int) -> int:
+        """With how many of its samples behind it the line of a group begins."""
+        if self.version == 1 or samples == 0:
+            return 0
+        (first,) = rng.words(1, seed=seed, domain=rng.Domain(12), a=group).tolist()
+        (word,) = rng.words(1, seed=seed, domain=rng.Domain(12), epoch=epoch, a=group, b=1).tolist()
+        spans = self.lanes // self.groups
+        part = Fraction((first + epoch * STEP) % 2**64, 2**64)
+        return math.floor((word * spans // 2**64 + part) * samples / spans)
+
+    def windows(self, n: int, lane: int, *, seed: int, epoch: int) -> list[tuple[int, range]]:
+        """Number, and places in the span of the lane, of each window in the order in which they are read."""
+        if self.version == 1:
+            bounds = self.window_bounds(n)
+            first = self.first_window(lane, len(bounds), seed=seed, epoch=epoch)
+            return [(k, range(*bounds[k])) for k in [*range(first, len(bounds)), *range(first)]]
+        if 2 * n < 3 * self.window:
+            return [(0, range(n))]
+        head = 1 + self.first_window(lane, n - self.window // 2, seed=seed, epoch=epoch)
+        ends = [*range(n, n - head, -self.window), n - head]  # of the stretch that is read first, backwards
+        read = [range(low, high) for low, high in pairwise(ends[::-1])]
+        late = self.window_bounds(n - head) if head < n else []
+        return list(enumerate(read + [range(*bounds) for bounds in late]))
 
     def window_bounds(self, n: int) -> list[tuple[int, int]]:
         count = max(1, (n + self.window // 2) // self.window)
@@ -59,19 +122,20 @@ class Shape:
 
 
 class Epoch:
-    """A whole epoch as lists."""
+    """A whole epoch as lists; ``together``: where the lanes of a virtual worker stay together."""
 
-    def __init__(self, counts: list[int], *, seed: int, epoch: int, shape: Shape) -> None:
+    def __init__(self, counts: list[int], *, seed: int, epoch: int, shape: Shape, together: bool = False) -> None:
         self.counts, self.seed, self.epoch, self.shape = counts, seed, epoch, shape
         self.samples = sum(counts)
+        self.spans = shape.spans_of_lanes(seed=seed, epoch=epoch, together=together)
 
     @cached_property
     def line(self) -> list[tuple[int, int]]:
         """(shard, row) of each position of the line."""
         shards = len(self.counts)
         if self.shape.groups == 1:
-            order = permutation(shards, seed=self.seed, domain=1, epoch=self.epoch)
-            return [(shard, row) for shard in order for row in range(self.counts[shard])]
+            order = self._shards()
+            return self._turned([(shard, row) for shard in order for row in range(self.counts[shard])], 0)
         fixed = permutation(shards, seed=self.seed, domain=1, epoch=0)
         whole = [(shard, row) for shard in fixed for row in range(self.counts[shard])]
         line: list[tuple[int, int]] = []
@@ -82,9 +146,16 @@ class Epoch:
                 if not pieces or pieces[-1][0][0] != sample[0]:
                     pieces.append([])
                 pieces[-1].append(sample)
-            for piece in permutation(len(pieces), seed=self.seed, domain=2, epoch=self.epoch, a=group):
-                line += pieces[piece]
+            order = permutation(len(pieces), seed=self.seed, domain=2, epoch=self.epoch, a=group)
+            line += self._turned([sample for piece in order for sample in pieces[piece]], group)
         return line
+
+    def _shards(self) -> list[int]:
+        return permutation(len(self.counts), seed=self.seed, domain=1, epoch=self.epoch)
+
+    def _turned(self, line: list[tuple[int, int]], group: int) -> list[tuple[int, int]]:
+        turn = self.shape.turn(len(line), group, seed=self.seed, epoch=self.epoch)
+        return line[turn:] + line[:turn]
 
     @cached_property
     def lanes(self) -> list[list[int]]:
@@ -92,15 +163,12 @@ class Epoch:
         return [self._lane(lane) for lane in range(self.shape.lanes)]
 
     def _lane(self, lane: int) -> list[int]:
-        span = self.shape.span_of_lane(lane)
+        span = self.spans[lane]
         begin, end = (s * self.samples // self.shape.lanes for s in (span, span + 1))
-        bounds = self.shape.window_bounds(end - begin)
-        first = self.shape.first_window(lane, len(bounds), seed=self.seed, epoch=self.epoch)
         visited: list[int] = []
-        for window in [*range(first, len(bounds)), *range(first)]:
-            low, high = bounds[window]
-            order = permutation(high - low, seed=self.seed, domain=3, epoch=self.epoch, a=lane, b=window)
-            visited += [begin + low + i for i in order]
+        for window, places in self.shape.windows(end - begin, lane, seed=self.seed, epoch=self.epoch):
+            order = permutation(len(places), seed=self.seed, domain=3, epoch=self.epoch, a=lane, b=window)
+            visited += [begin + places[i] for i in order]
         return visited
 
     @cached_property
@@ -109,7 +177,7 @@ class Epoch:
         chunk, lanes = self.shape.chunk, self.shape.lanes
         full = self.samples // lanes // chunk  # chunks that every lane can give
         dealt = [(lane, turn * chunk + i) for turn in range(full) for lane in range(lanes) for i in range(chunk)]
-        lane_of_span = {self.shape.span_of_lane(lane): lane for lane in range(lanes)}
+        lane_of_span = {span: lane for lane, span in enumerate(self.spans)}
         for span in range(lanes):  # the ragged last row: what is left of each span, in the order of the line
             lane = lane_of_span[span]
             dealt += [(lane, offset) for offset in range(full * chunk, len(self.lanes[lane]))]
@@ -128,6 +196,7 @@ class Position:
         self.counts, self.seed, self.epoch, self.shape = counts, seed, epoch, shape
         self.order = permutation(len(counts), seed=seed, domain=1, epoch=epoch)
         self.ends = list(accumulate(counts[shard] for shard in self.order))
+        self.spans = shape.spans_of_lanes(seed=seed, epoch=epoch)
 
     def lane_of(self, p: int) -> tuple[int, int]:
         n, lanes, c = self.ends[-1], self.shape.lanes, self.shape.chunk
@@ -139,23 +208,21 @@ class Position:
         rem, q = n - body, p - body
         span = -(-(q + 1) * lanes // rem) - 1
         offset = q_full * c + q - span * rem // lanes
-        return next(lane for lane in range(lanes) if self.shape.span_of_lane(lane) == span), offset
+        return self.spans.index(span), offset
 
     def locate(self, p: int) -> tuple[int, int]:
         return self.locate_in_lane(*self.lane_of(p))
 
     def locate_in_lane(self, lane: int, offset: int) -> tuple[int, int]:
         n, lanes = self.ends[-1], self.shape.lanes
-        span = self.shape.span_of_lane(lane)
+        span = self.spans[lane]
         begin, end = span * n // lanes, (span + 1) * n // lanes
-        bounds = self.shape.window_bounds(end - begin)
-        window = self.shape.first_window(lane, len(bounds), seed=self.seed, epoch=self.epoch)
-        while offset >= bounds[window][1] - bounds[window][0]:
-            offset -= bounds[window][1] - bounds[window][0]
-            window = (window + 1) % len(bounds)
-        low, high = bounds[window]
-        order = permutation(high - low, seed=self.seed, domain=3, epoch=self.epoch, a=lane, b=window)
-        at = begin + low + order[offset]
+        for window, places in self.shape.windows(end - begin, lane, seed=self.seed, epoch=self.epoch):
+            if offset < len(places):
+                order = permutation(len(places), seed=self.seed, domain=3, epoch=self.epoch, a=lane, b=window)
+                at = (begin + places[order[offset]] + self.shape.turn(n, 0, seed=self.seed, epoch=self.epoch)) % n
+                break
+            offset -= len(places)
         piece = bisect_right(self.ends, at)
         shard = self.order[piece]
         return shard, at - (self.ends[piece] - self.counts[shard])
@@ -252,7 +319,7 @@ def own_shape(samples: int, mixed_samples: int, shape: Shape) -> Shape | None:
     lanes = shape.lanes
     while lanes > 1 and (shape.lanes % lanes or samples < 8 * shape.chunk * lanes):
         lanes -= 1
-    return Shape(lanes, shape.chunk, max(shape.window, min(4096, math.ceil(samples / lanes))))
+    return Shape(lanes, shape.chunk, max(shape.window, min(4096, math.ceil(samples / lanes))), version=shape.version)
 
 
 def spans_walked(walk: int, shape: Shape, groups: int) -> Iterator[int]:
@@ -275,15 +342,16 @@ class Mixture:
             self.samples -= samples % (shape.lanes * shape.chunk)
         self.held: dict[tuple[int, int], Epoch] = {}
         self.shared: dict[tuple[int, int], tuple[list[tuple[int, int, int]], Iterator[tuple[int, int, int]]]] = {}
-        # each epoch's cards are dealt like those of an epoch of one shard
-        deal = Epoch([self.samples], seed=0, epoch=0, shape=shape)
         held: dict[tuple[int, int, int], tuple[int, int, int]] = {}
-        if by == "batches" and len(counts) > 1:
+        together = by == "batches" and len(counts) > 1
+        if together:
             self._walk_by_batches(held, epochs)
         else:
             self._walk(held, epochs)
+        # each epoch's cards are dealt like those of an epoch of one shard
+        deals = [Epoch([self.samples], seed=seed, epoch=e, shape=shape, together=together) for e in range(epochs)]
         self.epochs = [
-            [held[epoch, shape.span_of_lane(lane), offset] for lane, offset in deal.dealt] for epoch in range(epochs)
+            [held[epoch, deal.spans[lane], offset] for lane, offset in deal.dealt] for epoch, deal in enumerate(deals)
         ]
 
     def _span_length(self, span: int) -> int:
@@ -308,13 +376,13 @@ class Mixture:
         streams = [
             [self._source(source, walk) for walk in range(self.shape.lanes)] for source in range(len(self.counts))
         ]
+        walks = self.shape.spans_of_lanes(seed=self.seed, epoch=0)
         for worker in range(self.shape.lanes // m):
             labels = self._labels(worker)
             for epoch in range(epochs):
                 for turn in range(self.samples // (self.shape.lanes * c)):
                     source = next(labels)
-                    for lane in range(worker * m, (worker + 1) * m):
-                        span = self.shape.span_of_lane(lane)
+                    for span in walks[worker * m : (worker + 1) * m]:
                         for i in range(c):
                             held[epoch, span, turn * c + i] = next(streams[source][span])
 
@@ -335,10 +403,9 @@ class Mixture:
             yield drawn[turn * sharers + walk % sharers]
 
     def _on_walk(self, source: int, walk: int, shape: Shape) -> Iterator[tuple[int, int, int]]:
-        lane_of_span = {shape.span_of_lane(lane): lane for lane in range(shape.lanes)}
         for epoch, span in enumerate(spans_walked(walk, shape, shape.groups)):
             order = self._source_epoch(source, epoch, shape)
-            yield from ((source, *order.line[at]) for at in order.lanes[lane_of_span[span]])
+            yield from ((source, *order.line[at]) for at in order.lanes[order.spans.index(span)])
 
     def _source_epoch(self, source: int, epoch: int, shape: Shape) -> Epoch:
         if (source, epoch) not in self.held:
@@ -353,11 +420,9 @@ class Mixture:
 class _WithoutEmptyShards(Epoch):
     """Only shards that hold something are permuted."""
 
-    @cached_property
-    def line(self) -> list[tuple[int, int]]:
+    def _shards(self) -> list[int]:
         full = [shard for shard, n in enumerate(self.counts) if n]
-        order = [full[i] for i in permutation(len(full), seed=self.seed, domain=1, epoch=self.epoch)]
-        return [(shard, row) for shard in order for row in range(self.counts[shard])]
+        return [full[i] for i in permutation(len(full), seed=self.seed, domain=1, epoch=self.epoch)]
 
 
 class MixturePosition:
@@ -368,7 +433,7 @@ class MixturePosition:
     ) -> None:
         self.counts, self.quotas, self.seed, self.epoch, self.shape = counts, quotas, seed, epoch, shape
         self.samples = samples
-        self.deal = Position([samples], seed=0, epoch=0, shape=shape)
+        self.deal = Position([samples], seed=seed, epoch=epoch, shape=shape)
 
     def begin(self, samples: int, walked: int) -> int:
         """Where span 0, 1, 2, ... begins, if all epochs lie one behind the other."""
@@ -378,7 +443,7 @@ class MixturePosition:
     def locate(self, p: int) -> tuple[int, int, int]:
         lanes, size = self.shape.lanes, sum(self.quotas)
         lane, offset = self.deal.lane_of(p)
-        walk = (self.shape.span_of_lane(lane) - self.epoch) % lanes
+        walk = (self.deal.spans[lane] - self.epoch) % lanes
         place = self.begin(self.samples, walk + self.epoch) - self.begin(self.samples, walk) + offset
         block, inside = divmod(place, size)
         multiset = [source for source, quota in enumerate(self.quotas) for _ in range(quota)]
@@ -393,5 +458,5 @@ class MixturePosition:
         epoch = Position(
             self.counts[source], seed=source_seed(self.seed, source), epoch=walked - walk, shape=self.shape
         )
-        lane = next(lane for lane in range(lanes) if self.shape.span_of_lane(lane) == walked % lanes)
+        lane = epoch.spans.index(walked % lanes)
         return source, *epoch.locate_in_lane(lane, at - self.begin(samples, walked))

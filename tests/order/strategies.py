@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shardstream.order import EpochOrder, OrderParameters
+from shardstream.order import ORDER_VERSIONS, EpochOrder, OrderParameters
 
 seeds = st.one_of(st.integers(0, 3), st.integers(0, 2**64 - 1))
 epochs = st.one_of(st.integers(0, 3), st.integers(0, 2**32 - 1))
@@ -19,12 +19,13 @@ def counts(most: int = 12, shards: int = 12) -> st.SearchStrategy[list[int]]:
 
 @st.composite
 def parameters(draw: st.DrawFn, *, most_window: int = 20) -> OrderParameters:
+    version = draw(st.sampled_from(ORDER_VERSIONS))
     chunk, window = draw(st.integers(1, 6)), draw(st.integers(1, most_window))
     if draw(st.booleans()):
-        return OrderParameters(draw(st.integers(1, 40)), chunk, window)
+        return OrderParameters(draw(st.integers(1, 40)), chunk, window, version=version)
     ranks, virtual, sublanes = (draw(st.integers(1, most)) for most in (6, 4, 4))
     groups = draw(st.sampled_from([g for g in range(1, ranks + 1) if ranks % g == 0]))
-    return OrderParameters(ranks * virtual * sublanes, chunk, window, virtual, sublanes, ranks, groups)
+    return OrderParameters(ranks * virtual * sublanes, chunk, window, virtual, sublanes, ranks, groups, version)
 
 
 def everything(order: EpochOrder) -> NDArray[np.int64]:

@@ -7,18 +7,23 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardstream.errors import UsageError
-from shardstream.order import EpochOrder, OrderParameters
+from shardstream.order import ORDER_VERSIONS, EpochOrder, OrderParameters
 
+from ..examples import thorough
 from . import make_golden
 from .reference import Epoch, Position, Shape
 from .strategies import counts, epochs, everything, parameters, seeds
 
 
+@thorough
 @given(counts(), seeds, epochs, parameters())
+@example([12] * 8, 1, 5, OrderParameters(16, 1, 2, 2, 2, 4, 2))  # equally long shards, in groups and without
+@example([12] * 8, 1, 5, OrderParameters(16, 1, 2, 2, 2, 4))
+@example([11, 0, 7], 0, 1, OrderParameters(4, 1, 2, 1, 1, 4, 4, 1))  # a shard across a group's end begins inside
 def test_equals_the_reference(counts, seed, epoch, parameters):
     order = EpochOrder(np.array(counts, np.int64), seed=seed, epoch=epoch, parameters=parameters)
     reference = Epoch(counts, seed=seed, epoch=epoch, shape=Shape(**asdict(parameters)))
@@ -27,6 +32,7 @@ def test_equals_the_reference(counts, seed, epoch, parameters):
     assert lanes.tolist() == list(map(list, reference.dealt))
 
 
+@thorough
 @given(counts(), seeds, epochs, parameters(), st.data())
 def test_any_positions_in_any_order_give_the_same(counts, seed, epoch, parameters, data):
     order = EpochOrder(np.array(counts, np.int64), seed=seed, epoch=epoch, parameters=parameters)
@@ -37,6 +43,7 @@ def test_any_positions_in_any_order_give_the_same(counts, seed, epoch, parameter
         assert np.array_equal(np.stack(one_order.locate(np.array(asked, np.int64)), axis=1), whole[asked])
 
 
+@thorough
 @given(counts(most=200), seeds, epochs, parameters(most_window=150))
 def test_every_sample_comes_exactly_once(counts, seed, epoch, parameters):
     order = EpochOrder(np.array(counts, np.int64), seed=seed, epoch=epoch, parameters=parameters)
@@ -46,12 +53,14 @@ def test_every_sample_comes_exactly_once(counts, seed, epoch, parameters):
     ]
 
 
+@thorough
 @given(counts(), seeds, epochs, parameters())
 def test_without_shuffle_it_is_the_stored_order(counts, seed, epoch, parameters):
     order = EpochOrder(np.array(counts, np.int64), seed=seed, epoch=epoch, parameters=parameters, shuffle=False)
     assert everything(order).tolist() == [[shard, row] for shard, n in enumerate(counts) for row in range(n)]
 
 
+@thorough
 @given(counts(most=40), parameters())
 def test_lanes_are_read_in_order_and_end_in_a_ragged_row(counts, parameters):
     order = EpochOrder(np.array(counts, np.int64), seed=0, epoch=0, parameters=parameters)
@@ -67,23 +76,25 @@ def test_lanes_are_read_in_order_and_end_in_a_ragged_row(counts, parameters):
     assert in_last_row.max(initial=0) <= chunk
 
 
+@pytest.mark.parametrize("version", make_golden.VERSIONS)
 @pytest.mark.parametrize("name", make_golden.CASES)
-def test_golden_vectors(name):
-    case = make_golden.load()[name]
+def test_golden_vectors(name, version):
+    case = make_golden.load(make_golden.PATHS[version])[name]
     order = EpochOrder(
         np.array(make_golden.counts_of(case), np.int64),
         seed=case["seed"],
         epoch=case["epoch"],
-        parameters=OrderParameters(**case["shape"]),
+        parameters=OrderParameters(**{"version": 1, **case["shape"]}),
     )
     shards, rows = order.locate(np.array(case["positions"], np.int64))
     assert shards.tolist() == case["shards"]
     assert rows.tolist() == case["rows"]
 
 
-def test_golden_vectors_are_those_of_the_reference():
-    stored = make_golden.load()
-    assert make_golden.merged(stored, {name: make() for name, make in make_golden.CASES.items()}) == stored
+@pytest.mark.parametrize("version", make_golden.VERSIONS)
+def test_golden_vectors_are_those_of_the_reference(version):
+    stored = make_golden.load(make_golden.PATHS[version])
+    assert make_golden.merged(stored, {name: make(version) for name, make in make_golden.CASES.items()}) == stored
 
 
 def test_golden_vectors_are_never_rewritten():
@@ -91,6 +102,7 @@ def test_golden_vectors_are_never_rewritten():
         make_golden.merged({"one-lane": {"rows": [1]}}, {"one-lane": {"rows": [2]}})
 
 
+@thorough
 @given(counts(most=40), seeds, epochs, parameters().filter(lambda p: p.groups == 1), st.data())
 def test_single_positions_by_the_formulas(counts, seed, epoch, parameters, data):
     counts = [*counts, 1]
@@ -111,10 +123,12 @@ def test_seed_and_epoch_do_not_add_up():
     assert order(1, 0) == order(1 + 2**64, 0)
 
 
+@pytest.mark.parametrize("version", ORDER_VERSIONS)
 @pytest.mark.parametrize("groups", [2, 3, 6])
-def test_a_group_reads_the_same_samples_in_every_epoch(groups):
-    counts = np.array([50, 3, 0, 120, 77, 9, 64, 31, 88, 5], np.int64)
-    parameters = OrderParameters(6 * 2 * 2, 2, 8, virtual=2, sublanes=2, ranks=6, groups=groups)
+@pytest.mark.parametrize("counts", [[50, 3, 0, 120, 77, 9, 64, 31, 88, 5], [36] * 12], ids=["unlike", "alike"])
+def test_a_group_reads_the_same_samples_in_every_epoch(counts, groups, version):
+    counts = np.array(counts, np.int64)
+    parameters = OrderParameters(6 * 2 * 2, 2, 8, virtual=2, sublanes=2, ranks=6, groups=groups, version=version)
 
     def read_by_groups(epoch: int) -> list[set[tuple[int, ...]]]:
         order = EpochOrder(counts, seed=8, epoch=epoch, parameters=parameters)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
 from shardstream.order import (
+    ORDER_VERSIONS,
     EpochOrder,
     MixedOrder,
     OrderParameters,
@@ -27,6 +28,7 @@ from shardstream.order import (
     step_positions,
 )
 
+from ..examples import thorough
 from . import make_golden, reference
 from .reference import Mixture, MixturePosition, Shape
 from .strategies import epochs, parameters, seeds
@@ -82,6 +84,7 @@ def test_equals_the_reference(mixture, epochs):
         assert everything(order).tolist() == list(map(list, samples))
 
 
+@thorough
 @given(mixtures(), epochs, st.data())
 def test_any_positions_in_any_order_give_the_same(mixture, epoch, data):
     order = make(mixture, epoch)
@@ -91,17 +94,18 @@ def test_any_positions_in_any_order_give_the_same(mixture, epoch, data):
         assert np.array_equal(np.stack(one_order.locate(np.array(asked, np.int64)), axis=1), whole[asked])
 
 
+@thorough
 @given(mixtures(by=("samples",)), st.integers(1, 4))
 def test_quotas_are_exact_in_every_block_of_a_walk(mixture, epochs):
     """Blocks go on from epoch to epoch, along the walk that a lane belongs to in each of them."""
     shape, quotas = Shape(**asdict(mixture["parameters"])), mixture["quotas"]
-    orders = [make(mixture, epoch) for epoch in range(epochs)]
-    labels = [order.locate(np.arange(order.samples))[0].tolist() for order in orders]
-    dealt = reference.Epoch([mixture["samples"]], seed=0, epoch=0, shape=shape).dealt
     by_span: dict[tuple[int, int], list[int]] = {}
     for epoch in range(epochs):
-        for (lane, _), label in zip(dealt, labels[epoch], strict=True):
-            by_span.setdefault((epoch, shape.span_of_lane(lane)), []).append(label)
+        order = make(mixture, epoch)
+        labels = order.locate(np.arange(order.samples))[0].tolist()
+        deal = reference.Epoch([mixture["samples"]], seed=mixture["seed"], epoch=epoch, shape=shape)
+        for (lane, _), label in zip(deal.dealt, labels, strict=True):
+            by_span.setdefault((epoch, deal.spans[lane]), []).append(label)
     for walk in range(shape.lanes):
         spans = zip(range(epochs), reference.spans_walked(walk, shape, shape.groups), strict=False)
         row = [label for epoch, span in spans for label in by_span.get((epoch, span), [])]
@@ -110,25 +114,31 @@ def test_quotas_are_exact_in_every_block_of_a_walk(mixture, epochs):
             assert [block[source] for source in range(len(quotas))] == quotas
 
 
+@thorough
 @given(mixtures(by=("batches",)), st.integers(1, 4))
 def test_by_batches_every_batch_has_one_source(mixture, epochs):
     parameters, quotas = mixture["parameters"], mixture["quotas"]
     batch = parameters.chunk * parameters.sublanes
     workers = parameters.lanes // parameters.sublanes
-    rows = []
+    shape, rows = Shape(**asdict(parameters)), []
+    spans = shape.spans_of_lanes(seed=mixture["seed"], epoch=0)
     for epoch in range(epochs):
         order = make(mixture, epoch)
         assert mixture["samples"] - parameters.lanes * parameters.chunk < order.samples <= mixture["samples"]
         assert order.samples % (parameters.lanes * parameters.chunk) == 0
         labels = order.locate(np.arange(order.samples))[0].reshape(-1, batch)
         assert np.all(labels == labels[:, :1])
-        rows.append(labels[:, 0].reshape(-1, workers))
-    for row in np.concatenate(rows).T.tolist():  # of one virtual worker
+        # the lanes that epoch 0 deals to a virtual worker share a row of labels, whoever reads them in this epoch
+        dealt = shape.spans_of_lanes(seed=mixture["seed"], epoch=epoch, together=True)
+        readers = [dealt.index(spans[row * shape.sublanes]) // shape.sublanes for row in range(workers)]
+        rows.append(labels[:, 0].reshape(-1, workers)[:, readers])
+    for row in np.concatenate(rows).T.tolist():
         for begin in range(0, len(row) - sum(quotas) + 1, sum(quotas)):
             block = Counter(row[begin : begin + sum(quotas)])
             assert [block[source] for source in range(len(quotas))] == quotas
 
 
+@thorough
 @given(mixtures(), st.sampled_from([1, 3, 20]))
 def test_samples_of_a_source_are_used_evenly(mixture, epochs):
     """By however many epochs, no two samples of a source differ by more than the epochs of it that are under way."""
@@ -161,6 +171,7 @@ def test_lanes_of_one_and_of_two_samples_use_them_alike(samples):
     assert max(used.values()) - min(used.values()) <= (0 if samples == 100 else 3)
 
 
+@thorough
 @given(mixtures(most=1), st.integers(1, 5))
 def test_whole_epochs_of_a_source_follow_one_another(mixture, epochs):
     """One lane: each stretch of as many samples as there are is each sample once, whatever the epoch's size."""
@@ -171,6 +182,7 @@ def test_whole_epochs_of_a_source_follow_one_another(mixture, epochs):
         assert sorted(stream[begin : begin + len(stored)].tolist()) == stored
 
 
+@thorough
 @given(mixtures(by=("samples",)), st.integers(1, 5), st.integers(1, 60))
 def test_with_one_lane_the_size_of_epochs_only_cuts_the_stream(mixture, epochs, other_size):
     def stream(samples: int, epochs: int) -> list[list[int]]:
@@ -182,6 +194,7 @@ def test_with_one_lane_the_size_of_epochs_only_cuts_the_stream(mixture, epochs, 
     assert stream(total, 1) == stream(other_size, epochs)
 
 
+@thorough
 @given(sources, seeds, epochs, parameters())
 def test_one_source_with_as_many_positions_as_samples_is_the_epoch_order(counts, seed, epoch, parameters):
     assume(sum(counts) >= parameters.groups)
@@ -194,6 +207,7 @@ def test_one_source_with_as_many_positions_as_samples_is_the_epoch_order(counts,
         assert np.array_equal(found, expected)
 
 
+@thorough
 @given(sources, st.integers(0, 100), st.integers(0, 6), parameters())
 def test_the_stored_order_without_end(counts, samples, epoch, parameters):
     stored = [[0, shard, row] for shard, count in enumerate(counts) for row in range(count)]
@@ -239,10 +253,11 @@ def test_small_sources_beside_large_ones_are_shuffled_as_a_whole():
     assert 0.5 < together / expected < 1.5
 
 
+@pytest.mark.parametrize("version", ORDER_VERSIONS)
 @pytest.mark.parametrize("groups", [2, 4])
-def test_a_group_reads_the_same_samples_of_a_source_in_every_epoch(groups):
+def test_a_group_reads_the_same_samples_of_a_source_in_every_epoch(groups, version):
     counts = arrays([[300, 500, 45, 155, 24], [700, 100, 100, 700]])
-    parameters = OrderParameters(4 * 2 * 2, 2, 8, virtual=2, sublanes=2, ranks=4, groups=groups)
+    parameters = OrderParameters(4 * 2 * 2, 2, 8, virtual=2, sublanes=2, ranks=4, groups=groups, version=version)
     run = {"quotas": (2, 1), "samples": 1600, "seed": 8, "parameters": parameters}
     lane, _ = EpochOrder(np.array([1600]), seed=0, epoch=0, parameters=parameters).lanes_of(np.arange(1600))
     group = lane // 2 % 4 * groups // 4
@@ -318,25 +333,27 @@ def test_epochs_of_a_source_that_are_in_use_are_made_once(monkeypatch):
     assert len(made) <= whole + 2 * 4  # lanes need not keep step, so some may be made again
 
 
+@pytest.mark.parametrize("version", make_golden.VERSIONS)
 @pytest.mark.parametrize("name", make_golden.MIXTURES)
-def test_golden_mixtures(name):
-    case = make_golden.load(make_golden.MIXTURES_PATH)[name]
+def test_golden_mixtures(name, version):
+    case = make_golden.load(make_golden.MIXTURES_PATHS[version])[name]
     order = MixedOrder(
         [np.array(make_golden.counts_of({"counts": one}), np.int64) for one in case["counts"]],
         quotas=case["quotas"],
         samples=case["samples"],
         seed=case["seed"],
         epoch=case["epoch"],
-        parameters=OrderParameters(**case["shape"]),
+        parameters=OrderParameters(**{"version": 1, **case["shape"]}),
         by=case["by"],
     )
     found = order.locate(np.array(case["positions"], np.int64))
     assert [part.tolist() for part in found] == [case["sources"], case["shards"], case["rows"]]
 
 
-def test_golden_mixtures_are_those_of_the_reference():
-    stored = make_golden.load(make_golden.MIXTURES_PATH)
-    assert make_golden.merged(stored, {name: make() for name, make in make_golden.MIXTURES.items()}) == stored
+@pytest.mark.parametrize("version", make_golden.VERSIONS)
+def test_golden_mixtures_are_those_of_the_reference(version):
+    stored = make_golden.load(make_golden.MIXTURES_PATHS[version])
+    assert make_golden.merged(stored, {name: make(version) for name, make in make_golden.MIXTURES.items()}) == stored
 
 
 @pytest.mark.parametrize("by", ["samples", "batches"])

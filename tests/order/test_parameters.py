@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import UsageError
-from shardstream.order import EpochOrder, OrderParameters, default_parameters, step_count, step_positions
+from shardstream.order import (
+    ORDER_VERSIONS,
+    EpochOrder,
+    OrderParameters,
+    default_parameters,
+    step_count,
+    step_positions,
+)
+from shardstream.order.lanes import epoch_lanes
+
+from ..examples import thorough
 
 
 def defaults(samples: int = 10**6, **changed) -> OrderParameters:
@@ -103,12 +114,21 @@ def test_explicit_values_replace_no_others():
 @pytest.mark.parametrize("lanes", [64, 256])
 def test_explicit_lanes_read_the_line_in_order(lanes):
     """Lane l reads span l, also where the number of lanes is the default one."""
-    made = defaults(lanes=lanes, window=1)
+    made = replace(defaults(lanes=lanes, window=1), version=1)
     order = EpochOrder(np.array([10**6]), seed=0, epoch=0, parameters=made)
     lane, _ = order.lanes_of(np.arange(10_000))
     _, row = order.locate(np.arange(10_000))
     begin, end = lane * 10**6 // lanes, (lane + 1) * 10**6 // lanes
     assert np.array_equal(np.clip(row, begin, end - 1), row)
+
+
+@pytest.mark.parametrize("lanes", [64, 256])
+def test_explicit_lanes_are_dealt_as_one_sub_lane(lanes):
+    """Each epoch gives each of them another span of all there are."""
+    made = defaults(lanes=lanes, window=1)
+    spans = [epoch_lanes(10**6, made, seed=0, epoch=epoch).span_of(np.arange(lanes)).tolist() for epoch in range(3)]
+    assert all(sorted(one) == list(range(lanes)) for one in spans)
+    assert all(np.mean(np.equal(one, other)) < 0.1 for one, other in pairwise(spans))
 
 
 def test_one_sublane_is_the_same_as_explicit_lanes():
@@ -118,10 +138,14 @@ def test_one_sublane_is_the_same_as_explicit_lanes():
     assert np.array_equal(*located)
 
 
-@given(st.integers(0, 9), st.integers(1, 4), st.sampled_from([4, 6, 32, 40]))
-def test_a_worker_reads_whole_lanes_of_its_own_and_a_batch_mixes_far_places(num_workers, world_size, batch_size):
+@thorough
+@given(st.integers(0, 9), st.integers(1, 4), st.sampled_from([4, 6, 32, 40]), st.sampled_from(ORDER_VERSIONS))
+def test_a_worker_reads_whole_lanes_of_its_own_and_a_batch_mixes_far_places(
+    num_workers, world_size, batch_size, version
+):
     samples = 50_000
     made = defaults(samples, num_workers=num_workers, world_size=world_size, batch_size=batch_size)
+    made = replace(made, version=version)
     order = EpochOrder(np.full(50, 1000), seed=0, epoch=0, parameters=made)
     run = {"samples": samples, "world_size": world_size, "batch_size": batch_size, "tail": "drop"}
     owners: dict[int, tuple[int, int]] = {}
@@ -134,7 +158,10 @@ def test_a_worker_reads_whole_lanes_of_its_own_and_a_batch_mixes_far_places(num_
     spans = sorted(range(made.lanes), key=lambda lane: _row(order, lane))
     place = {lane: index for index, lane in enumerate(spans)}
     first_batch = sorted(place[lane] for lane in range(made.sublanes))
-    assert all(b - a == made.lanes // made.sublanes for a, b in pairwise(first_batch))
+    apart = made.lanes // made.sublanes
+    if version == 1:
+        assert all(b - a == apart for a, b in pairwise(first_batch))
+    assert [at // apart for at in first_batch] == list(range(made.sublanes))  # one place of each sub-lane
 
 
 def _row(order: EpochOrder, lane: int) -> int:
@@ -143,11 +170,16 @@ def _row(order: EpochOrder, lane: int) -> int:
     return int(lanes.begin(lanes.span_of(np.array([lane])))[0])
 
 
-@pytest.mark.parametrize("name", ["lanes", "chunk", "window", "virtual", "sublanes", "ranks", "groups"])
+@pytest.mark.parametrize("name", ["lanes", "chunk", "window", "virtual", "sublanes", "ranks", "groups", "version"])
 @pytest.mark.parametrize("value", [0, -1, 2**62 + 1])
 def test_parameters_out_of_range(name, value):
     with pytest.raises(UsageError, match=f"{name} must be at least 1"):
         OrderParameters(**{"lanes": 1, "chunk": 1, "window": 1, name: value})
+
+
+def test_an_unknown_version_is_refused():
+    with pytest.raises(UsageError, match="version must be one of 1, 2, got 3"):
+        OrderParameters(1, 1, 1, version=3)
 
 
 def test_groups_must_fit():

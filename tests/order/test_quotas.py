@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from shardstream.errors import UsageError
 from shardstream.order import quotas_of
 
+from ..examples import thorough
+
 
 @pytest.mark.parametrize(
     ("weights", "quotas"),
@@ -36,6 +38,7 @@ def test_quotas(weights, quotas):
     assert quotas_of(weights) == quotas
 
 
+@thorough
 @given(st.lists(st.one_of(st.integers(1, 50), st.floats(1, 50)), min_size=1, max_size=8))
 def test_shares_are_exact_or_within_one_percent(weights):
     exact = [Fraction(str(weight)) for weight in weights]
@@ -53,6 +56,7 @@ def test_shares_are_exact_or_within_one_percent(weights):
         )
 
 
+@thorough
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(1, 10**9))
 def test_the_unit_does_not_matter(weights, unit):
     assert quotas_of(weights) == quotas_of([weight * unit for weight in weights])

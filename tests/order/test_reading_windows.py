@@ -8,9 +8,11 @@ from hypothesis import given
 
 from shardstream.order import EpochOrder, MixedOrder, OrderParameters, SizedOrder
 
+from ..examples import thorough
 from .strategies import counts, epochs, parameters, seeds
 
 
+@thorough
 @given(counts(), seeds, epochs, parameters())
 def test_windows_are_read_one_after_another_and_hold_exactly_what_is_read(counts, seed, epoch, parameters) -> None:
     counts = np.array(counts, np.int64)
@@ -27,6 +29,7 @@ def test_windows_are_read_one_after_another_and_hold_exactly_what_is_read(counts
     assert sum(len(rows) for rows in read.values()) == order.samples
 
 
+@thorough
 @given(counts(), seeds, epochs, parameters())
 def test_the_parts_of_a_window_are_done_before_the_lane_goes_on(counts, seed, epoch, parameters) -> None:
     counts = np.array(counts, np.int64)

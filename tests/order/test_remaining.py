@@ -24,6 +24,7 @@ from shardstream.order import (
     worker_samples,
 )
 
+from ..examples import thorough
 from . import reference
 from .strategies import tails
 
@@ -84,7 +85,10 @@ def test_chains_of_stops_leave_exactly_the_complement_in_order(samples, data):
     assert sorted([*range(position), *given_out, *left(rest)]) == list(range(samples))
 
 
+@thorough
 @given(sizes, st.lists(st.builds(Stop, ranks, tails, uneven().map(tuple)), max_size=4))
+@example(1000, [Stop(3, "drop", (10_000, 10_000))])  # all was handed out but what "drop" leaves out: it is still left
+@example(1000, [Stop(1, "exact", (70, 60)), Stop(2, "pad", (3,)), Stop(4, "drop", (64, 1, 0))])
 def test_the_normal_form(samples, stops):
     rest = Remaining(samples, stops=stops)
     again = Remaining(samples, position=rest.start, stops=rest.stops)
@@ -103,6 +107,7 @@ def test_the_normal_form(samples, stops):
         assert left(rest)[0] < max(set(range(samples)) - set(left(rest)))
 
 
+@thorough
 @given(sizes, st.data())
 def test_any_places_in_any_order(samples, data):
     stops = data.draw(st.lists(st.builds(Stop, ranks, tails, uneven().map(tuple)), max_size=3))
@@ -173,6 +178,7 @@ def test_streams_that_were_handed_out_whole(samples, tail):
     assert rest.stops == ()
 
 
+@thorough
 @given(sizes, st.integers(0, 2600), ranks, st.integers(0, 5), tails)
 def test_lengths_of_worker_streams(samples, start, world_size, num_workers, tail):
     workers = max(1, num_workers)
@@ -182,6 +188,7 @@ def test_lengths_of_worker_streams(samples, start, world_size, num_workers, tail
         assert lengths == list(map(len, reference.worker_streams(**run, rank=rank, workers=workers)))
 
 
+@thorough
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=6), st.integers(1, 50), st.data())
 def test_batches_come_from_the_workers_in_turn(lengths, batch_size, data):
     turn = reference.batches_in_turn(lengths, batch_size)

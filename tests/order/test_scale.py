@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tracemalloc
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
 from shardstream import rng
-from shardstream.order import EpochOrder, default_parameters, step_positions
+from shardstream.order import ORDER_VERSIONS, EpochOrder, default_parameters, step_positions
 
-from .reference import Position, Shape
+from .reference import Position, Shape, permutation
 
 SHARDS = 1_000_000
 
@@ -31,7 +31,9 @@ def parameters(counts):
     return made
 
 
-def test_positions_by_reference_arithmetic(counts, parameters):
+@pytest.mark.parametrize("version", ORDER_VERSIONS)
+def test_positions_by_reference_arithmetic(counts, parameters, version):
+    parameters = replace(parameters, version=version)
     order = EpochOrder(counts, seed=7, epoch=3, parameters=parameters)
     assert abs(order.samples - 10**10) < 10**8
     reference = Position(counts.tolist(), seed=7, epoch=3, shape=Shape(**asdict(parameters)))
@@ -41,24 +43,25 @@ def test_positions_by_reference_arithmetic(counts, parameters):
     assert list(zip(shards.tolist(), rows.tolist(), strict=True)) == [reference.locate(p) for p in positions]
 
 
-def test_the_ragged_last_row_does_not_overflow(counts):
+@pytest.mark.parametrize("version", ORDER_VERSIONS)
+def test_the_ragged_last_row_does_not_overflow(counts, version):
     """A million lanes and long chunks make the products of the last row as large as they get."""
-    shape = Shape(lanes=1_000_003, chunk=9_000, window=100)
-    order = EpochOrder(
-        counts, seed=7, epoch=3, parameters=default_parameters(
-            int(counts.sum()), batch_size=128, world_size=1, num_workers=0, mean_bytes=1, shuffle=True,
-            lanes=shape.lanes, chunk=shape.chunk, window=shape.window,
-        ),
+    shape = Shape(lanes=1_000_003, chunk=9_000, window=100, version=version)
+    parameters = default_parameters(
+        int(counts.sum()), batch_size=128, world_size=1, num_workers=0, mean_bytes=1, shuffle=True,
+        lanes=shape.lanes, chunk=shape.chunk, window=shape.window,
     )  # fmt: skip
+    order = EpochOrder(counts, seed=7, epoch=3, parameters=replace(parameters, version=version))
     last = order.samples - 1
     positions = np.array([last - 9 * 10**8, last - 10**6, last])
     shards, rows = order.locate(positions)
     assert np.all(rows < counts[shards])
     n, lanes = order.samples, shape.lanes
     body = n // lanes // shape.chunk * shape.chunk * lanes
+    spans = range(lanes) if version == 1 else permutation(lanes, seed=7, domain=11, epoch=3)
     for p, lane, offset in zip(positions.tolist(), *(part.tolist() for part in order.lanes_of(positions)), strict=True):
         span = -(-(p - body + 1) * lanes // (n - body)) - 1
-        assert (lane, offset) == (span, body // lanes + p - body - span * (n - body) // lanes)
+        assert (spans[lane], offset) == (span, body // lanes + p - body - span * (n - body) // lanes)
         assert 0 <= offset < (span + 1) * n // lanes - span * n // lanes
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardstream.errors import UsageError
-from shardstream.order import EpochOrder, OrderParameters, SizedOrder
+from shardstream.order import ORDER_VERSIONS, EpochOrder, OrderParameters, SizedOrder
 
+from ..examples import thorough
 from .reference import Epoch, Shape
 from .strategies import counts, parameters, seeds
 
 
+@thorough
 @given(counts().filter(any), seeds, st.integers(0, 200), st.integers(0, 4), parameters(), st.booleans())
+@example([3, 4], 0, 10, 4, OrderParameters(2, 1, 3), True)  # the epochs of the data set do not repeat after two
 def test_epochs_are_cuts_of_the_epochs_laid_end_to_end(counts, seed, samples, epoch, parameters, shuffle):
     run = {"seed": seed, "parameters": parameters, "shuffle": shuffle}
     walk: list[list[int]] = []
@@ -30,14 +35,15 @@ def test_epochs_are_cuts_of_the_epochs_laid_end_to_end(counts, seed, samples, ep
     assert backwards.tolist() == expected[::-1]
 
 
-def test_a_late_epoch_by_the_reference():
-    parameters = OrderParameters(2, 3, 4)
+@pytest.mark.parametrize("version", ORDER_VERSIONS)
+def test_a_late_epoch_by_the_reference(version):
+    parameters = OrderParameters(2, 3, 4, version=version)
     sized = SizedOrder(np.array([5, 6]), samples=10, seed=3, epoch=10**6, parameters=parameters)
     number, first = divmod(10**7, 11)
     expected = [
         sample
         for one in (number, number + 1)
-        for sample in Epoch([5, 6], seed=3, epoch=one, shape=Shape(2, 3, 4)).sequence
+        for sample in Epoch([5, 6], seed=3, epoch=one, shape=Shape(**asdict(parameters))).sequence
     ]
     found = zip(*(part.tolist() for part in sized.locate(np.arange(10))), strict=True)
     assert list(found) == expected[first : first + 10]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from shardstream.errors import UsageError
 from shardstream.order import BLOCK, EpochOrder, sample_count, step_count, step_positions
 
+from ..examples import thorough
 from . import reference
 from .strategies import counts, epochs, everything, parameters, seeds, tails
 
@@ -32,6 +33,7 @@ def all_steps(**run) -> list[list[tuple[np.ndarray, np.ndarray]]]:
     return ranks
 
 
+@thorough
 @given(runs, tails)
 def test_equals_the_reference(run, tail):
     for rank, steps in enumerate(all_steps(**run, tail=tail)):
@@ -40,6 +42,7 @@ def test_equals_the_reference(run, tail):
         assert sample_count(**run, rank=rank, tail=tail) == sum(len(positions) for positions, _ in got)
 
 
+@thorough
 @given(runs)
 def test_drop_gives_every_rank_the_same_and_no_position_twice(run):
     ranks = all_steps(**run, tail="drop")
@@ -51,6 +54,7 @@ def test_drop_gives_every_rank_the_same_and_no_position_twice(run):
     assert all(valid.all() for steps in ranks for _, valid in steps)
 
 
+@thorough
 @given(runs)
 def test_pad_gives_every_rank_the_same_and_each_sample_once_validly(run):
     ranks = all_steps(**run, tail="pad")
@@ -63,6 +67,7 @@ def test_pad_gives_every_rank_the_same_and_each_sample_once_validly(run):
         assert positions.max() < run["samples"]
 
 
+@thorough
 @given(runs)
 def test_exact_gives_each_sample_once(run):
     ranks = all_steps(**run, tail="exact")
@@ -107,6 +112,7 @@ def test_the_last_blocks_leave_out_fewer_samples_than_ranks():
     ]
 
 
+@thorough
 @given(counts(most=60), seeds, epochs, parameters(), st.data())
 def test_chains_of_stops_give_the_uninterrupted_order(counts, seed, epoch, parameters, data):
     def make_order() -> EpochOrder:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from shardstream.errors import UsageError
 from shardstream.order import split_ranges, take_counts
 
+from ..examples import thorough
 from . import make_golden, reference
 from .strategies import counts
 
@@ -31,6 +32,7 @@ def rows_of(counts: list[int], fractions: dict, part: str, by: str) -> list[tupl
     return [(shard, row) for shard, (a, b) in enumerate(zip(begins, ends, strict=True)) for row in range(a, b)]
 
 
+@thorough
 @given(counts(most=60), shares())
 def test_equals_the_reference(counts, fractions):
     expected = {"samples": reference.split(counts, fractions), "shards": reference.split_by_shards(counts, fractions)}
@@ -39,6 +41,7 @@ def test_equals_the_reference(counts, fractions):
 
 
 @pytest.mark.parametrize("by", ["samples", "shards"])
+@thorough
 @given(counts=counts(most=60), fractions=shares())
 def test_disjoint_and_complete(counts, fractions, by):
     parts = [rows_of(counts, fractions, name, by) for name in fractions]
@@ -46,6 +49,7 @@ def test_disjoint_and_complete(counts, fractions, by):
     assert sorted(sample for part in parts for sample in part) == everything
 
 
+@thorough
 @given(counts(most=200), shares())
 def test_sizes_are_what_was_asked_for(counts, fractions):
     for name, share in fractions.items():
@@ -55,6 +59,7 @@ def test_sizes_are_what_was_asked_for(counts, fractions):
         assert len(rows_of(counts, fractions, "val", "samples")) == sum(counts) * fractions["val"] // 1
 
 
+@thorough
 @given(counts(most=200), shares())
 def test_every_prefix_of_the_shards_is_split_alike(counts, fractions):
     """No shard favours a part: the parts of the first shards, however many, have their sizes too."""
@@ -65,6 +70,7 @@ def test_every_prefix_of_the_shards_is_split_alike(counts, fractions):
 
 
 @pytest.mark.parametrize("by", ["samples", "shards"])
+@thorough
 @given(before=counts(most=60), appended=counts(most=60), fractions=shares())
 def test_appended_shards_change_nothing_for_those_that_are_there(before, appended, fractions, by):
     for name in fractions:
@@ -74,6 +80,7 @@ def test_appended_shards_change_nothing_for_those_that_are_there(before, appende
             assert now[: len(before)].tolist() == was.tolist()
 
 
+@thorough
 @given(counts(most=60), shares())
 def test_a_shard_belongs_to_one_part_where_shards_are_split(counts, fractions):
     held = [split_ranges(np.array(counts, np.int64), fractions, name, by="shards") for name in fractions]
@@ -110,6 +117,7 @@ def test_the_first_named_part_keeps_the_beginning_of_each_shard():
     assert (first.tolist(), held.tolist()) == ([0, 0, 0], [8, 7, 8])
 
 
+@thorough
 @given(counts(most=30), st.integers(0, 400))
 def test_take(counts, n):
     stored = [shard for shard, size in enumerate(counts) for _ in range(size)][:n]

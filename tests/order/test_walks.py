@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from shardstream.order.lanes import Lanes
 from shardstream.order.walks import Walks
 
+from ..examples import thorough
 from . import reference
 from .strategies import parameters
 
 
+@thorough
 @given(st.integers(1, 300), parameters(), st.integers(0, 5), st.integers(0, 10**6))
 def test_find_goes_back_where_enter_came_from(samples, parameters, epochs, first_epoch):
     lanes = Lanes(max(samples, parameters.groups), parameters)
@@ -30,6 +32,7 @@ def test_find_goes_back_where_enter_came_from(samples, parameters, epochs, first
         assert np.array_equal(found[1:], (span, offset))
 
 
+@thorough
 @given(st.integers(1, 200), parameters(), st.integers(1, 6))
 def test_a_walk_goes_through_the_spans_of_its_group_one_an_epoch(samples, parameters, epochs):
     lanes = Lanes(max(samples, parameters.groups), parameters)
@@ -47,6 +50,7 @@ def test_a_walk_goes_through_the_spans_of_its_group_one_an_epoch(samples, parame
         assert list(zip(*(part.tolist() for part in found), strict=True)) == expected
 
 
+@thorough
 @given(st.integers(1, 10**6), parameters(), st.integers(1, 2**31))
 def test_no_walk_runs_ahead(samples, parameters, epoch):
     """However many epochs there were, all walks have come as far as the others of their group, to a sample or two."""

@@ -14,12 +14,13 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import shardstream as ss
-from shardstream.order import EpochOrder, OrderParameters
+from shardstream.order import ORDER_VERSION, ORDER_VERSIONS, EpochOrder, OrderParameters
 
+from ..examples import thorough
 from .making import numbered, write_dataset
 from .resuming import flat, ids_of, in_turn, through_json
 from .simulated import SimulatedDataLoader, SimulatedStatefulDataLoader
@@ -76,10 +77,7 @@ orders = st.fixed_dictionaries(
     {"seed": st.integers(0, 3), "shuffle": st.booleans()},
     optional={"lanes": st.integers(1, 30), "chunk": st.integers(1, 7), "window": st.integers(1, 200)},
 )
-
-
-epochs = st.integers(0, 5)
-shapes = st.tuples(st.integers(1, 4), st.none() | st.integers(1, 30))
+versions = st.sampled_from(ORDER_VERSIONS)
 
 
 epochs = st.integers(0, 5)
@@ -168,7 +166,7 @@ def line_of(sizes: list[int], order: dict[str, Any], state: dict[str, Any], epoc
         np.array(sizes, np.int64),
         seed=order["seed"],
         epoch=epoch,
-        parameters=OrderParameters(**{name: state[name] for name in PARAMETERS}),
+        parameters=OrderParameters(**{name: state[name] for name in PARAMETERS}, version=state["order_version"]),
         shuffle=order["shuffle"],
     )
     shards, rows = arithmetic.locate(np.arange(sum(sizes)))
@@ -195,11 +193,19 @@ def begin_of(folder: Path, order: dict[str, Any], stage: Stage, epoch: int) -> d
 
 
 def check_chain(
-    data: Any, sizes: list[int], order: dict[str, Any], epoch: int, chain: list[Stage], last: tuple[int, int | None]
+    data: Any,
+    sizes: list[int],
+    order: dict[str, Any],
+    epoch: int,
+    chain: list[Stage],
+    last: tuple[int, int | None],
+    version: int = ORDER_VERSION,
 ) -> None:
     """Run the stages one after another, and what is left at last with (ranks, batch size)."""
     folder, samples, state = data(sizes), sum(sizes), None
     begin = begin_of(folder, order, possible(chain[0], samples), epoch)
+    if version != ORDER_VERSION:  # only runs that go on have another one
+        state = begin = begin | {"order_version": version}
     line, seen = line_of(sizes, order, begin, epoch), []
     for stage in (possible(stage, samples) for stage in chain):
         steps, states = run_stage(folder, order, stage, epoch, state)
@@ -207,6 +213,7 @@ def check_chain(
             short = len(flat(steps[rank])) < len(flat(steps[0])) or one["epoch"] > epoch
             assert one == states[0] or (stage.tail == "exact" and short)
         state = through_json(states[0])
+        assert state["order_version"] == version
         assert len(json.dumps(state)) < 1024
         new, left = flat(in_turn(steps)), without(line, seen)
         seen += new
@@ -263,13 +270,24 @@ def without(line: list[int], seen: list[int]) -> list[int]:
 
 # -------------------------------------------------------------------------------------------------------- properties
 
-quick = settings(suppress_health_check=[HealthCheck.too_slow])
+quick = settings(thorough, suppress_health_check=[HealthCheck.too_slow])
+
+
+PLAIN = {"seed": 1, "shuffle": True, "lanes": 7, "chunk": 2, "window": 9}
 
 
 @quick
-@given(sizes, orders, epochs, st.lists(stages, min_size=1, max_size=4), shapes)
-def test_any_chain_of_runs_is_one_run(data, sizes, order, epoch, chain, last) -> None:
-    check_chain(data, sizes, order, epoch, chain, last)
+@given(sizes, orders, epochs, st.lists(stages, min_size=1, max_size=4), shapes, versions)
+# single samples of workers that stopped inside blocks: what is left of those is not one stretch
+@example([500, 0, 500], PLAIN, 0, [Stage("plain", 1, 3, None, 5, 9), Stage("plain", 2, 2, None, 7, 12)], (2, 4), 2)
+@example([500, 0, 500], PLAIN, 3, [Stage("stateful", 3, 4, None, 9, 20, "exact", 2, 6)], (1, None), 1)
+# ranks of single samples to the end of the epoch, where they have blocks in turn
+@example([130, 1, 0, 70], PLAIN, 1, [Stage("plain", 3, 2, None, 4, 10_000, "exact")], (2, 3), 2)
+@example([65, 64], PLAIN, 0, [Stage("loader", 2, 0, None, None, 10_000, "drop")], (1, 5), 2)
+# equally long shards, in batches, whose ranks change
+@example([32] * 8, PLAIN, 2, [Stage("loader", 4, 0, 4, None, 3), Stage("loader", 3, 0, 5, None, 4)], (2, 7), 2)
+def test_any_chain_of_runs_is_one_run(data, sizes, order, epoch, chain, last, version) -> None:
+    check_chain(data, sizes, order, epoch, chain, last, version)
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [0, 0], [1], [2], [0, 3, 0], [64], [65], [0, 1, 200, 0], [1] * 30], ids=str)
@@ -283,6 +301,7 @@ def test_odd_data_sets(data, sizes, kind) -> None:
             check_chain(data, sizes, order, 3, [stage, replace(stage, steps=1, ranks=1)], (3, 2))
 
 
+@thorough
 @given(sizes, orders, epochs, stages)
 def test_a_state_at_the_end_of_an_epoch_is_the_beginning_of_the_next(data, sizes, order, epoch, stage) -> None:
     folder, stage = data(sizes), possible(stage, sum(sizes))

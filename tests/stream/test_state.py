@@ -29,7 +29,7 @@ def state_after(dataset: ss.ShardDataset, batches: int) -> dict[str, Any]:
 def test_what_a_state_holds(dataset: ss.ShardDataset) -> None:
     state = state_after(dataset, 7)
     assert state == {
-        "order_version": 1,
+        "order_version": 2,
         "fingerprint": dataset.fingerprint,
         "data": dataset.fingerprint,
         "versions": [1],
@@ -55,7 +55,9 @@ def test_what_a_state_holds(dataset: ss.ShardDataset) -> None:
     [
         ({"seed": 4}, ["seed=4", "seed=3"]),
         ({"shuffle": False}, ["shuffle=False", "shuffle=True"]),
-        ({"order_version": 2}, ["version 2", "version 1"]),
+        ({"order_version": 3}, ["version 3", "versions 1 and 2"]),
+        ({"order_version": True}, ["version True", "versions 1 and 2"]),
+        ({"order_version": "2"}, ["version '2'", "versions 1 and 2"]),
         ({"fingerprint": "0" * 32}, ["0" * 32, "another view"]),
         ({"fingerprint": "0" * 32, "data": "1" * 32, "samples": 5}, ["other data", "5 samples", "1000 samples"]),
         ({"position": -1}, ["position is -1"]),

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from shardstream import rng
 from shardstream.order import EpochOrder, OrderParameters, default_parameters, step_positions
-from shardstream.order.lanes import Lanes
-from shardstream.order.line import Line, grouped_line, shuffled_line
+from shardstream.order.lanes import epoch_lanes
+from shardstream.order.line import Line, epoch_line
 
 Integers: TypeAlias = NDArray[np.int64]
 SEED = 0
@@ -107,8 +107,8 @@ def stretches(cluster: Cluster, *, epoch: int, groups: int) -> Stretches:
         ValueError: Batches located one by one are not among the stretches.
     """
     parameters = cluster.parameters(groups)
-    line = _line(cluster, epoch, groups)
-    lanes = Lanes(line.samples, parameters)
+    line = epoch_line(cluster.counts, parameters, seed=SEED, epoch=epoch)
+    lanes = epoch_lanes(line.samples, parameters, seed=SEED, epoch=epoch)
     lane = np.arange(parameters.lanes)
     span = lanes.span_of(lane)
     begin, end = lanes.begin(span), lanes.begin(span + 1)
@@ -125,17 +125,11 @@ def stretches(cluster: Cluster, *, epoch: int, groups: int) -> Stretches:
     return read
 
 
-def _line(cluster: Cluster, epoch: int, groups: int) -> Line:
-    if groups == 1:
-        return shuffled_line(cluster.counts, seed=SEED, epoch=epoch)
-    return grouped_line(cluster.counts, seed=SEED, epoch=epoch, groups=groups)
-
-
 def _run_of(line: Line, counts: Integers, position: Integers, end: Integers) -> tuple[Integers, Integers, Integers]:
     """Shard and row at each position, and how many positions before ``end`` go on in that shard."""
     shard, row = line.find(position)
     low = np.ones_like(position)
-    high = np.minimum(counts[shard] - row, end - position)  # all of it, unless a group's end cuts the shard
+    high = np.minimum(counts[shard] - row, end - position)  # all of it, unless a group's end or its turn cuts it
     while True:
         there, at = line.find(position + high - 1)
         cut = (there != shard) | (at != row + high - 1)

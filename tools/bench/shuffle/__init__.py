@@ -4,5 +4,6 @@
 - `settings`: the data sets.
 - `orders`: the orders of epochs, ours and by the peers' own code.
 - `study`: what is compared, and what each reaches.
+- `equal`: what becomes of equally long shards.
 - `plots`, `page`: what is made of it in ``docs/``.
 """

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import MISSED, Outcome, markdown, versions
+from bench.shuffle import equal
 from bench.shuffle.settings import BATCH, CLASSES, WORKERS, Setting
 from bench.shuffle.study import (
     EPOCHS,
@@ -56,6 +57,9 @@ def run(document: Path) -> Outcome:
         reached.append(one)
     notes = [*bars(reached), *better(reached), *(f"Left out: {package} is not installed." for package in missing)]
     tables = "".join(f"**{_title(setting)}**\n\n{table(rows)}\n" for setting, rows in _by_setting(reached))
+    equal_table, equal_notes, equal_content = equal.section()
+    tables += f"**{equal.SHARDS} shards of {equal.ROWS:,} samples each**\n\n{equal_table}\n"
+    notes += equal_notes
     taking_part = ", ".join(f"{name} {number}" for name, number in versions(TAKING_PART).items())
     listed = "".join(f"- {note}\n" for note in notes)
     text = (
@@ -64,7 +68,7 @@ def run(document: Path) -> Outcome:
         f"{taking_part}; the machine has no part in it.\n"
     )
     missed = any(MISSED in note for note in notes)
-    content = [_content(one) for one in reached]
+    content = {"orders": [_content(one) for one in reached], "equal_shards": equal_content}
     return Outcome("shuffle", document, text, missed, content, partial(plots.draw, reached))
 
 
