@@ -93,7 +93,7 @@ class Stream(IterableDataset[Any]):
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next iteration reads. A completed iteration advances it by one."""
+        """The epoch that the next iteration reads. It advances by one when an epoch's last item is handed out."""
         return self._clock.epoch
 
     def set_epoch(self, epoch: int) -> None:
@@ -306,8 +306,9 @@ class Stream(IterableDataset[Any]):
     ) -> dict[str, Any]:
         """Where training is: a small JSON-able dict that says which samples of the epoch are left.
 
-        It holds the position of the consumer. Without arguments, that of an iteration in this process (also inside a
-        worker of torchdata's ``StatefulDataLoader``); `Loader.state_dict` knows its own. With workers of a plain
+        It holds the position of the consumer; from an epoch's last item on, that is the beginning of the next epoch.
+        Without arguments, that of an iteration in this process (also inside a worker of torchdata's
+        ``StatefulDataLoader``); `Loader.state_dict` knows its own. With workers of a plain
         ``DataLoader``, which fetch ahead, only the training loop knows what it consumed, and says so. One rank's state
         serves all ranks, and any other number of them.
 
