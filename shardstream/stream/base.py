@@ -228,7 +228,7 @@ class Stream(IterableDataset[Any]):
     def _items(self, progress: Progress, makers: Makers) -> Iterator[Any]:
         made = partial(next, self._made(progress, makers), None)
         for item in items_of(made, len(progress.numbers), [], single=self._lists, drops=self.drops_samples):
-            progress.hand(item.after)
+            progress.taken = progress.before + item.after
             if item.last:  # whoever gets it may begin the next epoch at once
                 self._finish(progress)
             data = item.data
