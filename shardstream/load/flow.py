@@ -13,7 +13,8 @@ from typing import Any
 
 from shardstream.errors import UsageError
 from shardstream.load.device import Road
-from shardstream.load.feed import ENDED, Item
+from shardstream.load.feed import ENDED
+from shardstream.stream.items import Item
 
 _PATIENCE = 5.0  # seconds for a thread at the end of the process
 

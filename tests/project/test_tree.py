@@ -69,12 +69,12 @@ def test_long_modules_and_incomplete_maps_are_found(tmp_path: Path) -> None:
     room = tmp_path / "shardstream" / "room"
     room.mkdir(parents=True)
     (room / "__init__.py").write_text('"""The room: `short` is named here."""\n')
-    (room / "short.py").write_text("x = 1\n" * 400)
+    (room / "short.py").write_text("x = 1\n" * 500)
     assert [*house.long_modules(tmp_path), *house.incomplete_maps(tmp_path)] == []
 
-    (room / "long.py").write_text("x = 1\n" * 401)
+    (room / "long.py").write_text("x = 1\n" * 501)
     (finding,) = house.long_modules(tmp_path)
-    assert "long.py: 401 lines" in finding
+    assert "long.py: 501 lines" in finding
     (finding,) = house.incomplete_maps(tmp_path)
     assert "does not name long" in finding
 
