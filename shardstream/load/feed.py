@@ -8,7 +8,7 @@ of them it has received, and that it has received all.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from shardstream.rng import Domain, words
 from shardstream.stream.parcel import Failure, Parcel
 from shardstream.stream.ranks import find_rank
 from shardstream.stream.run import EpochRun
+from shardstream.waits import watched
 
 ENDED = "this iterator ended when a newer one of the same loader began, or a state was loaded"
 
@@ -66,14 +67,28 @@ class Reading:
             UsageError: It was closed.
         """
         with self._lock:
-            if self._closed:
-                raise UsageError(ENDED, hint="use a loader for each loop")
+            self.check_open()
             yield
 
     def close(self) -> None:
-        """No more items: another iteration begins. Waits for what another thread is asking for."""
-        with self._lock:
-            self._closed = True
+        """No more items: another iteration begins, or nobody wants more. Whoever is asking may still be at it."""
+        self._closed = True
+
+    def check_open(self) -> None:
+        """Refuse where it was closed.
+
+        Raises:
+            UsageError: It was.
+        """
+        if self._closed:
+            raise UsageError(ENDED, hint="use a loader for each loop")
+
+    def left(self, timeout: float) -> bool:
+        """Whether nobody is asking for an item, or has stopped within so many seconds."""
+        if not self._lock.acquire(timeout=timeout):
+            return False
+        self._lock.release()
+        return True
 
     def finish(self) -> None:
         """The consumer has received all there was."""
@@ -99,15 +114,25 @@ class Feed(Iterator[Item]):
     Args:
         reading: How far it has come.
         request: Gives the next parcel, or ``None`` at the end.
+        awaited: Says, for people, what it waits for.
         single: Whether parcels hold lists of samples.
 
     Attributes:
         reading: How far it has come.
         rest: After the end: parcels that came without an item.
+        awaited: As given.
     """
 
-    def __init__(self, reading: Reading, request: Callable[[], Parcel | Failure | None], *, single: bool) -> None:
+    def __init__(
+        self,
+        reading: Reading,
+        request: Callable[[], Parcel | Failure | None],
+        awaited: Callable[[], str],
+        *,
+        single: bool,
+    ) -> None:
         self.reading = reading
+        self.awaited = awaited
         self.rest: list[Parcel] = []
         self._items = _items(request, self.rest, single=single)
 
@@ -142,18 +167,24 @@ def _items(request: Callable[[], Parcel | Failure | None], rest: list[Parcel], *
 
 
 class PlainFeed(Iterator[Item]):
-    """The same for any iterator: it has no state, and nothing is known of what it counts.
+    """The same for anything that can be iterated over: it has no state, and nothing is known of what it counts.
 
     Args:
         items: What is handed out.
         epoch: How many iterations there were before.
     """
 
-    def __init__(self, items: Iterator[Any], epoch: int) -> None:
+    def __init__(self, items: Iterable[Any], epoch: int) -> None:
         self.reading = PlainReading(epoch)
         self.rest: list[Parcel] = []
-        self._items = items
+        self._name = type(items).__name__
+        with watched(f"an iteration of a {self._name} to begin"):
+            self._items = iter(items)
         self._count = 0
+
+    def awaited(self) -> str:
+        """What it waits for, for people."""
+        return f"an item of a {self._name}"
 
     def __next__(self) -> Item:
         data = next(self._items)

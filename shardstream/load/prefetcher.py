@@ -18,6 +18,7 @@ from shardstream.load.flow import Flow
 from shardstream.load.loader import Loader
 from shardstream.load.report import LoaderStats
 from shardstream.load.statics import Statics
+from shardstream.load.workers import LEAVE_S, still_busy
 
 
 class DevicePrefetcher:
@@ -106,7 +107,7 @@ class DevicePrefetcher:
             feed: Feed | PlainFeed = self.loader.feed()
             seed, classes = self.loader.seed, self.loader.classes
         else:
-            feed = PlainFeed(iter(self.loader), self._epochs)
+            feed = PlainFeed(self.loader, self._epochs)
             seed, classes = torch.initial_seed(), None
         self._epochs += 1
         self._transform.begin(classes)
@@ -126,7 +127,8 @@ class DevicePrefetcher:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, see `Loader.load_state_dict`."""
         loader = self._resumable()
-        self._end()
+        if self._flow is not None:
+            self._flow.stop()
         loader.load_state_dict(state)
 
     def _resumable(self) -> Loader:
@@ -135,9 +137,15 @@ class DevicePrefetcher:
         return self.loader
 
     def _end(self) -> None:
-        if self._flow is not None:
-            self._flow.stop(None)
-            self._flow = None
+        """Have the thread of the iteration before end, so that nobody else uses the loader and the transform."""
+        flow, loader = self._flow, self.loader
+        workers = isinstance(loader, Loader) and loader.num_workers > 0
+        if isinstance(loader, Loader):
+            loader.leave()
+        # A thread that waits for workers who hang may be left to itself: it asks a `Feed` that has been closed.
+        if flow is not None and not flow.stop(LEAVE_S / 2 if workers else LEAVE_S) and not (workers and flow.fetching):
+            raise still_busy(flow.awaited())
+        self._flow = None
 
 
 class _Batches(Iterator[Any]):
@@ -150,8 +158,8 @@ class _Batches(Iterator[Any]):
         self._statics = statics
         self._handed: float | None = None
         self._over = False
-        # A feed of ours knows to wait for a thread that is asking for a batch; other iterators do not.
-        self._stop = weakref.finalize(self, flow.stop, 0 if isinstance(feed, Feed) else None)
+        # A loader of ours knows by itself whether a thread is asking for a batch; others do not.
+        self._stop = weakref.finalize(self, flow.stop if isinstance(feed, Feed) else flow.leave)
         self._stop.atexit = False
 
     def __next__(self) -> Any:
