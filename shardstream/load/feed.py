@@ -10,32 +10,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardstream.errors import UsageError
 from shardstream.rng import Domain, words
+from shardstream.stream.items import Item, items_of
 from shardstream.stream.parcel import Failure, Parcel
 from shardstream.stream.ranks import find_rank
 from shardstream.stream.run import EpochRun
 from shardstream.waits import watched
 
 ENDED = "this iterator ended when a newer one of the same loader began, or a state was loaded"
-
-
-class Item(NamedTuple):
-    """What a feed hands out.
-
-    Attributes:
-        data: A batch, or a sample of a loader without batch size.
-        counted: The parcels that arrived with it, without their data.
-        before: Positions of this rank's stream that come before it.
-        after: The same with it.
-    """
-
-    data: Any
-    counted: list[Parcel]
-    before: int
-    after: int
 
 
 class Reading:
@@ -48,7 +33,7 @@ class Reading:
     Attributes:
         run: What is read.
         taken: Positions of this rank's stream that the consumer has received.
-        over: Whether it has received all.
+        over: Whether it has received all: the last item counts, not the question for one more.
     """
 
     def __init__(self, run: EpochRun, finish: Callable[[], None]) -> None:
@@ -58,6 +43,8 @@ class Reading:
         self._finish = finish
         self._lock = threading.Lock()
         self._closed = False
+        if not run.steps:
+            self.finish()
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -90,9 +77,15 @@ class Reading:
         self._lock.release()
         return True
 
+    def receive(self, item: Item) -> None:
+        """The consumer has received an item."""
+        self.taken = item.after
+        if item.last:
+            self.finish()
+
     def finish(self) -> None:
         """The consumer has received all there was."""
-        if not self._closed:
+        if not self._closed and not self.over:
             self.over = True
             self._finish()
 
@@ -116,6 +109,7 @@ class Feed(Iterator[Item]):
         request: Gives the next parcel, or ``None`` at the end.
         awaited: Says, for people, what it waits for.
         single: Whether parcels hold lists of samples.
+        drops: Whether samples can be missing in them.
 
     Attributes:
         reading: How far it has come.
@@ -130,40 +124,16 @@ class Feed(Iterator[Item]):
         awaited: Callable[[], str],
         *,
         single: bool,
+        drops: bool,
     ) -> None:
         self.reading = reading
         self.awaited = awaited
         self.rest: list[Parcel] = []
-        self._items = _items(request, self.rest, single=single)
+        self._items = items_of(request, reading.run.steps, self.rest, single=single, drops=drops)
 
     def __next__(self) -> Item:
         with self.reading.asking():
             return next(self._items)
-
-
-def _items(request: Callable[[], Parcel | Failure | None], rest: list[Parcel], *, single: bool) -> Iterator[Item]:
-    """The items in parcels; those that came since the last item lie in ``rest``."""
-    taken = 0
-    while (parcel := request()) is not None:
-        if isinstance(parcel, Failure):
-            error = parcel.raised()
-            try:
-                raise error
-            finally:  # or this frame, which the error's traceback holds, would hold the error
-                del error, parcel
-        items = parcel.data if single else (parcel.data,)
-        slots = parcel.slots if single else [parcel.positions - 1]
-        parcel.data = None
-        rest.append(parcel)
-        before = taken
-        for data, slot in zip(items, range(parcel.positions) if slots is None else slots, strict=True):
-            counted = rest.copy()
-            rest.clear()
-            yield Item(data, counted, before, taken + slot + 1)
-            before = taken + slot + 1
-            del data
-        del items
-        taken += parcel.positions
 
 
 class PlainFeed(Iterator[Item]):
@@ -189,7 +159,7 @@ class PlainFeed(Iterator[Item]):
     def __next__(self) -> Item:
         data = next(self._items)
         self._count += 1
-        return Item(data, [], self._count - 1, self._count)
+        return Item(data, [], self._count - 1, self._count, last=False)
 
 
 class PlainReading:
@@ -200,8 +170,10 @@ class PlainReading:
     """
 
     def __init__(self, epoch: int) -> None:
-        self.taken = 0
         self._epoch = epoch
+
+    def receive(self, item: Item) -> None:
+        """There is nobody to tell."""
 
     def finish(self) -> None:
         """There is nobody to tell."""

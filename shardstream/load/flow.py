@@ -14,8 +14,9 @@ from typing import Any
 
 from shardstream.errors import UsageError
 from shardstream.load.device import Road
-from shardstream.load.feed import ENDED, Feed, Item, PlainFeed
+from shardstream.load.feed import ENDED, Feed, PlainFeed
 from shardstream.load.workers import LEAVE_S
+from shardstream.stream.items import Item
 from shardstream.waits import watched
 
 logger = logging.getLogger(__name__)

@@ -42,9 +42,10 @@ class Loader(DataLoader[Any]):
 
     A ``DataLoader`` in all else: its arguments are forwarded. Batches are made in the workers, straight in shared
     memory, which workers fill again once nothing refers to a batch any more: whoever keeps a batch keeps its memory.
-    Single samples travel in blocks. Iterating to the end advances the data set's epoch by one; after
-    ``break``, the next iteration begins the same epoch again. What hangs does not hold it up: workers that have not
-    come back after 7 seconds are replaced, as are those that died.
+    Single samples travel in blocks. An epoch is over when its last batch is handed out: while the loop has that one,
+    `epoch` and `state_dict` are those of the next epoch, also where the loop never asks for another batch. After a
+    ``break`` before, the next iteration begins the same epoch again. What hangs does not hold it up: workers that have
+    not come back after 7 seconds are replaced, as are those that died.
 
     `state_dict` says which samples are left, by what the training loop has received: what workers have fetched ahead is
     handed out again after `load_state_dict`. One rank's state serves all ranks, and any other number of ranks, workers
@@ -118,9 +119,25 @@ class Loader(DataLoader[Any]):
 
     @property
     def epoch(self) -> int:
-        """The epoch that is being read, or that the next iteration reads."""
+        """The epoch that is being read, or that the next iteration reads: from an epoch's last batch on, the next."""
         current = self._current
         return self._shards.epoch if current is None or current.over else current.run.begin.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration reads, see `ShardDataset.set_epoch`.
+
+        Not needed from epoch to epoch: a completed iteration advances it. Frameworks call it before each of them, with
+        the number that it has already.
+
+        Raises:
+            UsageError: Not an integer in [0, 2**32).
+
+            >>> loader = ss.Loader(ds, batch_size=64, num_workers=2)
+            >>> loader.set_epoch(3)
+            >>> loader.epoch
+            3
+        """
+        self._shards.set_epoch(epoch)
 
     def peek(self) -> Any:
         """The first batch (or sample) of the next epoch of this rank, made in this process; moves nothing on."""
@@ -158,7 +175,8 @@ class Loader(DataLoader[Any]):
         if isinstance(parcels, Workers):
             parcels.given_up = reading.check_open
         request = partial(self.explained, lambda: next(parcels, None), parcels)
-        return Feed(reading, request, self.awaited, single=self._single)
+        drops = self._shards.drops_samples
+        return Feed(reading, request, self.awaited, single=self._single, drops=drops)
 
     def leave(self) -> None:
         """End the iteration that runs. Waits for nobody: not for a thread that is asking for a batch either."""
@@ -213,9 +231,9 @@ class Loader(DataLoader[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Where training is: a small JSON-able dict that says which samples of the epoch are left.
 
-        It counts what the loop has received, the batch at hand included. Costs microseconds. After the end of an
-        epoch it is the beginning of the next. One rank's serves all; under ``tail="exact"``, where ranks end unevenly,
-        rank 0's.
+        It counts what the loop has received, the batch at hand included. Costs microseconds. From the last batch of an
+        epoch on it is the beginning of the next. One rank's serves all; under ``tail="exact"``, where ranks end
+        unevenly, rank 0's.
 
             >>> loader = ss.Loader(ss.ShardDataset("out/", batch_size=10, fields=["cls"]), num_workers=0)
             >>> batches = iter(loader)
@@ -252,7 +270,7 @@ class Loader(DataLoader[Any]):
             stats.waited(waited, first=first)
             first = False
             stats.add(item.counted)
-            feed.reading.taken = item.after
+            feed.reading.receive(item)
             data = item.data
             del item  # whoever takes the batch alone says how long it lives
             handed = time.perf_counter()

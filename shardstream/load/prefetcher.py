@@ -116,6 +116,20 @@ class DevicePrefetcher:
         self._flow = flow
         return _Batches(self, feed, flow, Statics() if self._reuse else None)
 
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration reads, see `Loader.set_epoch`.
+
+        Of another loader, its ``sampler`` and ``dataset`` are told where they want to know, as frameworks do it; the
+        transform's random numbers are those of this epoch in any case.
+        """
+        told: list[Any] = [self.loader]
+        if not hasattr(self.loader, "set_epoch"):
+            told = [getattr(self.loader, name, None) for name in ("sampler", "dataset")]
+        for one in told:
+            if hasattr(one, "set_epoch"):
+                one.set_epoch(epoch)
+        self._epochs = epoch
+
     def state_dict(self) -> dict[str, Any]:
         """Where the training loop is, see `Loader.state_dict`.
 
@@ -182,7 +196,7 @@ class _Batches(Iterator[Any]):
             self._over = True
             self._stop()
             raise
-        self._feed.reading.taken = sent.item.after
+        self._feed.reading.receive(sent.item)
         stats.sent(sent, road.times(), late=not ready)
         stats.pinned_bytes = road.pinned_bytes
         first, self._handed = self._handed is None, time.perf_counter()

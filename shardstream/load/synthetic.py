@@ -7,6 +7,7 @@ from typing import Any
 
 from shardstream.errors import UsageError
 from shardstream.load.loader import Loader
+from shardstream.stream.base import Stream
 
 
 class Synthetic:
@@ -16,8 +17,8 @@ class Synthetic:
     `DevicePrefetcher` in the loader's place to leave copies and the transform in.
 
     Args:
-        loader: A `Loader`, whose epoch and position do not change; or another iterable, of which a new iteration is
-            begun and left. The batch is made when it is first asked for.
+        loader: A `Loader`, data set or mixture, whose epoch and position do not change; or another iterable, of which
+            a new iteration is begun and left. The batch is made when it is first asked for.
         batches: Batches of an iteration. Default: as many as the loader says it has.
 
     Raises:
@@ -46,7 +47,7 @@ class Synthetic:
             yield self._batch
 
     def _first(self) -> Any:
-        if isinstance(self._loader, Loader):
+        if isinstance(self._loader, Loader | Stream):
             return self._loader.peek()
         for batch in self._loader:
             return batch

@@ -23,6 +23,7 @@ Who reads what, and when:
 ``step``        ``Step``: the samples of a step by where they lie
 ``coming``      the steps of one worker, across the end of an epoch
 ``progress``    how far an iteration in one process has come
+``items``       what a training loop gets, of which the last item says that it is the last
 ``epochs``      the epoch number and a loaded state, shared with workers
 ``state``       what a checkpoint holds
 ``versions``    the version of its data that a loaded state was saved at

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Self
 
 from torch.utils.data import IterableDataset, get_worker_info
@@ -17,6 +18,7 @@ from shardstream.stream.assignment import Assignment
 from shardstream.stream.coming import WorkerSteps
 from shardstream.stream.content import Content
 from shardstream.stream.epochs import EpochClock
+from shardstream.stream.items import items_of
 from shardstream.stream.makers import Makers
 from shardstream.stream.parcel import Failure, Parcel
 from shardstream.stream.progress import Progress
@@ -68,6 +70,11 @@ class Stream(IterableDataset[Any]):
     def batch_size(self) -> int | None:
         """Samples a batch, ``None`` for single samples."""
         return self._settings.batch_size
+
+    @property
+    def drops_samples(self) -> bool:
+        """Whether single samples can be missing: broken ones that are skipped, or those a transform leaves out."""
+        return self._content.drops_samples
 
     @property
     def seed(self) -> int:
@@ -180,7 +187,7 @@ class Stream(IterableDataset[Any]):
         progress = self._progress = Progress(run, worker, workers, mark)
         if workers and worker == 0 and self._settings.batch_size is None:
             logger.info("single samples cost more on their way to the training process than batches: use ss.Loader")
-        if progress.ended:  # a state was loaded that leaves nothing: whoever asks for nothing more must not keep it so
+        if not progress.numbers:  # nobody need ask for anything to have had it all
             self._finish(progress)
         return self._items(progress, self._makers(None, workers))
 
@@ -219,34 +226,28 @@ class Stream(IterableDataset[Any]):
             yield parcel
 
     def _items(self, progress: Progress, makers: Makers) -> Iterator[Any]:
-        for whole in makers.steps(progress.steps):
-            step = progress.begin(whole)
-            parcel = makers.parcel(step, lists=self._lists)
-            # A worker has finished with what it hands out last: whoever got it may begin the next epoch at once.
-            ends = progress.worker_ends
-            if not self._lists:
-                progress.hand(parcel.positions)
-                if ends:
-                    self._finish(progress)
-                yield parcel.data
-                continue
+        made = partial(next, self._made(progress, makers), None)
+        for item in items_of(made, len(progress.numbers), [], single=self._lists, drops=self.drops_samples):
+            progress.hand(item.after)
+            if item.last:  # whoever gets it may begin the next epoch at once
+                self._finish(progress)
+            data = item.data
+            del item
+            yield data
+            del data
+        self._finish(progress)
+
+    def _made(self, progress: Progress, makers: Makers) -> Iterator[Parcel]:
+        for step in makers.steps(progress.steps):
+            parcel = makers.parcel(progress.begin(step), lists=self._lists)
             if parcel.slots is not None:
                 self._clock.drop(progress.mark)
-            slots = range(parcel.positions) if parcel.slots is None else parcel.slots
-            handed = 0
-            for number, (slot, item) in enumerate(zip(slots, parcel.data, strict=True)):
-                progress.hand(slot + 1 - handed)
-                handed = slot + 1
-                if ends and number == len(parcel.data) - 1:
-                    self._finish(progress)
-                yield item
-            progress.hand(parcel.positions - handed)
-        self._finish(progress)
+            yield parcel
 
     def _finish(self, progress: Progress) -> None:
         if progress.finished:  # said once: a later word could be taken for one of the next iteration
             return
-        progress.finished = True
+        progress.finish()
         epoch = progress.run.begin.epoch
         if progress.workers:
             self._clock.finish_worker(epoch, progress.worker, progress.workers, progress.mark)

@@ -90,6 +90,11 @@ class Content:
         return self.samples if self.by == "samples" else self.dealt_samples(self.parameters(settings, rank, 0))
 
     @property
+    def drops_samples(self) -> bool:
+        """Whether single samples can be missing: broken ones that are skipped, or those a transform leaves out."""
+        return any(part.recipe.transform is not None or part.recipe.on_error == "skip" for part in self.parts)
+
+    @property
     def url(self) -> str:
         """The address, for messages."""
         first = self.parts[0].source.url

@@ -96,17 +96,16 @@ def _of_workers(state: Mapping[str, Any], batch_size: int | None) -> dict[str, A
                     f"worker {number} {worker.get(name)!r}",
                     hint="pass a state as one StatefulDataLoader returned it",
                 )
-    if state["_iterator_finished"]:
+    rest: Remaining | None = None
+    if not state["_iterator_finished"]:
+        steps = state["_steps_since_snapshot"]
+        turn = (snapshot["_last_yielded_worker_id"] + 1) % len(workers)
+        items = _items_a_step(main, steps, batch_size)
+        after = _after_samples if workers[0]["batch_size"] is None else _after_batches
+        rest = after(_remaining(shared), shared, workers, steps=steps, turn=turn, items=items)
+    if rest is None:
         shared.pop("stops", None)
         return shared | {"epoch": shared["epoch"] + 1, "position": 0}
-    steps = state["_steps_since_snapshot"]
-    turn = (snapshot["_last_yielded_worker_id"] + 1) % len(workers)
-    items = _items_a_step(main, steps, batch_size)
-    rest = _remaining(shared)
-    if workers[0]["batch_size"] is None:
-        rest = _after_samples(rest, shared, workers, steps=steps, turn=turn, items=items)
-    else:
-        rest = _after_batches(rest, shared, workers, steps=steps, turn=turn, items=items)
     return _with_remaining(shared, rest)
 
 
@@ -136,7 +135,8 @@ def _after_samples(
     steps: int,
     turn: int,
     items: int,
-) -> Remaining:
+) -> Remaining | None:
+    """What is left; ``None`` if everything was handed out."""
     world_size, tail = workers[0]["world_size"], shared["tail"]
     held = [
         worker_samples(
@@ -150,8 +150,9 @@ def _after_samples(
         )
         for number in range(len(workers))
     ]
-    taken = [worker["taken"] for worker in workers]
-    return rest.after(Stop(world_size, tail, _taken_later(taken, held, steps=steps, turn=turn, items=items)))
+    before = [worker["taken"] for worker in workers]
+    taken = _taken_later(before, held, steps=steps, turn=turn, items=items)
+    return rest.after(Stop(world_size, tail, taken)) if sum(taken) < sum(held) else None
 
 
 def _after_batches(
@@ -162,7 +163,8 @@ def _after_batches(
     steps: int,
     turn: int,
     items: int,
-) -> Remaining:
+) -> Remaining | None:
+    """The same of a data set that makes the batches."""
     world_size, size, count = workers[0]["world_size"], workers[0]["batch_size"], len(workers)
     rank = workers[0].get("rank", 0)
     batches = step_count(
@@ -177,7 +179,7 @@ def _after_batches(
             f"its {count} workers stopped after {', '.join(map(str, taken))} batches, with gaps between them",
             hint="use StatefulDataLoader(..., batch_size=None) where the data set has a batch_size",
         )
-    return rest.after_batches(total, world_size=world_size, batch_size=size)
+    return rest.after_batches(total, world_size=world_size, batch_size=size) if total < batches else None
 
 
 def _taken_later(taken: list[int], held: list[int], *, steps: int, turn: int, items: int) -> tuple[int, ...]:

@@ -19,6 +19,11 @@ class Progress:
         worker: This worker.
         workers: Workers, 0 for none.
         mark: Of the iteration, from the data set's clock.
+
+    Attributes:
+        numbers: The steps that were left when it began.
+        taken: Positions of this worker's stream that were handed out, since `run` began.
+        finished: Whether it has handed out all.
     """
 
     def __init__(self, run: EpochRun, worker: int, workers: int, mark: int) -> None:
@@ -28,42 +33,32 @@ class Progress:
         self.workers = workers
         self.taken = run.begin.taken
         self.finished = False
-        self._next, self._inside = run.first_step(worker, workers)
-        self._skip_empty()
-
-    @property
-    def ended(self) -> bool:
-        """Whether there is no further step."""
-        return self._next >= self.run.steps
-
-    @property
-    def worker_ends(self) -> bool:
-        """Whether the step that was made last is the last one of a worker."""
-        return self.workers > 0 and self.ended
-
-    def _skip_empty(self) -> None:
-        """A step of which all was handed out is over."""
-        if self._inside and not self.ended and self._inside >= len(self.run.step(self._next).rows):
-            self._next += max(self.workers, 1)
-            self._inside = 0
+        first, self._inside = run.first_step(worker, workers)
+        self.numbers = range(first, run.steps, max(workers, 1))
+        if self._inside and self.numbers and self._inside >= len(run.step(first).rows):  # all of it was handed out
+            self.numbers, self._inside = self.numbers[1:], 0
+        self._made = 0
 
     @property
     def steps(self) -> WorkerSteps:
         """The steps that are left."""
-        numbers = range(self._next, self.run.steps, max(self.workers, 1))
-        return WorkerSteps(self.run, numbers, self.workers, goes_on=not self.workers)
+        return WorkerSteps(self.run, self.numbers, self.workers, goes_on=not self.workers)
 
     def begin(self, step: Step) -> Step:
-        """What is left of the first of the coming steps; moves on."""
+        """What is left of the next step: of the first one, a part may have been handed out."""
         if self._inside:
-            step = step.only(np.arange(self._inside, len(step.rows)))
-        self._next += max(self.workers, 1)
-        self._inside = 0
+            step, self._inside = step.only(np.arange(self._inside, len(step.rows))), 0
+        self._made += len(step.rows)
         return step
 
     def hand(self, positions: int) -> None:
-        """So many positions more were handed out."""
-        self.taken += positions
+        """So many positions were handed out since the iteration began."""
+        self.taken = self.run.begin.taken + positions
+
+    def finish(self) -> None:
+        """All that was made was handed out, or dropped."""
+        self.finished = True
+        self.taken = self.run.begin.taken + self._made
 
     def worker_state(self, batch_size: int | None) -> dict[str, Any]:
         """Where the iteration began, and how far this worker alone has come from there."""

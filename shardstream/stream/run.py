@@ -186,15 +186,31 @@ class EpochRun:
     def after(self, taken: tuple[int, ...]) -> Begin:
         """Where to go on after so many positions of each worker's stream were handed out, here and on all ranks alike.
 
+        After the last of this rank, that is the beginning of the next epoch.
+
         Args:
             taken: Positions, a number for each worker; with a batch size their sum counts, as whole steps.
         """
+        if sum(taken) >= self._positions_of_rank:
+            return Begin(self.begin.epoch + 1, parameters=self.begin.parameters)
         if self._batch_size is None:
             left = self._left.after(Stop(self.rank.world_size, self._tail, taken))
         else:
             steps = -(-sum(taken) // self._batch_size)
             left = self._left.after_batches(steps, world_size=self.rank.world_size, batch_size=self._batch_size)
         return replace(self.begin, position=left.start, stops=left.stops, taken=0)
+
+    @cached_property
+    def _positions_of_rank(self) -> int:
+        """Positions of this rank's steps, padding included."""
+        return sample_count(
+            self.samples,
+            start=self.start,
+            rank=self.rank.rank,
+            world_size=self.rank.world_size,
+            batch_size=self._batch_size,
+            tail=self._tail,
+        )
 
     def after_batches(self, batches: int, num_workers: int, batch_size: int | None, *, dropped: bool) -> Begin:
         """Where to go on after a training loop has received so many batches of a plain ``DataLoader``.
@@ -237,8 +253,8 @@ class EpochRun:
         return make_state(self._content, self._settings, replace(self.begin, stops=()))
 
     def state_at(self, begin: Begin) -> dict[str, Any]:
-        """The state that says: go on there, in this epoch and order."""
-        return self._identity | {"position": begin.position} | stops_entry(begin.stops)
+        """The state that says: go on there, in this order."""
+        return self._identity | {"epoch": begin.epoch, "position": begin.position} | stops_entry(begin.stops)
 
     def first_step(self, worker: int, num_workers: int) -> tuple[int, int]:
         """The step that worker ``worker`` goes on with after `Begin.taken`, and how much of it it has handed out."""

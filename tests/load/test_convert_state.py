@@ -51,8 +51,8 @@ def test_a_converted_state_goes_on_in_any_shape(
         state = ss.convert_state(through_json(loader.state_dict()), batch_size=MODES[mode][1])
         assert len(json.dumps(state)) < 1024
         left = [one for one in line if one not in set(seen)]
-        if state["epoch"] == 1:  # a short last batch told the data set of its end
-            assert (num_workers, stop, left, state["position"]) == (0, last, [], 0)
+        if stop == last:
+            assert (state["epoch"], left, state["position"]) == (1, [], 0)
             continue
         five, three, single = rest_in_other_shapes(folder, state)
         assert five == left

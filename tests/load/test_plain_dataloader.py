@@ -69,7 +69,7 @@ def test_counted_batches_say_what_is_left(folder: Path, num_workers: int, mode: 
     line = line_of(folder)
     whole = list(make(folder, num_workers, mode))
     assert sorted(flat(whole)) == list(range(COUNT))
-    for stop in (0, len(whole) // 2, len(whole)):
+    for stop in (0, len(whole) // 2, len(whole) - 1):
         arguments = {"prefetch_factor": 50} if num_workers and stop else {}
         run = make(folder, num_workers, mode, arguments=arguments)
         seen = flat(take(iter(run), stop))
@@ -84,6 +84,22 @@ def test_counted_batches_say_what_is_left(folder: Path, num_workers: int, mode: 
         if mode == "batches" or num_workers < 2:  # else the workers get other blocks than they would have had
             assert flat(rest) == flat(whole[stop:])
         assert list(resumed) == list(make_at(folder, num_workers, mode, epoch=1))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("mode", MODES)
+def test_with_all_batches_counted_the_next_epoch_follows(folder: Path, num_workers: int, mode: str) -> None:
+    steps = len(
+        list(make(folder, num_workers, mode))
+    )  # len(loader) says less where several workers end with a short batch
+    run = make(folder, num_workers, mode)
+    take(iter(run), steps)
+    state = run.state_dict()
+    assert (state["epoch"], state["position"]) == (1, 0)
+    assert rest_of(folder, state, 1, 9) == line_of_epoch(folder, 1)
+    resumed = make(folder, num_workers, mode)
+    resumed.load_state_dict(state)
+    assert list(resumed) == list(make_at(folder, num_workers, mode, epoch=1))
 
 
 def make_at(folder: Path, num_workers: int, mode: str, *, epoch: int) -> CountingRun:
@@ -166,7 +182,7 @@ def test_the_rest_of_two_ranks(folder: Path, num_workers: int) -> None:
 @pytest.mark.parametrize("mode", ["batches", "samples"])
 def test_pad_repeats_nothing_that_is_left(folder: Path, num_workers: int, mode: str) -> None:
     whole = list(make(folder, num_workers, mode, tail="pad", world_size=2, rank=1))
-    for stop in (3, len(whole) - 1, len(whole)):
+    for stop in (3, len(whole) - 1):
         run = make(folder, num_workers, mode, tail="pad", world_size=2, rank=1)
         take(iter(run), stop)
         state = run.state_dict()
@@ -218,7 +234,7 @@ def test_without_a_number_of_batches_an_error_says_what_to_do(folder: Path, mode
         with pytest.raises(ss.errors.UsageError, match=r"fetch ahead[\s\S]*batches=n, num_workers=K"):
             dataset.state_dict()
     state = run.state_dict()
-    assert (state["epoch"], state["position"]) == (0, COUNT)
+    assert (state["epoch"], state["position"]) == (1, 0)
     dataset.load_state_dict(state)
     assert dataset.state_dict() == state
 

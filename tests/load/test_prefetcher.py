@@ -167,7 +167,7 @@ def test_a_resumed_run_sees_the_rest_with_the_same_random_numbers(folder: Path, 
     assert state == first.loader.state_dict()  # type: ignore[attr-defined]
     again = ss.DevicePrefetcher(ss.Loader(stream(folder), num_workers=0), "cpu", transform=noisy)
     again.load_state_dict(state)
-    assert seen + described(again) == uninterrupted[0]
+    assert seen + (described(again) if received < 15 else []) == uninterrupted[0]
     assert described(again) == uninterrupted[1]
     del iterator
 

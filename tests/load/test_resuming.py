@@ -68,8 +68,6 @@ class TestLoaderOfCollatedSamples(ResumingContract):
 
 
 class TestDataLoader(ResumingContract):
-    counts = True
-
     def run(self, source):
         return CountingRun(DataLoader(source, batch_size=None, num_workers=2))
 
@@ -77,7 +75,6 @@ class TestDataLoader(ResumingContract):
 @pytest.mark.full
 class TestDataLoaderThatBatches(ResumingContract):
     batch_size = None
-    counts = True
     alternates = True
 
     def run(self, source):
@@ -86,7 +83,6 @@ class TestDataLoaderThatBatches(ResumingContract):
 
 class TestDataLoaderThatBatchesHere(ResumingContract):
     batch_size = None
-    counts = True
 
     def run(self, source):
         return CountingRun(DataLoader(source, batch_size=7, num_workers=0))
@@ -111,6 +107,7 @@ class TestStatefulDataLoader(StatefulContract):
 
 class TestStatefulDataLoaderOfSamples(StatefulContract):
     batch_size = None
+    ends_late = True
 
     def run(self, source):
         return StatefulRun(StatefulDataLoader(source, batch_size=None, num_workers=2, persistent_workers=True))
@@ -119,6 +116,7 @@ class TestStatefulDataLoaderOfSamples(StatefulContract):
 @pytest.mark.full
 class TestStatefulDataLoaderThatBatches(StatefulContract):
     batch_size = None
+    ends_late = True
 
     def run(self, source):
         return StatefulRun(StatefulDataLoader(source, batch_size=7, num_workers=3, snapshot_every_n_steps=4))
