@@ -42,3 +42,12 @@ def test_any_iterable() -> None:
         ss.Synthetic(iter([1]))
     with pytest.raises(ss.errors.UsageError, match="no batches"):
         list(ss.Synthetic([], batches=1))
+
+
+def test_a_data_set_or_mixture_stays_where_it_is(folder: Path) -> None:
+    """Also where the first batch is the last one, with which an epoch is over."""
+    dataset = ss.ShardDataset(folder, batch_size=80)
+    mixture = ss.Mixture({"all": (dataset, 1)}, batch_size=80, epoch=80)
+    for one in (dataset, mixture):
+        assert len(list(ss.Synthetic(one))) == len(one) == 1
+        assert one.epoch == one.state_dict()["position"] == 0
