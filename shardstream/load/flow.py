@@ -7,8 +7,10 @@ import logging
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from queue import SimpleQueue
 from typing import Any
 
@@ -26,9 +28,9 @@ _PATIENCE = 5.0  # seconds for a thread at the end of the process
 Transform = Callable[[Any, Item], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sent:
-    """A batch on its way.
+    """A batch on its way, or received.
 
     Attributes:
         batch: As the transform left it.
@@ -36,6 +38,8 @@ class Sent:
         item: What it was made of, without the data.
         sending: Seconds that the thread spent on `Road.send`.
         transforming: Seconds that it spent in the transform.
+        alone: Tensors of it that travelled one by one.
+        late: Whether the device was still at it when it was received.
     """
 
     batch: Any
@@ -43,6 +47,8 @@ class Sent:
     item: Item
     sending: float
     transforming: float
+    alone: int
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +59,14 @@ class _Ended:
 class Flow:
     """The thread, and what it has sent.
 
-    It begins with the first batch at once, and is at most ``depth`` ahead of the receiver. It ends when the data does,
-    with an error, or after `stop`.
+    It begins with the first batch at once, and is at most ``depth`` ahead of the receiver, and of the device, which may
+    be behind the receiver. It ends when the data does, with an error, or after `stop`.
 
     Args:
         items: What is to be sent; only the thread asks for them.
         road: To the device.
         transform: What is done there.
-        depth: How many batches may be ready or in work while the receiver has one.
+        depth: How many batches may be ready or in work while the receiver has one, or its device is still at it.
 
     Attributes:
         awaited: Says, for people, what the thread is waiting for.
@@ -71,7 +77,9 @@ class Flow:
         self._items = items
         self._road = road
         self._transform = transform
+        self._depth = depth
         self._room = threading.Semaphore(depth)
+        self._marks: deque[Any] = deque()
         self._stopped = False
         self._sent: SimpleQueue[Sent | _Ended] = SimpleQueue()
         # A daemon, so that a process that ends in the middle of a loop does not wait for it for ever; `_stop_all` ends
@@ -86,7 +94,7 @@ class Flow:
         return self.awaited == self._items.awaited
 
     def receive(self) -> Sent | None:
-        """The next batch; ``None`` at the end.
+        """The next batch, to be used on the stream that the calling thread works on; ``None`` at the end.
 
         Raises:
             UsageError: It was stopped.
@@ -97,6 +105,8 @@ class Flow:
         with watched(lambda: self.awaited()):
             sent = self._sent.get()
         if isinstance(sent, Sent):
+            sent.late, mark = self._road.receive(sent.batch, sent.ticket)
+            self._marks.append(mark)
             self._room.release()
             return sent
         self._sent.put(_Ended(None))  # for who asks again
@@ -139,11 +149,14 @@ class Flow:
         del error  # as in `receive`
 
     def _send_all(self) -> None:
-        while True:
+        for number in count():
             self._room.acquire()
             item = None if self._stopped else next(self._items, None)
             if item is None or self._stopped:
                 return
+            if number >= self._depth:  # one was received for each batch that there was no room for at first
+                self.awaited = _settling
+                self._road.settle(self._marks.popleft())
             self._sent.put(self._send(item))
             del item  # its memory is the worker's again as soon as it was copied
 
@@ -155,9 +168,15 @@ class Flow:
         moved = time.perf_counter()
         self.awaited = _transforming
         batch = self._transform(batch, item)
-        sent = Sent(batch, self._road.sent(), item, moved - begun, time.perf_counter() - moved)
+        ticket = self._road.sent()
+        done = time.perf_counter()
+        sent = Sent(batch, ticket, item, moved - begun, done - moved, self._road.alone(ticket))
         self.awaited = self._items.awaited
         return sent
+
+
+def _settling() -> str:
+    return "the device, to finish steps that were launched before"
 
 
 def _copying() -> str:
