@@ -329,6 +329,8 @@ def _death(error: Exception, parcels: Any) -> tuple[list[int], str] | None:
                 if dead:
                     return dead, said
                 time.sleep(0.01)
+        except WorkerError:  # it has been named
+            raise
         except RuntimeError as later:
             said = str(later)
     found = _DEAD.search(said)
