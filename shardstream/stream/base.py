@@ -93,7 +93,7 @@ class Stream(IterableDataset[Any]):
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next iteration reads. A completed iteration advances it by one."""
+        """The epoch that the next iteration reads. It advances by one when an epoch's last item is handed out."""
         return self._clock.epoch
 
     def set_epoch(self, epoch: int) -> None:
@@ -228,7 +228,7 @@ class Stream(IterableDataset[Any]):
     def _items(self, progress: Progress, makers: Makers) -> Iterator[Any]:
         made = partial(next, self._made(progress, makers), None)
         for item in items_of(made, len(progress.numbers), [], single=self._lists, drops=self.drops_samples):
-            progress.hand(item.after)
+            progress.taken = progress.before + item.after
             if item.last:  # whoever gets it may begin the next epoch at once
                 self._finish(progress)
             data = item.data
@@ -306,8 +306,9 @@ class Stream(IterableDataset[Any]):
     ) -> dict[str, Any]:
         """Where training is: a small JSON-able dict that says which samples of the epoch are left.
 
-        It holds the position of the consumer. Without arguments, that of an iteration in this process (also inside a
-        worker of torchdata's ``StatefulDataLoader``); `Loader.state_dict` knows its own. With workers of a plain
+        It holds the position of the consumer; from an epoch's last item on, that is the beginning of the next epoch.
+        Without arguments, that of an iteration in this process (also inside a worker of torchdata's
+        ``StatefulDataLoader``); `Loader.state_dict` knows its own. With workers of a plain
         ``DataLoader``, which fetch ahead, only the training loop knows what it consumed, and says so. One rank's state
         serves all ranks, and any other number of them.
 

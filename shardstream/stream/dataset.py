@@ -32,7 +32,8 @@ class ShardDataset(Stream):
 
     Batches are the same with 0, 1, 2, 4 or 8 workers, and each rank and worker computes its own share: nothing is
     exchanged, and nothing in memory grows with the number of samples. Use it through `shardstream.Loader`, or through a
-    plain ``DataLoader(ds, batch_size=None, num_workers=4)``.
+    plain ``DataLoader(ds, batch_size=None, num_workers=4)``. With an epoch's last batch the next epoch begins, whether
+    or not the loop asks for another one; ``docs/epochs.md`` says what holds for which loader.
 
     A sample is a dict with ``__key__`` and one value an output, images as uint8 arrays (H, W, 3). A batch is a dict
     of slabs: images uint8 (B, 3, H, W) in channels-last memory, numbers (B,) in their stored dtype, bytes and arrays of

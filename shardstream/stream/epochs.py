@@ -34,7 +34,26 @@ _MARKS = 23  # a word a worker: the mark of the iteration that it has finished
 
 
 class EpochClock:
-    """Epoch number, loaded state, and a mark for each worker that has finished its part."""
+    """Epoch number, loaded state, and a mark for each worker that has finished its part.
+
+    Where the next iteration begins, by what happened last:
+
+    ===============================================  ====================  ======================================
+    what happens                                     the epoch             a loaded state
+    ===============================================  ====================  ======================================
+    ``set_epoch``, the present one                   stays                 stays
+    ``set_epoch``, another one                       is that one           is forgotten
+    a state is loaded                                is that of the state  waits for an iteration
+    an iteration begins                              stays                 is taken, by this iteration alone
+    one begins of which this rank has nothing        is the next one       is taken
+    it is left before its last item                  stays                 is not there again: the epoch begins anew
+    its last item is handed out, in this process     is the next one       as it was
+    one of its workers hands out its own last item   stays                 as it was
+    the last of them does                            is the next one       as it was
+    another epoch's last item is handed out          stays                 as it was
+    one is while a state waits                       stays                 waits
+    ===============================================  ====================  ======================================
+    """
 
     def __init__(self) -> None:
         self._shared = SharedWords(_MARKS + _MOST_WORKERS)
@@ -64,8 +83,8 @@ class EpochClock:
         self._words[_EPOCH] = epoch
 
     def finish(self, epoch: int) -> None:
-        """The whole of ``epoch`` was consumed: the next one follows. Harmless when said twice."""
-        if self.epoch == epoch:
+        """The whole of ``epoch`` was handed out: the next one follows, unless something else was said meanwhile."""
+        if self.epoch == epoch and not self._waits:
             self._words[_EPOCH] = epoch + 1
 
     # ------------------------------------------------------------------------------------------------ loaded states
@@ -120,9 +139,11 @@ class EpochClock:
 
     def pending(self) -> Begin | None:
         """The loaded state that no iteration has begun from yet."""
-        if not self.loaded or self._words[_TAKER]:
-            return None
-        return Begin.from_json(self._record.read())
+        return Begin.from_json(self._record.read()) if self._waits else None
+
+    @property
+    def _waits(self) -> bool:
+        return bool(self._words[_LOADED]) and not self._words[_TAKER]
 
     def take(self, worker: Any, seen: int) -> Begin | None:
         """The loaded state, if the iteration that begins now is the first since it was loaded.

@@ -46,7 +46,7 @@ def items_of(
     Raises:
         ShardStreamError: A failure came, or `request` raised it.
     """
-    taken, held = 0, None
+    taken, held, drops = 0, None, single and drops
     for number in range(1, count + 1):
         try:
             parcel = _next(request)
@@ -67,19 +67,20 @@ def items_of(
                 held = None
             left -= 1
             last = number == count and not left
-            item = Item(data, rest.copy(), before, taken + (parcel.positions if last else slot + 1), last)
-            rest.clear()
-            before = item.after
-            if single and drops and not left and not last:
+            after = taken + (parcel.positions if last else slot + 1)
+            item = Item(data, rest[:], before, after, last)
+            del data, rest[:]  # slices: this is done for each sample
+            before = after
+            if drops and not left and not last:
                 held = item
             else:
                 yield item
-            del data, item
+            del item
         del items
         taken += parcel.positions
     if held is not None:
         counted = held.counted + rest
-        rest.clear()
+        del rest[:]
         yield held._replace(counted=counted, after=taken, last=True)
 
 

@@ -22,7 +22,8 @@ class Progress:
 
     Attributes:
         numbers: The steps that were left when it began.
-        taken: Positions of this worker's stream that were handed out, since `run` began.
+        before: Positions of this worker's stream that were handed out when it began.
+        taken: The same now.
         finished: Whether it has handed out all.
     """
 
@@ -31,7 +32,7 @@ class Progress:
         self.mark = mark
         self.worker = worker
         self.workers = workers
-        self.taken = run.begin.taken
+        self.before = self.taken = run.begin.taken
         self.finished = False
         first, self._inside = run.first_step(worker, workers)
         self.numbers = range(first, run.steps, max(workers, 1))
@@ -51,14 +52,10 @@ class Progress:
         self._made += len(step.rows)
         return step
 
-    def hand(self, positions: int) -> None:
-        """So many positions were handed out since the iteration began."""
-        self.taken = self.run.begin.taken + positions
-
     def finish(self) -> None:
         """All that was made was handed out, or dropped."""
         self.finished = True
-        self.taken = self.run.begin.taken + self._made
+        self.taken = self.before + self._made
 
     def worker_state(self, batch_size: int | None) -> dict[str, Any]:
         """Where the iteration began, and how far this worker alone has come from there."""

@@ -51,7 +51,10 @@ def test_goes_on_where_it_stopped(folder: Path, uninterrupted: Any, num_workers:
         assert list(items) == epochs[0][stop:]
         resumed = Loader(folder, num_workers, mode)
         resumed.load_state_dict(state)
-        assert list(resumed) == epochs[0][stop:]
+        # With the last batch the data set is at the next epoch; but a worker knows of its own end alone, and torchdata
+        # keeps in mind that a short batch was the last.
+        next_one = stop == len(epochs[0]) and not num_workers and mode != "batched by it"
+        assert next_one or list(resumed) == epochs[0][stop:]
         assert list(resumed) == epochs[1]
 
 

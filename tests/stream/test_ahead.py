@@ -154,6 +154,21 @@ def test_the_next_epoch_is_on_its_way_before_this_one_ends(folder) -> None:
     assert len(store.requests) <= 2 * before
 
 
+@pytest.mark.parametrize("loader", [False, True])
+def test_a_loop_that_never_asks_for_one_more_batch_loses_nothing_of_it(folder, loader) -> None:
+    read = []
+    for asks in (1, 0):
+        dataset = ss.ShardDataset(folder, batch_size=32, shuffle=True, prefetch="10MB", fields=["bin"])
+        store = from_afar(dataset)
+        batches = ss.Loader(dataset, num_workers=0) if loader else dataset
+        iterators = []  # all are kept, as if the loop had not ended
+        for _ in range(3):
+            iterators.append(iter(batches))
+            assert len(list(islice(iterators[-1], len(dataset) + asks))) == len(dataset)
+        read.append(sorted(store.requests))
+    assert read[0] == read[1]
+
+
 def test_the_same_epoch_again_after_a_break_begins_anew(folder) -> None:
     dataset = ss.ShardDataset(folder, batch_size=8, shuffle=True, prefetch=20_000)
     from_afar(dataset)
