@@ -86,6 +86,7 @@ def _watch() -> None:
                 wait.look()
             except Exception:  # of a function that tells what for, while what it looks at changes
                 _log.debug("a wait could not be told of", exc_info=True)
+            del wait  # it may hold what is waited for
 
 
 def _forget() -> None:

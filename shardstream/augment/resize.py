@@ -40,10 +40,10 @@ def resized(batch: T, *, dtype: torch.dtype = torch.uint8) -> T:
         torch.Size([8, 3, 64, 64])
     """
     found: list[Crops] = []
-    mapped(batch, _same, crops=found.append)
+    mapped(batch, _same, own=_same, crops=found.append)
     if not found:
         return batch
-    result: T = mapped(batch, _same, crops=lambda crops: resize_crops(crops, dtype=dtype))
+    result: T = mapped(batch, _same, own=_same, crops=lambda crops: resize_crops(crops, dtype=dtype))
     return result
 
 

@@ -62,7 +62,8 @@ def diagnose(stats: LoaderStats) -> Diagnosis:
     in_workers = {name: busy[name] for name in _IN_WORKERS.values()}
     here = {name: busy[name] for name in ("transport", "copy", "batch transform")}
     filled = sum(in_workers.values()) / max(stats.workers, 1)
-    thread = sum(here.values())
+    # The device copies and transforms side by side; the thread that starts both does one thing at a time.
+    thread = max(_thread(stats), *here.values())
     if max(filled, thread) < _BUSY:
         return Diagnosis("uneven", busy, _uneven(waiting))
     if filled >= thread:
@@ -91,6 +92,11 @@ def _busy(stats: LoaderStats) -> dict[str, float]:
     busy["batch transform"] = max(stats.transform_seconds, stats.device_transform_seconds) / total
     busy["loop"] = 1 - _waiting(stats)
     return busy
+
+
+def _thread(stats: LoaderStats) -> float:
+    """How busy the thread is that receives batches, or sends them on to their device."""
+    return (stats.transport_seconds + stats.copy_seconds + stats.transform_seconds) / _running(stats)
 
 
 def _of_workers(worst: str, stats: LoaderStats, busy: dict[str, float]) -> str:
@@ -147,6 +153,8 @@ def report(stats: LoaderStats) -> str:
         else:
             how = _percent(value)
         lines.append(f"  {_TITLES[name]:28}{how}")
+    if stats.alone:
+        lines.append(f"  {stats.alone / stats.batches:,.1f} tensors a batch travelled one by one, not in its one copy")
     if stats.late:
         lines.append(f"  {stats.late:,} batches reached the loop before the device had done with them")
     return "\n".join([*lines, found.advice])

@@ -8,7 +8,7 @@ of them it has received, and that it has received all.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from shardstream.stream.items import Item, items_of
 from shardstream.stream.parcel import Failure, Parcel
 from shardstream.stream.ranks import find_rank
 from shardstream.stream.run import EpochRun
+from shardstream.waits import watched
 
 ENDED = "this iterator ended when a newer one of the same loader began, or a state was loaded"
 
@@ -53,14 +54,28 @@ class Reading:
             UsageError: It was closed.
         """
         with self._lock:
-            if self._closed:
-                raise UsageError(ENDED, hint="use a loader for each loop")
+            self.check_open()
             yield
 
     def close(self) -> None:
-        """No more items: another iteration begins. Waits for what another thread is asking for."""
-        with self._lock:
-            self._closed = True
+        """No more items: another iteration begins, or nobody wants more. Whoever is asking may still be at it."""
+        self._closed = True
+
+    def check_open(self) -> None:
+        """Refuse where it was closed.
+
+        Raises:
+            UsageError: It was.
+        """
+        if self._closed:
+            raise UsageError(ENDED, hint="use a loader for each loop")
+
+    def left(self, timeout: float) -> bool:
+        """Whether nobody is asking for an item, or has stopped within so many seconds."""
+        if not self._lock.acquire(timeout=timeout):
+            return False
+        self._lock.release()
+        return True
 
     def receive(self, item: Item) -> None:
         """The consumer has received an item."""
@@ -92,18 +107,27 @@ class Feed(Iterator[Item]):
     Args:
         reading: How far it has come.
         request: Gives the next parcel, or ``None`` at the end.
+        awaited: Says, for people, what it waits for.
         single: Whether parcels hold lists of samples.
         drops: Whether samples can be missing in them.
 
     Attributes:
         reading: How far it has come.
         rest: After the end: parcels that came without an item.
+        awaited: As given.
     """
 
     def __init__(
-        self, reading: Reading, request: Callable[[], Parcel | Failure | None], *, single: bool, drops: bool
+        self,
+        reading: Reading,
+        request: Callable[[], Parcel | Failure | None],
+        awaited: Callable[[], str],
+        *,
+        single: bool,
+        drops: bool,
     ) -> None:
         self.reading = reading
+        self.awaited = awaited
         self.rest: list[Parcel] = []
         self._items = items_of(request, reading.run.steps, self.rest, single=single, drops=drops)
 
@@ -113,18 +137,24 @@ class Feed(Iterator[Item]):
 
 
 class PlainFeed(Iterator[Item]):
-    """The same for any iterator: it has no state, and nothing is known of what it counts.
+    """The same for anything that can be iterated over: it has no state, and nothing is known of what it counts.
 
     Args:
         items: What is handed out.
         epoch: How many iterations there were before.
     """
 
-    def __init__(self, items: Iterator[Any], epoch: int) -> None:
+    def __init__(self, items: Iterable[Any], epoch: int) -> None:
         self.reading = PlainReading(epoch)
         self.rest: list[Parcel] = []
-        self._items = items
+        self._name = type(items).__name__
+        with watched(f"an iteration of a {self._name} to begin"):
+            self._items = iter(items)
         self._count = 0
+
+    def awaited(self) -> str:
+        """What it waits for, for people."""
+        return f"an item of a {self._name}"
 
     def __next__(self) -> Item:
         data = next(self._items)

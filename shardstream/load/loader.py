@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import re
+import signal
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -14,8 +19,12 @@ from shardstream.errors import UsageError, WorkerError
 from shardstream.load.agreement import Agreement
 from shardstream.load.feed import Feed, Reading
 from shardstream.load.report import LoaderStats
+from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, still_busy
 from shardstream.stream.base import Stream
 from shardstream.stream.parcel import CollateParcel, keep
+from shardstream.waits import watched
+
+logger = logging.getLogger(__name__)
 
 # DataLoader arguments that are decided by the data set here, with what to use in their place.
 _ELSEWHERE = {
@@ -35,7 +44,8 @@ class Loader(DataLoader[Any]):
     memory, which workers fill again once nothing refers to a batch any more: whoever keeps a batch keeps its memory.
     Single samples travel in blocks. An epoch is over when its last batch is handed out: while the loop has that one,
     `epoch` and `state_dict` are those of the next epoch, also where the loop never asks for another batch. After a
-    ``break`` before, the next iteration begins the same epoch again.
+    ``break`` before, the next iteration begins the same epoch again. What hangs does not hold it up: workers that have
+    not come back after 7 seconds are replaced, as are those that died.
 
     `state_dict` says which samples are left, by what the training loop has received: what workers have fetched ahead is
     handed out again after `load_state_dict`. One rank's state serves all ranks, and any other number of ranks, workers
@@ -89,6 +99,8 @@ class Loader(DataLoader[Any]):
         self.stats = LoaderStats(num_workers)
         self._single = single
         self._current: Reading | None = None
+        self._before: Reading | None = None  # the one that may still have a thread asking for a batch
+        self._begun: weakref.ref[Workers] | None = None
         self._agreement = Agreement()
         collate: Callable[[Any], Any] = CollateParcel(collate_fn, each=single) if collate_fn else keep
         persistent = num_workers > 0 if persistent_workers is None else persistent_workers
@@ -103,6 +115,7 @@ class Loader(DataLoader[Any]):
             persistent_workers=persistent,
             **arguments,
         )
+        _loaders.add(self)
 
     @property
     def epoch(self) -> int:
@@ -153,18 +166,67 @@ class Loader(DataLoader[Any]):
 
     def feed(self) -> Feed:
         """Begin an iteration whose consumer counts by itself what it has received; for `DevicePrefetcher`."""
-        self._end()
+        self.leave()
+        self._make_way()
         run = self._shards.assign(self.num_workers)
         self._agreement.check(run.rank, lambda: self._shards.plan(run))
-        parcels = self.explained(super().__iter__)
+        parcels = self.explained(self._begin)
         self._current = reading = Reading(run, partial(self._shards.finish_epoch, run.begin.epoch))
+        if isinstance(parcels, Workers):
+            parcels.given_up = reading.check_open
         request = partial(self.explained, lambda: next(parcels, None), parcels)
-        return Feed(reading, request, single=self._single, drops=self._shards.drops_samples)
+        drops = self._shards.drops_samples
+        return Feed(reading, request, self.awaited, single=self._single, drops=drops)
 
-    def _end(self) -> None:
+    def leave(self) -> None:
+        """End the iteration that runs. Waits for nobody: not for a thread that is asking for a batch either."""
         if self._current is not None:
             self._current.close()
-            self._current = None
+            self._before, self._current = self._current, None
+
+    def _make_way(self) -> None:
+        """Wait until nobody is asking for a batch of the iteration before."""
+        if self._before is not None and not self._before.left(LEAVE_S / 4 if self.num_workers else LEAVE_S):
+            if not self.num_workers:
+                raise still_busy(self.awaited())
+            self._replace("they hang")
+        self._before = None
+
+    def _begin(self) -> Iterator[Any]:
+        """Torch's iterator at the beginning of an iteration."""
+        if isinstance(self._iterator, Workers) and not self._iterator.usable:
+            self._replace("one of them died")
+        try:
+            return super().__iter__()
+        except NoAnswerError:
+            self._replace("they hang in the iteration before")
+            return super().__iter__()
+
+    def _replace(self, why: str) -> None:
+        workers, self._iterator = self._iterator, None
+        if isinstance(workers, Workers):
+            logger.warning("new workers are started: %s", why)
+            workers.end()
+
+    def _get_iterator(self) -> Any:
+        if not self.num_workers:
+            return super()._get_iterator()
+        self.check_worker_number_rationality()
+        workers = Workers(self)
+        self._begun = weakref.ref(workers)
+        _name_deaths()
+        return workers
+
+    def awaited(self) -> str:
+        """What whoever asks for a batch waits for at this moment, for people."""
+        workers = None if self._begun is None else self._begun()
+        process = os.getpid() if not self.num_workers else None if workers is None else workers.awaited
+        if process is None:
+            return "a batch of DataLoader workers"
+        worker, place = self._shards.reading(process) or ("", {})
+        who = f"DataLoader worker {worker} (process {process})" if self.num_workers else "this process"
+        at = ", ".join(f"{name} {value}" for name, value in place.items())
+        return f"a batch of {who}" + (f", which is at [{at}]" if at else "")
 
     def state_dict(self) -> dict[str, Any]:
         """Where training is: a small JSON-able dict that says which samples of the epoch are left.
@@ -192,7 +254,7 @@ class Loader(DataLoader[Any]):
         Raises:
             UsageError: A state of other data, another view or another seed; names both values.
         """
-        self._end()
+        self.leave()
         self._shards.load_state_dict(state)
         self._agreement.renew()
 
@@ -200,7 +262,8 @@ class Loader(DataLoader[Any]):
         stats, first = self.stats, True
         while True:
             asked = time.perf_counter()
-            item = next(feed, None)
+            with watched(self.awaited):
+                item = next(feed, None)
             waited = time.perf_counter() - asked
             if item is None:
                 break
@@ -228,11 +291,21 @@ class Loader(DataLoader[Any]):
                 raise
             raise self._died(*death) from error
 
+    def named(self, error: RuntimeError) -> WorkerError | None:
+        """The same where torch tells of a death wherever the training loop is; ``None``: it was none of ours."""
+        death = _death(error, None)
+        workers = None if self._begun is None else self._begun()
+        if death is None or workers is None or not set(death[0]) & set(workers.pids):
+            return None
+        return self._died(*death)
+
     def _died(self, processes: list[int], message: str) -> WorkerError:
         found = next(filter(None, map(self._shards.reading, processes)), None)
         worker, place = found or (None, {})
         who = f"process {processes[0]}" if worker is None else f"DataLoader worker {worker} (process {processes[0]})"
-        how = "was killed by signal" + message.partition("killed by signal")[2] if "by signal" in message else "died"
+        workers = None if self._begun is None else self._begun()
+        how = message.partition("killed by signal: ")[2] or ("" if workers is None else workers.signal(processes[0]))
+        how = f"was killed by signal: {how}" if how else "died"
         doing = " while it was at the sample named here" if "sample" in place else ""
         return WorkerError(
             f"{who} {how.rstrip('. ')}{doing}",
@@ -256,7 +329,33 @@ def _death(error: Exception, parcels: Any) -> tuple[list[int], str] | None:
                 if dead:
                     return dead, said
                 time.sleep(0.01)
+        except WorkerError:  # it has been named
+            raise
         except RuntimeError as later:
             said = str(later)
     found = _DEAD.search(said)
     return None if found is None else ([int(pid) for pid in found[1].split(",")], said)
+
+
+_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
+_naming = False
+
+
+def _name_deaths() -> None:
+    """Have what torch raises when a worker dies, whatever the main thread is doing, name the worker and its place."""
+    global _naming
+    previous = signal.getsignal(signal.SIGCHLD)
+    if _naming or threading.current_thread() is not threading.main_thread() or not callable(previous):
+        return
+    _naming = True
+
+    def tell(number: int, frame: Any) -> None:
+        try:
+            previous(number, frame)
+        except RuntimeError as error:
+            named = next(filter(None, (loader.named(error) for loader in list(_loaders))), None)
+            if named is None:
+                raise
+            raise named from error
+
+    signal.signal(signal.SIGCHLD, tell)

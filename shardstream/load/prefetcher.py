@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -18,15 +19,23 @@ from shardstream.load.flow import Flow
 from shardstream.load.loader import Loader
 from shardstream.load.report import LoaderStats
 from shardstream.load.statics import Statics
+from shardstream.load.workers import LEAVE_S, still_busy
+from shardstream.stream.ranks import local_rank
 
 
 class DevicePrefetcher:
     """Moves batches to a device, transforms them there, and does both some steps ahead of the training loop.
 
     A thread takes batches from the loader, copies each in one piece from page-locked memory on a CUDA stream of its
-    own, and calls the transform on that stream. What comes out can be used at once on whatever stream the loop works
-    on, and belongs to the loop: batches that are kept are never written to again. On the CPU it is the same thread,
-    order and results, without copies and without a call of CUDA.
+    own, and calls the transform on another one, beside the copy of the next batch. What comes out can be used at once
+    on whatever stream the loop works on, and belongs to the loop: batches that are kept are never written to again. On
+    the CPU it is the same thread, order and results, without copies and without a call of CUDA.
+
+    Tensors of any kind travel, however nested; those that are sparse, quantised or nested, those with gradients and
+    those of objects with a ``to`` of their own (``PackedSequence``) do so one by one, which `LoaderStats.alone` counts.
+
+    Leaving (``break``, another ``iter()``, `load_state_dict`, the end of the process) ends within 10 seconds; what
+    hangs in the loader or the transform by then is named, and refuses another iteration until it has come back.
 
     It can be iterated again for each epoch, and ``state_dict`` is the position of the loop: batches that are ready but
     were not received are handed out again after `load_state_dict`.
@@ -35,14 +44,17 @@ class DevicePrefetcher:
         loader: A `Loader`, or anything that can be iterated over and gives batches: dicts, tuples, lists, dataclasses
             of tensors, however nested. It must not pin memory itself (``pin_memory=False``): that would copy each
             batch once more.
-        device: ``"cuda"`` (the current one), ``"cuda:1"``, ``"cpu"``. Default: CUDA where there is any, else the CPU.
+        device: ``"cuda"`` (the current one), ``"cuda:1"``, ``"cpu"``. Default: CUDA where there is any, else the CPU. A
+            rank other than the first of its machine that has not called ``torch.cuda.set_device`` is warned.
         transform: An ``nn.Module`` or callable that takes the batch on its device and returns what the loop gets. Runs
             without gradients. Where it has an argument ``generator``, it gets a ``torch.Generator`` of the device, and
             where it has ``key``, an integer; both are made from the data set's seed, the epoch, the position and the
             rank, so that augmentation survives a resume. Without either it draws from torch's global generator, in
             another thread than the training loop: nothing makes that repeatable.
-        depth: Batches that may be ready or in work while the loop has one. Default 2: one is copied while the next is
-            fetched; more evens out workers that deliver unevenly, and costs that many batches of device memory.
+        depth: Batches that may be ready or in work while the loop has one, or the device is still at it: a host that
+            runs ahead of its device is held to so many steps. Default 2: one is copied while the next is fetched; more
+            evens out workers that deliver unevenly. Device memory is that of ``depth + 2`` batches at most, and of
+            those that the loop keeps.
         reuse: Hand out the same tensors in each step, written over when the next batch is asked for: for CUDA graphs,
             whose inputs must stay where they are. Costs one copy on the device. All batches must be of one shape
             (``tail="drop"``).
@@ -53,8 +65,8 @@ class DevicePrefetcher:
         stats: The loader's `LoaderStats`, in which waiting is what the training loop waited.
 
     Raises:
-        UsageError: An argument that cannot be; on iteration: the loader pins memory, or batches of other shapes with
-            ``reuse``.
+        UsageError: An argument that cannot be; on iteration: the loader pins memory, batches of other shapes or kinds
+            with ``reuse``, tensors of a kind that cannot travel, or an iteration before that hangs.
         Exception: On iteration: what the loader or the transform raised.
 
     Example:
@@ -106,7 +118,7 @@ class DevicePrefetcher:
             feed: Feed | PlainFeed = self.loader.feed()
             seed, classes = self.loader.seed, self.loader.classes
         else:
-            feed = PlainFeed(iter(self.loader), self._epochs)
+            feed = PlainFeed(self.loader, self._epochs)
             seed, classes = torch.initial_seed(), None
         self._epochs += 1
         self._transform.begin(classes)
@@ -140,7 +152,8 @@ class DevicePrefetcher:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, see `Loader.load_state_dict`."""
         loader = self._resumable()
-        self._end()
+        if self._flow is not None:
+            self._flow.stop()
         loader.load_state_dict(state)
 
     def _resumable(self) -> Loader:
@@ -149,9 +162,15 @@ class DevicePrefetcher:
         return self.loader
 
     def _end(self) -> None:
-        if self._flow is not None:
-            self._flow.stop(None)
-            self._flow = None
+        """Have the thread of the iteration before end, so that nobody else uses the loader and the transform."""
+        flow, loader = self._flow, self.loader
+        workers = isinstance(loader, Loader) and loader.num_workers > 0
+        if isinstance(loader, Loader):
+            loader.leave()
+        # A thread that waits for workers who hang may be left to itself: it asks a `Feed` that has been closed.
+        if flow is not None and not flow.stop(LEAVE_S / 2 if workers else LEAVE_S) and not (workers and flow.fetching):
+            raise still_busy(flow.awaited())
+        self._flow = None
 
 
 class _Batches(Iterator[Any]):
@@ -164,8 +183,8 @@ class _Batches(Iterator[Any]):
         self._statics = statics
         self._handed: float | None = None
         self._over = False
-        # A feed of ours knows to wait for a thread that is asking for a batch; other iterators do not.
-        self._stop = weakref.finalize(self, flow.stop, 0 if isinstance(feed, Feed) else None)
+        # A loader of ours knows by itself whether a thread is asking for a batch; others do not.
+        self._stop = weakref.finalize(self, flow.stop if isinstance(feed, Feed) else flow.leave)
         self._stop.atexit = False
 
     def __next__(self) -> Any:
@@ -182,14 +201,13 @@ class _Batches(Iterator[Any]):
                 stats.add(self._feed.rest)
                 self._feed.reading.finish()
                 raise StopIteration
-            ready = road.receive(sent.batch, sent.ticket)
             batch = sent.batch if self._statics is None else self._statics.filled(sent.batch)
         except BaseException:
             self._over = True
             self._stop()
             raise
         self._feed.reading.receive(sent.item)
-        stats.sent(sent, road.times(), late=not ready)
+        stats.sent(sent, road.times())
         stats.pinned_bytes = road.pinned_bytes
         first, self._handed = self._handed is None, time.perf_counter()
         stats.waited(self._handed - asked, first=first)
@@ -247,5 +265,12 @@ def _device(device: torch.device | str | None) -> torch.device:
     if found.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"there is no {found} here", hint='use device="cpu", or look at torch.cuda.is_available()')
     if str(found) == "cuda":
-        return torch.device("cuda", torch.cuda.current_device())
+        found = torch.device("cuda", torch.cuda.current_device())
+        rank = local_rank()
+        if found.index == 0 and rank and torch.cuda.device_count() > 1:
+            warnings.warn(
+                f"this is rank {rank} of its machine, but batches go to {found}, the current device, as rank 0's do: "
+                f'call torch.cuda.set_device({rank}) before, or give device="cuda:{rank}"',
+                stacklevel=3,
+            )
     return found

@@ -42,6 +42,8 @@ class LoaderStats:
         device_copy_seconds: Time that the device took to copy.
         device_transform_seconds: Time that the device took for the transform.
         late: Batches that the loop received while the device was still at them, so that its kernels waited.
+        alone: Tensors that travelled to the device one by one, each with a copy of its own that the thread waits for:
+            sparse, quantised, nested ones, those with gradients, and those of objects with a ``to`` of their own.
         pinned_bytes: Page-locked memory that a `DevicePrefetcher` holds.
         skipped: Number of samples that were skipped for broken data.
         skipped_places: Where the first 1,000 of them lie, and why.
@@ -64,6 +66,7 @@ class LoaderStats:
     device_copy_seconds: float = 0.0
     device_transform_seconds: float = 0.0
     late: int = 0
+    alone: int = 0
     pinned_bytes: int = 0
     skipped: int = 0
     skipped_places: list[str] = field(default_factory=list)
@@ -124,12 +127,13 @@ class LoaderStats:
         self.wait_seconds += seconds
         self.seconds += seconds
 
-    def sent(self, sent: Sent, times: Sequence[Times], *, late: bool) -> None:
+    def sent(self, sent: Sent, times: Sequence[Times]) -> None:
         """Count a batch of a `DevicePrefetcher`, and what became known of the device's time."""
         self.add(sent.item.counted)
         self.copy_seconds += sent.sending
         self.transform_seconds += sent.transforming
-        self.late += late
+        self.late += sent.late
+        self.alone += sent.alone
         for one in times:
             self.device_copy_seconds += one.copy
             self.device_transform_seconds += one.transform

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from shardstream.errors import UsageError
+from shardstream.load.packing import is_strided
 from shardstream.stream.nested import mapped
 
 
@@ -25,10 +26,16 @@ class Statics:
         """The batch with its tensors replaced by those of the first one, which now hold its values.
 
         Raises:
-            UsageError: It is of another shape.
+            UsageError: It is of another shape, or has tensors that are sparse, quantised or nested.
         """
         fresh: list[torch.Tensor] = []
         mapped(batch, fresh.append)
+        other = next((tensor for tensor in fresh if not is_strided(tensor)), None)
+        if other is not None:
+            raise UsageError(
+                f"reuse=True needs ordinary tensors, got one of {_kind(other)}: it has no memory that stays its own",
+                hint="convert it in the transform, or leave reuse out",
+            )
         if not self._tensors:
             self._tensors = [torch.empty_like(tensor) for tensor in fresh]
         shapes = [[(tensor.shape, tensor.dtype, tensor.device) for tensor in some] for some in (fresh, self._tensors)]
@@ -41,3 +48,9 @@ class Statics:
             static.copy_(tensor)
         statics: Iterator[torch.Tensor] = iter(self._tensors)
         return mapped(batch, lambda _: next(statics))
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    if tensor.is_nested:
+        return "nested tensors"
+    return str(tensor.dtype if tensor.is_quantized else tensor.layout)

@@ -103,8 +103,16 @@ def check_affinity(affinity: Affinity | None) -> None:
 
 def local_ranks() -> int:
     """Ranks on this machine, as far as the launcher says; else 1."""
-    found = next(filter(None, map(_integers, _LOCAL_VARIABLES)), None)
-    return 1 if found is None else max(found[1], 1)
+    return max(_local()[1], 1)
+
+
+def local_rank() -> int:
+    """Which of them this is, as far as the launcher says; else 0."""
+    return _local()[0]
+
+
+def _local() -> tuple[int, int]:
+    return next(filter(None, map(_integers, _LOCAL_VARIABLES)), (0, 1))
 
 
 def find_groups(found: Rank, affinity: Affinity | None, *, cached: bool = False) -> int:

@@ -6,6 +6,7 @@ chooses. Kernels hold no reference to their operands, as on a real device: they 
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,7 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from shardstream.load.device import Device
+from shardstream.load.packing import is_strided, memory_of
+
 Memory = Any  # a numpy array of bytes
+
+
+_one_at_a_time = threading.RLock()  # the device is driven by the threads that wait for it
 
 
 class Stream:
@@ -48,10 +55,11 @@ class Stream:
             self.run_to(self.put)
 
     def run_to(self, number: int) -> None:
-        while self.done < number:
-            assert self.queue[0]()
-            self.queue.popleft()
-            self.done += 1
+        with _one_at_a_time:
+            while self.done < number:
+                assert self.queue[0]()
+                self.queue.popleft()
+                self.done += 1
 
 
 class Event:
@@ -69,36 +77,49 @@ class Event:
 
 
 class Block:
-    """Memory of the device, and who is still to use it after it was freed."""
+    """Memory of the device, the stream that it was allocated on, and who else is still to use it after it was freed."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, stream: Stream) -> None:
         self.memory = memory
+        self.stream = stream
         self.users: set[Stream] = set()
         self.pending: list[Event] = []
 
 
-class Simulated:
+class Simulated(Device):
     """Takes the place of `shardstream.load.device.Cuda`."""
 
-    def __init__(self, *, side_eager: bool, consumer_eager: bool) -> None:
-        self.stream = Stream(eager=side_eager)
+    def __init__(
+        self, *, consumer_eager: bool, copies_eager: bool = True, transforms_eager: bool | None = None
+    ) -> None:
+        self.copies = Stream(eager=copies_eager)
+        self.transforms = Stream(eager=copies_eager if transforms_eager is None else transforms_eager)
         self.consumer = Stream(eager=consumer_eager)
         self.blocks: dict[int, Block] = {}
         self.free: list[Block] = []
+        self.made: list[Block] = []
         self.reused = 0
+        self._current = threading.local()
 
     @contextmanager
-    def on_stream(self) -> Iterator[None]:
+    def on(self, stream: Stream) -> Iterator[None]:
+        before, self._current.stream = self.loop(), stream
         yield
+        self._current.stream = before
+
+    def loop(self) -> Stream:
+        return getattr(self._current, "stream", self.consumer)
 
     def pinned(self, size: int) -> torch.Tensor:
         return torch.zeros(size, dtype=torch.uint8)
 
     def empty(self, size: int) -> torch.Tensor:
-        """The most recently freed block that is large enough and is not waited for; as torch's allocator does."""
-        block = next((one for one in reversed(self.free) if len(one.memory) >= size and self._is_over(one)), None)
+        """The most recently freed block of the stream that is large enough and not waited for; as torch's allocator."""
+        found = (one for one in reversed(self.free) if len(one.memory) >= size and one.stream is self.loop())
+        block = next((one for one in found if all(event.query() for event in one.pending)), None)
         if block is None:
-            block = Block(np.full(size, 255, np.uint8))
+            block = Block(np.full(size, 255, np.uint8), self.loop())
+            self.made.append(block)
         else:
             self.free.remove(block)
             self.reused += 1
@@ -112,27 +133,33 @@ class Simulated:
         block.users = set()
         self.free.append(block)
 
-    def _is_over(self, block: Block) -> bool:
-        return all(event.query() for event in block.pending)
-
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        if not len(target):
+            return
         to, size = self.blocks[target.data_ptr()].memory, len(target)
         of = source.numpy()
-        self.stream.add(lambda: np.copyto(to[:size], of))
+        self.loop().add(lambda: np.copyto(to[:size], of))
 
     def move(self, value: Any) -> Any:
-        return value
+        """Ordinary tensors; others stay where they are."""
+        if not isinstance(value, torch.Tensor) or not is_strided(value):
+            return value
+        octets = value.detach().contiguous().view(torch.uint8).flatten()
+        target = self.empty(len(octets))
+        self.copy(target, octets)
+        return target.view(value.dtype).view(value.shape)
 
-    def event(self) -> Event:
-        return Event(self.stream)
+    def event(self, stream: Stream) -> Event:
+        return Event(stream)
 
-    def await_event(self, event: Event) -> None:
-        self.consumer.add_wait(event)
+    def wait(self, stream: Stream, event: Event) -> None:
+        stream.add_wait(event)
 
-    def protect(self, tensor: torch.Tensor) -> None:
-        start = tensor.untyped_storage().data_ptr()
-        if start in self.blocks:
-            self.blocks[start].users.add(self.consumer)
+    def protect(self, tensor: torch.Tensor, stream: Stream) -> None:
+        for memory in memory_of(tensor):
+            block = self.blocks.get(memory.untyped_storage().data_ptr())
+            if block is not None and stream is not block.stream:
+                block.users.add(stream)
 
     # ---------------------------------------------------------------------------------------------- for the tests
 

@@ -77,13 +77,13 @@ def test_slow_kernels_find_their_batch(*, transformed: bool) -> None:
 
 def test_without_protection_slow_kernels_find_later_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """If this fails, the test above proves nothing: make its kernels slower."""
-    monkeypatch.setattr(Cuda, "protect", lambda self, tensor: None)
+    monkeypatch.setattr(Cuda, "protect", lambda self, tensor, stream: None)
     batches = numbers()
     assert seen_by_a_slow_loop(ss.DevicePrefetcher(batches, "cuda", depth=4)) != expected(batches)
 
 
 def test_without_waiting_kernels_find_what_lay_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Cuda, "await_event", lambda self, event: None)
+    monkeypatch.setattr(Cuda, "wait", lambda self, stream, event: None)
     batches = numbers()
 
     def slowly(batch: torch.Tensor) -> torch.Tensor:
@@ -134,6 +134,60 @@ def test_copies_overlap_with_kernels() -> None:
     assert len(copies) == 20
     overlapping = [copy for copy in copies if any(one.start < copy.end and copy.start < one.end for one in kernels)]
     assert len(overlapping) > 10
+
+
+def test_copies_overlap_with_the_transform_of_the_batch_before() -> None:
+    import torch.profiler as profiling
+
+    def transform(batch: torch.Tensor) -> torch.Tensor:
+        work(0.02)
+        return batch.add_(1)
+
+    with profiling.profile(activities=[profiling.ProfilerActivity.CUDA]) as profile:
+        kept = list(ss.DevicePrefetcher(numbers(20, 64 * MB), "cuda", transform=transform))
+        torch.cuda.synchronize()
+    assert [int(batch[0]) for batch in kept] == list(range(1, 21))
+    events = [event for event in profile.events() if event.device_type.name == "CUDA"]
+    copies = [event.time_range for event in events if "HtoD" in event.name]
+    kernels = [event.time_range for event in events if "HtoD" not in event.name]
+    overlapping = [copy for copy in copies if any(one.start < copy.end and copy.start < one.end for one in kernels)]
+    assert len(overlapping) > 10
+
+
+def test_device_memory_is_bounded_where_the_loop_is_far_ahead_of_its_kernels() -> None:
+    batches = numbers(60, 64 * MB)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    torch.cuda.reset_peak_memory_stats()
+    for batch in ss.DevicePrefetcher(batches, "cuda", depth=2):
+        work(0.02)
+        batch.add_(1)
+        del batch
+    torch.cuda.synchronize()
+    assert torch.cuda.max_memory_reserved() - before <= 5 * 64 * MB
+
+
+def test_tensors_of_any_kind_arrive() -> None:
+    from torch.nn.utils.rnn import pack_sequence
+
+    batches = [
+        {
+            "sparse": torch.eye(4).to_sparse() * n,
+            "csr": (torch.eye(4) * (n + 1)).to_sparse_csr(),
+            "jagged": torch.nested.nested_tensor([torch.full((2,), n), torch.full((3,), n)], layout=torch.jagged),
+            "rows": pack_sequence([torch.full((3,), n), torch.full((2,), n)]),
+        }
+        for n in range(1, 20)
+    ]
+    ahead = ss.DevicePrefetcher(batches, "cuda")
+    for batch, there in zip(batches, ahead, strict=True):
+        assert torch.equal(there["sparse"].to_dense().cpu(), batch["sparse"].to_dense())
+        assert torch.equal(there["csr"].to_dense().cpu(), batch["csr"].to_dense())
+        assert torch.equal(there["jagged"].values().cpu(), batch["jagged"].values())
+        assert torch.equal(there["rows"].data.cpu(), batch["rows"].data)
+        assert there["rows"].batch_sizes.device.type == "cpu"
+    assert ahead.stats.alone > 0
 
 
 def test_random_numbers_are_those_of_the_key(folder: Path) -> None:

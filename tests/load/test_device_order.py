@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
+from collections import deque
 from typing import Any
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_sequence
 
+import shardstream as ss
 from shardstream.load.device import CudaRoad
-from shardstream.load.packing import Packing
+from shardstream.load.feed import PlainFeed
+from shardstream.load.flow import Flow
+from shardstream.load.packing import Packing, memory_of
+from shardstream.load.report import LoaderStats
 
 from .simulated import Simulated
 
@@ -20,7 +28,7 @@ def batches() -> list[torch.Tensor]:
     return [torch.full((SIZE,), n + 1, dtype=torch.uint8) for n in range(STEPS)]
 
 
-def train(device: Simulated, road: CudaRoad, *, transformed: bool = False) -> list[int]:
+def train(device: Simulated, road: CudaRoad, *, transformed: bool = False, alone: bool = False) -> list[int]:
     """What the kernels of a training loop saw: batches arrive two ahead, are used, and let go at once."""
     seen: list[int] = []
     sent: list[Any] = []
@@ -31,25 +39,24 @@ def train(device: Simulated, road: CudaRoad, *, transformed: bool = False) -> li
         result = device.empty(batch.nbytes)
         start = batch.untyped_storage().data_ptr()
         source = device.blocks[start].memory
-        device.kernel(device.stream, result, lambda memory: memory.__setitem__(slice(None), source[: len(memory)] * 2))
+        device.kernel(
+            device.transforms, result, lambda memory: memory.__setitem__(slice(None), source[: len(memory)] * 2)
+        )
         return result
 
-    def use(tensor: torch.Tensor) -> None:
+    def use(tensor: torch.Tensor, ticket: Any) -> None:
+        road.receive(tensor, ticket)
         device.kernel(device.consumer, tensor, lambda memory: seen.extend({int(memory.min()), int(memory.max())}))
 
-    with road.working():
-        for batch in batches():
-            moved = transform(road.send(batch))
-            sent.append((moved, road.sent()))
-            del moved
-            if len(sent) > 2:
-                tensor, ticket = sent.pop(0)
-                road.receive(tensor, ticket)
-                use(tensor)
-                del tensor
-        for tensor, ticket in sent:
-            road.receive(tensor, ticket)
-            use(tensor)
+    for batch in batches():
+        with road.working():
+            arrived = transform(road.send(torch.nn.Parameter(batch, requires_grad=False) if alone else batch))
+            sent.append((arrived, road.sent()))
+        del arrived
+        if len(sent) > 2:
+            use(*sent.pop(0))
+    while sent:
+        use(*sent.pop(0))
     device.consumer.run_to(device.consumer.put)
     return seen
 
@@ -58,51 +65,104 @@ def expected(*, transformed: bool) -> list[int]:
     return [(2 if transformed else 1) * (n + 1) for n in range(STEPS)]
 
 
-@pytest.mark.parametrize("transformed", [False, True])
-@pytest.mark.parametrize("consumer_eager", [False, True])
-@pytest.mark.parametrize("side_eager", [False, True])
-def test_kernels_see_their_batch_whatever_runs_first(*, side_eager: bool, consumer_eager: bool, transformed: bool):
-    device = Simulated(side_eager=side_eager, consumer_eager=consumer_eager)
-    assert train(device, CudaRoad(device), transformed=transformed) == expected(transformed=transformed)
-    if consumer_eager:
+EITHER = [False, True]
+ANY = list(itertools.product(EITHER, repeat=3))
+
+
+@pytest.mark.parametrize("alone", EITHER)
+@pytest.mark.parametrize("transformed", EITHER)
+@pytest.mark.parametrize("streams", ANY)
+def test_kernels_see_their_batch_whatever_runs_first(streams: tuple[bool, ...], *, transformed: bool, alone: bool):
+    device = simulated(streams)
+    seen = train(device, CudaRoad(device), transformed=transformed, alone=alone)
+    assert seen == expected(transformed=transformed)
+    if all(streams):
         assert device.reused > 0  # memory does come back: protection is not hoarding
 
 
-def without(device: Simulated, name: str) -> Simulated:
-    """The same device with one of its calls doing nothing."""
-    setattr(device, name, lambda *_: None)
-    return device
+def simulated(streams: tuple[bool, ...]) -> Simulated:
+    copies, transforms, consumer = streams
+    return Simulated(copies_eager=copies, transforms_eager=transforms, consumer_eager=consumer)
 
 
-@pytest.mark.parametrize("transformed", [False, True])
-def test_without_protection_of_memory_kernels_would_see_later_batches(*, transformed: bool):
-    device = without(Simulated(side_eager=True, consumer_eager=False), "protect")
-    assert train(device, CudaRoad(device), transformed=transformed) != expected(transformed=transformed)
+RULES = {
+    "the transform waits for the copy": ("wait", "transforms"),
+    "the loop waits for the transform": ("wait", "consumer"),
+    "memory is kept until the transform has read it": ("protect", "transforms"),
+    "memory is kept until the loop's kernels have read it": ("protect", "consumer"),
+}
 
 
-def test_without_waiting_for_the_copy_kernels_would_see_nothing_yet():
-    device = without(Simulated(side_eager=False, consumer_eager=True), "await_event")
-    assert train(device, CudaRoad(device)) != expected(transformed=False)
+@pytest.mark.parametrize("alone", EITHER)
+@pytest.mark.parametrize("rule", RULES)
+def test_without_any_one_rule_kernels_would_see_something_else(rule: str, *, alone: bool):
+    call, stream = RULES[rule]
+    wrong = []
+    for streams in ANY:
+        device = simulated(streams)
+        rest = getattr(device, call)
+        left_out = getattr(device, stream)
+        which = {"wait": 0, "protect": 1}[call]  # the argument that is the stream
+
+        def but_one(*arguments: Any, rest: Any = rest, left_out: Any = left_out, which: int = which) -> None:
+            if arguments[which] is not left_out:
+                rest(*arguments)
+
+        setattr(device, call, but_one)
+        if train(device, CudaRoad(device), transformed=True, alone=alone) != expected(transformed=True):
+            wrong.append(streams)
+    assert wrong
 
 
 def test_without_waiting_for_a_slot_copies_would_take_later_batches():
-    device = Simulated(side_eager=False, consumer_eager=False)
+    device = simulated((False, False, False))
     road = CudaRoad(device)
     sent = []
-    with road.working():
-        for batch in batches():
+    for batch in batches():
+        with road.working():
             tensor = road.send(batch)
             for slot in road._slots:
                 slot.copied = None  # as if the copy were over
             sent.append((tensor, road.sent()))
-        for tensor, ticket in sent:
-            road.receive(tensor, ticket)
+    for tensor, ticket in sent:
+        road.receive(tensor, ticket)
     device.consumer.run_to(device.consumer.put)
     assert [int(tensor[0]) for tensor, _ in sent] != [n + 1 for n in range(STEPS)]
 
 
+def test_a_batch_is_copied_while_the_one_before_is_transformed():
+    device = simulated((False, False, False))
+    road = CudaRoad(device)
+    done: list[int] = []
+    with road.working():
+        for n, batch in enumerate(batches()[:2]):
+            moved = road.send(batch)
+            device.kernel(device.transforms, moved, lambda memory, n=n: done.append(n))
+            ticket = road.sent()
+        ticket.copied.synchronize()
+        assert int(moved.max()) == 2  # the second batch has arrived
+        assert done == []
+        ticket.ready.synchronize()
+        assert done == [0, 1]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+@pytest.mark.parametrize("steps", [10, 100])
+def test_device_memory_is_bounded_by_depth_however_far_the_host_runs_ahead(steps: int, depth: int):
+    device = simulated((True, True, False))
+    seen: list[int] = []
+    flow = Flow(PlainFeed([batches()[0]] * steps, 0), CudaRoad(device), lambda batch, _: batch, depth)
+    while sent := flow.receive():  # the loop's kernels run when somebody waits for them, and not before
+        device.kernel(device.consumer, sent.batch, lambda memory: seen.append(int(memory.min())))
+        del sent
+    assert len(device.made) <= depth + 2
+    assert flow.stop(30)
+    device.consumer.run_to(device.consumer.put)
+    assert seen == [1] * steps
+
+
 def test_kept_batches_are_never_written_to():
-    device = Simulated(side_eager=True, consumer_eager=True)
+    device = simulated((True, True, True))
     road = CudaRoad(device)
     kept = []
     with road.working():
@@ -114,7 +174,7 @@ def test_kept_batches_are_never_written_to():
 
 
 def test_page_locked_memory_is_two_batches_however_many_there_are():
-    device = Simulated(side_eager=True, consumer_eager=True)
+    device = simulated((True, True, True))
     road = CudaRoad(device)
     assert road.pinned_bytes == 0
     with road.working():
@@ -124,7 +184,7 @@ def test_page_locked_memory_is_two_batches_however_many_there_are():
 
 
 def test_whoever_keeps_labels_keeps_labels_alone():
-    device = Simulated(side_eager=True, consumer_eager=True)
+    device = simulated((True, True, True))
     road = CudaRoad(device)
     labels = []
     with road.working():
@@ -137,30 +197,45 @@ def test_whoever_keeps_labels_keeps_labels_alone():
     assert sum(label.untyped_storage().nbytes() for label in labels) == 8 * 4 * 8
 
 
-def test_tensors_inside_of_unknown_objects_are_protected_too():
-    class Own:
-        def __init__(self, tensor: torch.Tensor) -> None:
-            self.parts = {"deep": [tensor]}
-            self.me = self
+class Own:
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.parts = {"deep": [tensor]}
+        self.me = self
 
-    device = Simulated(side_eager=True, consumer_eager=True)
+
+class Slots:
+    __slots__ = ("_empty", "me", "parts")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.parts = (deque([tensor]),)
+        self.me = self
+
+
+class MoreSlots(Slots):
+    __slots__ = ("__more",)
+
+
+@pytest.mark.parametrize("own", [Own, Slots, MoreSlots])
+def test_tensors_inside_of_unknown_objects_are_protected_too(own: Any):
+    device = simulated((True, True, True))
     protected = []
-    device.protect = protected.append  # type: ignore[method-assign]
     road = CudaRoad(device)
     with road.working():
         tensor = road.send(torch.zeros(SIZE, dtype=torch.uint8))
-        road.receive({"own": Own(tensor)}, road.sent())
-    assert [one.data_ptr() for one in protected] == [tensor.data_ptr()]
+        ticket = road.sent()
+    device.protect = lambda one, stream: protected.append((one, stream))  # type: ignore[method-assign]
+    road.receive({"own": own(tensor)}, ticket)
+    assert [(one.data_ptr(), stream) for one, stream in protected] == [(tensor.data_ptr(), device.consumer)]
 
 
 def test_times_are_known_when_the_device_is_done():
-    device = Simulated(side_eager=False, consumer_eager=False)
+    device = simulated((False, False, False))
     road = CudaRoad(device)
     with road.working():
         road.send(torch.zeros(8))
         ticket = road.sent()
     assert road.times() == []
-    assert not road.receive(None, ticket)
+    assert road.receive(None, ticket).late
     ticket.ready.synchronize()
     assert [one.copy for one in road.times()] == [1e-3]
     assert road.times() == []
@@ -189,3 +264,70 @@ def test_a_batch_keeps_its_dtypes_shapes_and_order_of_dimensions():
         assert torch.equal(found[name], batch[name])
         assert found[name].dtype == batch[name].dtype
         assert found[name].data_ptr() != batch[name].data_ptr() or not found[name].numel()
+
+
+# ------------------------------------------------------------------------------------------------- tensors of any kind
+
+
+def kinds() -> dict[str, torch.Tensor]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch: that some of these are young, others old
+        scales, zeros = torch.tensor([0.1, 0.2]), torch.tensor([0, 0])
+        return {
+            "coo": torch.eye(4).to_sparse(),
+            "csr": torch.eye(4).to_sparse_csr(),
+            "csc": torch.eye(4).to_sparse_csc(),
+            "bsr": torch.eye(4).to_sparse_bsr((2, 2)),
+            "bsc": torch.eye(4).to_sparse_bsc((2, 2)),
+            "quantised": torch.quantize_per_tensor(torch.rand(8), 0.1, 0, torch.quint8),
+            "channels": torch.quantize_per_channel(torch.rand(2, 2), scales, zeros, 0, torch.qint8),
+            "nested": torch.nested.nested_tensor([torch.rand(2), torch.rand(3)]),
+            "jagged": torch.nested.nested_tensor([torch.rand(2), torch.rand(3)], layout=torch.jagged),
+            "parameter": torch.nn.Parameter(torch.rand(4)),
+        }
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_all_memory_of_a_tensor_of_any_kind_is_protected(kind: str):
+    tensor = kinds()[kind]
+    found = memory_of(tensor)
+    for one in found:
+        assert type(one) in (torch.Tensor, torch.nn.Parameter)
+        assert (one.layout, one.is_quantized, one.is_nested) == (torch.strided, False, False)
+    counts = {"coo": 2, "csr": 3, "csc": 3, "bsr": 3, "bsc": 3, "channels": 3}
+    if kind == "jagged":  # its offsets, and what torch remembers of them
+        assert {tensor.values().data_ptr(), tensor.offsets().data_ptr()} < {one.data_ptr() for one in found}  # type: ignore[no-untyped-call]
+    else:
+        values = tensor.values() if kind.startswith(("cs", "bs")) else tensor._values() if kind == "coo" else tensor
+        assert values.data_ptr() in {one.data_ptr() for one in found}
+        assert len({one.data_ptr() for one in found}) == len(found) == counts.get(kind, 1)
+
+
+def test_tensors_that_cannot_lie_in_the_slab_travel_alone_and_are_counted():
+    device = simulated((True, True, True))
+    batch = {"x": torch.zeros(4), **kinds(), "rows": pack_sequence([torch.ones(3), torch.ones(2)])}
+    flow = Flow(PlainFeed([batch], 0), CudaRoad(device), lambda batch, _: batch, 1)
+    sent = flow.receive()
+    assert sent is not None
+    assert sent.alone == len(kinds()) + 2  # a packed sequence of these two: its data, and the sizes of its steps
+    assert sent.batch["rows"].batch_sizes.tolist() == [2, 2, 1]
+    assert sent.batch["coo"] is batch["coo"]  # the simulated device leaves it
+    assert flow.receive() is None
+    stats = LoaderStats()
+    stats.sent(sent, [])
+    assert stats.alone == sent.alone
+
+
+def test_objects_with_a_way_of_their_own_are_moved_by_it_and_not_taken_apart():
+    rows = pack_sequence([torch.ones(3), torch.ones(2)])
+    packing = Packing({"rows": rows})
+    assert packing.size == 0
+    moved = packing.unpacked(torch.empty(0, dtype=torch.uint8), lambda value: value.to("meta"))["rows"]
+    assert moved.data.device.type == "meta"
+    assert moved.batch_sizes.device.type == "cpu"  # where torch wants it
+
+
+def test_a_tensor_that_hides_its_memory_is_refused():
+    device = simulated((True, True, True))
+    with pytest.raises(ss.errors.UsageError, match=r"layout torch\._mkldnn cannot be moved"):
+        CudaRoad(device).send({"x": [torch.zeros(2, 2).to_mkldnn()]})

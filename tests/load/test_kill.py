@@ -25,6 +25,30 @@ for batch in ss.Loader(dataset, num_workers=2):
         sys.stdin.read(1)
 """
 
+STARTING = """
+import os, sys, time
+import shardstream as ss
+
+def slowly(worker):
+    os.write(1, b"started")
+    while os.getppid() == trainer:  # it is killed before torch's worker looks who its parent is
+        time.sleep(0.01)
+
+trainer = os.getpid()
+next(iter(ss.Loader(ss.ShardDataset(sys.argv[1], batch_size=16), num_workers=2, worker_init_fn=slowly)))
+"""
+
+ELSEWHERE = """
+import sys, time
+import shardstream as ss
+
+if __name__ == "__main__":
+    dataset = ss.ShardDataset(sys.argv[1], shuffle=True, batch_size=16)
+    for batch in ss.Loader(dataset, num_workers=2, multiprocessing_context="forkserver"):
+        print("started", flush=True)
+        time.sleep(60)
+"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -58,9 +82,16 @@ def kill_in_the_middle(folder: Path, batches: int) -> None:
             process.stdin.write("x")
             process.stdin.flush()
         os.kill(process.pid, signal.SIGKILL)
+    wait_until_all_are_gone(process.pid)
+
+
+def wait_until_all_are_gone(leader: int) -> None:
     deadline = time.monotonic() + 30
-    while descendants(process.pid):
-        assert time.monotonic() < deadline, "workers outlive the process that they work for"
+    while left := descendants(leader):
+        if time.monotonic() > deadline:
+            for process in left:
+                os.kill(process, signal.SIGKILL)
+            pytest.fail("workers outlive the process that they work for")
         time.sleep(0.05)
 
 
@@ -87,3 +118,16 @@ def test_killed_in_mid_epoch_and_started_again_at_once(folder: Path) -> None:
 @pytest.mark.full
 def test_killed_many_times(folder: Path) -> None:
     rounds(folder, 12)
+
+
+@pytest.mark.parametrize("script", [STARTING, pytest.param(ELSEWHERE, marks=pytest.mark.full)])
+def test_workers_end_with_a_training_process_that_is_killed(folder: Path, tmp_path: Path, script: str) -> None:
+    program = tmp_path / "training.py"
+    program.write_text(script)
+    command = [sys.executable, str(program), str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(7) == b"started"
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        wait_until_all_are_gone(process.pid)

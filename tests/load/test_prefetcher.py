@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import threading
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import shardstream as ss
+from shardstream.load import prefetcher
 
 from .prefetching import folder, ids, no_thread_is_left, stream, threads, wait_until
 
@@ -89,6 +91,11 @@ def test_reuse_refuses_batches_of_other_shapes(folder: Path) -> None:
     loader = ss.Loader(stream(folder, batch_size=50, tail="exact"), num_workers=0)
     with pytest.raises(ss.errors.UsageError, match="all batches must be of one shape"):
         list(ss.DevicePrefetcher(loader, "cpu", reuse=True))
+
+
+def test_reuse_refuses_tensors_without_memory_of_their_own() -> None:
+    with pytest.raises(ss.errors.UsageError, match=r"needs ordinary tensors, got one of torch\.sparse_coo"):
+        list(ss.DevicePrefetcher([torch.eye(3).to_sparse()], "cpu", reuse=True))
 
 
 def test_single_samples_and_what_a_collate_fn_made(folder: Path) -> None:
@@ -302,3 +309,24 @@ def test_only_a_loader_of_ours_has_a_state() -> None:
     ahead = ss.DevicePrefetcher([torch.ones(1)], "cpu")
     with pytest.raises(ss.errors.UsageError, match="a list has no state"):
         ahead.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("rank", "devices", "current", "told"),
+    [("1", 2, 0, True), ("0", 2, 0, False), ("1", 1, 0, False), ("1", 2, 1, False), (None, 2, 0, False)],
+)
+def test_a_rank_that_uses_the_device_of_another_is_warned(
+    monkeypatch: pytest.MonkeyPatch, rank: str | None, devices: int, current: int, told: bool
+) -> None:
+    for name, value in (("LOCAL_RANK", rank), ("LOCAL_WORLD_SIZE", rank and "2")):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
+    monkeypatch.setattr(prefetcher, "Cuda", lambda device: device)
+    expected = pytest.warns(UserWarning, match=r"set_device\(1\)") if told else contextlib.nullcontext()
+    with expected:
+        assert ss.DevicePrefetcher([]).device == torch.device("cuda", current)
+    assert ss.DevicePrefetcher([], "cuda:1").device == torch.device("cuda", 1)

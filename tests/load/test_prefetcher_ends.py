@@ -77,6 +77,6 @@ def test_a_flow_that_has_ended_says_so_again() -> None:
     flow = Flow(PlainFeed(iter([1]), 0), CpuRoad(), lambda batch, _: batch, 2)
     assert flow.receive() is not None
     assert [flow.receive(), flow.receive()] == [None, None]
-    flow.stop(None)
+    flow.stop(30)
     with pytest.raises(ss.errors.UsageError, match="ended when a newer one"):
         flow.receive()

@@ -1,0 +1,186 @@
+"""``Workers``: torch's iterator over worker processes, each of whose waits ends.
+
+Torch waits for workers without limit: for a batch, and for each of them to begin the next iteration; and at the end 5
+seconds for each, one after another. A worker that hangs (a store, a file system, a user's callable) would so keep a
+training process that has long gone elsewhere. Here whoever waits looks up four times a second, and leaves when nobody
+wants the batch any more; and workers that do not end by themselves are ended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import os
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from multiprocessing import connection
+from typing import Any
+
+from torch._C import _remove_worker_pids
+from torch.utils.data import DataLoader, _utils
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+from shardstream.errors import UsageError
+
+logger = logging.getLogger(__name__)
+
+LEAVE_S = 7.0
+"""Seconds that leaving an iteration waits for what is on its way. Tests shorten it."""
+
+_GOODBYE_S = 4.0  # for workers to end by themselves, all of them together
+_END_S = 1.0  # for the system to end them
+_LOOK_S = 0.25
+
+
+class NoAnswerError(Exception):
+    """Workers did not begin a new iteration in time: they hang in the one before."""
+
+
+def still_busy(what: str) -> UsageError:
+    """The error where a new iteration cannot begin, since the one before has not ended."""
+    return UsageError(
+        f"the iteration before has not ended: after {LEAVE_S:g} s it still waits for {what}",
+        hint="what hangs there needs a time limit of its own; batches that workers make (num_workers=1 or more) can be "
+        "given up",
+    )
+
+
+class Workers(_MultiProcessingDataLoaderIter):
+    """The workers of a loader, and the batches that they make.
+
+    Attributes:
+        given_up: Whether nobody wants the batch any more that is waited for; raises what whoever asked is to get.
+    """
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.given_up: Callable[[], None] = _never
+        self._deadline = math.inf
+        super().__init__(loader)
+        self._processes = _Processes(self)
+        # Of the cycle collector, torch's own __del__ gets queues that have been closed before it.
+        weakref.finalize(self, self._processes.end, _GOODBYE_S).atexit = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether all are there, so that another iteration can begin."""
+        return not self._shutdown and all(worker.is_alive() for worker in self._workers)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes."""
+        return [worker.pid for worker in self._workers if worker.pid is not None]
+
+    def signal(self, process: int) -> str:
+        """The name of the signal that killed a process; empty if none did."""
+        code = next((worker.exitcode for worker in self._workers if worker.pid == process), None)
+        return signal.strsignal(-code) or str(-code) if code is not None and code < 0 else ""
+
+    @property
+    def awaited(self) -> int | None:
+        """The process whose batch is the next one, where that is known."""
+        task = self._task_info.get(self._rcvd_idx)
+        return None if task is None else self._workers[task[0]].pid
+
+    def end(self) -> None:
+        """End them now, whatever they are doing."""
+        self._processes.end(0)
+        self._shutdown_workers()
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        self.given_up = _never
+        self._deadline = math.inf if first_iter else time.monotonic() + LEAVE_S
+        super()._reset(loader, first_iter)
+        self._deadline = math.inf
+
+    def _try_get_data(self, timeout: float = _utils.MP_STATUS_CHECK_INTERVAL) -> tuple[bool, Any]:
+        end = time.monotonic() + timeout
+        while True:
+            self.given_up()
+            now = time.monotonic()
+            if now > self._deadline:
+                raise NoAnswerError
+            found: tuple[bool, Any] = super()._try_get_data(max(0, min(_LOOK_S, end - now)))  # type: ignore[no-untyped-call]  # torch's
+            if found[0] or time.monotonic() >= end:
+                return found
+
+    def _shutdown_workers(self) -> None:
+        processes = getattr(self, "_processes", None)  # without: not all of them were started
+        if processes is not None and processes.owner != os.getpid():
+            return  # a process that was forked: torch would tell workers that are not its own to end
+        if processes is not None and not self._shutdown and _utils.python_exit_status is False:
+            self._end_pinning()
+            processes.end(_GOODBYE_S)
+            self._worker_pids_set = False
+            done: Any = threading.Event()  # nobody is left to be told, or to hold the lock of the other
+            self._workers_done_event = done
+        super()._shutdown_workers()
+
+    def _end_pinning(self) -> None:
+        """As torch ends its thread, which comes first; but one that hangs in half a message is left behind."""
+        if not hasattr(self, "_pin_memory_thread"):
+            return
+        self._pin_memory_thread_done_event.set()
+        self._worker_result_queue.put((None, None))
+        self._pin_memory_thread.join(_END_S)
+        self._worker_result_queue.cancel_join_thread()
+        self._worker_result_queue.close()
+        del self._pin_memory_thread
+
+
+def _never() -> None:
+    pass
+
+
+class _Processes:
+    """What it takes to end the workers of an iterator, without the iterator."""
+
+    def __init__(self, workers: Workers) -> None:
+        self.owner = os.getpid()
+        self._key = id(workers)
+        self._workers = workers._workers
+        self._queues = workers._index_queues
+        self._done = workers._workers_done_event
+        _running.add(self)
+
+    def end(self, patience: float) -> None:
+        """Have them end.
+
+        Args:
+            patience: Seconds for them to do so by themselves, after the batches that they are at.
+        """
+        if self not in _running or os.getpid() != self.owner:
+            return
+        _running.discard(self)
+        _remove_worker_pids(self._key)  # how they end now is no error
+        if patience and all(worker.is_alive() for worker in self._workers):
+            self._done.set()
+            for queue in self._queues:
+                queue.put(None)
+            self._wait(patience)
+        for worker in self._workers:
+            worker.terminate()
+        self._wait(_END_S)
+        for worker in self._workers:
+            if worker.is_alive():  # SIGTERM is blocked, or it is in a call of the system that only SIGKILL ends
+                worker.kill()
+        self._wait(_END_S)
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while waiting := [worker.sentinel for worker in self._workers if worker.is_alive()]:
+            if not connection.wait(waiting, max(0, deadline - time.monotonic())):
+                return
+
+
+_running: set[_Processes] = set()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Before `multiprocessing` waits, without limit, for each worker to follow a SIGTERM."""
+    for processes in list(_running):
+        processes.end(0)
