@@ -60,7 +60,8 @@ class ShardDataset(Stream):
             spread evenly over the shards, and keep their samples when shards are appended.
         split_by: ``"samples"`` (default), or ``"shards"`` to give every shard to one part, whole.
         where: Values by stored number, ``{"cls": [1, 5, 9]}``: only samples that have one of them. Class names may
-            stand for labels. Costs one scan of the indexes, when this is made.
+            stand for labels. Numbers, arrays and tensors are compared in the column's dtype, exactly; a float with a
+            column of floats as it is rounded when stored. Costs one scan of the indexes, when this is made.
         epoch_size: Samples of an epoch over all ranks, for training by steps: epochs are then pieces of an endless walk
             through the data set, each sample once before any comes again. Default: all samples.
         tail: What happens to samples that fill no batch on every rank: ``"drop"`` leaves them out, ``"pad"`` repeats
@@ -104,7 +105,8 @@ class ShardDataset(Stream):
         NotFoundError: There is no data set.
         AccessError: The store refuses.
         StorageError: The store cannot be reached, and the cache has no manifest of the data set.
-        FieldError: ``fields`` asks for what does not exist; names the nearest.
+        FieldError: ``fields`` asks for what does not exist; names the nearest. ``where`` asks for a value that its
+            column cannot hold.
         MissingExtraError: The library of a backend is not installed.
         UsageError: Another argument cannot work.
 
