@@ -163,7 +163,7 @@ class PerBox(Decoder):
         (n, ...) of ``dtype``.
 
     Raises:
-        DecodeError: There are more or fewer entries than boxes, or a list is not of numbers of this dtype.
+        DecodeError: There are more or fewer entries than boxes, or they are not numbers that this dtype can hold.
 
         >>> fields = {"jpg": Image(), "boxes": Boxes(like="jpg"), "labels": PerBox(like="boxes")}
     """
@@ -195,7 +195,22 @@ class PerBox(Decoder):
                     f"a list with {value[0]!r} holds no whole numbers",
                     hint='give PerBox(dtype="float32"), or turn names into numbers with a callable in front of it',
                 )
-        return entries[kept] if dtype is None else entries[kept].astype(dtype)
+        return entries[kept] if dtype is None else _held(entries[kept], np.dtype(dtype))
+
+
+def _held(entries: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Numbers as another dtype: what integers cannot hold is an error, floats are rounded."""
+    kind = entries.dtype.kind
+    fit = kind in "biuf" or not entries.size
+    if fit and dtype.kind in "iu" and entries.size:
+        # Of floats beyond 2**53 nobody knows which integers they were.
+        fit = kind != "f" or bool(((np.abs(entries) < 1 << 53) & (entries == np.floor(entries))).all())
+        info = np.iinfo(dtype)
+        fit = fit and info.min <= int(entries.min()) and int(entries.max()) <= info.max
+    if not fit:
+        few = ", ".join(map(repr, entries.ravel()[:5].tolist()))
+        raise DecodeError(f"entries {few} ... do not all fit {dtype.name}", hint="give PerBox another dtype")
+    return entries.astype(dtype)
 
 
 def _kept(context: SampleContext, like: str, entries: int) -> NDArray[np.bool_]:

@@ -35,10 +35,11 @@ class ShardDataset(Stream):
     plain ``DataLoader(ds, batch_size=None, num_workers=4)``.
 
     A sample is a dict with ``__key__`` and one value an output, images as uint8 arrays (H, W, 3). A batch is a dict
-    of slabs: images uint8 (B, 3, H, W) in channels-last memory, numbers (B,) in their stored dtype, bytes and arrays of
-    varying shape as `Ragged`, all else as lists. ``__valid__``, bool (B,), says which slots hold a sample of their own
-    wherever some may not: under ``tail="pad"``, ``on_error="skip"``, or after ``transform`` dropped one. An optional
-    output that is a slab has a mask of its own, ``NAME.__valid__``: False where the sample has no such field.
+    of slabs: images uint8 (B, 3, H, W) in channels-last memory, numbers (B,) in their stored dtype, also after
+    ``transform`` (``docs/decoding.md``), bytes and arrays of varying shape as `Ragged`, all else as lists.
+    ``__valid__``, bool (B,), says which slots hold a sample of their own wherever some may not: under ``tail="pad"``,
+    ``on_error="skip"``, or after ``transform`` dropped one. An optional output that is a slab has a mask of its own,
+    ``NAME.__valid__``: False where the sample has no such field.
 
     Args:
         url: The folder of the data set, or its URL: ``s3://``, ``az://``, ``abfss://``, ``gs://``, ``https://``,

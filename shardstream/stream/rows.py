@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from shardstream.stream.ahead import ReadAhead, groups
 from shardstream.stream.gather import Gatherer
 from shardstream.stream.opened import OpenShards
 from shardstream.stream.shared import Desk, place_of, source_and_shard
-from shardstream.stream.source import Source
 from shardstream.stream.stored import Rows
 
 
@@ -23,9 +22,8 @@ class RowReader:
     """Reads rows of one source or several.
 
     Args:
-        sources: The sources, which hold ``fields`` with the same types.
-        shards: Their open shards.
-        fields: The fields to read.
+        shards: The open shards of the sources.
+        fields: The fields to read, with the types that the sources hold them with.
         verify: Compare checksums.
         desk: Where to say which shard is being read, or ``None``.
         ahead: What is read before it is asked for, or ``None``.
@@ -33,23 +31,22 @@ class RowReader:
 
     def __init__(
         self,
-        sources: Sequence[Source],
         shards: OpenShards,
-        fields: Sequence[str],
+        fields: Mapping[str, FieldType],
         *,
         verify: bool,
         desk: Desk | None = None,
         ahead: ReadAhead | None = None,
     ) -> None:
         self._shards = shards
-        self._types = {name: kind for source in reversed(sources) for name, kind in source.fields.items()}
+        self._types = dict(fields)
         self._fields = list(fields)
         self._verify = verify
         self._desk = desk
         self._ahead = ahead
         self._gatherer: Gatherer | None = None
         if ahead is None:
-            self._gatherer = Gatherer(shards, {name: self._types[name] for name in self._fields}, verify=verify)
+            self._gatherer = Gatherer(shards, self._types, verify=verify)
 
     def index(self, shard: int) -> ShardIndex:
         """The index of a shard of the first source, by its number."""
