@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from shardstream.decode.context import SampleContext
+from shardstream.decode.dtypes import check_fit
 from shardstream.decode.specs import Decoder
-from shardstream.errors import DecodeError, UsageError
+from shardstream.errors import DecodeError, FieldError, UsageError
 from shardstream.images.geometry import Geometry, Size
 
 BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
@@ -195,22 +196,13 @@ class PerBox(Decoder):
                     f"a list with {value[0]!r} holds no whole numbers",
                     hint='give PerBox(dtype="float32"), or turn names into numbers with a callable in front of it',
                 )
-        return entries[kept] if dtype is None else _held(entries[kept], np.dtype(dtype))
-
-
-def _held(entries: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Numbers as another dtype: what integers cannot hold is an error, floats are rounded."""
-    kind = entries.dtype.kind
-    fit = kind in "biuf" or not entries.size
-    if fit and dtype.kind in "iu" and entries.size:
-        # Of floats beyond 2**53 nobody knows which integers they were.
-        fit = kind != "f" or bool(((np.abs(entries) < 1 << 53) & (entries == np.floor(entries))).all())
-        info = np.iinfo(dtype)
-        fit = fit and info.min <= int(entries.min()) and int(entries.max()) <= info.max
-    if not fit:
-        few = ", ".join(map(repr, entries.ravel()[:5].tolist()))
-        raise DecodeError(f"entries {few} ... do not all fit {dtype.name}", hint="give PerBox another dtype")
-    return entries.astype(dtype)
+        if dtype is None:
+            return entries[kept]
+        try:
+            check_fit(entries, np.dtype(dtype))
+        except FieldError as error:
+            raise DecodeError(error.what, hint="give PerBox another dtype") from None
+        return entries[kept].astype(dtype)
 
 
 def _kept(context: SampleContext, like: str, entries: int) -> NDArray[np.bool_]:

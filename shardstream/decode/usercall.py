@@ -70,8 +70,8 @@ class UserCall:
         self._style: _Style = "plain"
         if _is_albumentations(function):
             self._style = "albumentations"
-        elif self._keywords or (isinstance(function, type) and issubclass(function, np.generic)):
-            self._style = "keyword"  # numpy's numbers draw nothing
+        elif self._keywords:
+            self._style = "keyword"
 
     def __repr__(self) -> str:
         return f"UserCall({_name(self.function)}, what={self.what!r})"

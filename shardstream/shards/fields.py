@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
@@ -216,6 +217,20 @@ def to_scalar(kind: FieldType, value: object) -> int | float | bool:
     raise FieldError(
         f"{value!r} ({type(value).__name__}) is no {kind.name}", hint="declare another type, or convert it"
     )
+
+
+def to_comparables(kind: FieldType, numbers: Sequence[float]) -> NDArray[Any]:
+    """`to_comparable` of each number, in the column's dtype.
+
+    Raises:
+        FieldError: No value of the column is one of them.
+    """
+    if "int" in kind.name and numbers and set(map(type, numbers)) == {int}:  # ids, of which there may be millions
+        for extreme in (min(numbers), max(numbers)):
+            to_scalar(kind, extreme)
+    else:
+        numbers = [to_comparable(kind, number) for number in numbers]
+    return np.array(numbers, kind.dtype)
 
 
 def to_comparable(kind: FieldType, number: float) -> int | float | bool:

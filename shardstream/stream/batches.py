@@ -229,4 +229,4 @@ class SlabMaker:
             lacking = np.flatnonzero(~column.valid)
             raise missing_number(output.name, len(lacking), place_in(rows, int(lacking[0])))
         assert isinstance(column.data, np.ndarray)
-        return slab_over(self._maker.column(output.name, column.data))
+        return slab_over(self._maker.numbers.converted(output.name, column.data, partial(place_in, rows)))

@@ -46,8 +46,9 @@ class ShardDataset(Stream):
             ``hf://``, or any that fsspec knows. A list of them, a glob (``"data/part-*"``, local only) or braces
             (``"s3://bucket/part-{000..011}"``) streams several as one, end to end.
         fields: What to deliver: a list of stored fields, or output name -> ``None`` (stored type), ``"bytes"``, a
-            decoder of `shardstream.decode`, a callable, or a list of these applied in turn. Default: every field by
-            its type. Only what is asked for is read; labels and other numbers come from the index alone.
+            decoder of `shardstream.decode`, a callable, a numpy type for numbers (``{"cls": np.int64}``), or a list of
+            these applied in turn. Default: every field by its type. Only what is asked for is read; labels and other
+            numbers come from the index alone.
         version: Which version of a data set that grew; of several data sets, a list with one for each. Default: the
             newest. A state of an older version brings its version along, see `load_state_dict`.
         backend: The library that decodes images, where a decoder in ``fields`` names none: ``"auto"`` (default) is

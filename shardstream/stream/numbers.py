@@ -12,7 +12,9 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+from shardstream.decode.dtypes import check_fit
 from shardstream.decode.plan import DecodePlan
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import BatchError, FieldError
@@ -26,7 +28,7 @@ Where: TypeAlias = Callable[[int], Mapping[str, str | int]]
 """The place, for an error, of the sample in a slot."""
 
 _BOOL, _INT, _FLOAT = np.dtype(np.bool_), np.dtype(np.int64), np.dtype(np.float64)
-_ONE_TYPE = "return one type for every sample: float(...) or int(...), or numpy's numbers, as in np.float32(...)"
+_ONE_TYPE = "make them one type, in `fields` or the transform: float(...), int(...), or numpy's, as in np.float32(...)"
 
 
 class Numbers:
@@ -69,6 +71,18 @@ class Numbers:
             self._check_each(name, values, dtype, where)
         return slab_of(np.array(values, dtype))
 
+    def converted(self, name: str, values: NDArray[Any], where: Where) -> NDArray[Any]:
+        """Stored numbers or fixed arrays, (n, ...), in the dtype that the output has.
+
+        Raises:
+            FieldError: It cannot hold one.
+        """
+        dtype = self.declared.get(name, values.dtype)
+        if dtype == values.dtype:
+            return values
+        check_fit(values, dtype, lambda i: {**where(i), "field": name})
+        return values.astype(dtype)
+
     def lacking(self, name: str, values: Sequence[Any], where: Where | None) -> None:
         """Refuse numbers and fixed arrays of a stored column where some samples have none.
 
@@ -109,21 +123,20 @@ def is_number(kind: type) -> bool:
     return issubclass(kind, int | float)
 
 
-def declared_dtypes(plan: DecodePlan, fields: Mapping[str, FieldType]) -> dict[str, np.dtype[Any]]:
-    """By output, the dtype of stored numbers and fixed arrays, also where callables of ``fields`` see them.
-
-    A numpy type as the last of the callables, as in ``{"cls": np.int64}``, declares another.
-    """
+def stored_dtypes(plan: DecodePlan, fields: Mapping[str, FieldType]) -> dict[str, np.dtype[Any]]:
+    """By output, the dtype of stored numbers and fixed arrays, also where callables of ``fields`` see them."""
     found = {}
     for output in plan.outputs:
-        calls = [step.function if isinstance(step, UserCall) else None for step in output.steps]
-        last = calls[-1] if calls else None
         stored = [fields[source].dtype for source in output.sources]
-        if isinstance(last, type) and issubclass(last, np.generic):
-            found[output.name] = np.dtype(last)
-        elif stored and stored[0] is not None and None not in calls:
+        if stored and stored[0] is not None and all(isinstance(step, UserCall) for step in output.steps):
             found[output.name] = stored[0].newbyteorder("=")
     return found
+
+
+def declared_dtypes(plan: DecodePlan, fields: Mapping[str, FieldType]) -> dict[str, np.dtype[Any]]:
+    """By output, the dtype of its numbers: what a numpy type in ``fields`` says, else that of `stored_dtypes`."""
+    named = {output.name: output.dtype for output in plan.outputs if output.dtype is not None}
+    return stored_dtypes(plan, fields) | named
 
 
 def common_dtype(dtypes: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:

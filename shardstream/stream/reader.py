@@ -13,7 +13,7 @@ from shardstream.storage import Transport, locate
 from shardstream.storage.cache import Cache
 from shardstream.stream.crops import refuse_samples
 from shardstream.stream.home import Home
-from shardstream.stream.numbers import Numbers
+from shardstream.stream.numbers import Numbers, declared_dtypes
 from shardstream.stream.opened import OpenShards
 from shardstream.stream.rows import RowReader
 from shardstream.stream.samples import SampleMaker
@@ -71,7 +71,14 @@ class Reader(Sequence[dict[str, Any]]):
         self._rows = RowReader(OpenShards([source]), types, verify=verify)
         policy = SkipPolicy("raise", None)
         self._maker = SampleMaker(
-            self._rows, plan, self.manifest.fields, Numbers({}), StageClock(), seed=seed, transform=None, policy=policy
+            self._rows,
+            plan,
+            self.manifest.fields,
+            Numbers(declared_dtypes(plan, self.manifest.fields)),
+            StageClock(),
+            seed=seed,
+            transform=None,
+            policy=policy,
         )
 
     def __len__(self) -> int:

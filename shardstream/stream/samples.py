@@ -15,7 +15,7 @@ from shardstream.errors import BatchError, DataError
 from shardstream.shards.fields import FieldType
 from shardstream.stream.crew import Crew
 from shardstream.stream.decoding import Decoding
-from shardstream.stream.numbers import Numbers, declared_dtypes
+from shardstream.stream.numbers import Numbers, Where, stored_dtypes
 from shardstream.stream.rows import RowReader
 from shardstream.stream.shared import Desk, place_of
 from shardstream.stream.skips import SkipPolicy
@@ -57,7 +57,7 @@ class SampleMaker:
         self.plan = plan
         self.fields = fields
         self.numbers = numbers
-        self._dtypes = declared_dtypes(plan, fields)
+        self._dtypes = stored_dtypes(plan, fields)
         self.seed = seed
         self.policy = policy
         self._reader = reader
@@ -132,25 +132,21 @@ class SampleMaker:
         for source in output.sources:
             raw = rows.value(source, i)
             if raw is not None:
-                return self._as_declared(output, output.value(self.fields[source], raw, context, out))
+                value = output.value(self.fields[source], raw, context, out)
+                return self._as_declared(output.name, value, lambda _: place_in(rows, i))
         return output.missing(context, out)
 
-    def _as_declared(self, output: Output, value: Any) -> Any:
+    def _as_declared(self, name: str, value: Any, where: Where) -> Any:
         """A value in the dtype that it has in batches, where it is a number or array of the dtype it is stored in.
 
         Such a number becomes one of Python. Any other dtype is one that a user's callable chose, and stays.
         """
-        own = self._dtypes.get(output.name)
-        if not isinstance(value, np.generic | np.ndarray) or value.dtype != own:
+        own = self._dtypes.get(name)
+        if not isinstance(value, np.generic | np.ndarray) or value.dtype not in (own, self.numbers.declared.get(name)):
             return value
-        wanted = self.numbers.declared.get(output.name, own)
-        if wanted != own:
-            value = value.astype(wanted)
+        if self.numbers.declared.get(name, own) != value.dtype:
+            value = self.numbers.converted(name, np.asarray(value)[None], where)[0]
         return value.item() if isinstance(value, np.generic) else value
-
-    def column(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
-        """A stored column in the dtype that it has in batches."""
-        return values.astype(self.numbers.declared.get(name, values.dtype), copy=False)
 
     def place(self, step: Step) -> dict[str, str | int]:
         """Where the first sample of a step lies, for an error."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FieldError, UsageError
 from shardstream.order import SplitBy, split_ranges, take_counts
-from shardstream.shards.fields import FieldType, to_comparable
+from shardstream.shards.fields import FieldType, to_comparables
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import unknown_field
 
@@ -163,7 +163,7 @@ def _wanted(
         )
     numbers = [_class_number(value, name, classes, url) if isinstance(value, str) else value for value in values]
     try:
-        return np.array([to_comparable(kind, number) for number in numbers], kind.dtype)
+        return to_comparables(kind, numbers)
     except FieldError as error:
         raise FieldError(
             f"where cannot look for it: {error.what}", url=url, field=name, hint="leave it out: no sample can have it"

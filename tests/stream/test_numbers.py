@@ -208,6 +208,35 @@ def test_numbers_of_numpy_keep_their_own_dtype(folder: Folder, made: Any) -> Non
         assert batch.tolist() == [made.item()] * 3
 
 
+@pytest.mark.parametrize("road", [{}, {"transform": same}])
+@pytest.mark.parametrize("spec", [np.int8, [np.int8], [None, np.int8], [same, np.int8]], ids=repr)
+def test_a_numpy_type_declares_the_dtype(folder: Folder, spec: Any, road: dict[str, Any]) -> None:
+    batch = ss.ShardDataset(folder("uint64", [3, 127]), fields={"x": spec}, batch_size=2, **road).peek()["x"]
+    assert (batch.dtype, batch.tolist()) == (torch.int8, [3, 127])
+    for batch_size in (None, 3):
+        dataset = ss.ShardDataset(
+            folder("uint64", [3, 2**63, 300]), fields={"x": spec}, batch_size=batch_size, on_error="skip", **road
+        )
+        with pytest.raises(FieldError, match="9223372036854775808 does not fit int8") as caught:
+            list(dataset)
+        assert caught.value.place == {"shard": "shard-000000.tar", "sample": 1, "key": "uint64-1", "field": "x"}
+    rows = folder("array:int64:2", [np.array([1, 2]), np.array([3, 128])])
+    dataset = ss.ShardDataset(rows, fields={"x": spec}, batch_size=1, **road)
+    assert dataset.peek()["x"].dtype == torch.int8
+    with pytest.raises(FieldError, match="128 does not fit int8") as caught:
+        dataset.replace(batch_size=2).peek()
+    assert caught.value.place["sample"] == 1
+    assert ss.Reader(folder("float64", [0.1]), fields={"x": [np.float32]})[0]["x"] == np.float32(0.1)
+
+
+def test_a_numpy_type_makes_numbers_of_json_one_type(folder: Folder) -> None:
+    path = folder("json", [1, 0.5])
+    with pytest.raises(BatchError, match=r"different types .*\(float, int\).*\n.*in `fields`"):
+        ss.ShardDataset(path, batch_size=2).peek()
+    batch = ss.ShardDataset(path, fields={"x": np.float32}, batch_size=2).peek()["x"]
+    assert (batch.dtype, batch.tolist()) == (torch.float32, [1.0, 0.5])
+
+
 def test_a_column_may_become_another_kind_of_number(folder: Folder) -> None:
     path = folder("uint8", [1, 2, 3])
     made = [
