@@ -62,7 +62,13 @@ class BatchMaker:
         self._mark = mark
         outputs = [output for maker in makers for output in maker.plan.outputs]
         self._images = frozenset(output.name for output in outputs if output.is_image)
-        self._ragged = frozenset(output.name for output in outputs if output.is_ragged)
+        stored = all(maker.transform is None for maker in makers)
+        self._ragged = frozenset(
+            output.name
+            for maker in makers
+            for output in maker.plan.outputs
+            if output.is_ragged or (stored and _is_stored_array(output, maker))
+        )
 
     def samples(self, step: Step) -> tuple[list[Any], dict[int, str]]:
         """The step's samples, slot by slot, as `SampleMaker.samples`."""
@@ -130,6 +136,11 @@ class BatchMaker:
             dropped,
             broken,
         )
+
+
+def _is_stored_array(output: Output, maker: SampleMaker) -> bool:
+    """Whether its values are arrays or tensors as they are stored, each of its own shape."""
+    return output.stored and bool(output.sources) and maker.fields[output.sources[0]].name in ("array", "tensor")
 
 
 class SlabMaker:
@@ -205,8 +216,7 @@ class SlabMaker:
         numbers, where = self._maker.numbers, partial(place_in, rows)
         if output.as_bytes:
             return collate_values(output.name, self._stored_bytes(output, rows), numbers=numbers, where=where)
-        arrays = output.stored and output.sources and self._maker.fields[output.sources[0]].name in ("array", "tensor")
-        if arrays or output.is_ragged:
+        if output.is_ragged or _is_stored_array(output, self._maker):
             return collate_rows(output.name, values, numbers=numbers, where=where)
         return collate_values(output.name, values, numbers=numbers, image=output.is_image, where=where)
 

@@ -96,14 +96,15 @@ class Numbers:
 
     def _check_each(self, name: str, values: Sequence[Any], dtype: np.dtype[Any], where: Where | None) -> None:
         kind = FieldType.parse(dtype.name)
-        hint = f'one dtype holds for all batches: declare another, as in fields={{"{name}": np.int64}}'
-        if name not in self.declared:
-            hint = "one dtype holds for all batches: return numpy's numbers for every sample, as in np.uint64(...)"
         for slot, value in enumerate(values):
             try:
                 to_scalar(kind, value)
             except FieldError as error:
-                raise _error(name, slot, where, error.what, hint) from None
+                wide = "float64" if dtype.kind == "f" else "uint64" if value >= 1 << 63 else "int64"
+                what = f"return numpy's numbers for every sample, as in np.{wide}(...)"
+                if name in self.declared:
+                    what = f'declare another, as in fields={{"{name}": np.{wide}}}'
+                raise _error(name, slot, where, error.what, f"one dtype holds for all batches: {what}") from None
 
 
 def missing_number(name: str, count: int, place: Mapping[str, Any]) -> BatchError:

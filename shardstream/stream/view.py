@@ -166,7 +166,10 @@ def _wanted(
         return to_comparables(kind, numbers)
     except FieldError as error:
         raise FieldError(
-            f"where cannot look for it: {error.what}", url=url, field=name, hint="leave it out: no sample can have it"
+            f"where asks for what the column cannot hold: {error.what}",
+            url=url,
+            field=name,
+            hint="leave it out: no sample can have it",
         ) from None
 
 
