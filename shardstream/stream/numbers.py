@@ -156,8 +156,7 @@ def _wider(one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any] | None:
 
 def _holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
     if wide.kind == "f" and narrow.kind in "iu":
-        bits = np.iinfo(narrow).bits - (narrow.kind == "i")
-        return bits <= np.finfo(wide).nmant + 1
+        return np.iinfo(narrow).bits <= np.finfo(wide).nmant + 1
     return True  # nothing else that numpy promotes loses anything
 
 

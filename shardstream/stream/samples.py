@@ -57,7 +57,7 @@ class SampleMaker:
         self.plan = plan
         self.fields = fields
         self.numbers = numbers
-        self._dtypes = stored_dtypes(plan, fields)
+        self._stored = stored_dtypes(plan, fields)
         self.seed = seed
         self.policy = policy
         self._reader = reader
@@ -141,10 +141,13 @@ class SampleMaker:
 
         Such a number becomes one of Python. Any other dtype is one that a user's callable chose, and stays.
         """
-        own = self._dtypes.get(name)
-        if not isinstance(value, np.generic | np.ndarray) or value.dtype not in (own, self.numbers.declared.get(name)):
+        stored = self._stored.get(name)
+        declared = self.numbers.declared.get(name, stored)
+        if declared is None or not isinstance(value, np.generic | np.ndarray):
             return value
-        if self.numbers.declared.get(name, own) != value.dtype:
+        if value.dtype != declared:
+            if stored is None or value.dtype != stored:
+                return value
             value = self.numbers.converted(name, np.asarray(value)[None], where)[0]
         return value.item() if isinstance(value, np.generic) else value
 

@@ -210,6 +210,8 @@ def test_as_many_labels_as_boxes(sample):
         (["cat"], "int64", False),
         (["cat"], "float32", False),
         (np.array([70000]), "int16", False),
+        (np.array([2.0**53 - 1]), "int64", True),
+        (np.array([2.0**53]), "int64", False),
         (np.array([0.5]), "float32", True),
     ],
 )

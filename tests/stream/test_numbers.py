@@ -199,13 +199,16 @@ def test_one_output_has_one_dtype_in_all_batches_of_an_iteration(folder: Folder)
     assert [[batch["w"].dtype for batch in dataset] for _ in range(2)] == [[torch.int64] * 2, [torch.float64] * 2]
 
 
-@pytest.mark.parametrize("made", [np.float16(0.1), np.float32(0.1), np.uint64(2**63 + 1), np.int8(-3), np.bool_(True)])
-def test_numbers_of_numpy_keep_their_own_dtype(folder: Folder, made: Any) -> None:
-    path = folder("int32", [1, 2, 3])
+@pytest.mark.parametrize("made", [np.float16(0.1), np.float64(0.1), np.uint64(2**63 + 1), np.int8(-3), np.bool_(True)])
+@pytest.mark.parametrize("kind", ["int32", "float32", "json"])
+def test_numbers_of_numpy_keep_their_own_dtype(folder: Folder, kind: str, made: Any) -> None:
+    path = folder(kind, [1, 2, 3])
     for road in ({"fields": {"x": lambda _: made}}, {"transform": lambda s: s | {"x": made}}):
         batch = ss.ShardDataset(path, batch_size=3, **road).peek()["x"]  # type: ignore[arg-type]
         assert batch.numpy().dtype == made.dtype
         assert batch.tolist() == [made.item()] * 3
+        sample = ss.ShardDataset(path, **road).peek()  # type: ignore[arg-type]
+        assert type(sample["x"]) is type(made)
 
 
 @pytest.mark.parametrize("road", [{}, {"transform": same}])
@@ -370,6 +373,8 @@ def test_a_source_can_be_converted_before_it_is_mixed(folder: Folder) -> None:
         mixture(scores, ids)
     for batch in mixture(scores, ids, fields={"x": np.float32}):
         assert batch["x"].dtype == torch.float32
+    with pytest.raises(FieldError, match="no dtype holds all values"):
+        mixture(scores, ids, transform=same)
     # Where every source has a transform, that may turn both into one type, and is asked.
     sources = {
         name: (ss.ShardDataset(path, transform=lambda s: {"x": float(s["x"])}), 1)
