@@ -52,13 +52,11 @@ def collate_values(
         # Views of buffers neither travel from a worker nor outlive them.
         return [bytes(value) if isinstance(value, memoryview) else value for value in values]
     if len(kinds) > 1 and any(issubclass(kind, torch.Tensor | np.ndarray) for kind in kinds):
-        _check_types(name, values)
-    if isinstance(first, torch.Tensor):
-        _check_shapes(name, values)
-        slab = empty_slab((len(values), *first.shape), first.dtype) if first.device.type == "cpu" else None
-        return torch.stack(list(values), out=slab)
-    if isinstance(first, np.ndarray):
-        return _stack(name, values, image=image)
+        _check_types(name, values, where)
+    if isinstance(first, torch.Tensor | np.ndarray):
+        _check_shapes(name, values, where)
+        numbers.settle(name, first.dtype if isinstance(first, torch.Tensor) else torch_dtype(first.dtype), where)
+        return _stacked_tensors(values) if isinstance(first, torch.Tensor) else _stacked(values, image=image)
     if isinstance(first, bytes | bytearray | memoryview):
         return bytes_rows(values)
     if all(map(is_number, kinds)):
@@ -70,24 +68,34 @@ def _lacks(values: Sequence[Any]) -> bool:
     return any(map(operator.is_, values, itertools.repeat(None)))
 
 
-def _stack(name: str, values: Sequence[np.ndarray[Any, Any]], *, image: bool) -> torch.Tensor:
-    _check_shapes(name, values)
+def _stacked_tensors(values: Sequence[torch.Tensor]) -> torch.Tensor:
+    first = values[0]
+    slab = empty_slab((len(values), *first.shape), first.dtype) if first.device.type == "cpu" else None
+    return torch.stack(list(values), out=slab)
+
+
+def _stacked(values: Sequence[np.ndarray[Any, Any]], *, image: bool) -> torch.Tensor:
     first = values[0]
     slab = empty_slab((len(values), *first.shape), torch_dtype(first.dtype))
     np.stack(values, out=slab.numpy())
     return channels_first(slab) if image and first.ndim == 3 and first.shape[2] == 3 else slab
 
 
-def _check_types(name: str, values: Sequence[Any]) -> None:
+def _check_types(name: str, values: Sequence[Any], where: Where | None) -> None:
     """Refuse arrays or tensors beside anything else."""
-    for kind in (torch.Tensor, np.ndarray):
-        if all(isinstance(value, kind) for value in values):
-            return
-    few = ", ".join(sorted({type(value).__name__ for value in values}))
-    raise BatchError(f"values of different types cannot become one batch ({few})", field=name, hint=_CONVERT)
+    kinds = [next((kind for kind in (torch.Tensor, np.ndarray) if isinstance(value, kind)), None) for value in values]
+    if len(set(kinds)) > 1:
+        few = ", ".join(sorted({type(value).__name__ for value in values}))
+        what = f"values of different types cannot become one batch ({few})"
+        raise BatchError(what, field=name, hint=_CONVERT, **_first_other(kinds, where))
 
 
-def _check_shapes(name: str, values: Sequence[Any]) -> None:
+def _first_other(values: Sequence[Any], where: Where | None) -> dict[str, Any]:
+    """The place of the first that is not like the one before all."""
+    return {} if where is None else dict(where(next(i for i, value in enumerate(values) if value != values[0])))
+
+
+def _check_shapes(name: str, values: Sequence[Any], where: Where | None) -> None:
     shapes = sorted({(tuple(value.shape), str(value.dtype)) for value in values})
     if len(shapes) > 1:
         few = ", ".join(f"{list(shape)} {dtype}" for shape, dtype in shapes[:3])
@@ -96,6 +104,7 @@ def _check_shapes(name: str, values: Sequence[Any]) -> None:
             field=name,
             hint=f'images: fields={{"{name}": ss.decode.RandomResizedCrop(224)}}, or CenterCrop(224, resize=256), makes'
             " them equal; other arrays: stored ones come as ss.Ragged, or pass collate_fn to ss.Loader",
+            **_first_other([(tuple(value.shape), str(value.dtype)) for value in values], where),
         )
 
 
@@ -125,7 +134,7 @@ def collate_rows(name: str, values: Sequence[Any], *, numbers: Numbers, where: W
     if not all(isinstance(value, torch.Tensor) for value in values):
         return collate_values(name, values, numbers=numbers, where=where)
     if len({(value.shape, value.dtype) for value in values}) == 1:
-        return collate_values(name, values, numbers=numbers, where=where)
+        return _stacked_tensors(values)
     if len({(value.ndim, value.dtype) for value in values}) > 1:
         raise BatchError("tensors of different dtypes or dimensions in one batch", field=name, hint=_CONVERT)
     slab = empty_slab((sum(value.numel() for value in values),), values[0].dtype)

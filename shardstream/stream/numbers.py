@@ -19,7 +19,7 @@ from shardstream.decode.plan import DecodePlan
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import BatchError, FieldError
 from shardstream.shards.fields import FieldType, to_scalar
-from shardstream.stream.slabs import slab_of
+from shardstream.stream.slabs import slab_of, torch_dtype
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,7 @@ class Numbers:
 
     def __init__(self, declared: Mapping[str, np.dtype[Any]]) -> None:
         self.declared = declared
-        self._seen: dict[str, np.dtype[Any]] = {}
+        self._seen: dict[str, torch.dtype] = {}
 
     def begin(self) -> None:
         """Begin an iteration: a transform may return another type than in the one before."""
@@ -64,12 +64,21 @@ class Numbers:
             slot = next(i for i, value in enumerate(values) if kinds[type(value)] != dtype)
             few = ", ".join(sorted(kind.__name__ for kind in kinds))
             raise _error(name, slot, where, f"numbers of different types cannot become one batch ({few})", _ONE_TYPE)
-        before = self._seen.setdefault(name, dtype)
-        if before != dtype:
-            raise _error(name, 0, where, f"numbers were {before} in an earlier batch and are {dtype} now", _ONE_TYPE)
+        self.settle(name, torch_dtype(dtype), where)
         if any(not issubclass(kind, np.generic) for kind in kinds) and not _fit(values, dtype):
             self._check_each(name, values, dtype, where)
         return slab_of(np.array(values, dtype))
+
+    def settle(self, name: str, dtype: torch.dtype, where: Where | None) -> None:
+        """Say what an output's numbers or arrays are in a batch.
+
+        Raises:
+            BatchError: They were something else in an earlier batch of this iteration.
+        """
+        before = self._seen.setdefault(name, dtype)
+        if before != dtype:
+            was, now = (str(one).removeprefix("torch.") for one in (before, dtype))
+            raise _error(name, 0, where, f"numbers were {was} in an earlier batch and are {now} now", _ONE_TYPE)
 
     def converted(self, name: str, values: NDArray[Any], where: Where) -> NDArray[Any]:
         """Stored numbers or fixed arrays, (n, ...), in the dtype that the output has.

@@ -178,8 +178,29 @@ def test_the_place_is_of_the_sample_that_fills_a_dropped_slot(folder: Folder) ->
 )
 def test_types_that_differ_in_a_batch_are_refused(folder: Folder, values: list[Any], types: str) -> None:
     dataset = ss.ShardDataset(folder("bool", [False, True]), batch_size=2, transform=lambda s: {"y": values[s["x"]]})
-    with pytest.raises(BatchError, match=rf"different types cannot become one batch \({types}\)"):
+    with pytest.raises(BatchError, match=rf"different types cannot become one batch \({types}\)") as caught:
         dataset.peek()
+    assert caught.value.place == {"shard": "shard-000000.tar", "sample": 1, "key": "bool-1", "field": "y"}
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_arrays_of_one_output_have_one_dtype(folder: Folder, make: Callable[[Any], Any]) -> None:
+    for batch_size, message in ((2, "different shapes or dtypes"), (1, "were int64 in an earlier batch and are float")):
+        dataset = ss.ShardDataset(
+            folder("bool", [False, True]),
+            batch_size=batch_size,
+            transform=lambda s: {"y": make([0.5, 1.0] if s["x"] else [1, 2])},
+        )
+        with pytest.raises(BatchError, match=message) as caught:
+            list(dataset)
+        assert caught.value.place == {"shard": "shard-000000.tar", "sample": 1, "key": "bool-1", "field": "y"}
+
+
+def test_arrays_that_are_stored_each_with_its_own_dtype_come_with_it(tmp_path: Path) -> None:
+    for kind, make in (("array", np.asarray), ("tensor", torch.tensor)):
+        shard = [{"__key__": f"k{n}", "x": make([n if n % 2 else n / 2])} for n in range(4)]
+        dataset = ss.ShardDataset(write_dataset(tmp_path / kind, [shard], types={"x": kind}), batch_size=1)
+        assert [batch["x"][0].is_floating_point() for batch in dataset] == [True, False, True, False]
 
 
 def test_one_output_has_one_dtype_in_all_batches_of_an_iteration(folder: Folder) -> None:
