@@ -38,6 +38,14 @@ def test_words_are_philox_of_this_key_and_counter(count, seed, domain, epoch, a,
     assert rng.words(count, seed=seed, domain=domain, epoch=epoch, a=a, b=b).tolist() == expected
 
 
+@given(st.integers(0, 30), st.integers(0, 2**66 - 64))
+def test_words_can_be_passed_over(count, skip):
+    key = [7, int(Domain.BATCH) << 32 | 3]
+    blocks = [philox([n + 1, 5, 6, 0], key) for n in range(skip // 4, (skip + count) // 4 + 1)]
+    expected = [word for block in blocks for word in block][skip % 4 :][:count]
+    assert rng.words(count, seed=7, domain=Domain.BATCH, epoch=3, a=5, b=6, skip=skip).tolist() == expected
+
+
 @pytest.mark.parametrize(
     ("key", "expected"),
     [

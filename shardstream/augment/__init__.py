@@ -13,7 +13,7 @@
 ``normalize``    torchvision's ``ToTensor`` and ``Normalize``, to the bit
 ``resize``       ``resize_crops``, ``resized``: `shardstream.Crops` to images of one size
 ``products``     resizing as two batched matrix products
-``draws``        random numbers by key, the same on every device
+``draws``        random numbers by key and position, the same on every device
 ``batch``        where in a batch images and labels are
 ``kornia``       ``Kornia``: modules of kornia and the like
 ================ ===========================================================================
@@ -21,6 +21,7 @@
 
 from shardstream.augment.blur import GaussianBlur
 from shardstream.augment.color import ColorJitter, RandomGrayscale
+from shardstream.augment.draws import Positions
 from shardstream.augment.erasing import RandomErasing
 from shardstream.augment.geometric import RandomCrop, RandomHorizontalFlip
 from shardstream.augment.image_batch import ImageBatch
@@ -35,6 +36,7 @@ __all__ = [
     "ImageBatch",
     "Kornia",
     "Operation",
+    "Positions",
     "RandomCrop",
     "RandomErasing",
     "RandomGrayscale",

@@ -12,7 +12,7 @@ from shardstream.augment.batch import Name, Parts
 from shardstream.augment.blur import GaussianBlur
 from shardstream.augment.chain import Chain
 from shardstream.augment.color import ColorJitter, RandomGrayscale, jitter
-from shardstream.augment.draws import Draws
+from shardstream.augment.draws import Draws, Positions
 from shardstream.augment.erasing import RandomErasing
 from shardstream.augment.geometric import RandomCrop, RandomHorizontalFlip
 from shardstream.augment.mixing import Mix, soft_labels
@@ -54,8 +54,9 @@ class ImageBatch(nn.Module):
     Returns (when called with a batch):
         The batch in the same structure: images (B, 3, H, W) of ``dtype``, channels last in memory; labels float32 (B,
         classes) where mixup, cutmix or label smoothing ask for that, else as they are. ``key=`` is an integer that
-        decides all random numbers, the same on every device; `DevicePrefetcher` gives one made of seed, epoch and the
-        batch's position. Without it one is drawn from torch's global CPU generator.
+        decides all random numbers, the same on every device; without it one is drawn from torch's global CPU generator.
+        ``positions=`` (`Positions`) decides them in its stead, so that a sample's do not depend on its batch; but which
+        sample it is mixed with does. `DevicePrefetcher` gives both, from seed and epoch.
 
     Raises:
         UsageError: An argument outside of its range; when called, a batch in which images or labels are not found, or
@@ -120,14 +121,14 @@ class ImageBatch(nn.Module):
         self.classes = count if self.classes is None else self.classes
 
     @torch.no_grad()
-    def forward(self, batch: Any, *, key: int | None = None) -> Any:
+    def forward(self, batch: Any, *, key: int | None = None, positions: Positions | None = None) -> Any:
         """See `ImageBatch`."""
         parts = Parts(batch, self.image, self.label)
         images = checked_images(parts.images, "the image of the batch")
         mix = self._chain.mix
         # Before the work, so that what is wrong with labels is said at once.
         soft = soft_labels(parts.labels, self.classes, self.label_smoothing) if mix or self.label_smoothing else None
-        done, mixes = self._chain.run(images, Draws(key, len(images)))
+        done, mixes = self._chain.run(images, Draws(key, len(images), positions))
         if mix is not None and soft is not None:
             soft = mix.labels(soft, mixes)
         return parts.replaced(done, soft)

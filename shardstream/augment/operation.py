@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shardstream.augment.draws import Draws, Stream
+from shardstream.augment.draws import Draws, Positions, Stream
 from shardstream.errors import UsageError
 from shardstream.images.geometry import Size
 
@@ -61,10 +61,15 @@ class Operation(ABC):
         """(height, width) of the result."""
         return size
 
-    def __call__(self, images: torch.Tensor, *, key: int | None = None) -> torch.Tensor:
-        """Draw with ``key`` (``None``: from torch's global CPU generator) and return the result as new images."""
+    def __call__(
+        self, images: torch.Tensor, *, key: int | None = None, positions: Positions | None = None
+    ) -> torch.Tensor:
+        """Draw with ``key`` (``None``: from torch's global CPU generator) and return the result as new images.
+
+        ``positions`` in its stead, see `ImageBatch`.
+        """
         checked_images(images, "images")
-        drawn = self.draw(Draws(key, len(images)), (images.shape[2], images.shape[3]))
+        drawn = self.draw(Draws(key, len(images), positions), (images.shape[2], images.shape[3]))
         if self.moves_only:
             if not len(images):
                 return images.new_empty((0, 3, *self.output((images.shape[2], images.shape[3]))))

@@ -9,6 +9,7 @@
 ``boxes``      ``Boxes``, ``PerBox``, ``Points``, which follow an image too
 ``placement``  ``Placement``, ``SourceSize``: what was done to an image
 ``plan``       ``compile_fields``: what a user wrote into a `DecodePlan` of `Output` objects
+``dtypes``     numbers in another dtype
 ``context``    ``SampleContext``: which sample this is; its random words and geometries
 ``usercall``   ``UserCall``: a user's callable with keyed random numbers and errors that say where
 =============  ==============================================================================

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from shardstream.decode.context import SampleContext
+from shardstream.decode.dtypes import check_fit
 from shardstream.decode.specs import Decoder
-from shardstream.errors import DecodeError, UsageError
+from shardstream.errors import DecodeError, FieldError, UsageError
 from shardstream.images.geometry import Geometry, Size
 
 BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
@@ -163,7 +164,7 @@ class PerBox(Decoder):
         (n, ...) of ``dtype``.
 
     Raises:
-        DecodeError: There are more or fewer entries than boxes, or a list is not of numbers of this dtype.
+        DecodeError: There are more or fewer entries than boxes, or they are not numbers that this dtype can hold.
 
         >>> fields = {"jpg": Image(), "boxes": Boxes(like="jpg"), "labels": PerBox(like="boxes")}
     """
@@ -195,7 +196,13 @@ class PerBox(Decoder):
                     f"a list with {value[0]!r} holds no whole numbers",
                     hint='give PerBox(dtype="float32"), or turn names into numbers with a callable in front of it',
                 )
-        return entries[kept] if dtype is None else entries[kept].astype(dtype)
+        if dtype is None:
+            return entries[kept]
+        try:
+            check_fit(entries, np.dtype(dtype))
+        except FieldError as error:
+            raise DecodeError(error.what, hint="give PerBox another dtype") from None
+        return entries[kept].astype(dtype)
 
 
 def _kept(context: SampleContext, like: str, entries: int) -> NDArray[np.bool_]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.decode.context import SampleContext
+from shardstream.decode.dtypes import AsType, dtype_named
 from shardstream.decode.pictures import Image
 from shardstream.decode.specs import Decoder, Slot
 from shardstream.decode.usercall import UserCall, stream_of
@@ -22,7 +23,7 @@ Spec: TypeAlias = "Part | Sequence[Part]"
 Fields: TypeAlias = "Mapping[str, Spec] | Sequence[str] | None"
 
 _IMAGE = Image()
-_HINT = "a field is None (as stored), 'bytes', a decoder, a callable, or a list of these"
+_HINT = "a field is None (as stored), 'bytes', a decoder, a callable, a numpy type, or a list of these"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Output:
         is_ragged: Values are arrays whose first length varies: a batch of them is a `Ragged`, whatever they are.
         is_image: Values are uint8 (H, W, 3), unless a user's callable at the end made something else of them.
         plain: A stored scalar or fixed column, passed on as it is: no call of `value` is needed.
+        dtype: Of its numbers, where the spec ends with a numpy type. What is `plain` has yet to be converted to it.
         as_bytes: The stored payload bytes as they are: no call of `value` is needed either.
         required: A sample that lacks it is broken: there is a decoder, and it is not optional.
         steps: What is applied in turn.
@@ -57,6 +59,7 @@ class Output:
     required: bool
     steps: tuple[Decoder | UserCall, ...]
     stream: int
+    dtype: np.dtype[Any] | None = None
 
     def value(
         self,
@@ -275,7 +278,8 @@ class _Draft:
                 steps += part.steps(self.name)
             elif part is not None and not isinstance(part, str):
                 place = f"[{number}]" if len(self.parts) > 1 else ""
-                steps.append(UserCall(part, what=f"fields[{self.name!r}]{place}"))
+                call = part if dtype_named(part) is None else AsType(part)  # type: ignore[arg-type]  # it is a type
+                steps.append(UserCall(call, what=f"fields[{self.name!r}]{place}"))
         return steps
 
     def output(
@@ -289,7 +293,11 @@ class _Draft:
         steps = tuple(
             step.with_backend(backend) if isinstance(step, Decoder) else step for step in self._compile(types)
         )
-        plain = bool(types) and not steps and all(kind.kind != "payload" for kind in types)
+        dtype = dtype_named(self.parts[-1])
+        column = bool(types) and all(kind.kind != "payload" for kind in types)
+        if column and dtype is not None and len(steps) == 1:  # a column is converted as a whole
+            steps = ()
+        plain = column and not steps
         last = steps[-1] if steps else None
         slot = last.slot(base.slot if base is not None else None) if isinstance(last, Decoder) else None
         return Output(
@@ -305,6 +313,7 @@ class _Draft:
             required=bool(self.decoders) and not self.optional,
             steps=steps,
             stream=stream_of(self.name),
+            dtype=dtype,
         )
 
     def _checked_base(self, base: Output) -> Output:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from shardstream.augment import Positions
 from shardstream.errors import UsageError
-from shardstream.rng import Domain, words
+from shardstream.rng import ALL_RANKS, Domain, words
 from shardstream.stream.items import Item, items_of
 from shardstream.stream.parcel import Failure, Parcel
 from shardstream.stream.ranks import find_rank
@@ -100,6 +101,20 @@ class Reading:
         drawn = words(1, seed=seed, domain=Domain.BATCH, epoch=begin.epoch, a=position, b=rank.rank)
         return int(drawn[0])
 
+    def positions(self, item: Item, seed: int) -> Positions | None:
+        """Which samples of the epoch are in an item that is a batch; ``None`` for a single sample.
+
+        Nothing of it travels: it is the same arithmetic that tells the worker what to read.
+        """
+        size = self.run.batch_size
+        if size is None:
+            return None
+        values = self.run.positions(item.before // size)
+        slots = item.counted[-1].slots
+        epoch = self.run.begin.epoch
+        drawn = words(1, seed=seed, domain=Domain.BATCH, epoch=epoch, b=ALL_RANKS)
+        return Positions(int(drawn[0]), values if slots is None else values[slots])
+
 
 class Feed(Iterator[Item]):
     """The items of one iteration of a `Loader`.
@@ -182,3 +197,6 @@ class PlainReading:
         """64 random bits for an item."""
         rank = find_rank().rank
         return int(words(1, seed=seed, domain=Domain.BATCH, epoch=self._epoch, a=item.before, b=rank)[0])
+
+    def positions(self, item: Item, seed: int) -> None:
+        """Nobody knows which samples an item holds."""

@@ -14,7 +14,7 @@ import torch
 from shardstream.augment import resized
 from shardstream.errors import UsageError
 from shardstream.load.device import CpuRoad, Cuda, CudaRoad, Road
-from shardstream.load.feed import Feed, PlainFeed
+from shardstream.load.feed import Feed, Item, PlainFeed, PlainReading, Reading
 from shardstream.load.flow import Flow
 from shardstream.load.loader import Loader
 from shardstream.load.report import LoaderStats
@@ -49,8 +49,10 @@ class DevicePrefetcher:
         transform: An ``nn.Module`` or callable that takes the batch on its device and returns what the loop gets. Runs
             without gradients. Where it has an argument ``generator``, it gets a ``torch.Generator`` of the device, and
             where it has ``key``, an integer; both are made from the data set's seed, the epoch, the position and the
-            rank, so that augmentation survives a resume. Without either it draws from torch's global generator, in
-            another thread than the training loop: nothing makes that repeatable.
+            rank, so that augmentation survives a resume of the same shape. Where it has ``positions``, it gets
+            `shardstream.augment.Positions` of a `Loader`'s batches (else ``None``): what is drawn from these is the
+            same for a sample also with other ranks and batch sizes. With none of them it draws from torch's global
+            generator, in another thread than the training loop: nothing makes that repeatable.
         depth: Batches that may be ready or in work while the loop has one, or the device is still at it: a host that
             runs ahead of its device is held to so many steps. Default 2: one is copied while the next is fetched; more
             evens out workers that deliver unevenly. Device memory is that of ``depth + 2`` batches at most, and of
@@ -123,7 +125,7 @@ class DevicePrefetcher:
         self._epochs += 1
         self._transform.begin(classes)
         transform, reading = self._transform, feed.reading
-        flow = Flow(feed, self._road, lambda batch, item: transform(batch, reading.key(item, seed)), self._depth)
+        flow = Flow(feed, self._road, lambda batch, item: transform(batch, reading, item, seed), self._depth)
         self._flow = flow
         return _Batches(self, feed, flow, Statics() if self._reuse else None)
 
@@ -227,6 +229,7 @@ class _Transform:
         self._told = False
         names = set() if function is None else _arguments(function)
         self._takes_key = "key" in names
+        self._takes_positions = "positions" in names
         self._generator = torch.Generator(device) if "generator" in names else None
 
     def begin(self, classes: int | None) -> None:
@@ -236,11 +239,14 @@ class _Transform:
             tell(classes)
         self._told = True
 
-    def __call__(self, batch: Any, key: int) -> Any:
+    def __call__(self, batch: Any, reading: Reading | PlainReading, item: Item, seed: int) -> Any:
         batch = resized(batch)
         if self._function is None:
             return batch
+        key = reading.key(item, seed)
         random: dict[str, Any] = {"key": key} if self._takes_key else {}
+        if self._takes_positions:
+            random["positions"] = reading.positions(item, seed)
         if self._generator is not None:
             random["generator"] = self._generator.manual_seed(key)
         try:

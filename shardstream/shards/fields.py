@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
@@ -218,6 +219,43 @@ def to_scalar(kind: FieldType, value: object) -> int | float | bool:
     )
 
 
+def to_comparables(kind: FieldType, numbers: Sequence[float]) -> NDArray[Any]:
+    """`to_comparable` of each number, in the column's dtype.
+
+    Raises:
+        FieldError: No value of the column is one of them.
+    """
+    if "int" in kind.name and numbers and set(map(type, numbers)) == {int}:  # ids, of which there may be millions
+        for extreme in (min(numbers), max(numbers)):
+            to_scalar(kind, extreme)
+    else:
+        numbers = [to_comparable(kind, number) for number in numbers]
+    return np.array(numbers, kind.dtype)
+
+
+def to_comparable(kind: FieldType, number: float) -> int | float | bool:
+    """What equals this number in a scalar column, if the column can hold it. ``True``, 1 and 1.0 are one number.
+
+    For a column of floats, a float is rounded as `to_scalar` rounds it: so it equals what was stored of it.
+
+    Raises:
+        FieldError: No value of the column is this number.
+
+        >>> to_comparable(FieldType.parse("int64"), 3.0), to_comparable(FieldType.parse("bool"), 1)
+        (3, True)
+    """
+    assert kind.dtype is not None
+    whole = int(number) if math.isfinite(number) and number == int(number) else None
+    if kind.dtype.kind == "f":
+        # The digits of an integer must all be held; a float is rounded, also where it has no fraction.
+        return to_scalar(kind, whole if isinstance(number, int) else number)
+    if whole is None:
+        raise FieldError(f"{number!r} is no integer, but values are {kind.name}")
+    if kind.dtype.kind == "b" and whole in (0, 1):
+        return bool(whole)
+    return to_scalar(kind, whole)
+
+
 @lru_cache(maxsize=16)
 def _limits(name: str) -> tuple[int, int]:
     info = np.iinfo(np.dtype(name))
@@ -229,10 +267,10 @@ def _to_float(kind: FieldType, value: float) -> float:
     assert kind.dtype is not None
     try:
         exact = float(value)
-        struct.pack(f"<{kind.dtype.char}", exact)
+        (held,) = struct.unpack(code := f"<{kind.dtype.char}", struct.pack(code, exact))
     except OverflowError as error:
         raise FieldError(f"{value} does not fit {kind.name}", hint="declare a wider type") from error
-    if exact != value and not math.isnan(exact):
+    if isinstance(value, int) and held != value:
         raise FieldError(f"the integer {value} has no exact {kind.name}", hint="declare int64 or uint64")
     return exact
 

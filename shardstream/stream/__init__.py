@@ -47,6 +47,7 @@ How samples and batches are made:
 ``crew``       these threads
 ``makers``     samples and batches, for all sources, in one process
 ``collate``    values of many samples as one value of a batch
+``numbers``    which dtype numbers have in a batch
 ``nested``     a function applied to all tensors of a batch, however nested
 ``slabs``      where batches are written
 ``pool``       memory that is used again once nobody refers to what lay there

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
-from shardstream.errors import BatchError, DataError
+from shardstream.errors import DataError
 from shardstream.stream.collate import (
     channels_first,
     collate_rows,
@@ -20,7 +21,8 @@ from shardstream.stream.collate import (
     refuse_devices,
 )
 from shardstream.stream.crops import CropSlabs
-from shardstream.stream.samples import SampleMaker, first_good
+from shardstream.stream.numbers import missing_number
+from shardstream.stream.samples import SampleMaker, first_good, place_in
 from shardstream.stream.slabs import empty_slab, slab_of, slab_over, torch_dtype
 from shardstream.stream.stages import StageClock
 from shardstream.stream.step import Step
@@ -60,8 +62,13 @@ class BatchMaker:
         self._mark = mark
         outputs = [output for maker in makers for output in maker.plan.outputs]
         self._images = frozenset(output.name for output in outputs if output.is_image)
-        self._ragged = frozenset(output.name for output in outputs if output.is_ragged)
-        self._dtypes = {name: dtype for maker in makers for name, dtype in _dtypes(maker).items()}
+        stored = all(maker.transform is None for maker in makers)
+        self._ragged = frozenset(
+            output.name
+            for maker in makers
+            for output in maker.plan.outputs
+            if output.is_ragged or (stored and _is_stored_array(output, maker))
+        )
 
     def samples(self, step: Step) -> tuple[list[Any], dict[int, str]]:
         """The step's samples, slot by slot, as `SampleMaker.samples`."""
@@ -117,17 +124,23 @@ class BatchMaker:
         dropped = [i for i, sample in enumerate(samples) if sample is None]
         good = first_good(dict.fromkeys(dropped) | broken, len(samples))
         filled = [samples[good] if sample is None else sample for sample in samples]
-        batch = collate_samples(filled, images=self._images, ragged=self._ragged, dtypes=self._dtypes)
-        return batch, dropped, broken
+        makers = [0] * len(samples) if step.sources is None else self._maker_of[step.sources].tolist()
+
+        def where(slot: int) -> dict[str, str | int]:
+            slot = good if samples[slot] is None else slot
+            return self._makers[makers[slot]].place(step.only(np.array([slot])))
+
+        numbers = self._makers[makers[0]].numbers
+        return (
+            collate_samples(filled, numbers=numbers, images=self._images, ragged=self._ragged, where=where),
+            dropped,
+            broken,
+        )
 
 
-def _dtypes(maker: SampleMaker) -> dict[str, np.dtype[Any]]:
-    """Dtypes of the outputs that are stored numbers."""
-    return {
-        output.name: dtype
-        for output in maker.plan.outputs
-        if output.plain and (dtype := maker.fields[output.sources[0]].dtype) is not None
-    }
+def _is_stored_array(output: Output, maker: SampleMaker) -> bool:
+    """Whether its values are arrays or tensors as they are stored, each of its own shape."""
+    return output.stored and bool(output.sources) and maker.fields[output.sources[0]].name in ("array", "tensor")
 
 
 class SlabMaker:
@@ -200,12 +213,12 @@ class SlabMaker:
             return self._plain(output, rows)
         if slab is not None:
             return channels_first(slab) if output.is_image and slab.ndim == 4 else slab
+        numbers, where = self._maker.numbers, partial(place_in, rows)
         if output.as_bytes:
-            return collate_values(output.name, self._stored_bytes(output, rows))
-        arrays = output.stored and output.sources and self._maker.fields[output.sources[0]].name in ("array", "tensor")
-        if arrays or output.is_ragged:
-            return collate_rows(output.name, values)
-        return collate_values(output.name, values, image=output.is_image)
+            return collate_values(output.name, self._stored_bytes(output, rows), numbers=numbers, where=where)
+        if output.is_ragged or _is_stored_array(output, self._maker):
+            return collate_rows(output.name, values, numbers=numbers, where=where)
+        return collate_values(output.name, values, numbers=numbers, image=output.is_image, where=where)
 
     def _present(self, output: Output, rows: Rows) -> NDArray[np.bool_]:
         present = np.zeros(len(rows.rows), np.bool_)
@@ -223,14 +236,7 @@ class SlabMaker:
     def _plain(self, output: Output, rows: Rows) -> torch.Tensor:
         column = rows.columns[output.sources[0]]
         if column.valid is not None:
-            i = int(np.flatnonzero(~column.valid)[0])
-            raise BatchError(
-                f"{int((~column.valid).sum())} samples of a batch have no {output.name!r}",
-                shard=rows.shards[i],
-                sample=rows.rows[i],
-                key=rows.keys[i],
-                field=output.name,
-                hint="leave the field out of `fields`, or fill it in a transform, where a missing value is None",
-            )
+            lacking = np.flatnonzero(~column.valid)
+            raise missing_number(output.name, len(lacking), place_in(rows, int(lacking[0])))
         assert isinstance(column.data, np.ndarray)
-        return slab_over(column.data)
+        return slab_over(self._maker.numbers.converted(output.name, column.data, partial(place_in, rows)))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.decode.plan import DecodePlan, compile_fields
-from shardstream.errors import UsageError
+from shardstream.errors import FieldError, UsageError
 from shardstream.order import (
     EpochOrder,
     MixBy,
@@ -20,6 +21,7 @@ from shardstream.order import (
     default_parameters,
     mixing_parameters,
 )
+from shardstream.stream.numbers import Numbers, common_dtype, declared_dtypes
 from shardstream.stream.ranks import Rank, find_groups
 from shardstream.stream.settings import Recipe, Settings
 from shardstream.stream.shared import source_and_shard
@@ -79,6 +81,33 @@ class Content:
     names: tuple[str, ...] = ()
     by: MixBy = "samples"
     endless: bool = False
+
+    @property
+    def numbers(self) -> list[Numbers]:
+        """What decides the dtypes of numbers, for each part; one for all where they share batches.
+
+        Raises:
+            FieldError: Parts that share batches hold numbers that no dtype has room for.
+        """
+        own = [declared_dtypes(part.plan, part.source.fields) for part in self.parts]
+        if self.by == "batches":
+            return [Numbers(dtypes) for dtypes in own]
+        shared = {name: dtype for name in dict.fromkeys(chain(*own)) if (dtype := self._common(name, own)) is not None}
+        return [Numbers(shared)] * len(self.parts)
+
+    def _common(self, name: str, own: Sequence[Mapping[str, np.dtype[Any]]]) -> np.dtype[Any] | None:
+        """The dtype of an output in all parts; ``None`` where it is left to the transforms that they all have."""
+        having = [number for number, dtypes in enumerate(own) if name in dtypes]
+        common = common_dtype([own[number][name] for number in having])
+        if common is None and not all(self.parts[number].recipe.transform for number in having):
+            kinds = ", ".join(f"{own[number][name]} in {self.names[number]!r}" for number in having)
+            raise FieldError(
+                f"no dtype holds all values of {name!r} exactly: {kinds}",
+                url=self.url,
+                field=name,
+                hint=f'convert it in the `fields` of a source, as in {{"{name}": np.float32}}, or mix by="batches"',
+            )
+        return common
 
     @property
     def samples(self) -> int:

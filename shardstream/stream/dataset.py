@@ -37,18 +37,20 @@ class ShardDataset(Stream):
     or not the loop asks for another one; ``docs/epochs.md`` says what holds for which loader.
 
     A sample is a dict with ``__key__`` and one value an output, images as uint8 arrays (H, W, 3). A batch is a dict
-    of slabs: images uint8 (B, 3, H, W) in channels-last memory, numbers (B,) in their stored dtype, bytes and arrays of
-    varying shape as `Ragged`, all else as lists. ``__valid__``, bool (B,), says which slots hold a sample of their own
-    wherever some may not: under ``tail="pad"``, ``on_error="skip"``, or after ``transform`` dropped one. An optional
-    output that is a slab has a mask of its own, ``NAME.__valid__``: False where the sample has no such field.
+    of slabs: images uint8 (B, 3, H, W) in channels-last memory, numbers (B,) in their stored dtype, also after
+    ``transform`` (``docs/decoding.md``), bytes and arrays of varying shape as `Ragged`, all else as lists.
+    ``__valid__``, bool (B,), says which slots hold a sample of their own wherever some may not: under ``tail="pad"``,
+    ``on_error="skip"``, or after ``transform`` dropped one. An optional output that is a slab has a mask of its own,
+    ``NAME.__valid__``: False where the sample has no such field.
 
     Args:
         url: The folder of the data set, or its URL: ``s3://``, ``az://``, ``abfss://``, ``gs://``, ``https://``,
             ``hf://``, or any that fsspec knows. A list of them, a glob (``"data/part-*"``, local only) or braces
             (``"s3://bucket/part-{000..011}"``) streams several as one, end to end.
         fields: What to deliver: a list of stored fields, or output name -> ``None`` (stored type), ``"bytes"``, a
-            decoder of `shardstream.decode`, a callable, or a list of these applied in turn. Default: every field by
-            its type. Only what is asked for is read; labels and other numbers come from the index alone.
+            decoder of `shardstream.decode`, a callable, a numpy type for numbers (``{"cls": np.int64}``), or a list of
+            these applied in turn. Default: every field by its type. Only what is asked for is read; labels and other
+            numbers come from the index alone.
         version: Which version of a data set that grew; of several data sets, a list with one for each. Default: the
             newest. A state of an older version brings its version along, see `load_state_dict`.
         backend: The library that decodes images, where a decoder in ``fields`` names none: ``"auto"`` (default) is
@@ -62,7 +64,8 @@ class ShardDataset(Stream):
             spread evenly over the shards, and keep their samples when shards are appended.
         split_by: ``"samples"`` (default), or ``"shards"`` to give every shard to one part, whole.
         where: Values by stored number, ``{"cls": [1, 5, 9]}``: only samples that have one of them. Class names may
-            stand for labels. Costs one scan of the indexes, when this is made.
+            stand for labels. Numbers, arrays and tensors are compared in the column's dtype, exactly; a float with a
+            column of floats as it is rounded when stored. Costs one scan of the indexes, when this is made.
         epoch_size: Samples of an epoch over all ranks, for training by steps: epochs are then pieces of an endless walk
             through the data set, each sample once before any comes again. Default: all samples.
         tail: What happens to samples that fill no batch on every rank: ``"drop"`` leaves them out, ``"pad"`` repeats
@@ -110,7 +113,8 @@ class ShardDataset(Stream):
         NotFoundError: There is no data set.
         AccessError: The store refuses.
         StorageError: The store cannot be reached, and the cache has no manifest of the data set.
-        FieldError: ``fields`` asks for what does not exist; names the nearest.
+        FieldError: ``fields`` asks for what does not exist; names the nearest. ``where`` asks for a value that its
+            column cannot hold.
         MissingExtraError: The library of a backend is not installed.
         UsageError: Another argument cannot work.
 

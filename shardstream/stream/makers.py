@@ -23,6 +23,7 @@ from shardstream.stream.content import Content, Part
 from shardstream.stream.crew import crew_of
 from shardstream.stream.crops import refuse_samples
 from shardstream.stream.lent import begin_lending
+from shardstream.stream.numbers import Numbers
 from shardstream.stream.opened import OpenShards
 from shardstream.stream.orphans import end_with_parent
 from shardstream.stream.parcel import Parcel
@@ -70,7 +71,10 @@ class Makers:
             self._shards = OpenShards(self._sources, queue)
             fields = [groups[number].plan.sources for number in maker_of]
             self._ahead = ReadAhead(self._shards, fields, queue, budget=budget)
-        self._makers = [self._maker(part, settings, desk) for part in groups]
+        numbers = content.numbers
+        self._makers = [
+            self._maker(part, numbers[maker_of.index(number)], settings, desk) for number, part in enumerate(groups)
+        ]
         self._counted = counters().snapshot()
         self._mark = settings.effective_tail == "pad" or any(maker.policy.skips for maker in self._makers)
         self._batches = BatchMaker(
@@ -88,12 +92,12 @@ class Makers:
         seeds = any(isinstance(call, UserCall) and call.uses_global_states for call in calls)
         self._kept = global_states_kept if seeds else nullcontext
 
-    def _maker(self, part: Part, settings: Settings, desk: Desk | None) -> SampleMaker:
+    def _maker(self, part: Part, numbers: Numbers, settings: Settings, desk: Desk | None) -> SampleMaker:
         recipe = part.recipe
+        fields = {name: part.source.fields[name] for name in part.plan.sources}
         reader = RowReader(
-            self._sources,
             self._shards,
-            part.plan.sources,
+            fields,
             verify=recipe.verify,
             max_value=parse_size(recipe.max_value, name="max_value"),
             desk=desk,
@@ -103,6 +107,7 @@ class Makers:
             reader,
             part.plan,
             part.source.fields,
+            numbers,
             self._clock,
             seed=settings.seed,
             transform=recipe.transform,
@@ -112,9 +117,10 @@ class Makers:
         )
 
     def begin(self) -> Self:
-        """Begin an iteration: skips are counted anew."""
+        """Begin an iteration: skips are counted anew, and transforms may return other types."""
         for maker in self._makers:
             maker.policy.begin()
+            maker.numbers.begin()
         return self
 
     def steps(self, coming: WorkerSteps) -> Iterator[Step]:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from shardstream.errors import UsageError, did_you_mean
+from shardstream.decode.plan import Output
+from shardstream.decode.usercall import UserCall
+from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.order import MixBy, Tail, quotas_of
 from shardstream.stream.base import Stream
 from shardstream.stream.content import Content, Part
@@ -34,8 +36,9 @@ class Mixture(Stream):
         sources: Data sets by name, each with a weight, or all without: then a source weighs what its epoch has
             samples, so that `ShardDataset.repeat` and `ShardDataset.choose` say how often it is drawn. Of the data
             sets only what they read and how they decode it counts; seed, ranks, batches and tail are the mixture's.
-        by: ``"samples"`` (default) mixes inside each batch, and all sources must deliver the same outputs;
-            ``"batches"`` draws the source of a whole batch, so that they may differ.
+        by: ``"samples"`` (default) mixes inside each batch, and all sources must deliver the same outputs; numbers of
+            different dtypes come in the narrowest that holds all of them exactly. ``"batches"`` draws the source of a
+            whole batch, so that they may differ.
         epoch: When an epoch ends: ``"total"`` (default), after as many samples as all sources have; a source's name,
             when that source was seen once; a number of samples, over all ranks; or ``"endless"``.
         batch_size: Samples a batch on each rank. Default ``None``: single samples.
@@ -53,6 +56,7 @@ class Mixture(Stream):
 
     Raises:
         UsageError: No sources, some without weight, an empty one, an unknown epoch, or sources of different outputs.
+        FieldError: An output is of a different kind or shape in two sources, or no dtype holds the numbers of both.
 
     Example:
         >>> photos, more = ss.ShardDataset("out/", fields=["cls"]), ss.ShardDataset("out/", fields=["cls"])
@@ -110,6 +114,7 @@ class Mixture(Stream):
             by=by,
             endless=epoch == "endless",
         )
+        _ = content.numbers  # refuses numbers that cannot stand side by side
         self._start(content, settings)
 
     @property
@@ -168,6 +173,35 @@ def _check_outputs(names: Sequence[str], parts: Sequence[Part]) -> None:
                 + ", ".join(sorted(outputs ^ plain[0][1])),
                 hint='choose equal outputs by `fields`, or mix by="batches"',
             )
+    first: dict[str, tuple[str, Part, Output]] = {}
+    for name, part in zip(names, parts, strict=True):
+        for output in () if part.recipe.transform else part.plan.outputs:
+            if any(isinstance(step, UserCall) for step in output.steps):
+                continue
+            other = first.setdefault(output.name, (name, part, output))
+            if _unlike(output, other[2]):
+                told = f"{_told(other[1], other[2])} in {other[0]!r} and {_told(part, output)} in {name!r}"
+                raise FieldError(
+                    f"{output.name!r} is {told}, which cannot become one batch",
+                    field=output.name,
+                    hint='make them equal by `fields`, or mix by="batches"',
+                )
+
+
+def _unlike(one: Output, other: Output) -> bool:
+    """Whether it is known that values of both cannot be one slab; what dtype numbers get is settled elsewhere."""
+    if one.slot is None or other.slot is None:
+        return one.slot is not other.slot and any(output.slot is None and output.stored for output in (one, other))
+    if one.plain and other.plain:
+        return one.slot.shape != other.slot.shape
+    return one.slot != other.slot
+
+
+def _told(part: Part, output: Output) -> str:
+    if output.slot is None:
+        return str(part.source.fields[output.sources[0]])
+    shape = f" {list(output.slot.shape)}" if output.slot.shape else ""
+    return f"{output.slot.dtype}{shape}"
 
 
 def _epoch_size(epoch: str | int, names: Sequence[str], sizes: Sequence[int], quotas: Sequence[int]) -> int:

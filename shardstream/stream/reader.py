@@ -15,6 +15,7 @@ from shardstream.storage import Transport, locate
 from shardstream.storage.cache import Cache
 from shardstream.stream.crops import refuse_samples
 from shardstream.stream.home import Home
+from shardstream.stream.numbers import Numbers, declared_dtypes
 from shardstream.stream.opened import OpenShards
 from shardstream.stream.rows import RowReader
 from shardstream.stream.samples import SampleMaker
@@ -70,11 +71,19 @@ class Reader(Sequence[dict[str, Any]]):
         self._ends = np.cumsum(self.manifest.table.samples, dtype=np.int64)
         plan = compile_fields(fields, self.manifest.fields)
         refuse_samples(plan.cut)
+        types = {name: source.fields[name] for name in plan.sources}
         largest = parse_size(max_value, name="max_value")
-        self._rows = RowReader([source], OpenShards([source]), plan.sources, verify=verify, max_value=largest)
+        self._rows = RowReader(OpenShards([source]), types, verify=verify, max_value=largest)
         policy = SkipPolicy("raise", None)
         self._maker = SampleMaker(
-            self._rows, plan, self.manifest.fields, StageClock(), seed=seed, transform=None, policy=policy
+            self._rows,
+            plan,
+            self.manifest.fields,
+            Numbers(declared_dtypes(plan, self.manifest.fields)),
+            StageClock(),
+            seed=seed,
+            transform=None,
+            policy=policy,
         )
 
     def __len__(self) -> int:

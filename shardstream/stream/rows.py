@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from shardstream.stream.ahead import ReadAhead, groups
 from shardstream.stream.gather import Gatherer
 from shardstream.stream.opened import OpenShards
 from shardstream.stream.shared import Desk, place_of, source_and_shard
-from shardstream.stream.source import Source
 from shardstream.stream.stored import Rows
 
 
@@ -25,9 +24,8 @@ class RowReader:
     """Reads rows of one source or several.
 
     Args:
-        sources: The sources, which hold ``fields`` with the same types.
-        shards: Their open shards.
-        fields: The fields to read.
+        shards: The open shards of the sources.
+        fields: The fields to read, with the types that the sources hold them with.
         verify: Compare checksums.
         max_value: Bytes that one value may have.
         desk: Where to say which shard is being read, or ``None``.
@@ -36,9 +34,8 @@ class RowReader:
 
     def __init__(
         self,
-        sources: Sequence[Source],
         shards: OpenShards,
-        fields: Sequence[str],
+        fields: Mapping[str, FieldType],
         *,
         verify: bool,
         max_value: int = MAX_VALUE,
@@ -46,7 +43,7 @@ class RowReader:
         ahead: ReadAhead | None = None,
     ) -> None:
         self._shards = shards
-        self._types = {name: kind for source in reversed(sources) for name, kind in source.fields.items()}
+        self._types = dict(fields)
         self._fields = list(fields)
         self._verify = verify
         self._max_value = max_value
@@ -54,8 +51,7 @@ class RowReader:
         self._ahead = ahead
         self._gatherer: Gatherer | None = None
         if ahead is None:
-            types = {name: self._types[name] for name in self._fields}
-            self._gatherer = Gatherer(shards, types, verify=verify, max_value=max_value)
+            self._gatherer = Gatherer(shards, self._types, verify=verify, max_value=max_value)
 
     def index(self, shard: int) -> ShardIndex:
         """The index of a shard of the first source, by its number."""

@@ -138,6 +138,15 @@ class EpochRun:
         step = Step(self.begin.epoch, positions, shards, rows, valid, sources)
         return Located(step, first, last, lane, window)
 
+    @property
+    def batch_size(self) -> int | None:
+        """Samples a step, of all but the last one; ``None`` where they are delivered one by one."""
+        return self._batch_size
+
+    def positions(self, number: int) -> NDArray[np.int64]:
+        """The positions in the epoch of step ``number``, slot by slot: int64 (b,). Looks at no data."""
+        return self._positions(number)[0]
+
     def _positions(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
         virtual, valid = step_positions(
             number,

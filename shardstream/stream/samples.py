@@ -15,6 +15,7 @@ from shardstream.errors import BatchError, DataError
 from shardstream.shards.fields import FieldType
 from shardstream.stream.crew import Crew
 from shardstream.stream.decoding import Decoding
+from shardstream.stream.numbers import Numbers, Where, stored_dtypes
 from shardstream.stream.rows import RowReader
 from shardstream.stream.shared import Desk, place_of
 from shardstream.stream.skips import SkipPolicy
@@ -30,6 +31,7 @@ class SampleMaker:
         reader: Where stored values come from.
         plan: How they become outputs.
         fields: Stored types by field.
+        numbers: What decides the dtype of numbers in batches; stored ones are cast to it before anything sees them.
         clock: Is told where the time goes.
         seed: Of everything random.
         transform: A user's callable for each sample, or ``None``.
@@ -43,6 +45,7 @@ class SampleMaker:
         reader: RowReader,
         plan: DecodePlan,
         fields: Mapping[str, FieldType],
+        numbers: Numbers,
         clock: StageClock,
         *,
         seed: int,
@@ -53,6 +56,8 @@ class SampleMaker:
     ) -> None:
         self.plan = plan
         self.fields = fields
+        self.numbers = numbers
+        self._stored = stored_dtypes(plan, fields)
         self.seed = seed
         self.policy = policy
         self._reader = reader
@@ -128,8 +133,28 @@ class SampleMaker:
             raw = rows.value(source, i)
             if raw is not None:
                 value = output.value(self.fields[source], raw, context, out)
-                return value.item() if isinstance(value, np.generic) else value
+                return self._as_declared(output.name, value, lambda _: place_in(rows, i))
         return output.missing(context, out)
+
+    def _as_declared(self, name: str, value: Any, where: Where) -> Any:
+        """A value in the dtype that it has in batches, where it is a number or array of the dtype it is stored in.
+
+        Such a number becomes one of Python. Any other dtype is one that a user's callable chose, and stays.
+        """
+        stored = self._stored.get(name)
+        declared = self.numbers.declared.get(name, stored)
+        if declared is None or not isinstance(value, np.generic | np.ndarray):
+            return value
+        if value.dtype != declared:
+            if stored is None or value.dtype != stored:
+                return value
+            value = self.numbers.converted(name, np.asarray(value)[None], where)[0]
+        return value.item() if isinstance(value, np.generic) else value
+
+    def place(self, step: Step) -> dict[str, str | int]:
+        """Where the first sample of a step lies, for an error."""
+        rows = self._reader.read(step.sources, step.shards, step.rows)
+        return place_in(rows, 0)
 
     def _context(
         self, rows: Rows, i: int, step: Step, memory: Mapping[str, Callable[[int, int], NDArray[np.uint8]]]
@@ -169,6 +194,11 @@ class SampleMaker:
             out.append(sample)
         self._clock.lap("decode")
         return out, broken
+
+
+def place_in(rows: Rows, i: int) -> dict[str, str | int]:
+    """Where sample i of some rows lies, for an error."""
+    return {"shard": rows.shards[i], "sample": rows.rows[i], "key": rows.keys[i]}
 
 
 def first_good(broken: Mapping[int, object], count: int) -> int:

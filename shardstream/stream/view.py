@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FieldError, UsageError
 from shardstream.order import SplitBy, split_ranges, take_counts
-from shardstream.shards.fields import FieldType
+from shardstream.shards.fields import FieldType, to_comparables
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import unknown_field
 
@@ -94,18 +94,23 @@ def _where_of(where: Where | None) -> tuple[tuple[str, tuple[Any, ...]], ...]:
 
 
 def _values_of(name: str, values: Any) -> tuple[Any, ...]:
-    if isinstance(values, np.ndarray):
-        values = values.tolist()
-    if isinstance(values, str | bool | int | float) or not isinstance(values, Sequence | set | frozenset | range):
+    values = _plain(values)
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence | set | frozenset):
         values = [values]
-    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+    plain = [_plain(value) for value in values]
     for value in plain:
         if not isinstance(value, str | bool | int | float) or value != value:
             raise UsageError(
                 f"where can compare {name!r} with numbers and class names, not with {value!r}",
-                hint='for example where={"cls": [1, 5, 9]}',
+                field=name,
+                hint='for example where={"cls": [1, 5, 9]}; nothing equals NaN, a transform can look for it',
             )
     return tuple(sorted(set(plain), key=lambda value: (isinstance(value, str), value)))
+
+
+def _plain(value: Any) -> Any:
+    """Arrays as lists, their elements as Python's numbers, whosever they are: numpy's, torch's, pandas'."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 Matcher: TypeAlias = Callable[[ShardIndex], NDArray[np.bool_]]
@@ -116,8 +121,11 @@ def matcher_of(
 ) -> Matcher | None:
     """What finds the samples of a shard that `ViewSpec.where` asks for, by its index alone; ``None`` for all.
 
+    Compares in the column's own dtype: exactly, and floats as they are rounded where they are stored.
+
     Raises:
-        FieldError: A column that is not stored, or is not a number in the index, or a class that is not known.
+        FieldError: A column that is not stored, or is not a number in the index, a class that is not known, or a value
+            that the column cannot hold.
     """
     if not spec.where:
         return None
@@ -154,7 +162,15 @@ def _wanted(
             hint="there are " + (", ".join(scalars) or "none") + "; other values can be dropped by a transform",
         )
     numbers = [_class_number(value, name, classes, url) if isinstance(value, str) else value for value in values]
-    return np.array(numbers) if numbers else np.empty(0, np.int64)
+    try:
+        return to_comparables(kind, numbers)
+    except FieldError as error:
+        raise FieldError(
+            f"where asks for what the column cannot hold: {error.what}",
+            url=url,
+            field=name,
+            hint="leave it out: no sample can have it",
+        ) from None
 
 
 def _class_number(value: str, name: str, classes: Sequence[str] | None, url: str) -> int:

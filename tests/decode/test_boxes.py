@@ -195,6 +195,36 @@ def test_as_many_labels_as_boxes(sample):
             annotated(fields, sample(), boxes=[[0, 0, 9, 9]], labels=labels)
 
 
+@pytest.mark.parametrize(
+    ("labels", "dtype", "fits"),
+    [
+        ([2**63 + 1], None, False),
+        ([2**63 + 1], "uint64", True),
+        ([1, 2**63 + 1], "uint64", False),  # a double on its way
+        ([300], "uint8", False),
+        ([255], "uint8", True),
+        ([-1], "uint64", False),
+        ([0.5], "int64", False),
+        ([3.0], "int64", True),
+        (np.array([np.nan]), "int64", False),
+        (["cat"], "int64", False),
+        (["cat"], "float32", False),
+        (np.array([70000]), "int16", False),
+        (np.array([2.0**53 - 1]), "int64", True),
+        (np.array([2.0**53]), "int64", False),
+        (np.array([0.5]), "float32", True),
+    ],
+)
+def test_entries_that_their_dtype_cannot_hold_are_refused(sample, labels, dtype, fits):
+    fields = {"image": Image(), "boxes": Boxes(like="image"), "labels": PerBox(like="boxes", dtype=dtype)}
+    boxes = [[0, 0, 9, 9]] * len(labels)
+    if fits:
+        assert annotated(fields, sample(), boxes=boxes, labels=labels)["labels"].tolist() == list(labels)
+        return
+    with pytest.raises(DecodeError, match=r"does not fit|holds no whole numbers"):
+        annotated(fields, sample(), boxes=boxes, labels=labels)
+
+
 def test_one_json_object_holds_it_all(sample):
     fields = {
         "image": Resize((30, 40)),

@@ -170,8 +170,12 @@ def test_integers_fit_or_are_refused(name) -> None:
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
-        ("float16", [65504.0, -65504, 1e-30, float("inf"), float("nan"), 65519.0], [65520.0, 1e6, -1e300, 10**400]),
-        ("float32", [3.4e38, 0.1, float("-inf"), float("nan"), 16777216], [3.5e38, 1e300, 10**400]),
+        (
+            "float16",
+            [65504.0, -65504, 1e-30, float("inf"), float("nan"), 65519.0],
+            [65520.0, 1e6, -1e300, 10**400, 2049],
+        ),
+        ("float32", [3.4e38, 0.1, float("-inf"), float("nan"), 16777216], [3.5e38, 1e300, 10**400, 16777217]),
         ("float64", [1.7e308, 1 << 53, np.float32(0.1), float("nan")], [10**309, (1 << 53) + 1]),
     ],
 )

@@ -11,13 +11,14 @@ import torch
 
 import shardstream as ss
 from shardstream.stream.collate import collate_rows, collate_values
+from shardstream.stream.numbers import Numbers
 
 from ..load.lending import is_lent
 from .making import numbered, write_dataset
 
 
 def test_rows_are_views_of_one_slab() -> None:
-    rows = collate_rows("x", [np.arange(n, dtype=np.int32) for n in (3, 0, 2)])
+    rows = collate_rows("x", [np.arange(n, dtype=np.int32) for n in (3, 0, 2)], numbers=Numbers({}))
     assert isinstance(rows, ss.Ragged)
     assert [row.tolist() for row in rows] == [[0, 1, 2], [], [0, 1]]
     assert rows.lengths.tolist() == [3, 0, 2]
@@ -35,26 +36,26 @@ def test_rows_are_views_of_one_slab() -> None:
 
 
 def test_rows_keep_their_shapes() -> None:
-    rows = collate_rows("x", [np.full((n, 2), n, np.float32) for n in (2, 0, 1)])
+    rows = collate_rows("x", [np.full((n, 2), n, np.float32) for n in (2, 0, 1)], numbers=Numbers({}))
     assert [tuple(row.shape) for row in rows] == [(2, 2), (0, 2), (1, 2)]
 
 
 def test_tensors_are_rows_where_they_differ() -> None:
-    same = collate_rows("x", [torch.ones(2), torch.zeros(2)])
+    same = collate_rows("x", [torch.ones(2), torch.zeros(2)], numbers=Numbers({}))
     assert same.tolist() == [[1, 1], [0, 0]]
-    rows = collate_rows("x", [torch.ones(n, dtype=torch.bfloat16) for n in (1, 3)])
+    rows = collate_rows("x", [torch.ones(n, dtype=torch.bfloat16) for n in (1, 3)], numbers=Numbers({}))
     assert [len(row) for row in rows] == [1, 3]
 
 
 def test_rows_of_different_kinds_are_refused() -> None:
     with pytest.raises(ss.errors.BatchError, match="float32"):
-        collate_rows("x", [np.ones(2, np.float32), np.ones(2, np.float64)])
+        collate_rows("x", [np.ones(2, np.float32), np.ones(2, np.float64)], numbers=Numbers({}))
     with pytest.raises(ss.errors.BatchError, match="dimensions"):
-        collate_rows("x", [torch.ones(2), torch.ones(2, 2)])
+        collate_rows("x", [torch.ones(2), torch.ones(2, 2)], numbers=Numbers({}))
 
 
 def test_bytes_come_back_as_they_were() -> None:
-    rows = collate_values("x", [b"abc", b"", bytearray(b"de"), memoryview(b"f")])
+    rows = collate_values("x", [b"abc", b"", bytearray(b"de"), memoryview(b"f")], numbers=Numbers({}))
     assert [rows.tobytes(i) for i in range(4)] == [b"abc", b"", b"de", b"f"]
 
 
