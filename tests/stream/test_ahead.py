@@ -67,6 +67,15 @@ def test_batches_are_those_from_a_disk_whatever_the_budget(
         assert flat(far) == flat(near)
 
 
+@pytest.mark.parametrize("indexes", [1, 2])
+def test_an_epoch_is_whole_however_few_indexes_stay_open(folder, monkeypatch, indexes) -> None:
+    monkeypatch.setattr("shardstream.stream.opened.OPEN_INDEXES", indexes)
+    shape = {"batch_size": 5, "shuffle": True, "tail": "exact", "lanes": 5}
+    far = ss.ShardDataset(folder, **shape, prefetch=3000)
+    from_afar(far)
+    assert flat(far) == flat(ss.ShardDataset(folder, **shape))
+
+
 def held(dataset: ss.ShardDataset) -> ReadAhead:
     ahead = dataset._held[1]._ahead
     assert ahead is not None
