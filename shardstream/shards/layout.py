@@ -216,7 +216,8 @@ def _parse(data: memoryview, path: str, framing: str, end: int, url: str) -> Sha
         if not isinstance(name, str) or name in columns:
             raise ValueError(f"a field is called {name!r}, or there are two of that name")
         columns[name] = _column(body, entry, tables.get(name, {}), samples, end)
-    return ShardIndex(path, framing, samples, keys, columns, end, url=url)
+    stored = int.from_bytes(data[-_CHECKSUM_BYTES:], "little")
+    return ShardIndex(path, framing, samples, keys, columns, end, url=url, checksum=stored)
 
 
 def _keys(body: memoryview, table: dict[str, tuple[str, int, int]], samples: object, path: str) -> Keys:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import FieldValues
 from shardstream.shards.index import ShardIndex
+from shardstream.storage import Buffers
 from shardstream.stream.ahead import ReadAhead, groups
 from shardstream.stream.gather import Gatherer
 from shardstream.stream.opened import OpenShards
@@ -85,11 +87,14 @@ class RowReader:
             chosen = stored[slots] = opened.stored_rows(rows[slots])
             names[slots] = index.path
             keys[slots] = index.keys.take(chosen)
-            buffers = None if self._ahead is None else self._ahead.buffers(here)
-            for name, values in opened.extract(buffers, chosen, self._fields, verify=self._verify).items():
+            ahead = partial(self._read_ahead, here)
+            for name, values in opened.extract(ahead, chosen, self._fields, verify=self._verify).items():
                 columns[name].put(slots, values)
         finished = {name: column.finish() for name, column in columns.items()}
         return Rows(keys.tolist(), names.tolist(), stored.tolist(), finished)
+
+    def _read_ahead(self, here: int) -> Buffers | None:
+        return None if self._ahead is None else self._ahead.buffers(here)
 
 
 class _Growing:

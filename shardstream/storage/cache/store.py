@@ -304,6 +304,12 @@ class CachedStore(AsyncStore):
     def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
         return self._origin.list(prefix)
 
+    def renew(self, path: str) -> None:
+        self._origin.renew(path)
+
+    def renewed(self, path: str) -> bool:
+        return self._origin.renewed(path)
+
     # ----------------------------------------------------------------------------------------------------- read only
 
     def create(self, path: str) -> ObjectWriter:
