@@ -29,13 +29,16 @@ Memory = Annotated[
     Optional[str],  # noqa: UP045 - Typer reads this when it runs
     typer.Option("--memory", metavar="DIR", help="Its memory, such as /dev/shm, if training uses that too."),
 ]
+Shared = Annotated[bool, typer.Option("--shared", help="Its folder's group shares it, as in ss.Cache(shared=True).")]
 
 
 @app.command("status")
-def status(context: typer.Context, cache: Folder, memory: Memory = None, as_json: Json = False) -> None:
+def status(
+    context: typer.Context, cache: Folder, memory: Memory = None, shared: Shared = False, as_json: Json = False
+) -> None:
     """Say what is in a cache: data sets, how much of them is there, and who uses them."""
     with reporting(context):
-        found = caches.status(Cache(cache, memory=memory))
+        found = caches.status(Cache(cache, memory=memory, shared=shared))
         if as_json:
             print_json(asdict(found))
         else:
@@ -79,6 +82,7 @@ def warm(
         typer.Option("--node", metavar="I/N", help="Only what node I of N will read, counted from 0."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the training, on which a node's share depends.")] = 0,
+    shared: Shared = False,
     storage_options: StorageOptions = None,
     transport: TransportOption = Transport.AUTO,
     as_json: Json = False,
@@ -87,13 +91,13 @@ def warm(
     """Bring a data set into the cache ahead of training. Exit code 1 if the cache had no room for all of it."""
     with reporting(context):
         location = place(url, storage_options, transport)
-        spec = Cache(cache, size=limit, memory=memory, memory_size=memory_size)
+        spec = Cache(cache, size=limit, memory=memory, memory_size=memory_size, shared=shared)
         with progress("warming", quiet=quiet) as update:
             report = caches.warm(location, spec, node=_node(node), seed=seed, progress=_warm_teller(update))
         if as_json:
             print_json(asdict(report))
         else:
-            _print_warm(report, shown(url, location), cache)
+            _print_warm(report, shown(url, location), cache, shared)
         if report.full:
             raise typer.Exit(Exit.PROBLEMS)
 
@@ -117,7 +121,7 @@ def _warm_teller(update: Update) -> caches.OnWarm:
     return tell
 
 
-def _print_warm(report: caches.WarmReport, url: str, cache: str) -> None:
+def _print_warm(report: caches.WarmReport, url: str, cache: str, shared: bool) -> None:
     out = stdout()
     out.print(
         f"{url}: {report.shards:,} of {plural(report.total_shards, 'shard')}, {size(report.bytes)} in the cache, "
@@ -125,18 +129,23 @@ def _print_warm(report: caches.WarmReport, url: str, cache: str) -> None:
     )
     if report.full:
         out.print("the cache has no room for the rest, which will be read from the store each time")
-    out.print(f"next: shardstream cache status {cache}")
+    out.print(f"next: shardstream cache status {cache}{' --shared' if shared else ''}")
 
 
 @app.command("verify")
 def verify(
-    context: typer.Context, cache: Folder, memory: Memory = None, as_json: Json = False, quiet: Quiet = False
+    context: typer.Context,
+    cache: Folder,
+    memory: Memory = None,
+    shared: Shared = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compare all that is in a cache with its checksums. What fails is cleared, to be fetched again; exit code 1."""
     with reporting(context):
         with progress("verifying", quiet=quiet) as update:
             report = caches.verify_cache(
-                Cache(cache, memory=memory),
+                Cache(cache, memory=memory, shared=shared),
                 progress=lambda done, total, damages: update(done, total, plural(damages, "damage") if damages else ""),
             )
         if as_json:
@@ -168,11 +177,12 @@ def clear(
         typer.Option("--only", metavar="URL", help="Only this data set, by its URL or fingerprint."),
     ] = None,
     memory: Memory = None,
+    shared: Shared = False,
     as_json: Json = False,
 ) -> None:
     """Remove data sets from a cache. Those that are in use stay: exit code 1. Only files of caches are removed."""
     with reporting(context):
-        report = caches.clear(Cache(cache, memory=memory), only=only)
+        report = caches.clear(Cache(cache, memory=memory, shared=shared), only=only)
         if as_json:
             print_json(asdict(report))
         else:

@@ -87,7 +87,7 @@ def status(cache: str | os.PathLike[str] | Cache) -> CacheStatus:
     tiers = upkeep.look(where)
     path = os.fspath(where.path)
     known = []
-    for kept in kept_manifests(str(path)):
+    for kept in kept_manifests(where):
         with suppress(DataError):  # written by a newer version
             known.append(_known(kept, where))
     return CacheStatus(str(path), tiers, tuple(known))

@@ -14,12 +14,13 @@ import torch
 from shardstream.augment import resized
 from shardstream.errors import UsageError
 from shardstream.load.device import CpuRoad, Cuda, CudaRoad, Road
-from shardstream.load.feed import Feed, Item, PlainFeed, PlainReading, Reading
+from shardstream.load.feed import Feed, PlainFeed, PlainReading, Reading
 from shardstream.load.flow import Flow
 from shardstream.load.loader import Loader
 from shardstream.load.report import LoaderStats
 from shardstream.load.statics import Statics
 from shardstream.load.workers import LEAVE_S, still_busy
+from shardstream.stream.items import Item
 from shardstream.stream.ranks import local_rank
 
 

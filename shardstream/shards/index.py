@@ -138,6 +138,7 @@ class ShardIndex:
         end: Bytes of the object before its index; no payload reaches beyond.
         meta: What else the framing has to remember.
         url: The store's root, for messages; empty if not known.
+        checksum: XXH3-64 of the index as it is stored: equal ones are of one shard. 0 where the framing has none.
     """
 
     path: str
@@ -148,6 +149,7 @@ class ShardIndex:
     end: int
     meta: Mapping[str, Any] = field(default_factory=dict)
     url: str = ""
+    checksum: int = 0
 
     def column(self, name: str) -> Column:
         """The column of a field.

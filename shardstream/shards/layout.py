@@ -220,7 +220,8 @@ def _parse(data: memoryview, path: str, framing: str, end: int, url: str) -> Sha
             raise ValueError(f"a field is called {name!r}, or there are two of that name")
         check_field_name(name)
         columns[name] = _column(body, entry, tables.get(name, {}), samples, end)
-    return ShardIndex(path, framing, samples, keys, columns, end, url=url)
+    stored = int.from_bytes(data[-_CHECKSUM_BYTES:], "little")
+    return ShardIndex(path, framing, samples, keys, columns, end, url=url, checksum=stored)
 
 
 def _keys(body: memoryview, table: dict[str, tuple[str, int, int]], samples: object, path: str) -> Keys:

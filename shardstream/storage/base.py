@@ -148,5 +148,21 @@ class AsyncStore(Store):
 
         Raises:
             NotFoundError: No such object.
-            StorageError: The range is not inside the object, or reading failed for good.
+            StorageError: The range is not inside the object, or reading failed for good. ChangedError: The object is
+                another one than it was; see `renew`.
         """
+
+    def renew(self, path: str) -> None:
+        """Take the present version of an object for the right one: once for each object, then nothing happens any more.
+
+        For readers that have checksums of what they read: an object that is written again with the same bytes, by a
+        sync or a change of its tier, is another version. Stores without versions have nothing to do.
+
+        Raises:
+            NotFoundError: No such object.
+            StorageError: It cannot be asked.
+        """
+
+    def renewed(self, path: str) -> bool:
+        """Whether `renew` took another version of an object for the right one."""
+        return False

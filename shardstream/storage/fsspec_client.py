@@ -2,7 +2,7 @@
 
 fsspec runs its coroutines on a loop of its own, in a thread that it makes anew after a fork; file systems without
 coroutines are called in threads. Each range asks for the object's size and version first, because few file systems give
-them with the data.
+them with the data; and again where it took several requests, so that no range is of two versions.
 """
 
 from __future__ import annotations
@@ -257,6 +257,10 @@ class _Body(Body):
                 raise Fault("short body", f"{len(data)} bytes came where {until - at} were asked for")
             yield memoryview(data).toreadonly()
             at = until
+        if self.stop - self.start > max(least, _LEAST):  # several requests, none of which can name a version
+            now = await self._client.head(self._path)
+            if now != self.head:
+                raise ChangedError("the object was replaced by another one while it was being read")
 
 
 class _Upload(Upload):

@@ -1,7 +1,8 @@
 """Stores behind a network: the synchronous `Store` and the ranges of `AsyncStore`, over a client made where it is used.
 
 An object's version (ETag) is remembered from the first answer on, so that ranges of one object are never of two
-versions: after a replacement they raise ChangedError. Reading an object whole takes it as it is now.
+versions: after a replacement they raise ChangedError. Reading an object whole takes it as it is now; so do readers that
+can tell by checksums of their own whether it holds the same bytes, by `renew`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from shardstream.errors import ChangedError, NotFoundError, StorageError, UsageError
 from shardstream.storage.attempts import attempt
@@ -132,7 +133,7 @@ class RemoteStore(AsyncStore):
             policy=self.policy,
             pace=mine.pace,
             size=size,
-            etag=mine.versions.get(path),
+            etag=version.etag if (version := mine.versions.get(path)) else None,
         )
         self._remember(path, found.head)
         return found
@@ -141,11 +142,17 @@ class RemoteStore(AsyncStore):
         versions = self._own().versions
         if head.etag is None:
             return
-        known = versions.setdefault(path, head.etag)
-        if known != head.etag:  # two first reads at once, with a replacement between them
+        known = versions.setdefault(path, _Version(head.etag, renewed=False))
+        if (
+            known.etag != head.etag
+        ):  # two first reads at once, with a replacement between them; or one of before `renew`
             raise ChangedError(
                 "the object was replaced while in use", url=self.locate(path), hint="open the data set anew"
             )
+        self._keep_few(path)
+
+    def _keep_few(self, path: str) -> None:
+        versions = self._own().versions
         versions.move_to_end(path)
         if len(versions) > _VERSIONS:
             versions.popitem(last=False)
@@ -153,6 +160,18 @@ class RemoteStore(AsyncStore):
     def forget(self, path: str) -> None:
         """Take the next answer's version of an object as the right one."""
         self._own().versions.pop(path, None)
+
+    def renew(self, path: str) -> None:
+        if not self.renewed(path):
+            # The version itself, for reads of the old one may still be on their way.
+            etag = self.head(path).etag
+            if etag is not None:
+                self._own().versions[path] = _Version(etag, renewed=True)
+                self._keep_few(path)
+
+    def renewed(self, path: str) -> bool:
+        known = self._own().versions.get(path)
+        return known is not None and known.renewed
 
     def head(self, path: str) -> Head:
         """Size and version of an object as it is now.
@@ -283,6 +302,13 @@ class RemoteStore(AsyncStore):
             raise UsageError(f"{path!r} leads out of the store", url=self.url, hint="use paths below the store's root")
 
 
+class _Version(NamedTuple):
+    """The version of an object that ranges have to be of, and whether it was taken in place of an earlier one."""
+
+    etag: str
+    renewed: bool
+
+
 class _Mine:
     """What belongs to one process."""
 
@@ -291,7 +317,7 @@ class _Mine:
         self.pid = os.getpid()
         self.client: Client | None = None
         self.pace = Pace()
-        self.versions: OrderedDict[str, str] = OrderedDict()
+        self.versions: OrderedDict[str, _Version] = OrderedDict()
 
 
 _all: weakref.WeakSet[_Mine] = weakref.WeakSet()

@@ -64,7 +64,11 @@ async def fetch(
         return await read.run()
     except Fault as fault:
         raise StorageError(f"{read.story()}: {told(fault)}", url=where, offset=read.at, hint=TROUBLE) from None
-    except (NotFoundError, AccessError, ChangedError) as error:
+    except ChangedError as error:
+        if await _gone(client, path):  # some stores say the same of an object that was deleted
+            raise NotFoundError("no such object any more: it was deleted while in use", url=where) from None
+        raise error.at(url=where) from None
+    except (NotFoundError, AccessError) as error:
         raise error.at(url=where) from None
     except StorageError as error:
         if "offset" in error.place:
@@ -86,6 +90,17 @@ def past_the_end(offset: int, length: int | None, size: int) -> StorageError:
         offset=offset,
         hint="it is truncated, or was replaced while in use: `shardstream verify` finds out",
     )
+
+
+async def _gone(client: Client, path: str) -> bool:
+    try:
+        counters().add("requests")
+        await client.head(path)
+    except NotFoundError:
+        return True
+    except (Fault, StorageError):
+        pass
+    return False
 
 
 async def _head(client: Client, path: str) -> Head | None:

@@ -188,7 +188,8 @@ class ReadAhead:
 
     def _look_ahead(self) -> None:
         """Have the places of coming steps known, and their indexes on their way."""
-        self._waiting = [planned for planned in self._waiting if self._waits(planned)]
+        # One that was prepared has had its indexes, whether or not they are still open.
+        self._waiting = [planned for planned in self._waiting if not planned.prepared and self._waits(planned)]
         for _ in range(_AT_ONCE):
             if len(self._located) >= _MOST_LOCATED or len(self._waiting) >= _MOST_WAITING:
                 return

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import DataError
+from shardstream.errors import ChangedError, DataError
 from shardstream.shards.framing import FieldValues, Framing
 from shardstream.shards.index import ShardIndex
 from shardstream.storage import AsyncStore, Buffers, Read, ReadQueue, Request, fetch
@@ -20,6 +20,7 @@ from shardstream.stream.source import Source
 
 # Open indexes a process: as many as a local store maps files, and more than a rank has lanes by default.
 OPEN_INDEXES = 320
+_SEEN = 4096  # indexes that are known again: as many as a store remembers versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +72,21 @@ class OpenShard:
         return self.framing.plan(self.index, rows, self.present(fields))
 
     def extract(
-        self, buffers: Buffers | None, rows: NDArray[np.int64], fields: Sequence[str], *, verify: bool, max_value: int
+        self,
+        ahead: Callable[[], Buffers | None],
+        rows: NDArray[np.int64],
+        fields: Sequence[str],
+        *,
+        verify: bool,
+        max_value: int,
     ) -> dict[str, FieldValues]:
         """These fields of these stored rows.
 
-        Bytes that came over a network, or out of a cache, and are not what was written, are read once more.
+        Bytes that came over a network, or out of a cache, and are not what was written, are read once more. So is an
+        object that was replaced meanwhile, where its values have checksums: it may hold the same bytes again.
 
         Args:
-            buffers: What was read ahead; ``None`` to read now.
+            ahead: Gives what was read ahead; ``None`` to read now.
             rows: Stored rows.
             fields: Names of fields.
             verify: Compare checksums.
@@ -86,20 +94,34 @@ class OpenShard:
 
         Raises:
             DataError: They are damaged where they come from, or too large.
-            StorageError: They cannot be read.
+            StorageError: They cannot be read. ChangedError: The object was replaced, and holds other bytes, or no
+                checksum tells.
         """
         present = self.present(fields)
-        if buffers is None:
-            buffers = self._read(rows, present)
         options: dict[str, Any] = {"verify": verify, "max_value": max_value}
         try:
+            buffers = ahead()
+            if buffers is None:
+                buffers = self._read(rows, present)
             return self.framing.extract(self.index, buffers, rows, present, **options)
         except DataError:
             if self.place.store.mapped:
                 raise
-        requests = self.framing.plan(self.index, rows, present)
-        repair(self.place, requests)
-        return self.framing.extract(self.index, self._read(rows, present), rows, present, **options)
+            repair(self.place, self.framing.plan(self.index, rows, present))
+        except ChangedError:
+            if not (verify and self._has_checksums(present)):
+                raise
+            renew(self.place)
+        try:
+            return self.framing.extract(self.index, self._read(rows, present), rows, present, **options)
+        except DataError as error:
+            if was_renewed(self.place):
+                raise replaced(self.place) from error
+            raise
+
+    def _has_checksums(self, present: Sequence[str]) -> bool:
+        columns = [self.index.columns[name] for name in present]
+        return all(column.checksums is not None for column in columns if column.type.kind != "scalar")
 
     def _read(self, rows: NDArray[np.int64], present: Sequence[str]) -> Buffers:
         return fetch(self.place.store, lambda: self.framing.plan(self.index, rows, present))
@@ -110,6 +132,26 @@ def repair(place: Shard, requests: Sequence[Request]) -> None:
     if isinstance(place.store, CachedStore):
         for path, offset, length in requests:
             place.store.repair(path, offset, length or 0)
+
+
+def renew(place: Shard) -> None:
+    """Take the object as it is in the store now, once; whoever reads it compares it with what it was."""
+    if isinstance(place.store, AsyncStore):
+        place.store.renew(place.name)
+
+
+def was_renewed(place: Shard) -> bool:
+    """Whether another version of the object was taken."""
+    return isinstance(place.store, AsyncStore) and place.store.renewed(place.name)
+
+
+def replaced(place: Shard) -> ChangedError:
+    """The error for an object that is not what it was."""
+    return ChangedError(
+        "the object was replaced by another one while it was being read",
+        url=place.store.locate(place.name),
+        hint="open the data set anew",
+    )
 
 
 class OpenShards:
@@ -125,6 +167,7 @@ class OpenShards:
         self._queue = queue
         self._open: OrderedDict[tuple[int, int], OpenShard] = OrderedDict()
         self._coming: dict[tuple[int, int], tuple[Shard, Read]] = {}
+        self._seen: OrderedDict[tuple[int, int], int] = OrderedDict()  # checksums of indexes
 
     def expect(self, source: int, shard: int, order: int) -> bool:
         """Have the index of a shard on its way before it is opened.
@@ -168,6 +211,11 @@ class OpenShards:
             return found
         origin = self._sources[source]
         place, index = self._scan(origin, shard, self._coming.pop(key, None))
+        known = self._seen[key] = self._seen.pop(key, index.checksum)
+        if known != index.checksum:
+            raise replaced(place)
+        if len(self._seen) > _SEEN:
+            self._seen.popitem(last=False)
         manifest, _ = origin.manifest_of(shard)
         found = OpenShard(index, manifest.reader, place, origin.rows(shard, index))
         self._open[key] = found
@@ -184,6 +232,10 @@ class OpenShards:
             self._queue.wait([read])
         try:
             return place, origin.scan(shard, place, None if coming is None else read.data)
+        except ChangedError:
+            if not origin.verifies:
+                raise
+            renew(place)
         except DataError:
             request = origin.tail_request(shard, place)
             if place.store.mapped or request is None:

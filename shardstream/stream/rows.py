@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import FieldValues
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.limits import MAX_VALUE, oversized
+from shardstream.storage import Buffers
 from shardstream.stream.ahead import ReadAhead, groups
 from shardstream.stream.gather import Gatherer
 from shardstream.stream.opened import OpenShards
@@ -88,9 +90,9 @@ class RowReader:
             chosen = stored[slots] = opened.stored_rows(rows[slots])
             names[slots] = index.path
             keys[slots] = index.keys.take(chosen)
-            buffers = None if self._ahead is None else self._ahead.buffers(here)
             self._check_widths(index, chosen)
-            found = opened.extract(buffers, chosen, self._fields, verify=self._verify, max_value=self._max_value)
+            ahead = partial(self._read_ahead, here)
+            found = opened.extract(ahead, chosen, self._fields, verify=self._verify, max_value=self._max_value)
             for name, values in found.items():
                 columns[name].put(slots, values)
         finished = {name: column.finish() for name, column in columns.items()}
@@ -101,6 +103,9 @@ class RowReader:
         for name, kind in ((name, self._types[name]) for name in self._fields if name not in index.columns):
             if kind.kind == "fixed" and kind.width > self._max_value:
                 raise oversized(index, name, int(rows[0]), kind.width, self._max_value)
+
+    def _read_ahead(self, here: int) -> Buffers | None:
+        return None if self._ahead is None else self._ahead.buffers(here)
 
 
 class _Growing:

@@ -122,6 +122,11 @@ class Source:
         return self.manifests[member], shard - int(self._begins[member])
 
     @property
+    def verifies(self) -> bool:
+        """Whether indexes are compared with their checksums."""
+        return self._verify
+
+    @property
     def over_network(self) -> bool:
         """Whether shards come over a network."""
         return any(home.over_network for home in self._homes)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,21 @@ def test_secrets_of_a_url_are_nowhere_in_a_cache(web, url, tmp_path) -> None:
         assert b"Tr0ub4dor3" not in path.read_bytes()
         assert "Tr0ub4dor3" not in path.name
     assert "Tr0ub4dor3" not in run("status", tmp_path / "cache", "--json").output
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes files of others")
+def test_a_cache_of_others_is_refused_and_one_of_the_group_is_not(url, tmp_path) -> None:
+    cache = tmp_path / "cache"
+    assert run("warm", url, cache, "--shared").exit_code == 0
+    assert {path.stat().st_mode & 0o7777 for path in (cache, *cache.rglob("*"))} == {0o2770, 0o660}
+    assert "complete, trains without the store" in run("status", cache, "--shared").stdout
+    assert run("verify", cache, "--shared").exit_code == 0
+    for path in (cache, *cache.rglob("*")):
+        os.chown(path, 54_321, os.getgid())
+    assert "complete, trains without the store" in run("status", cache, "--shared").stdout
+    for verb in ("status", "verify", "clear"):
+        result = run(verb, cache)
+        assert result.exit_code == 3
+        assert f"{cache} belongs to user 54321: name a folder of your own" in " ".join(result.output.split())
+    assert run("clear", cache, "--shared").exit_code == 0
+    assert not list(cache.rglob("*.blocks"))

@@ -99,6 +99,24 @@ def test_another_version_is_not_read(place, transport) -> None:
     ask(place, work, transport)
 
 
+@pytest.mark.parametrize("place", ["s3", "azure", "web", "gcs"], indirect=True)
+def test_a_range_of_several_requests_is_not_of_two_versions(place) -> None:
+    """Through fsspec, whose requests cannot name a version."""
+    size = 800_000
+    place.plant("x", bytes(size))
+
+    async def work(client: Client) -> None:
+        assert (await read(client, "x", 0, None, least=300_000))[2] == bytes(size)
+        chunks = (await client.open("x", 0, None)).chunks(300_000)
+        assert await anext(chunks) == bytes(300_000)
+        place.plant("x", b"1" * size)
+        with pytest.raises(ChangedError):
+            async for _ in chunks:
+                pass
+
+    ask(place, work, "fsspec")
+
+
 @writing
 @pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")  # aiohttp's advice to adlfs
 @pytest.mark.parametrize("sizes", [[], [1], [PART], [PART - 1, 2], [3 << 20] * 7], ids=str)

@@ -15,7 +15,7 @@ import warnings
 import pytest
 
 from shardstream.errors import ChangedError, NotFoundError, StorageError, UsageError
-from shardstream.storage.client import Fault
+from shardstream.storage.client import Fault, Head
 from shardstream.storage.counters import counters
 from shardstream.storage.loop import run
 from shardstream.storage.remote import RemoteStore
@@ -322,3 +322,41 @@ def test_what_passed_is_counted(store, held) -> None:
     store.size("x")
     spent = counters().since(before)
     assert (spent["requests"], spent["bytes"], spent["sent"]) == (3, 100, 1000)
+
+
+# ------------------------------------------------------------------------------------------------- written again
+
+
+def test_another_version_is_taken_once_for_each_object(store, held) -> None:
+    held["x"] = held["y"] = (b"0123456789", 1)
+    store.get("x", 0, 3)
+    store.get("y", 0, 3)
+    held["x"] = (b"0123456789", 2)
+    with pytest.raises(ChangedError):
+        store.get("x", 0, 3)
+    assert not store.renewed("x")
+    store.renew("x")
+    assert (store.renewed("x"), store.renewed("y")) == (True, False)
+    assert store.get("x", 0, 3) == b"012"
+    held["x"] = (b"0123456789", 3)
+    store.renew("x")
+    with pytest.raises(ChangedError):
+        store.get("x", 0, 3)
+    del held["y"]
+    with pytest.raises(NotFoundError):
+        store.renew("y")
+
+
+def test_a_read_of_the_old_version_that_ends_late_changes_nothing(store, held) -> None:
+    """It began before the object was written again, and gets the bytes that it asked for."""
+    held["x"] = (b"0123456789", 1)
+    store.get("x", 0, 3)
+    held["x"] = (b"0123456789", 2)
+    store.renew("x")
+
+    async def late() -> None:
+        store._remember("x", Head(10, "v1"))
+
+    with pytest.raises(ChangedError, match="replaced"):
+        run(late, wait=30, what="the test")
+    assert store.get("x", 0, 3) == b"012"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError
-from shardstream.storage.client import Fault
+from shardstream.storage.client import Fault, Head
 from shardstream.storage.counters import counters
 from shardstream.storage.loop import run
 from shardstream.storage.pace import SMALL_CHUNK, Pace, Recent
@@ -152,6 +152,22 @@ def test_a_replaced_object_is_never_mixed_with_the_old_one() -> None:
         read(ScriptedClient(DATA, Answer(size=1000)), 0, 10, size=1024)
     with pytest.raises(ChangedError, match="holds 1000 bytes, not 1024"):  # without versions, the size tells
         read(ScriptedClient(DATA, Answer(after=100, etag=None), Answer(size=1000, etag=None)))
+
+
+@pytest.mark.parametrize("error", [NotFoundError("no such object"), StorageError("no"), Fault("connection", "no")])
+def test_an_object_that_is_gone_was_deleted_and_not_replaced(error) -> None:
+    """Some stores say of an object that is not there any more that it is not of the version that was asked for."""
+
+    class Gone(ScriptedClient):
+        async def head(self, path: str) -> Head:
+            raise error
+
+    gone = isinstance(error, NotFoundError)
+    with pytest.raises(
+        NotFoundError if gone else ChangedError, match="deleted while in use" if gone else "x"
+    ) as caught:
+        read(Gone(DATA, Answer(error=ChangedError("x"))), etag="one")
+    assert caught.value.place["url"] == "s3://b/x"
 
 
 def test_a_version_known_beforehand_is_asked_for() -> None:

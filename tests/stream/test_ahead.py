@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import islice
 from pathlib import Path
 
@@ -65,6 +66,24 @@ def test_batches_are_those_from_a_disk_whatever_the_budget(
     from_afar(far)
     for _ in range(epochs):
         assert flat(far) == flat(near)
+
+
+def test_an_epoch_is_whole_however_few_indexes_stay_open(tmp_path, monkeypatch) -> None:
+    """All steps need the same shards, whose indexes push each other out while they are on their way again."""
+    monkeypatch.setattr("shardstream.stream.opened.OPEN_INDEXES", 1)
+    folder = write_dataset(tmp_path, numbered([75] * 4, bin=payload))
+    dataset = ss.ShardDataset(
+        folder, batch_size=4, shuffle=True, tail="exact", lanes=4, window=4, prefetch=3000, fields=["id", "bin"]
+    )
+    store = from_afar(dataset)
+    read = store.read
+
+    async def slow(*arguments, **named) -> list[memoryview]:
+        await asyncio.sleep(0.01)
+        return await read(*arguments, **named)
+
+    monkeypatch.setattr(store, "read", slow)
+    assert sorted(number for batch in dataset for number in batch["id"].tolist()) == list(range(300))
 
 
 def held(dataset: ss.ShardDataset) -> ReadAhead:

@@ -10,6 +10,7 @@
 ``tier``       one such folder: what is in it, who uses it, what may be cleared
 ``place``      one data set in a tier, in use: what is found, what is admitted
 ``blocks``     one cached object: its blocks, and the map that says which are there
+``folder``     a folder held by its descriptor: what is trusted, and all that is done with files
 ``ledger``     how many bytes were given out, kept by all processes together
 ``room``       what a file system, and a container's memory, can still take
 ``locks``      locks that end with the process that holds them

@@ -8,6 +8,10 @@ A block is written, then its word: eight aligned bytes, by one system call. Noth
 disk first, nor what another processor sees first, and nothing need be: each process compares a block with its word
 before it uses it for the first time. A word without its data, after a power failure or in a race, is an absent block.
 
+A word says that a block is what somebody wrote, not that this was right. So the process that writes the last block, or
+that first finds all of them there, compares the whole object with its own checksum, which the manifest names. The first
+page of the file ends with a seal, the XXH3-64 of that checksum and the map: where it fits, nobody compares again.
+
 Files are read by system calls, into buffers of the reader's own. A mapping would save that copy, and end the process
 (SIGBUS) when somebody cuts the file or the disk fails; a read comes out short, or says what is wrong.
 """
@@ -26,6 +30,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from shardstream.storage.cache.folder import Folder
+from shardstream.storage.cache.locks import Claim, claim
+
 BLOCK = 1 << 20
 SUFFIX = ".blocks"
 
@@ -33,6 +40,7 @@ _MAGIC = b"SSBLOCKS"
 _HEAD = struct.Struct("<8sIIQ")  # magic, version, bytes of the description, their checksum
 _VERSION = 1
 _PAGE = 4096
+_SEAL = _PAGE - 8
 _WORD = np.dtype("<u8")
 _PARTS = 512  # buffers a system call takes, well below the kernel's 1,024
 _CHUNK = 256 << 10  # what a block is compared in: it stays in a processor's own cache
@@ -70,7 +78,7 @@ class Described(NamedTuple):
             ValueError: The names are too long for it.
         """
         text = json.dumps([*self, BLOCK]).encode()
-        if _HEAD.size + len(text) > _PAGE:
+        if _HEAD.size + len(text) > _SEAL:
             raise ValueError("path and version of the object are too long")
         return _HEAD.pack(_MAGIC, _VERSION, len(text), xxhash.xxh3_64_intdigest(text)) + text
 
@@ -91,78 +99,86 @@ class Lost(OSError):
     """The file is not the one that it was: removed, replaced, or cut."""
 
 
-def make_file(path: str, described: Described) -> None:
-    """Make the file of an object, all blocks absent, allocated to its end.
+def make_file(folder: Folder, name: str, described: Described) -> None:
+    """Make the file of an object, all blocks absent, allocated to its end, in place of what has its name.
 
     Raises:
         OSError: There is no room (ENOSPC, EDQUOT), or no right.
         ValueError: The object's names are too long.
     """
     head = described.head()
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
+    with folder.replacing(name) as descriptor:
         os.posix_fallocate(descriptor, 0, described.file_size)
         os.pwrite(descriptor, head, 0)
-    finally:
-        os.close(descriptor)
 
 
-def describe(path: str) -> Described | None:
+def describe(folder: Folder, name: str) -> Described | None:
     """What a file says that it holds; ``None`` if it is none of ours, damaged, or not of the size it should have.
 
     Raises:
         OSError: It cannot be read. FileNotFoundError: There is none.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = folder.open(name, os.O_RDONLY)
     try:
-        described = Described.parse(os.pread(descriptor, _PAGE, 0))
-        right = described is not None and os.fstat(descriptor).st_size == described.file_size
-        return described if right else None
+        return _describe(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _describe(descriptor: int) -> Described | None:
+    described = Described.parse(os.pread(descriptor, _PAGE, 0))
+    right = described is not None and os.fstat(descriptor).st_size == described.file_size
+    return described if right else None
 
 
 class BlockFile:
     """An existing file, in one process. All methods may be called from any thread.
 
     Args:
-        path: The file.
+        folder: The folder that it is in.
+        name: Its name there.
         described: What it should hold.
-        writable: Whether blocks may be stored and cleared.
+        writable: Whether blocks may be stored and cleared, where this user may write to the file.
 
     Raises:
         Lost: The file is not as it should be.
-        OSError: It cannot be read.
+        OSError: It cannot be read. Untrusted: Or should not be.
 
     Attributes:
+        folder: The folder.
         described: The object.
         verified: Bool, by block: present, and compared with its word by this process.
         writable: Whether blocks may be stored and cleared.
         failure: Why storing was given up, if it was.
+        mismatched: Whether the object was found to be another one in the store, too.
     """
 
-    def __init__(self, path: str, described: Described, *, writable: bool) -> None:
-        self.path = path
+    def __init__(self, folder: Folder, name: str, described: Described, *, writable: bool) -> None:
+        self.folder = folder
         self.described = described
-        self.writable = writable
         self.verified = np.zeros(described.blocks, np.bool_)
         self.failure: Exception | None = None
+        self.mismatched = False
         self._bad = np.zeros(described.blocks, np.bool_)  # found damaged where the map cannot be written
         self._doubted = np.zeros(described.blocks, np.bool_)
-        info = os.stat(path)
-        self._identity = (info.st_dev, info.st_ino, described.file_size)
-        if describe(path) != described or not self.intact():
-            raise Lost(errno.ESTALE, "not the file of this object", path)
+        self._compared = False  # the whole object
+        self._name = name
+        descriptor, may = folder.open_most(name) if writable else (folder.open(name, os.O_RDONLY), False)
+        self.writable = may
+        try:
+            info = os.fstat(descriptor)
+            self._identity = (info.st_dev, info.st_ino, described.file_size)
+            if _describe(descriptor) != described:
+                raise Lost(errno.ESTALE, "not the file of this object", self.path)
+        finally:
+            os.close(descriptor)
 
     # ------------------------------------------------------------------------------------------------------- looking
 
-    def intact(self) -> bool:
-        """Whether the file has its name and its size."""
-        try:
-            info = os.stat(self.path)
-        except OSError:
-            return False
-        return (info.st_dev, info.st_ino, info.st_size) == self._identity
+    @property
+    def path(self) -> str:
+        """The file, for messages."""
+        return self.folder.place(self._name)
 
     @property
     def complete(self) -> bool:
@@ -201,7 +217,7 @@ class BlockFile:
 
     @contextmanager
     def _opened(self, flags: int) -> Iterator[int]:
-        descriptor = os.open(self.path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = self.folder.reopen(self._name, flags)
         try:
             info = os.fstat(descriptor)
             if (info.st_dev, info.st_ino, info.st_size) != self._identity:
@@ -273,23 +289,14 @@ class BlockFile:
     def _word_of(self, descriptor: int, block: int, scratch: memoryview) -> int:
         """The word that stands for a block's bytes as they are; 0 if they cannot be read."""
         start, end = (self.described.base + at for at in self.extent(block, block + 1))
-        hasher = xxhash.xxh3_64()
-        while start < end:
-            try:
-                count = os.preadv(descriptor, [scratch[: end - start]], start)
-            except OSError:  # a sector that the disk has lost
-                return 0
-            if not count:
-                return 0
-            hasher.update(scratch[:count])
-            start += count
-        return hasher.intdigest() or 1
+        found = _hashed(descriptor, start, end, scratch)
+        return 0 if found is None else found or 1
 
     def _word(self, descriptor: int, block: int) -> int:
         return int(self._words(descriptor, block, block + 1)[0])
 
     def _clear(self, descriptor: int, block: int) -> None:
-        self.verified[block] = False
+        self.verified[block] = self._compared = False
         if self.writable:
             os.pwrite(descriptor, bytes(_WORD.itemsize), _PAGE + block * _WORD.itemsize)
         else:
@@ -321,6 +328,54 @@ class BlockFile:
                 self._doubted[block] = True
         return cleared
 
+    def compare(self, *, anew: bool = False) -> int:
+        """Once all blocks are there, compare the object with its own checksum; clear it if it is another one.
+
+        Nothing is done where that is known already. An object that was cleared and is the same again lies so in the
+        store: it stays, as if there were no cache.
+
+        Args:
+            anew: Also where it is known.
+
+        Returns:
+            How many blocks were cleared.
+
+        Raises:
+            Lost, OSError: The file cannot be read or written.
+        """
+        if (self._compared and not anew) or not self.described.checksum:
+            return 0
+        with self._opened(os.O_RDWR if self.writable else os.O_RDONLY) as descriptor:
+            words = self._words(descriptor, 0, self.described.blocks)
+            if not words.all():
+                return 0
+            seal = self._seal(words)
+            known = not anew and os.pread(descriptor, len(seal), _SEAL) == seal
+            self._compared = known or self._whole(descriptor) == self.described.checksum
+            if self._compared:
+                if self.writable and not known:
+                    os.pwrite(descriptor, seal, _SEAL)
+                return 0
+        cleared = self.doubt(0, self.described.blocks)
+        self._compared = self.mismatched = not cleared
+        return cleared
+
+    def _seal(self, words: Words) -> bytes:
+        checksum = np.array([self.described.checksum], _WORD)
+        return xxhash.xxh3_64_digest(checksum.tobytes() + words.astype(_WORD).tobytes())
+
+    def _whole(self, descriptor: int) -> int | None:
+        """The checksum of the object as it is; ``None`` if it cannot be read."""
+        return _hashed(descriptor, self.described.base, self.described.file_size, memoryview(bytearray(_CHUNK)))
+
+    def claim(self, first: int, stop: int) -> Claim | tuple[int, int]:
+        """Claim blocks ``[first, stop)``: the claim, or the blocks that another process has claimed.
+
+        Raises:
+            OSError: There is no such file any more, or its file system has no such locks.
+        """
+        return claim(self.folder.open(self._name, os.O_RDWR), first, stop)
+
     def give_up(self, error: Exception) -> None:
         """Store nothing more: it has failed."""
         self.writable = False
@@ -344,6 +399,21 @@ class BlockFile:
             os.pwrite(descriptor, words.tobytes(), _PAGE + first * _WORD.itemsize)
         self._bad[first : first + len(words)] = False
         self.verified[first : first + len(words)] = True
+
+
+def _hashed(descriptor: int, start: int, end: int, scratch: memoryview) -> int | None:
+    """The XXH3-64 of bytes of a file; ``None`` if they cannot be read."""
+    hasher = xxhash.xxh3_64()
+    while start < end:
+        try:
+            count = os.preadv(descriptor, [scratch[: end - start]], start)
+        except OSError:  # a sector that the disk has lost
+            return None
+        if not count:
+            return None
+        hasher.update(scratch[:count])
+        start += count
+    return hasher.intdigest()
 
 
 def _read(descriptor: int, out: memoryview, offset: int) -> None:

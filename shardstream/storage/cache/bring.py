@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from shardstream.errors import StorageError
 from shardstream.storage.base import AsyncStore
 from shardstream.storage.cache.blocks import BLOCK, BlockFile
-from shardstream.storage.cache.locks import Claim, claim
+from shardstream.storage.cache.locks import Claim
 from shardstream.storage.counters import counters
 
 T = TypeVar("T")
@@ -63,7 +63,12 @@ async def bring(origin: AsyncStore, held: BlockFile, first: int, stop: int) -> l
     if not held.writable:
         raise Unwritable
     slots = asyncio.Semaphore(_AT_ONCE)
-    return await _gather(_fetch(origin, held, start, end, until, slots) for start, end in _runs(absent))
+    loose = await _gather(_fetch(origin, held, start, end, until, slots) for start, end in _runs(absent))
+    if loose or not held.words(0, held.described.blocks).all():
+        return loose
+    cleared = await asyncio.to_thread(held.compare)  # the last block came
+    counters().add("cache_repaired", cleared)
+    return await bring(origin, held, first, stop) if cleared else []
 
 
 async def _verify(held: BlockFile, first: int, stop: int) -> NDArray[np.int64]:
@@ -103,7 +108,7 @@ async def _fetch(
 
 def _claim(held: BlockFile, first: int, stop: int) -> Claim | tuple[int, int] | None:
     try:
-        return claim(held.path, first, stop)
+        return held.claim(first, stop)
     except OSError:  # no such locks here, or no such file: then nobody waits for anybody
         return None
 

@@ -14,7 +14,10 @@ from contextlib import contextmanager
 
 import xxhash
 
+from shardstream.storage.cache.folder import Folder
 from shardstream.storage.cache.locks import lock_file
+
+LEDGER = "ledger"
 
 _ENTRY = struct.Struct("<8sQQQ")  # magic, bytes given out, limit of who wrote last (0: none), what was said
 _MAGIC = b"SSLEDGER"
@@ -79,15 +82,15 @@ def _check(entry: bytes) -> bytes:
 
 
 class Ledger:
-    """The ledger of one folder.
+    """The ledger of a cache.
 
     Args:
-        path: The file.
+        folder: The cache's folder.
         count: Counts the bytes that files take really; called with the ledger held.
     """
 
-    def __init__(self, path: str, count: Callable[[], int]) -> None:
-        self.path = path
+    def __init__(self, folder: Folder, count: Callable[[], int]) -> None:
+        self._folder = folder
         self._count = count
 
     @contextmanager
@@ -98,9 +101,9 @@ class Ledger:
             Busy: Others held it for ``wait`` seconds.
             OSError: It cannot be opened for writing.
         """
-        held = lock_file(self.path, shared=False, wait=wait)
+        held = lock_file(self._folder, LEDGER, shared=False, wait=wait)
         if held is None:
-            raise Busy(f"the ledger {self.path} was held by other processes for {wait:g} s")
+            raise Busy(f"the ledger {self._folder.place(LEDGER)} was held by other processes for {wait:g} s")
         with held:
             book = Book(held.descriptor)
             if not book.readable:

@@ -15,6 +15,8 @@ import time
 from contextlib import suppress
 from typing import Self
 
+from shardstream.storage.cache.folder import Folder
+
 # struct flock of 64-bit Linux.
 _FLOCK = struct.Struct("@hhqqi4x")
 _TAKEN = (errno.EAGAIN, errno.EACCES)
@@ -87,7 +89,7 @@ def lock(descriptor: int, *, shared: bool, wait: float) -> bool:
         pause = min(2 * pause, 0.02)
 
 
-def lock_file(path: str, *, shared: bool, wait: float) -> Held | None:
+def lock_file(folder: Folder, name: str, *, shared: bool, wait: float) -> Held | None:
     """Open a file, made if there is none, and lock it; ``None`` if that took longer than ``wait`` seconds.
 
     The file that is locked is the one that has the name: one that was removed meanwhile is left alone.
@@ -97,39 +99,42 @@ def lock_file(path: str, *, shared: bool, wait: float) -> Held | None:
     """
     deadline = time.monotonic() + wait
     while True:
-        held = Held(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
+        held = Held(folder.open_or_create(name))
         if not lock(held.descriptor, shared=shared, wait=max(0.0, deadline - time.monotonic())):
             held.close()
             return None
-        try:
-            if os.path.samestat(os.stat(path), os.fstat(held.descriptor)):
+        with suppress(FileNotFoundError):
+            if os.path.samestat(folder.check(name), os.fstat(held.descriptor)):
                 return held
-        except FileNotFoundError:
-            pass
         held.close()
 
 
-def is_locked(path: str) -> bool:
+def is_locked(folder: Folder, name: str) -> bool:
     """Whether any process holds a lock on this file; False if there is no such file.
 
     Raises:
         OSError: It cannot be looked at.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = folder.open(name, os.O_RDONLY)
     except FileNotFoundError:
         return False
     with Held(descriptor):
         return not lock(descriptor, shared=False, wait=0.0)
 
 
-def claim(path: str, first: int, stop: int) -> Claim | tuple[int, int]:
+def claim(descriptor: int, first: int, stop: int) -> Claim | tuple[int, int]:
     """Claim units ``[first, stop)`` of a file: the claim, or the units that another one has claimed.
 
+    Args:
+        descriptor: The file, opened for writing by this alone; it becomes the claim's, or is closed.
+        first: The first unit.
+        stop: The unit after the last one.
+
     Raises:
-        OSError: The file cannot be opened for writing, or its file system has no such locks.
+        OSError: Its file system has no such locks.
     """
-    held = Claim(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    held = Claim(descriptor)
     wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, first, stop - first, 0)
     while True:
         try:

@@ -6,9 +6,8 @@ for. A file is replaced as a whole and carries a checksum, so a copy that is fou
 
 from __future__ import annotations
 
-import glob
 import json
-import os
+import logging
 import struct
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,8 +15,12 @@ from dataclasses import dataclass
 import xxhash
 
 from shardstream.errors import UsageError
+from shardstream.storage.cache.folder import Folder
 from shardstream.storage.cache.spec import Cache
-from shardstream.storage.cache.tier import Tier, write_file
+from shardstream.storage.cache.tier import MANIFESTS, Tier
+from shardstream.storage.cache.tiers import tiers_of
+
+_logger = logging.getLogger(__name__)
 
 _HEAD = struct.Struct("<8sIQ")  # magic, bytes of the description, XXH3-64 of all that follows
 _MAGIC = b"SSMANIF\n"
@@ -62,58 +65,61 @@ def keep_manifest(
     Raises:
         UsageError: The folder of the cache holds something else.
     """
-    path = _file(cache, url, version)
-    known = _read(path)
+    name = _name(url, version)
+    known = kept_manifest(cache, url, version=version)
     if known is not None and (known.etag, known.head, known.table) == (etag, head, table):
         return True
     text = json.dumps({"url": url, "etag": etag, "head": len(head)}).encode()
     body = text + head + table
-    tier = Tier(os.fspath(cache.path), None)
+    tier = _tier(cache)
     try:
         tier.prepare()
-        os.makedirs(_folder(cache), exist_ok=True)
-        write_file(path, _HEAD.pack(_MAGIC, len(text), xxhash.xxh3_64_intdigest(body)) + body)
     except UsageError:
         raise
-    except OSError:
+    except OSError:  # who reads blocks says so
+        return False
+    try:
+        folder = tier.folder.folder(MANIFESTS, make=True)
+        folder.write(name, _HEAD.pack(_MAGIC, len(text), xxhash.xxh3_64_intdigest(body)) + body)
+    except OSError as error:
+        _logger.warning("the manifest of %s cannot be kept for starts without the store (%s)", url, error.strerror)
         return False
     return True
 
 
 def kept_manifest(cache: Cache, url: str, *, version: int | None = None) -> KeptManifest | None:
     """The manifest that was kept for a URL, the newest or an old one; ``None`` if there is none, or it is damaged."""
-    found = _read(_file(cache, url, version))
-    return found if found is not None and found.url == url else None
-
-
-def kept_manifests(path: str) -> list[KeptManifest]:
-    """All manifests that a cache keeps.
-
-    Args:
-        path: Folder of the cache.
-    """
     with suppress(OSError):
-        folder = os.path.join(path, "manifests")
-        names = sorted(name for name in os.listdir(folder) if name.endswith(_SUFFIX))
-        found = [_read(os.path.join(folder, name)) for name in names]
+        found = _read(_folder(cache), _name(url, version))
+        return found if found is not None and found.url == url else None
+    return None
+
+
+def kept_manifests(cache: Cache) -> list[KeptManifest]:
+    """All manifests that a cache keeps."""
+    with suppress(OSError):
+        folder = _folder(cache)
+        found = [_read(folder, name) for name in folder.names() if name.endswith(_SUFFIX)]
         return [one for one in found if one is not None]
     return []
 
 
-def _folder(cache: Cache) -> str:
-    return os.path.join(os.fspath(cache.path), "manifests")
+def _tier(cache: Cache) -> Tier:
+    return tiers_of(cache)[-1]  # on disk
 
 
-def _file(cache: Cache, url: str, version: int | None = None) -> str:
+def _folder(cache: Cache) -> Folder:
+    return _tier(cache).folder.folder(MANIFESTS)
+
+
+def _name(url: str, version: int | None = None) -> str:
     which = "" if version is None else f"-v{version}"
-    return os.path.join(_folder(cache), f"{xxhash.xxh3_128_hexdigest(url.encode())}{which}{_SUFFIX}")
+    return f"{xxhash.xxh3_128_hexdigest(url.encode())}{which}{_SUFFIX}"
 
 
-def _read(path: str) -> KeptManifest | None:
+def _read(folder: Folder, name: str) -> KeptManifest | None:
     try:
-        with open(path, "rb") as file:
-            kept = os.fstat(file.fileno()).st_mtime
-            data = file.read()
+        data, info = folder.read(name)
     except OSError:
         return None
     if len(data) < _HEAD.size:
@@ -124,12 +130,15 @@ def _read(path: str) -> KeptManifest | None:
         return None
     about = json.loads(body[:length])
     split = length + about["head"]
-    return KeptManifest(about["url"], about["etag"], body[length:split], body[split:], kept)
+    return KeptManifest(about["url"], about["etag"], body[length:split], body[split:], info.st_mtime)
 
 
 def forget_manifest(cache: Cache, url: str) -> None:
     """Remove what is kept for a URL, old versions too, if anything is."""
-    path = _file(cache, url)
-    for one in (path, *glob.glob(f"{glob.escape(path.removesuffix(_SUFFIX))}-v*{_SUFFIX}")):
-        with suppress(OSError):
-            os.unlink(one)
+    name = _name(url)
+    old = f"{name.removesuffix(_SUFFIX)}-v"
+    with suppress(OSError):
+        folder = _folder(cache)
+        for one in folder.names():
+            if one == name or (one.startswith(old) and one.endswith(_SUFFIX)):
+                folder.unlink(one)

@@ -12,8 +12,10 @@ from urllib.parse import quote
 import xxhash
 
 from shardstream.storage.cache.blocks import SUFFIX, BlockFile, Described, make_file
+from shardstream.storage.cache.folder import Folder
 from shardstream.storage.cache.locks import Held, lock_file
-from shardstream.storage.cache.tier import ABOUT, LEASE, Tier, new_name, write_json
+from shardstream.storage.cache.tier import ABOUT, LEASE, Tier
+from shardstream.storage.counters import counters
 
 _SAFE = re.compile(r"[0-9a-f]{8,64}")
 _NAME_BYTES = 120
@@ -44,11 +46,11 @@ class Place:
         broken: Why nothing can be written, if nothing can. What is there can be read.
     """
 
-    def __init__(self, tier: Tier, folder: str) -> None:
+    def __init__(self, tier: Tier, folder: Folder, lease: Held | None, broken: OSError | None) -> None:
         self.tier = tier
         self.folder = folder
-        self.broken: OSError | None = None
-        self._lease: Held | None = None
+        self.broken = broken
+        self._lease = lease
 
     @classmethod
     def open(cls, tier: Tier, fingerprint: str, url: str) -> Place:
@@ -59,42 +61,35 @@ class Place:
             OSError: There is none, and none can be made.
         """
         name = fingerprint if _SAFE.fullmatch(fingerprint) else xxhash.xxh3_128_hexdigest(fingerprint.encode())
-        place = cls(tier, os.path.join(tier.sets, name))
+        lease = None
         try:
             tier.prepare()
-            place._lease = place._join()
-            os.utime(place._lease.descriptor)  # for `last_used`
-            about = os.path.join(place.folder, ABOUT)
-            if not os.path.exists(about):  # on a full disk, blocks of files that are there can still be stored
-                write_json(about, {"url": url, "fingerprint": fingerprint})
+            folder, lease = _join(tier, name)
+            os.utime(lease.descriptor)  # for `last_used`
+            try:
+                folder.check(ABOUT)
+            except FileNotFoundError:  # on a full disk, blocks of files that are there can still be stored
+                folder.write_json(ABOUT, {"url": url, "fingerprint": fingerprint})
         except OSError as error:
-            if not os.path.isdir(place.folder):
-                raise
-            place.broken = error
-        return place
-
-    def _join(self) -> Held:
-        for _ in range(3):
-            os.makedirs(self.folder, exist_ok=True)
-            with suppress(FileNotFoundError):  # cleared between the two steps
-                held = lock_file(os.path.join(self.folder, LEASE), shared=True, wait=_WAIT)
-                if held is not None:
-                    return held
-        raise OSError(errno.EAGAIN, "waited in vain for another process to clear the data set", self.folder)
+            with suppress(OSError):
+                return cls(tier, tier.set(name), lease, error)
+            raise
+        return cls(tier, folder, lease, None)
 
     def file(self, described: Described) -> str:
-        """The file of an object: another one for each path, size, checksum and version."""
+        """The name of an object's file: another one for each path, size, checksum and version."""
         name = quote(described.path, safe="")
         key = xxhash.xxh3_64_hexdigest(json.dumps(described).encode())
-        return os.path.join(self.folder, f"{name[-_NAME_BYTES:]}.{key}{SUFFIX}")
+        return f"{name[-_NAME_BYTES:]}.{key}{SUFFIX}"
 
     def find(self, described: Described) -> BlockFile | None:
         """The object's file; ``None`` if there is none that can be used."""
-        path = self.file(described)
         try:
-            return BlockFile(path, described, writable=self.broken is None and os.access(path, os.W_OK))
+            held = BlockFile(self.folder, self.file(described), described, writable=self.broken is None)
+            counters().add("cache_repaired", held.compare())
         except OSError:
             return None
+        return held
 
     def admit(self, described: Described) -> BlockFile | None:
         """The object's file, made if there is none; ``None`` where nothing can be written.
@@ -105,31 +100,33 @@ class Place:
         """
         if self.broken is not None:
             return None
-        path, tier = self.file(described), self.tier
+        if not self.folder.named():
+            raise FileNotFoundError(errno.ENOENT, "the data set's folder was removed", self.folder.path)
+        name, tier = self.file(described), self.tier
         with tier.ledger.open() as book:
             found = self.find(described)
             if found is not None:  # another process was faster
                 return found
-            need = described.file_size - _size(path)
+            there = self.folder.stat(name)
+            need = described.file_size - (0 if there is None else there.st_size)
             if not tier.make_room(need, self.folder, book):
                 raise NoRoom(tier.bound(book), limited=tier.limited(need, book))
             book.give(need, tier.limit)
-            new = new_name(self.folder)
             try:
-                make_file(new, described)
-                os.replace(new, path)  # also a damaged one, which those who have mapped it keep as it is
+                make_file(self.folder, name, described)  # also a damaged one, which those who have it keep as it is
             except BaseException as error:
-                with suppress(OSError):
-                    os.unlink(new)
                 book.give(-need, tier.limit)
                 if isinstance(error, OSError) and error.errno in _FULL:
                     raise NoRoom(book.used, limited=False) from error
                 raise
-            return BlockFile(path, described, writable=True)
+            return BlockFile(self.folder, name, described, writable=True)
 
 
-def _size(path: str) -> int:
-    try:
-        return os.lstat(path).st_size
-    except FileNotFoundError:
-        return 0
+def _join(tier: Tier, name: str) -> tuple[Folder, Held]:
+    for _ in range(3):
+        folder = tier.set(name, make=True)
+        with suppress(FileNotFoundError):  # cleared between the two steps
+            held = lock_file(folder, LEASE, shared=True, wait=_WAIT)
+            if held is not None and folder.named():
+                return folder, held
+    raise OSError(errno.EAGAIN, "waited in vain for another process to clear the data set", tier.root)

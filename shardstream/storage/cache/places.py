@@ -15,7 +15,7 @@ from shardstream.storage.cache.ledger import Busy
 from shardstream.storage.cache.place import NoRoom, Place
 from shardstream.storage.cache.spec import Cache
 from shardstream.storage.cache.tier import SAID_FULL, SAID_SMALL, Tier
-from shardstream.storage.cache.tiers import check_memory, memory_folder, more_memory, shortage, tiers_of
+from shardstream.storage.cache.tiers import more_memory, shortage, tiers_of
 from shardstream.text import in_one_line, printable
 
 _logger = logging.getLogger(__name__)
@@ -71,8 +71,6 @@ class Places:
         places = []
         for tier in tiers_of(self._cache):
             try:
-                if tier.root == memory_folder(self._cache):
-                    check_memory(tier, self._cache)
                 place = Place.open(tier, self._fingerprint, self._url)
                 if place.broken is not None:
                     self._warn(tier.root, f"the cache {tier.root} cannot be written ({_reason(place.broken)})")
@@ -121,7 +119,7 @@ class Places:
             try:
                 held = place.admit(described)
             except NoRoom as error:
-                full = place.tier, error
+                full = place.tier, error.with_traceback(None)  # which holds what the place has open
             except Busy as error:
                 self._warn(place.tier.root, str(error))
             except (OSError, ValueError) as error:
@@ -138,8 +136,17 @@ class Places:
     def failed(self, held: BlockFile) -> None:
         """Blocks of a file could not be stored."""
         if held.failure is not None:
-            folder = os.path.dirname(held.path)
+            folder = held.folder.path
             self._warn(folder, f"blocks cannot be written into {folder} ({_reason(held.failure)})")
+
+    def mismatched(self, held: BlockFile) -> None:
+        """The store has another object than it should have: said once for the data set."""
+        if self._url not in _warned:
+            _warned.add(self._url)
+            what = (
+                "%s/%s is not the object that the manifest names, and is read as it is: `shardstream verify` says more"
+            )
+            _logger.warning(what, self._url, held.described.path)
 
     def refuses(self, path: str) -> bool:
         """Whether there was no room for this object a short while ago."""

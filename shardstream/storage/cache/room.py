@@ -14,13 +14,13 @@ RESERVED_MEMORY = 4 << 30  # the same in memory, where the batches of data loade
 _TMPFS_MAGIC = ("tmpfs", "ramfs")
 
 
-def room(folder: str, *, memory: bool, groups: Path = Path("/sys/fs/cgroup")) -> int:
+def room(folder: str | int, *, memory: bool, groups: Path = Path("/sys/fs/cgroup")) -> int:
     """Bytes that a folder can take now.
 
     A reserve stays free: 5 % of the file system, 1 GiB at most; in memory 25 %, 4 GiB at most.
 
     Args:
-        folder: An existing folder.
+        folder: An existing folder, or the descriptor of one.
         memory: Whether it lies in memory.
         groups: Where the limits of containers are found.
 

@@ -19,13 +19,17 @@ class Cache:
 
     Args:
         path: Folder of the cache, made at the first use; on ``/dev/shm`` it is a cache in memory. It may be shared by
-            any data sets, jobs and users. It must be empty, or a cache already.
+            any data sets and jobs. It must be empty, or a cache already, and of this user or of root: nothing of
+            anybody else is used.
         size: Bytes that `path` may hold, of all data sets and processes together: a number, or ``"800GB"``. Default:
             as much as the file system has, but for a reserve (`shardstream.storage.cache.room`).
         memory: Folder of a file system in memory, such as ``"/dev/shm"``, that is filled before `path`; a folder of our
             own is made in it. Default: none. What is fixed is that shuffled training uses all objects alike, so which
             of them lie in memory makes no difference.
         memory_size: Bytes that `memory` may hold. Default: half of what is free at the first use.
+        shared: Whether the members of the folder's group share the cache, each of whom says so: what is in it belongs
+            to the group, which may write it, whatever the umask says, and each trusts what any of them has put there.
+            Default: nobody but this user and root is trusted.
 
     Raises:
         UsageError: A path that is no local folder, or a size that is none.
@@ -39,6 +43,7 @@ class Cache:
     size: int | str | None = None
     memory: str | os.PathLike[str] | None = None
     memory_size: int | str | None = None
+    shared: bool = False
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -51,6 +56,9 @@ class Cache:
             if self.memory is None:
                 raise UsageError("memory_size is given, but no memory", hint='name its folder too: memory="/dev/shm"')
             put(self, "memory_size", parse_size(self.memory_size, name="memory_size of the cache"))
+
+        if not isinstance(self.shared, bool):
+            raise UsageError(f"shared must be True or False, got {self.shared!r}")
 
     @classmethod
     def of(cls, value: str | os.PathLike[str] | Cache) -> Cache:

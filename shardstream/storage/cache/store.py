@@ -14,7 +14,7 @@ from shardstream.errors import StorageError
 from shardstream.storage.base import AsyncStore, ObjectMeta, ObjectWriter
 from shardstream.storage.buffers import joined
 from shardstream.storage.cache.blocks import BlockFile, Described
-from shardstream.storage.cache.bring import Unwritable, assemble, blocks_of, bring
+from shardstream.storage.cache.bring import Loose, Unwritable, assemble, blocks_of, bring
 from shardstream.storage.cache.places import Places
 from shardstream.storage.cache.spec import Cache
 from shardstream.storage.counters import counters
@@ -172,9 +172,7 @@ class CachedStore(AsyncStore):
         first, stop = held.span(offset, length)
         try:
             present = bool(held.verified[first:stop].all())
-            loose = [] if present else await bring(self._origin, held, first, stop)
-            if loose:
-                self._places.failed(held)
+            loose = [] if present else await self._bring(held, first, stop)
             if length < _SHORT:
                 found = assemble(held, offset, length, loose)
             else:
@@ -204,20 +202,27 @@ class CachedStore(AsyncStore):
         if held is None:
             return None
         brought = 0
-        for first in range(0, held.described.blocks, _STEP):
-            stop = min(first + _STEP, held.described.blocks)
-            try:
-                absent = (held.words(first, stop) == 0) & ~held.verified[first:stop]
-                loose = await bring(self._origin, held, first, stop)
-            except StorageError:
-                raise
-            except (Unwritable, OSError):
-                return None
-            if loose:
-                self._places.failed(held)
-                return None
-            brought += sum(held.length(block) for block in (first + np.flatnonzero(absent)).tolist())
+        try:
+            while (absent := np.flatnonzero(held.words(0, held.described.blocks) == 0)).size:
+                for first in range(int(absent[0]), held.described.blocks, _STEP):
+                    stop = min(first + _STEP, held.described.blocks)
+                    missing = first + np.flatnonzero(held.words(first, stop) == 0)
+                    if await self._bring(held, first, stop):
+                        return None
+                    brought += sum(held.length(block) for block in missing.tolist())
+        except StorageError:
+            raise
+        except (Unwritable, OSError):
+            return None
         return brought
+
+    async def _bring(self, held: BlockFile, first: int, stop: int) -> list[Loose]:
+        loose = await bring(self._origin, held, first, stop)
+        if loose:
+            self._places.failed(held)
+        if held.mismatched:
+            self._places.mismatched(held)
+        return loose
 
     async def _admit(self, path: str) -> BlockFile | None:
         if self._places.refuses(path):
@@ -298,6 +303,12 @@ class CachedStore(AsyncStore):
 
     def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
         return self._origin.list(prefix)
+
+    def renew(self, path: str) -> None:
+        self._origin.renew(path)
+
+    def renewed(self, path: str) -> bool:
+        return self._origin.renewed(path)
 
     # ----------------------------------------------------------------------------------------------------- read only
 

@@ -13,104 +13,151 @@
 from __future__ import annotations
 
 import errno
-import json
-import os
-import secrets
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 
 from shardstream.errors import UsageError
 from shardstream.storage.cache.blocks import SUFFIX
-from shardstream.storage.cache.ledger import Book, Ledger
+from shardstream.storage.cache.folder import NEW, Folder
+from shardstream.storage.cache.ledger import LEDGER, Book, Ledger
 from shardstream.storage.cache.locks import Held, is_locked, lock, lock_file
 from shardstream.storage.cache.room import in_memory, room
 
 MARKER = "shardstream-cache.json"
 ABOUT = "about.json"
 LEASE = "lease"
-NEW = ".new-"
+SETS = "sets"
+MANIFESTS = "manifests"
 SAID_FULL, SAID_SMALL = 0, 1
 _MARK = {"format": "shardstream cache", "version": 1}
-_OURS = {MARKER, "ledger", LEASE, "sets", "manifests", "lost+found"}
+_FILES, _FOLDERS = {MARKER, LEDGER, LEASE}, {SETS, MANIFESTS}
+_OURS = _FILES | _FOLDERS | {"lost+found"}
 _WAIT = 10.0
 
 
 class Tier:
-    """One folder of a cache.
+    """One folder of a cache. It is opened by the first method that needs it, and held as long as this lives.
 
     Args:
         root: The folder.
         limit: Bytes that files in it may take; ``None`` for what the file system gives.
         modest: Whether, without a limit, to take only half of that.
+        shared: Whether the members of the folder's group share it.
+        disk: Of a tier in memory, the one behind it: of the same group. The folder above it is then there already.
     """
 
-    def __init__(self, root: str, limit: int | None, *, modest: bool = False) -> None:
+    def __init__(
+        self, root: str, limit: int | None, *, modest: bool = False, shared: bool = False, disk: Tier | None = None
+    ) -> None:
         self.modest = modest
         self.root = root
         self.limit = limit
-        self.sets = os.path.join(root, "sets")
-        self.ledger = Ledger(os.path.join(root, "ledger"), partial(_count, self.sets))
         self.memory = in_memory(root)
+        self._shared = shared
+        self._disk = disk
+        self._folder: Folder | None = None
         self._lease: Held | None = None
 
     # ----------------------------------------------------------------------------------------------------- the folder
+
+    @property
+    def folder(self) -> Folder:
+        """The folder.
+
+        Raises:
+            Untrusted: It is somebody else's.
+            OSError: It cannot be opened.
+        """
+        if self._folder is None:
+            self._folder = Folder.root(self.root, shared=self._shared, group=self._group())
+        return self._folder
+
+    def _group(self) -> int | None:
+        return self._disk.folder.group if self._shared and self._disk is not None else None
+
+    @property
+    def gone(self) -> bool:
+        """Whether the folder was open, and is not the one of its name any more."""
+        return self._folder is not None and not self._folder.named()
 
     def check(self) -> bool:
         """Whether the folder is a cache; False if it is empty or missing.
 
         Raises:
             UsageError: It holds something else.
+            Untrusted: It is somebody else's, or something in it is.
             OSError: It cannot be looked at.
         """
         try:
-            found = set(os.listdir(self.root))
+            found = set(self.folder.names())
         except FileNotFoundError:
             return False
         except NotADirectoryError:
             raise UsageError("the cache is no folder", url=self.root, hint="name a folder of its own") from None
         if "dataset.json" in found:
             raise UsageError("the cache would lie in a data set", url=self.root, hint="name a folder of its own")
-        if MARKER in found:
-            return True
         foreign = sorted(name for name in found if name not in _OURS and not name.startswith(NEW))
-        if foreign:
+        if foreign and MARKER not in found:
             raise UsageError(
                 f"the folder of the cache holds other files, such as {foreign[0]!r}",
                 url=self.root,
                 hint="name an empty folder, or one that does not exist yet",
             )
-        return False
+        for name in sorted(found & (_FILES | _FOLDERS)):
+            with suppress(FileNotFoundError):
+                self.folder.check(name, folder=name in _FOLDERS)
+        return MARKER in found
 
     def prepare(self) -> None:
         """Make the folder, if it is not there.
 
         Raises:
             UsageError: It holds something else.
-            OSError: It cannot be made.
+            OSError: It cannot be made. Untrusted: See `check`.
         """
         if not self.check():
-            os.makedirs(self.root, exist_ok=True)
-            write_json(os.path.join(self.root, MARKER), _MARK)
-        os.makedirs(self.sets, exist_ok=True)
+            if self._shared and self._disk is not None:
+                self._disk.prepare()
+            self._folder = Folder.root(
+                self.root, shared=self._shared, group=self._group(), make=True, parents=self._disk is None
+            )
+            self._folder.write_json(MARKER, _MARK)
+        self.folder.folder(SETS, make=True)
         if self._lease is None:
             self._lease = self._join()
 
     def _join(self) -> Held:
         """Say that this process uses the cache; the first one counts what is there, as the last user may have died."""
-        held = lock_file(os.path.join(self.root, LEASE), shared=False, wait=0.0)
+        held = lock_file(self.folder, LEASE, shared=False, wait=0.0)
         if held is not None:
             self.ledger.begin()
             lock(held.descriptor, shared=True, wait=_WAIT)
             return held
-        held = lock_file(os.path.join(self.root, LEASE), shared=True, wait=_WAIT)
+        held = lock_file(self.folder, LEASE, shared=True, wait=_WAIT)
         if held is None:
             raise OSError(errno.EAGAIN, "waited in vain for another process to count the cache", self.root)
         return held
 
-    def folders(self) -> list[str]:
-        """The folders of data sets."""
-        return _folders(self.sets)
+    @property
+    def ledger(self) -> Ledger:
+        """Bytes given out. Raises as `folder`."""
+        return Ledger(self.folder, self._count)
+
+    def set(self, name: str, *, make: bool = False) -> Folder:
+        """The folder of a data set.
+
+        Raises:
+            OSError: It cannot be opened, or made. FileNotFoundError: There is none.
+        """
+        return self.folder.folder(SETS).folder(name, make=make)
+
+    def sets(self) -> Iterator[Folder]:
+        """The folders of data sets that can be looked at, one open after another."""
+        with suppress(OSError):
+            sets = self.folder.folder(SETS)
+            for name in sets.folders():
+                with suppress(OSError):
+                    yield sets.folder(name)
 
     # ------------------------------------------------------------------------------------------------------- the room
 
@@ -123,7 +170,7 @@ class Tier:
 
     def most(self, book: Book) -> int:
         """Bytes that files here could take if there were no limit."""
-        return book.used + room(self.root, memory=self.memory)
+        return book.used + room(self.folder.descriptor, memory=self.memory)
 
     def limited(self, need: int, book: Book) -> bool:
         """Whether it is the limit, rather than the file system, that forbids ``need`` more bytes."""
@@ -137,102 +184,63 @@ class Tier:
         except OSError:
             return True
 
-    def make_room(self, need: int, keep: str, book: Book) -> bool:
+    def make_room(self, need: int, keep: Folder, book: Book) -> bool:
         """See that ``need`` more bytes may be given out, by clearing what is not in use if that helps.
 
         Data sets other than that of the folder ``keep`` go, the one that was not used for longest first.
         """
         if self._fits(need, book):
             return True
-        unused = [folder for folder in self.folders() if folder != keep and not is_locked(os.path.join(folder, LEASE))]
-        gain = sum(_bytes(folder) for folder in unused)
-        if book.used - gain + need > self.bound(book):
+        unused = []
+        for folder in self.sets():
+            with suppress(OSError):
+                if folder.name != keep.name and not is_locked(folder, LEASE):
+                    unused.append((last_used(folder), _bytes(folder), folder.name))
+        if book.used - sum(size for _, size, _ in unused) + need > self.bound(book):
             return False  # clearing would not help
-        return any(self.clear(folder, book) and self._fits(need, book) for folder in sorted(unused, key=last_used))
+        return any(self.clear(self.set(name), book) and self._fits(need, book) for _, _, name in sorted(unused))
 
     def _fits(self, need: int, book: Book) -> bool:
         return book.used + need <= self.bound(book)
 
-    def clear(self, folder: str, book: Book) -> bool:
+    def clear(self, folder: Folder, book: Book) -> bool:
         """Remove a data set's folder; False if it is in use, or not ours."""
-        if not os.path.exists(os.path.join(folder, ABOUT)):
+        if folder.stat(ABOUT) is None:
             return False
-        lease = lock_file(os.path.join(folder, LEASE), shared=False, wait=0.0)
+        lease = lock_file(folder, LEASE, shared=False, wait=0.0)
         if lease is None:
             return False
         with lease:
             freed = 0
-            for entry in files(folder):
-                if entry.name.endswith(SUFFIX):
-                    freed += entry.stat(follow_symlinks=False).st_size
-                if entry.name.endswith(SUFFIX) or entry.name.startswith(NEW):
-                    os.unlink(entry.path)
-            os.unlink(os.path.join(folder, ABOUT))
-            os.unlink(os.path.join(folder, LEASE))
+            for name, info in folder.files():
+                if name.endswith(SUFFIX):
+                    freed += info.st_size
+                if name.endswith(SUFFIX) or name.startswith(NEW):
+                    folder.unlink(name)
+            folder.unlink(ABOUT)
+            folder.unlink(LEASE)
             book.give(-freed, book.limit)
         with suppress(OSError):  # what is not ours stays
-            os.rmdir(folder)
+            self.folder.folder(SETS).rmdir(folder.name)
         return True
 
-
-def _folders(sets: str) -> list[str]:
-    with suppress(OSError), os.scandir(sets) as entries:
-        return sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
-    return []
-
-
-def _count(sets: str) -> int:
-    """Bytes of all files. Called with the ledger held, so that what is half made has no maker any more."""
-    for folder in _folders(sets):
-        for entry in files(folder):
-            if entry.name.startswith(NEW):
-                with suppress(OSError):
-                    os.unlink(entry.path)
-    return sum(_bytes(folder) for folder in _folders(sets))
+    def _count(self) -> int:
+        """Bytes of all files. Called with the ledger held, so that what is half made has no maker any more."""
+        total = 0
+        for folder in self.sets():
+            for name, _ in folder.files():
+                if name.startswith(NEW):
+                    with suppress(OSError):
+                        folder.unlink(name)
+            total += _bytes(folder)
+        return total
 
 
-def _bytes(folder: str) -> int:
-    return sum(entry.stat(follow_symlinks=False).st_size for entry in files(folder) if entry.name.endswith(SUFFIX))
+def _bytes(folder: Folder) -> int:
+    return sum(info.st_size for name, info in folder.files() if name.endswith(SUFFIX))
 
 
-def files(folder: str) -> Iterator[os.DirEntry[str]]:
-    """The regular files in a folder; none if it is gone."""
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in list(entries):
-            if entry.is_file(follow_symlinks=False):
-                yield entry
-
-
-def last_used(folder: str) -> float:
+def last_used(folder: Folder) -> float:
     """When a data set's folder was last opened, in seconds of the system's clock."""
-    try:
-        return os.stat(os.path.join(folder, LEASE)).st_mtime
-    except OSError:
-        return 0.0
-
-
-def write_json(path: str, value: object) -> None:
-    """Replace a small file as a whole."""
-    write_file(path, json.dumps(value).encode())
-
-
-def write_file(path: str, data: bytes) -> None:
-    """Replace a file as a whole.
-
-    Raises:
-        OSError: It cannot be written; the old one stays.
-    """
-    new = new_name(os.path.dirname(path))
-    try:
-        with open(new, "xb") as file:
-            file.write(data)
-        os.replace(new, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(new)
-        raise
-
-
-def new_name(folder: str) -> str:
-    """A name for a file that is being made, which will get another one."""
-    return os.path.join(folder, f"{NEW}{secrets.token_hex(8)}")
+    info = folder.stat(LEASE)
+    return 0.0 if info is None else info.st_mtime

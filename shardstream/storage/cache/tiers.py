@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
-from contextlib import suppress
+from weakref import WeakValueDictionary
 
 from shardstream.storage.cache.room import RESERVED_MEMORY, memory_left
 from shardstream.storage.cache.spec import Cache
@@ -14,42 +13,33 @@ from shardstream.storage.cache.tier import Tier
 _GIB = 1 << 30
 
 
+_open: WeakValueDictionary[tuple[object, ...], Tier] = WeakValueDictionary()
+
+
 def tiers_of(cache: Cache) -> list[Tier]:
-    """The tiers of a cache; nothing is looked at yet."""
+    """The tiers of a cache; nothing is looked at yet. Data sets of one process share them, with what they hold open."""
     path = os.fspath(cache.path)
     assert isinstance(path, str), "Cache makes them so"
     size = cache.size if isinstance(cache.size, int) else None
-    tiers = [Tier(path, size)]
-    if cache.memory is not None:
-        memory_size = cache.memory_size if isinstance(cache.memory_size, int) else None
-        tiers.insert(0, Tier(memory_folder(cache), memory_size, modest=True))
-    return tiers
+    disk = _tier(cache, path, size, None)
+    if cache.memory is None:
+        return [disk]
+    memory_size = cache.memory_size if isinstance(cache.memory_size, int) else None
+    return [_tier(cache, memory_folder(cache), memory_size, disk), disk]
+
+
+def _tier(cache: Cache, root: str, limit: int | None, disk: Tier | None) -> Tier:
+    key = os.getpid(), root, limit, cache.shared, id(disk)
+    found = _open.get(key)
+    if found is None or found.gone:
+        found = _open[key] = Tier(root, limit, modest=disk is not None, shared=cache.shared, disk=disk)
+    return found
 
 
 def memory_folder(cache: Cache) -> str:
     """Our own folder in the memory that the user names: another one for each cache."""
     name = hashlib.blake2s(os.fsencode(cache.path), digest_size=8).hexdigest()
     return os.path.join(os.fsdecode(cache.memory or ""), f"shardstream-{name}")
-
-
-def check_memory(tier: Tier, cache: Cache) -> None:
-    """Look at the folder of a tier in memory before it is used: everybody may make folders there.
-
-    Raises:
-        OSError: What the user named is no folder, or ours in it belongs to somebody else.
-    """
-    named = os.path.dirname(tier.root)
-    if not os.path.isdir(named):
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), named)
-    try:
-        owner = os.lstat(tier.root).st_uid
-    except FileNotFoundError:
-        return
-    owners = {os.getuid(), 0}
-    with suppress(FileNotFoundError):
-        owners.add(os.stat(cache.path).st_uid)
-    if owner not in owners:
-        raise PermissionError(errno.EPERM, f"the folder belongs to user {owner}", tier.root)
 
 
 def shortage(tier: Tier) -> str | None:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from shardstream.errors import NotFoundError, StorageError
 from shardstream.storage.cache.blocks import BLOCK, SUFFIX, BlockFile, Described, describe
+from shardstream.storage.cache.folder import Folder
 from shardstream.storage.cache.locks import is_locked, lock_file
 from shardstream.storage.cache.manifests import forget_manifest
 from shardstream.storage.cache.room import room
 from shardstream.storage.cache.spec import Cache
-from shardstream.storage.cache.tier import ABOUT, LEASE, Tier, files, last_used
+from shardstream.storage.cache.tier import ABOUT, LEASE, Tier, last_used
 from shardstream.storage.cache.tiers import tiers_of
-
-_STEP = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,22 +123,23 @@ def look(cache: Cache) -> tuple[TierStatus, ...]:
         limit, used = None, None
         with suppress(OSError), tier.ledger.open(wait=1.0) as book:
             limit, used = book.limit, book.used
-        sets = tuple(_look(folder) for folder in tier.folders())
+        sets = tuple(_look(folder) for folder in tier.sets())
         held = sum(one.bytes for one in sets) if used is None else used
-        found.append(TierStatus(tier.root, tier.memory, limit, held, room(tier.root, memory=tier.memory), sets))
+        free = room(tier.folder.descriptor, memory=tier.memory)
+        found.append(TierStatus(tier.root, tier.memory, limit, held, free, sets))
     return tuple(found)
 
 
-def _look(folder: str) -> CachedSet:
+def _look(folder: Folder) -> CachedSet:
     about = _about(folder)
     objects = complete = size = present = 0
-    for file in _files(folder):
+    for name, info in _files(folder):
         with suppress(OSError):
-            size += os.stat(file).st_size
-            described = describe(file)
+            size += info.st_size
+            described = describe(folder, name)
             if described is None:
                 continue
-            here = _present(file, described)
+            here = _present(folder, name, described)
             objects += 1
             complete += here == described.size
             present += here
@@ -156,9 +155,9 @@ def _look(folder: str) -> CachedSet:
     )
 
 
-def _present(file: str, described: Described) -> int:
+def _present(folder: Folder, name: str, described: Described) -> int:
     """Bytes of an object that are there."""
-    here = BlockFile(file, described, writable=False).words(0, described.blocks) != 0
+    here = BlockFile(folder, name, described, writable=False).words(0, described.blocks) != 0
     return int(here.sum()) * BLOCK - (described.blocks * BLOCK - described.size) * int(here[-1])
 
 
@@ -176,13 +175,13 @@ def present_of(cache: Cache, fingerprint: str, belongs: Callable[[Described], bo
     """
     total = 0
     for tier in open_tiers(cache):
-        for folder in tier.folders():
+        for folder in tier.sets():
             if _about(folder).get("fingerprint") == fingerprint:
-                for file in _files(folder):
+                for name, _ in _files(folder):
                     with suppress(OSError):
-                        described = describe(file)
+                        described = describe(folder, name)
                         if described is not None and belongs(described):
-                            total += _present(file, described)
+                            total += _present(folder, name, described)
     return total
 
 
@@ -205,7 +204,7 @@ def clear(cache: Cache, *, chosen: Callable[[CachedSet], bool]) -> tuple[list[Ca
     kept: list[CachedSet] = []
     for tier in open_tiers(cache):
         try:
-            for folder in tier.folders():
+            for folder in tier.sets():
                 one = _look(folder)
                 if not chosen(one):
                     continue
@@ -213,7 +212,7 @@ def clear(cache: Cache, *, chosen: Callable[[CachedSet], bool]) -> tuple[list[Ca
                     (cleared if tier.clear(folder, book) else kept).append(one)
         except OSError as error:
             raise StorageError(f"the cache cannot be cleared: {error.strerror or error}", url=tier.root) from error
-    left = {one.url for tier in open_tiers(cache) for folder in tier.folders() for one in [_look(folder)]}
+    left = {one.url for tier in open_tiers(cache) for folder in tier.sets() for one in [_look(folder)]}
     for url in {one.url for one in cleared} - left:
         forget_manifest(cache, url)
     return cleared, kept
@@ -233,19 +232,20 @@ def verify(cache: Cache, *, progress: OnVerified | None = None) -> tuple[int, li
         NotFoundError: There is no cache.
         UsageError: The folder is no cache.
     """
-    folders = [folder for tier in open_tiers(cache) for folder in tier.folders()]
-    total = sum(os.stat(file).st_size for folder in folders for file in _files(folder))
+    tiers = open_tiers(cache)
+    total = sum(info.st_size for tier in tiers for folder in tier.sets() for _, info in _files(folder))
     done, compared = 0, 0
     damages: list[Damage] = []
-    for folder in folders:
+    for folder in (folder for tier in tiers for folder in tier.sets()):
         try:
-            lease = lock_file(os.path.join(folder, LEASE), shared=True, wait=1.0)
+            lease = lock_file(folder, LEASE, shared=True, wait=1.0)
         except OSError:
             lease = None  # it cannot be written, so nobody clears it either
-        for file in _files(folder):
+        for name in _names(folder):
+            info = folder.stat(name)
+            done += 0 if info is None else info.st_size
             with suppress(FileNotFoundError):
-                done += os.stat(file).st_size
-                compared += _verify(file, damages)
+                compared += _verify(folder, name, damages)
             if progress is not None:
                 progress(done, total, len(damages))
         if lease is not None:
@@ -253,21 +253,21 @@ def verify(cache: Cache, *, progress: OnVerified | None = None) -> tuple[int, li
     return compared, damages
 
 
-def _verify(file: str, damages: list[Damage]) -> int:
+def _verify(folder: Folder, name: str, damages: list[Damage]) -> int:
+    file = folder.place(name)
     try:
-        described = describe(file)
+        described = describe(folder, name)
         if described is None:
             damages.append(Damage(file, None, None, "it is cut, or its head is damaged"))
             return 0
-        held = BlockFile(file, described, writable=os.access(file, os.W_OK))
+        held = BlockFile(folder, name, described, writable=True)
         present = np.flatnonzero(held.words(0, described.blocks))
         held.verify(present)
         failed = present[~held.verified[present]]
         starts = [held.extent(block, block + 1)[0] for block in failed.tolist()]
         damages.extend(Damage(file, described.path, start, "the block is damaged") for start in starts)
-        if held.complete and described.checksum and _checksum(held) != described.checksum:
+        if held.complete and held.compare(anew=True):
             damages.append(Damage(file, described.path, None, "the object is not the one in the manifest"))
-            held.doubt(0, described.blocks)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -276,28 +276,27 @@ def _verify(file: str, damages: list[Damage]) -> int:
     return sum(held.length(block) for block in present.tolist())
 
 
-def _checksum(held: BlockFile) -> int:
-    hasher = xxhash.xxh3_64()
-    for start in range(0, held.described.size, _STEP):
-        hasher.update(held.read([start], [min(_STEP, held.described.size - start)])[0])
-    return hasher.intdigest()
+def _names(folder: Folder) -> list[str]:
+    """The names of objects' files, also of those that others planted."""
+    with suppress(FileNotFoundError):
+        return [name for name in folder.names() if name.endswith(SUFFIX)]
+    return []
 
 
-def _files(folder: str) -> list[str]:
-    return sorted(entry.path for entry in files(folder) if entry.name.endswith(SUFFIX))
+def _files(folder: Folder) -> Iterator[tuple[str, os.stat_result]]:
+    return (one for one in folder.files() if one[0].endswith(SUFFIX))
 
 
-def _about(folder: str) -> dict[str, Any]:
+def _about(folder: Folder) -> dict[str, Any]:
     try:
-        with open(os.path.join(folder, ABOUT), "rb") as file:
-            about = json.load(file)
+        about = json.loads(folder.read(ABOUT)[0])
     except (OSError, ValueError):
         return {}
     return about if isinstance(about, dict) else {}
 
 
-def _in_use(folder: str) -> bool:
+def _in_use(folder: Folder) -> bool:
     try:
-        return is_locked(os.path.join(folder, LEASE))
+        return is_locked(folder, LEASE)
     except OSError:
         return False

@@ -9,13 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 import xxhash
 
 from shardstream.storage.cache import Cache, CachedStore, Identity
+from shardstream.storage.cache.manifests import keep_manifest
 
 from .counted import CountedStore
 
 MIB = 1 << 20
+URL = "s3://bucket/remote"
+STRANGER = 54_321
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root makes files of others")
 
 
 class Identities:
@@ -90,3 +96,14 @@ def flip(path: Path, offset: int) -> None:
         byte = file.read(1)[0]
         file.seek(offset)
         file.write(bytes([byte ^ 16]))
+
+
+def names_in(world: World, cache: Cache) -> list[Path]:
+    """Every name that a cache uses, from one that was used."""
+    keep_manifest(cache, URL, "e", b"head", b"table")
+    store = world.store(cache)
+    for path in world.objects:
+        store.get(path)
+    names = sorted(path.relative_to(world.cache) for path in world.cache.rglob("*"))
+    assert len(names) == 10
+    return names

@@ -13,13 +13,19 @@ import numpy as np
 import pytest
 
 from shardstream.storage.cache import Cache, bring, places
+from shardstream.storage.cache.folder import Folder
 from shardstream.storage.cache.ledger import Busy
-from shardstream.storage.cache.locks import Claim, Held, claim, is_locked, lock_file
+from shardstream.storage.cache.locks import Claim, Held, is_locked, lock_file
+from shardstream.storage.cache.locks import claim as claim_descriptor
 from shardstream.storage.cache.tier import Tier
 
 from .making import MIB, noise
 
 fork = multiprocessing.get_context("fork")
+
+
+def claim(path, first: int, stop: int) -> Claim | tuple[int, int]:
+    return claim_descriptor(os.open(path, os.O_RDWR), first, stop)
 
 
 @pytest.fixture(autouse=True)
@@ -221,8 +227,8 @@ def test_claims_name_what_another_has_claimed(tmp_path) -> None:
 
 
 def test_a_child_forked_meanwhile_does_not_prolong_a_lock(tmp_path) -> None:
-    path = str(tmp_path / "x")
-    held = lock_file(path, shared=False, wait=0)
+    folder, path = Folder.root(str(tmp_path)), tmp_path / "x"
+    held = lock_file(folder, "x", shared=False, wait=0)
     claimed = claim(path, 0, 1)
     pipe = os.pipe()
     child = os.fork()
@@ -230,22 +236,22 @@ def test_a_child_forked_meanwhile_does_not_prolong_a_lock(tmp_path) -> None:
         os.close(pipe[1])
         os.read(pipe[0], 1)
         os._exit(0)
-    assert is_locked(path)
+    assert is_locked(folder, "x")
     held.release()
     claimed.release()
-    assert not is_locked(path)
+    assert not is_locked(folder, "x")
     assert isinstance(claim(path, 0, 1), Claim)
     os.close(pipe[1])
     os.waitpid(child, 0)
 
 
 def test_a_lock_is_on_the_file_that_has_the_name(tmp_path) -> None:
-    path = str(tmp_path / "x")
-    first = lock_file(path, shared=True, wait=0)
+    folder = Folder.root(str(tmp_path))
+    first = lock_file(folder, "x", shared=True, wait=0)
     assert isinstance(first, Held)
-    assert lock_file(path, shared=False, wait=0.01) is None
-    os.unlink(path)
-    assert isinstance(lock_file(path, shared=False, wait=0.01), Held)
+    assert lock_file(folder, "x", shared=False, wait=0.01) is None
+    folder.unlink("x")
+    assert isinstance(lock_file(folder, "x", shared=False, wait=0.01), Held)
 
 
 def test_a_ledger_that_is_held_too_long_is_an_error_and_a_damaged_one_is_counted_anew(world) -> None:

@@ -25,7 +25,7 @@ def test_a_manifest_that_is_kept_comes_back(tmp_path) -> None:
     assert keep_manifest(cache, URL + "2", None, b"other", b"")
     assert kept_manifest(cache, URL).head == b"new"
     assert kept_manifest(cache, URL).etag is None
-    assert {one.url for one in kept_manifests(str(cache.path))} == {URL, URL + "2"}
+    assert {one.url for one in kept_manifests(cache)} == {URL, URL + "2"}
     forget_manifest(cache, URL)
     assert kept_manifest(cache, URL) is None
 
@@ -128,3 +128,15 @@ def test_there_may_be_no_cache(tmp_path) -> None:
         (tmp_path / "x").touch()
         with pytest.raises(UsageError):
             work(Cache(tmp_path))
+
+
+def test_verifying_names_what_somebody_planted(world, filled, tmp_path) -> None:
+    *_, file = world.files()
+    file.unlink()
+    (tmp_path / "elsewhere").write_bytes(b"precious")
+    file.symlink_to(tmp_path / "elsewhere")
+    for _ in range(2):
+        (damage,) = upkeep.verify(Cache(world.cache))[1]
+        assert damage.file == str(file)
+        assert "is a symbolic link, which no cache makes: remove it" in damage.what
+    assert (tmp_path / "elsewhere").read_bytes() == b"precious"
