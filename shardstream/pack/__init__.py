@@ -25,6 +25,8 @@
 ``jobs``          the contract between tasks and what runs them; what all tasks do alike
 ``workers``       tasks in processes, or on an executor
 ``worker``        what runs in a worker process
+``channel``       objects between the two, of any size: nobody waits for one who waits for him
+``lending``       a plan in files that workers of this machine inherit, so that a task is a number
 ``engines``       tasks on a cluster: Dask, Ray, Spark
 ``commits``       finished shards on their way out, while the next is made
 ``export``        ``export``: out of shards again, as files, WebDataset or Parquet

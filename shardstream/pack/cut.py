@@ -98,15 +98,20 @@ class _Tasks(Jobs[ShardTask]):
         self._order = Permutation(cut.samples, seed=cut.options.seed) if cut.options.shuffle else None
         self._recipe = Recipe(cut.options.images, cut.types, cut.options.transform)
 
+        self.lendable = cut.source.lendable
+
     def __len__(self) -> int:
         return self._cut.shards
+
+    def name(self, number: int) -> str:
+        return self._pattern.format(number)
 
     def make(self, number: int) -> ShardTask:
         cut = self._cut
         numbers = cut.numbers(number)
         return ShardTask(
             number=number,
-            name=self._pattern.format(number),
+            name=self.name(number),
             dest=self._dest,
             part=cut.source.part(numbers if self._order is None else self._order(numbers)),
             format=cut.options.format,

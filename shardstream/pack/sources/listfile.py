@@ -23,17 +23,23 @@ class ListFile:
     Args:
         handle: File descriptor; it is closed when this object goes.
         url: What it is, for messages.
+        stamp: Size and time that it has had before; default: it has now.
 
     Attributes:
         size: Its bytes.
     """
 
-    def __init__(self, handle: int, url: str) -> None:
+    def __init__(self, handle: int, url: str, stamp: tuple[int, int] | None = None) -> None:
         self._handle = handle
         self._close = weakref.finalize(self, os.close, handle)
         self.url = url
-        self._stamp = self._now()
+        self._stamp = stamp or self._now()
         self.size = self._stamp[0]
+
+    @property
+    def inherited(self) -> tuple[int, str, tuple[int, int]]:
+        """The arguments that make it in a child process, where that has inherited the descriptor."""
+        return self._handle, self.url, self._stamp
 
     def _now(self) -> tuple[int, int]:
         found = os.fstat(self._handle)
