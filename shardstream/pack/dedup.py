@@ -74,7 +74,7 @@ class HashTask:
             if report is not None:
                 report(added)
         data = np.array(found, _HASH).tobytes()
-        result = ShardResult(self.number, ShardSummary(len(found), len(data), checksum(data), 0, {}), (), {}, total, {})
+        result = ShardResult(self.number, ShardSummary(len(found), len(data), checksum(data), 0, {}), {}, total, {})
         with creating(store, self.name) as out:
             out.write(data)
         return result, Pending(out, store, {receipt_name(self.name): to_bytes(result)})

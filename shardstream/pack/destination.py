@@ -19,10 +19,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, TypeVar
 
 from shardstream.errors import DataError, DestinationError, NotFoundError, StorageError
 from shardstream.pack.receipts import FOLDER, receipt_name
+from shardstream.pack.rejects import REJECTS_NAME, pieces_of, put_pieces
 from shardstream.shards.framings import framing_of
 from shardstream.shards.heads import MANIFEST_NAME, OLD_MANIFEST_NAME, TABLE_NAME, parse_head
 from shardstream.shards.manifest import Manifest
@@ -33,7 +35,6 @@ R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 
-REJECTS_NAME = "rejects.jsonl"
 REPORT_NAME = "report.json"
 DUPLICATES_NAME = "duplicates.jsonl"
 ROWS_NAME = "rows.parquet"
@@ -92,27 +93,29 @@ class Destination:
         self._each(lambda i: self.store.move(manifest.shard_name(i), old.shard_name(i)), range(manifest.shards))
         return replace(manifest, naming=old.naming)
 
-    def commit(self, manifest: Manifest, beside: Mapping[str, bytes] | None = None) -> Manifest:
+    def commit(self, manifest: Manifest, beside: Mapping[str, Iterable[bytes]] | None = None) -> Manifest:
         """Make the data set complete, then remove what it replaces.
 
         Args:
             manifest: What was written.
-            beside: Contents of the files that go with it (`BESIDE`), by name. What is empty or missing is no file.
+            beside: Contents of the files that go with it (`BESIDE`), by name, in pieces. What is empty or missing is no
+                file.
 
         Raises:
             StorageError: A shard is not as it was written: somebody else writes into this folder.
         """
         check_shards(self.store, manifest)
         for name, content in (beside or {}).items():
-            if content:
-                self.store.put(staged(manifest, name), content)
+            put_pieces(self.store, staged(manifest, name), content)
         manifest.save(self.store)
         if self.old is not None or beside:
             self.publish(manifest)
         self.clean(manifest)
         return Manifest.load(self.location)
 
-    def commit_next(self, manifest: Manifest, switch: Callable[[], Manifest], beside: Mapping[str, bytes]) -> Manifest:
+    def commit_next(
+        self, manifest: Manifest, switch: Callable[[], Manifest], beside: Mapping[str, Iterable[bytes]]
+    ) -> Manifest:
         """Make the next version of the data set visible.
 
         Args:
@@ -121,9 +124,8 @@ class Destination:
             beside: As of `commit`. Lists go on behind those there are.
         """
         for name, content in beside.items():
-            kept = bytes(self.store.get(name)) if name in LISTS and self.store.exists(name) else b""
-            if kept + content:
-                self.store.put(staged(manifest, name), kept + content)
+            kept = pieces_of(self.store, name) if name in LISTS else ()
+            put_pieces(self.store, staged(manifest, name), chain(kept, content))
         found = switch()
         self.finish(found)
         return found

@@ -209,7 +209,9 @@ def run_ahead(
             if not running:
                 break
             with silence:
-                done = wait(running, None if look is None else _LOOK_S, return_when=FIRST_COMPLETED).done
+                wait(running, _LOOK_S, return_when=FIRST_COMPLETED)
+            # Not what that returned: of futures that were cancelled, as in an executor that is shut down, nobody tells.
+            done = [future for future in running if future.done()]
             if look is not None and not done:
                 look()
             for ended in done:
