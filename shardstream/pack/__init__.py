@@ -17,6 +17,7 @@
 ``task``          one shard: read, write, report
 ``receipts``      what a finished task leaves beside its shard, so that nothing is done twice
 ``rejects``       what could not be packed, any number of it, listed and counted without being held
+``threads``       threads to read and ask side by side, of which none that hangs is waited for at the end
 ``reading``       the files of samples in order, many on their way where that takes time
 ``files``         the content of a file by path or URL, or the reason why not
 ``sample``        from contents to encoded values: the user's transform, images

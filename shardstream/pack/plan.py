@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 from shardstream.errors import SourceError, UsageError, did_you_mean
@@ -17,7 +18,6 @@ from shardstream.pack.destination import (
     Destination,
     check_apart,
     check_shards,
-    each,
     open_destination,
     staged,
 )
@@ -32,6 +32,7 @@ from shardstream.pack.sources import Reject, Source, open_source
 from shardstream.pack.sources.base import StreamSource
 from shardstream.pack.streams import Run, spooled
 from shardstream.pack.task import ShardTask
+from shardstream.pack.threads import each
 from shardstream.pack.workers import cores, run_in_processes
 from shardstream.shards.growing import check_grows, grown
 from shardstream.shards.heads import parse_head
@@ -172,7 +173,7 @@ class PackPlan:
         store = self.destination.store
         names = [self.pattern.format(number) for number in range(self.shards)]
         at_once = 1 if self.destination.location.local else _AT_ONCE
-        found = list(each(lambda name: read_receipt(store, name), names, at_once=at_once))
+        found = list(each(partial(read_receipt, store), names, at_once=at_once, what=f"a receipt in {store.url}"))
         missing = [name for name, result in zip(names, found, strict=True) if result is None]
         if missing:
             raise UsageError(

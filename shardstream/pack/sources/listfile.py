@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from shardstream.errors import SourceError
 from shardstream.storage import Location, open_object
 from shardstream.storage.sorting import no_room
+from shardstream.waits import watched
 
 _PEEK = 4096
 _STEP = 32 << 20
@@ -33,6 +34,7 @@ class ListFile:
         self._handle = handle
         self._close = weakref.finalize(self, os.close, handle)
         self.url = url
+        self._awaited = f"{url} to be read"
         self._stamp = stamp or self._now()
         self.size = self._stamp[0]
 
@@ -53,7 +55,8 @@ class ListFile:
         """
         pieces: list[bytes] = []
         while start < end:
-            data = os.pread(self._handle, end - start, start)
+            with watched(self._awaited):
+                data = os.pread(self._handle, end - start, start)
             if not data:
                 raise self._changed()
             if len(data) == end - start and not pieces:
@@ -85,7 +88,8 @@ def open_list(location: Location) -> ListFile:
     if location.local:
         path = location.address.prefix
         try:
-            found = ListFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+            with watched(f"{path} to be opened"):
+                found = ListFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
         except OSError as error:
             raise SourceError(f"the list cannot be read: {error.strerror}", url=path, hint="check the path") from error
     else:
