@@ -199,16 +199,21 @@ def run_ahead(
     total = _Sum(tick)
     running: dict[Future[T], str] = {}
     waiting = iter(tasks)
-    silence = watched(lambda: f"one of {len(running)} tasks that were handed out, {next(iter(running.values()))} first")
+
+    def told() -> str:
+        names = list(running.values())
+        return f"one of {len(names)} tasks that were handed out, {names[0]} first" if names else "a task to be taken"
+
+    silence = watched(told)
     try:
         while True:
-            room = limit() - len(running)
-            while room > 0 and (task := next(waiting, None)) is not None:
-                running[start(task)] = task.name
-                room -= 1
-            if not running:
-                break
             with silence:
+                room = limit() - len(running)
+                while room > 0 and (task := next(waiting, None)) is not None:
+                    running[start(task)] = task.name
+                    room -= 1
+                if not running:
+                    break
                 wait(running, _LOOK_S, return_when=FIRST_COMPLETED)
             # Not what that returned: of futures that were cancelled, as in an executor that is shut down, nobody tells.
             done = [future for future in running if future.done()]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 from io import FileIO
-from queue import Full, Queue
+from queue import Empty, Queue
 
 from shardstream.waits import watched
 
@@ -71,10 +72,10 @@ class WriteBehind:
         """
         deadline = time.monotonic() + patience
         self._error = self._error or OSError("the file was given up")
-        try:
-            self._blocks.put(None, timeout=patience)
-        except Full:
-            return False
+        with suppress(Empty):
+            while True:
+                self._blocks.get_nowait()
+        self._blocks.put(None)  # there is room now, whether it is taken or not
         threads = [thread for thread in (self._writer, self._flusher) if thread is not None]
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
