@@ -27,6 +27,7 @@ FOLDER = ".pack"
 
 _REJECTS = '"rejects":['  # nothing else in a receipt reads so: quotes inside of texts are escaped
 _decode = json.JSONDecoder().raw_decode
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def receipt_name(shard: str) -> str:
 
 def reject_entry(reject: Reject) -> bytes:
     """A reject, as it stands in a receipt."""
-    return json.dumps(list(reject), ensure_ascii=False, separators=(",", ":")).encode()
+    return _encode(list(reject)).encode()
 
 
 def to_bytes(result: ShardResult, rejects: bytes | bytearray = b"") -> bytes:
@@ -80,8 +81,7 @@ def to_bytes(result: ShardResult, rejects: bytes | bytearray = b"") -> bytes:
         "tally": result.tally._asdict(),
         "sizes": list(result.sizes.items()),
     }
-    head = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
-    return b"%s,%s%s]}" % (head[:-1].encode(), _REJECTS.encode(), rejects)
+    return b"%s,%s%s]}" % (_encode(entry)[:-1].encode(), _REJECTS.encode(), rejects)
 
 
 def from_bytes(data: bytes) -> ShardResult:

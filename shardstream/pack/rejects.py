@@ -16,10 +16,12 @@ from shardstream.storage.sorting import SortedNames
 REJECTS_NAME = "rejects.jsonl"
 
 _PIECE = 1 << 20
+_HELD = 100_000  # rejects that are sorted at once: some 20 MB
 _REASONS = 50  # most frequent ones that are told
 _COUNTED = 10_000  # different ones that are counted at most; beyond, the rarest are forgotten now and then
 _PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 _MAX_EXAMPLE = 200
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 _SEPARATOR = b"\1"
 # What a sorted name must not hold, or separates its parts, in bytes that leave the order as it is.
 _ESCAPES = ((b"\2", b"\2\5"), (b"\1", b"\2\4"), (b"\0", b"\2\3"))
@@ -29,7 +31,7 @@ class SortedRejects:
     """Collects rejects and gives them back by line, path and reason, as often as asked; a context manager."""
 
     def __init__(self) -> None:
-        self._names = SortedNames()
+        self._names = SortedNames(_HELD)
 
     def __enter__(self) -> SortedRejects:
         return self
@@ -104,8 +106,7 @@ def most_frequent(counts: Mapping[str, int], most: int | None = None) -> dict[st
 def lines_of(rejects: Iterable[Reject]) -> Iterator[bytes]:
     """The lines of ``rejects.jsonl``."""
     for one in rejects:
-        entry = {"path": one.path, "line": one.line, "reason": one.reason}
-        yield json.dumps(entry, ensure_ascii=False).encode() + b"\n"
+        yield _encode({"path": one.path, "line": one.line, "reason": one.reason}).encode() + b"\n"
 
 
 def save_rejects(store: Store, rejects: Iterable[Reject]) -> None:
