@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardstream.errors import DataError, NotFoundError, StorageError
+from shardstream.pack.rejects import pieces_of
 from shardstream.pack.sources import Reject
 from shardstream.pack.tally import Tally
 from shardstream.shards.checksum import checksum
@@ -136,10 +137,10 @@ def rejects_of(store: Store, result: ShardResult, shard: str) -> Iterator[Reject
     if not result.tally.rejects:
         return
     try:
-        text = bytes(store.get(receipt_name(shard))).decode()
+        text = b"".join(pieces_of(store, receipt_name(shard))).decode()
         for reject, _ in _rejects(text, text.index(_REJECTS) + len(_REJECTS)):
             yield reject
-    except (NotFoundError, ValueError, TypeError, IndexError) as error:
+    except (ValueError, TypeError, IndexError) as error:
         raise StorageError(
             "the receipt of a shard is gone, or damaged",
             url=store.url,
@@ -151,8 +152,8 @@ def rejects_of(store: Store, result: ShardResult, shard: str) -> Iterator[Reject
 def read_receipt(store: Store, shard: str) -> ShardResult | None:
     """The receipt of a shard; ``None`` if there is none, or none that can be read."""
     try:
-        return from_bytes(bytes(store.get(receipt_name(shard))))
-    except (NotFoundError, ValueError, KeyError, TypeError, IndexError):
+        return from_bytes(b"".join(pieces_of(store, receipt_name(shard))))
+    except (ValueError, KeyError, TypeError, IndexError):
         return None
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from shardstream.errors import NotFoundError, StorageError
 from shardstream.pack.sources import Reject
 from shardstream.storage import Location, Store
+from shardstream.storage.local import LocalStore
 from shardstream.storage.sorting import SortedNames
 
 REJECTS_NAME = "rejects.jsonl"
@@ -128,6 +129,9 @@ def put_pieces(store: Store, name: str, pieces: Iterable[bytes]) -> None:
 def pieces_of(store: Store, name: str) -> Iterator[bytes]:
     """The bytes of an object, some at a time; none where there is no such object."""
     try:
+        if isinstance(store, LocalStore):
+            yield from store.pieces(name, _PIECE)
+            return
         size = store.size(name)
     except NotFoundError:
         return

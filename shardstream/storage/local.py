@@ -90,6 +90,23 @@ class LocalStore(Store):
             )
         return view[offset:end]
 
+    def pieces(self, path: str, size: int) -> Iterator[bytes]:
+        """All bytes of an object, so many at a time and not mapped: what is read once is no memory of this process.
+
+        Raises:
+            StorageError: There is no such object, or it cannot be read.
+        """
+        try:
+            with open(self._file(path), "rb", buffering=0) as file:
+                while True:
+                    with watched(f"{file.name} to be read"):
+                        piece = file.read(size)
+                    if not piece:
+                        return
+                    yield piece
+        except OSError as error:
+            raise self._explain(error, path) from error
+
     def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
         view = self._map(path)
         return view[max(0, len(view) - length) :], len(view)

@@ -155,7 +155,8 @@ def packed(source, out):
 
 def listed(count, out):
     with SortedRejects() as found:
-        found.add(Reject(i * 7 % int(count) + 1, f"a/{'x' * 40}/{i}", "there is no such file") for i in range(int(count)))
+        for i in range(int(count)):
+            found.add([Reject(i * 7 % int(count) + 1, f"a/{'x' * 40}/{i}", "there is no such file")])
         summary_of(found)
         save_rejects(locate(out).open(), found)
     return summary_of(StoredRejects(locate(out))).count
