@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,7 +23,7 @@ from shardstream import waits
 from shardstream.errors import ShardStreamError, SourceError, UsageError, WorkerError
 from shardstream.pack import PackOptions, PackProgress, ShardWriter, export, pack, repack, run_pack
 from shardstream.pack import workers as workers_module
-from shardstream.pack.channel import ParentEnd
+from shardstream.pack.channel import ParentEnd, framed
 from shardstream.pack.tally import Tally
 from shardstream.pack.workers import run_in_processes
 from shardstream.storage import locate
@@ -126,12 +127,28 @@ def test_of_large_tasks_one_waits_here_at_a_time(
         nonlocal most
         put(self, message)
         ends.add(self)
-        most = max(most, sum(one.sending for one in ends))
+        most = max(most, sum(len(one._unsent) for one in ends))
 
     monkeypatch.setattr(ParentEnd, "put", counted)
     tasks = [helpers.Task(i, payload, locate(tmp_path)) for i in range(16)]
     assert len(list(run_in_processes(tasks, ignore, workers=4))) == 16
-    assert 1 <= most <= 4  # at the start, one for each worker that has none
+    assert most == 4  # at the start, one for each worker; none that would only follow it
+
+
+def test_a_message_that_breaks_off() -> None:
+    one, other = socket.socketpair()
+    end = ParentEnd(one)
+    message = framed(pickle.dumps(list(range(1000))))
+    other.sendall(message[:3])
+    assert list(end.receive()) == []  # not even its length is there
+    other.sendall(message[3:] + message[:500])
+    assert list(end.receive()) == [list(range(1000))]
+    other.close()
+    with pytest.raises(EOFError):
+        list(end.receive())
+    with pytest.raises(OSError, match="Broken pipe"):
+        end.put(1)
+    end.close()
 
 
 def test_an_error_that_cannot_be_unpickled(helpers: ModuleType, tmp_path: Path) -> None:
