@@ -135,6 +135,10 @@ class WorkerEnd:
         """
         return self._read(_LENGTH.unpack(self._read(_LENGTH.size))[0])
 
+    def close(self) -> None:
+        """Close it."""
+        self._socket.close()
+
     def _read(self, count: int) -> bytearray:
         data = bytearray(count)
         rest = memoryview(data)

@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from shardstream.errors import ShardStreamError, UsageError
@@ -54,7 +55,8 @@ def main(handle: int, lent: int | None) -> None:
     """
     signal.signal(signal.SIGTERM, _stop)
     try:
-        _work(WorkerEnd(handle), lent)
+        with closing(WorkerEnd(handle)) as end:
+            _work(end, lent)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     finally:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -312,7 +313,7 @@ def test_a_worker_tells_of_every_task_in_order(dest: str) -> None:
 
 
 def _until_the_end(end: WorkerEnd) -> None:
-    with pytest.raises(EOFError):
+    with closing(end), pytest.raises(EOFError):
         _work(end, None)
 
 
