@@ -80,7 +80,7 @@ def _begin_to_watch() -> None:
 
 def _watch() -> None:
     while True:
-        time.sleep(min(_LOOK_S, NOTICE_S / 4))
+        time.sleep(max(0.01, min(_LOOK_S, NOTICE_S / 4)))
         for wait in tuple(_open.values()):
             try:
                 wait.look()

@@ -16,6 +16,8 @@
 ``permute``       the write-time shuffle: a keyed bijection, computed where it is needed
 ``task``          one shard: read, write, report
 ``receipts``      what a finished task leaves beside its shard, so that nothing is done twice
+``rejects``       what could not be packed, any number of it, listed and counted without being held
+``threads``       threads to read and ask side by side, of which none that hangs is waited for at the end
 ``reading``       the files of samples in order, many on their way where that takes time
 ``files``         the content of a file by path or URL, or the reason why not
 ``sample``        from contents to encoded values: the user's transform, images
@@ -25,6 +27,8 @@
 ``jobs``          the contract between tasks and what runs them; what all tasks do alike
 ``workers``       tasks in processes, or on an executor
 ``worker``        what runs in a worker process
+``channel``       objects between the two, of any size: nobody waits for one who waits for him
+``lending``       a plan in files that workers of this machine inherit, so that a task is a number
 ``engines``       tasks on a cluster: Dask, Ray, Spark
 ``commits``       finished shards on their way out, while the next is made
 ``export``        ``export``: out of shards again, as files, WebDataset or Parquet

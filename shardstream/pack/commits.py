@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from shardstream.errors import ShardStreamError
 from shardstream.storage import ObjectWriter, Store
+from shardstream.waits import watched
 
 _PATIENCE_S = 4.0  # for a commit that nobody wants any more
 
@@ -46,11 +47,13 @@ class Committer:
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
+        self._name = ""
         self._error: BaseException | None = None
 
     def begin(self, out: ObjectWriter | Pending, name: str) -> None:
         """Begin to commit ``out``, of this name; the one before was waited for."""
         assert self._thread is None
+        self._name = name
         self._thread = threading.Thread(target=self._commit, args=(out, name), name="shardstream-commit", daemon=True)
         self._thread.start()
 
@@ -62,14 +65,15 @@ class Committer:
             self._error = error
 
     def wait(self) -> None:
-        """Until what was begun is visible; its transfers have deadlines of their own.
+        """Until what was begun is visible; transfers have deadlines of their own, and a disk that hangs may come back.
 
         Raises:
             StorageError: It could not be completed.
         """
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.join()
+            with watched(f"{self._name} to be completed"):
+                thread.join()
         error, self._error = self._error, None
         if error is not None:
             raise error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,7 @@ from shardstream.pack.sample import Recipe
 from shardstream.pack.sources import File, Item, Part, Reject, Source
 from shardstream.pack.sources.base import printable
 from shardstream.pack.task import ShardTask
+from shardstream.pack.threads import each
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framings import framing_of
 from shardstream.shards.layout import FORMAT_VERSION
@@ -98,15 +98,20 @@ class _Tasks(Jobs[ShardTask]):
         self._order = Permutation(cut.samples, seed=cut.options.seed) if cut.options.shuffle else None
         self._recipe = Recipe(cut.options.images, cut.types, cut.options.transform)
 
+        self.lendable = cut.source.lendable
+
     def __len__(self) -> int:
         return self._cut.shards
+
+    def name(self, number: int) -> str:
+        return self._pattern.format(number)
 
     def make(self, number: int) -> ShardTask:
         cut = self._cut
         numbers = cut.numbers(number)
         return ShardTask(
             number=number,
-            name=self._pattern.format(number),
+            name=self.name(number),
             dest=self._dest,
             part=cut.source.part(numbers if self._order is None else self._order(numbers)),
             format=cut.options.format,
@@ -245,11 +250,8 @@ def _sizes(source: Source, sampled: Sequence[Item | Reject], files: Files) -> li
     """Sizes of those of these samples that can be read."""
     first = next((f"{printable(one.path)}: {one.reason}" for one in sampled if isinstance(one, Reject)), None)
     items = [one for one in sampled if isinstance(one, Item)]
-    if any(map(_answers_vary, items)):
-        with ThreadPoolExecutor(_REQUESTS, "shardstream-pack") as pool:
-            sizes = list(pool.map(lambda item: _size(item, files), items))
-    else:
-        sizes = [_size(item, files) for item in items]
+    at_once = _REQUESTS if any(map(_answers_vary, items)) else 1
+    sizes = list(each(lambda item: _size(item, files), items, at_once=at_once, what="the size of a file of the source"))
     missing = next((item for item, size in zip(items, sizes, strict=True) if not size), None)
     if missing is not None and first is None:
         first = f"{printable(missing.path)}: missing, empty, or no file"

@@ -74,7 +74,7 @@ class HashTask:
             if report is not None:
                 report(added)
         data = np.array(found, _HASH).tobytes()
-        result = ShardResult(self.number, ShardSummary(len(found), len(data), checksum(data), 0, {}), (), {}, total, {})
+        result = ShardResult(self.number, ShardSummary(len(found), len(data), checksum(data), 0, {}), {}, total, {})
         with creating(store, self.name) as out:
             out.write(data)
         return result, Pending(out, store, {receipt_name(self.name): to_bytes(result)})
@@ -114,7 +114,8 @@ class Distinct(Source):
         # How many samples stay before each copy.
         self._before = copies - np.arange(len(copies))
         self.url, self.classes, self.notes = source.url, source.classes, source.notes
-        self.root, self.types, self.mean_bytes = source.root, source.types, source.mean_bytes
+        self.root, self.types, self.mean_bytes = source.root, dict(source.types), source.mean_bytes
+        self.lendable = source.lendable
 
     def __len__(self) -> int:
         return len(self._source) - len(self._before)
@@ -138,7 +139,7 @@ def without_copies(cut: Cut, dest: Location, run: Run) -> tuple[Cut, bytes]:
     store = dest.open()
     tasks = _Tasks(cut, dest)
     run(tasks)
-    copies, lines, firsts = _copies(store, [task.name for task in tasks], cut.samples)
+    copies, lines, firsts = _copies(store, list(map(tasks.name, range(len(tasks)))), cut.samples)
     pairs = zip(lines.tolist(), firsts.tolist(), strict=True)
     found = (json.dumps({"line": line, "same_as": first}) for line, first in pairs)
     listed = "".join(f"{line}\n" for line in found).encode()
@@ -151,14 +152,17 @@ class _Tasks(Jobs[HashTask]):
     def __init__(self, cut: Cut, dest: Location) -> None:
         self._cut = cut
         self._dest = dest
+        self.lendable = cut.source.lendable
 
     def __len__(self) -> int:
         return self._cut.shards
 
+    def name(self, number: int) -> str:
+        return f"{FOLDER}/hashes-{self._cut.fingerprint[:8]}-{number:06d}"
+
     def make(self, number: int) -> HashTask:
         cut = self._cut
-        name = f"{FOLDER}/hashes-{cut.fingerprint[:8]}-{number:06d}"
-        return HashTask(number, name, self._dest, cut.source.part(cut.numbers(number)), cut.files)
+        return HashTask(number, self.name(number), self._dest, cut.source.part(cut.numbers(number)), cut.files)
 
 
 def _hashes(store: Store, names: Iterable[str]) -> Iterator[tuple[int, NDArray[Any]]]:

@@ -16,24 +16,24 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, TypeVar
 
 from shardstream.errors import ChecksumError, DataError, DestinationError, NotFoundError, StorageError
 from shardstream.pack.receipts import FOLDER, receipt_name
+from shardstream.pack.rejects import REJECTS_NAME, pieces_of, put_pieces
+from shardstream.pack.threads import each
 from shardstream.shards.framings import framing_of
 from shardstream.shards.heads import MANIFEST_NAME, OLD_MANIFEST_NAME, TABLE_NAME, parse_head
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Store, Transport, locate
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 
-REJECTS_NAME = "rejects.jsonl"
 REPORT_NAME = "report.json"
 DUPLICATES_NAME = "duplicates.jsonl"
 ROWS_NAME = "rows.parquet"
@@ -89,30 +89,34 @@ class Destination:
         if old is None or old.plan is None or old.plan != manifest.plan or not manifest.table.equals(old.table):
             return manifest
         # Equal bytes: whenever this stops, the old data set is whole.
-        self._each(lambda i: self.store.move(manifest.shard_name(i), old.shard_name(i)), range(manifest.shards))
+        self._each(
+            "moved", lambda i: self.store.move(manifest.shard_name(i), old.shard_name(i)), range(manifest.shards)
+        )
         return replace(manifest, naming=old.naming)
 
-    def commit(self, manifest: Manifest, beside: Mapping[str, bytes] | None = None) -> Manifest:
+    def commit(self, manifest: Manifest, beside: Mapping[str, Iterable[bytes]] | None = None) -> Manifest:
         """Make the data set complete, then remove what it replaces.
 
         Args:
             manifest: What was written.
-            beside: Contents of the files that go with it (`BESIDE`), by name. What is empty or missing is no file.
+            beside: Contents of the files that go with it (`BESIDE`), by name, in pieces. What is empty or missing is no
+                file.
 
         Raises:
             StorageError: A shard is not as it was written: somebody else writes into this folder.
         """
         check_shards(self.store, manifest)
         for name, content in (beside or {}).items():
-            if content:
-                self.store.put(staged(manifest, name), content)
+            put_pieces(self.store, staged(manifest, name), content)
         manifest.save(self.store)
         if self.old is not None or beside:
             self.publish(manifest)
         self.clean(manifest)
         return Manifest.load(self.location)
 
-    def commit_next(self, manifest: Manifest, switch: Callable[[], Manifest], beside: Mapping[str, bytes]) -> Manifest:
+    def commit_next(
+        self, manifest: Manifest, switch: Callable[[], Manifest], beside: Mapping[str, Iterable[bytes]]
+    ) -> Manifest:
         """Make the next version of the data set visible.
 
         Args:
@@ -121,9 +125,8 @@ class Destination:
             beside: As of `commit`. Lists go on behind those there are.
         """
         for name, content in beside.items():
-            kept = bytes(self.store.get(name)) if name in LISTS and self.store.exists(name) else b""
-            if kept + content:
-                self.store.put(staged(manifest, name), kept + content)
+            kept = pieces_of(self.store, name) if name in LISTS else ()
+            put_pieces(self.store, staged(manifest, name), chain(kept, content))
         found = switch()
         self.finish(found)
         return found
@@ -146,12 +149,12 @@ class Destination:
     def clean(self, manifest: Manifest) -> None:
         """Remove the files of the data set before, and those of runs that died, as far as ``manifest`` has no use."""
         names = (*self.strays, *(_objects(self.old) if self.old else ()))
-        self._each(self.store.delete, [name for name in names if not _belongs(name, manifest)])
+        self._each("removed", self.store.delete, [name for name in names if not _belongs(name, manifest)])
         self.store.sweep()  # of workers that were killed, and whose tasks were run again
         if self.location.local:
             shutil.rmtree(os.path.join(self.store.url, FOLDER), ignore_errors=True)
         else:
-            self._each(self.store.delete, [found.path for found in self.store.list(f"{FOLDER}/")])
+            self._each("removed", self.store.delete, [found.path for found in self.store.list(f"{FOLDER}/")])
 
     def give_up(self) -> None:
         """A run has failed: remove what its workers left half-written, as far as the store lets us.
@@ -174,27 +177,15 @@ class Destination:
             found = [one.path for one in self.store.list(start)]
             numbered = re.compile(re.escape(start) + r"\d{6,}" + re.escape(end))
             failed = [name for name in found if numbered.fullmatch(name)]
-            self._each(self.store.delete, [*map(receipt_name, failed), *failed])
+            self._each("removed", self.store.delete, [*map(receipt_name, failed), *failed])
             self.store.sweep()
         except StorageError as error:  # why we are here is what the user has to know
             _log.warning("shards of the failed run could not be removed; the next run removes them: %s", error)
 
-    def _each(self, act: Callable[[T], object], items: Iterable[T]) -> None:
-        for _ in each(act, items, at_once=1 if self.location.local else _AT_ONCE):
+    def _each(self, what: str, act: Callable[[T], object], items: Iterable[T]) -> None:
+        at_once = 1 if self.location.local else _AT_ONCE
+        for _ in each(act, items, at_once=at_once, what=f"an object of {self.store.url} to be {what}"):
             pass
-
-
-def each(act: Callable[[T], R], items: Iterable[T], *, at_once: int) -> Iterator[R]:
-    """``act`` of every item, in order, so many at a time. The first error ends it."""
-    if at_once == 1:
-        yield from map(act, items)
-        return
-    with ThreadPoolExecutor(at_once, "shardstream-pack") as pool:
-        try:
-            yield from pool.map(act, items)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def open_destination(
@@ -251,7 +242,8 @@ def _strays(store: Store, old: Manifest | None, *, local: bool) -> Iterator[str]
         if any(kind.fullmatch(found.path) for kind in (OLD_MANIFEST_NAME, TABLE_NAME, _SHARD))
         and not (old is not None and _belongs(found.path, old))
     ]
-    ours = each(lambda name: is_ours(store, name), names, at_once=1 if local else _AT_ONCE)
+    what = f"an object of {store.url} to be looked at"
+    ours = each(lambda name: is_ours(store, name), names, at_once=1 if local else _AT_ONCE, what=what)
     for name, good in zip(names, ours, strict=True):
         if not good:
             raise DestinationError(

@@ -6,7 +6,8 @@ import re
 from itertools import count
 
 from shardstream.errors import DestinationError, StorageError
-from shardstream.pack.destination import Destination, each, is_ours
+from shardstream.pack.destination import Destination, is_ours
+from shardstream.pack.threads import each
 from shardstream.shards.growing import grown
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.shards.manifest import Manifest
@@ -89,7 +90,8 @@ def append(destination: Destination, new: Manifest, left: tuple[str, ...] = ()) 
 
 def _check_sizes(store: Store, manifest: Manifest, *, at_once: int) -> None:
     names = (manifest.shard_name(i) for i in range(manifest.shards))
-    for i, size in enumerate(each(store.size, names, at_once=at_once)):
+    what = f"the size of a shard in {store.url}"
+    for i, size in enumerate(each(store.size, names, at_once=at_once, what=what)):
         expected = int(manifest.table.sizes[i])
         if size != expected:
             raise StorageError(

@@ -63,7 +63,18 @@ J = TypeVar("J", bound=Job[Result])
 
 
 class Jobs(Sequence[J]):
-    """The pieces of a run, made when asked for."""
+    """The pieces of a run, made when asked for.
+
+    Attributes:
+        lendable: Whether a worker process of this machine can make them by itself, from a pickle of this object and
+            what it inherits, see `lending.Lent`.
+    """
+
+    lendable: bool = True
+
+    @abstractmethod
+    def name(self, number: int) -> str:
+        """What one of them makes, without making it."""
 
     @abstractmethod
     def make(self, number: int) -> J:

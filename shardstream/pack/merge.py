@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DuplicateKeyError, UsageError
 from shardstream.pack.copies import ShardCopier
-from shardstream.pack.destination import Destination, check_shards, each, open_destination
+from shardstream.pack.destination import Destination, check_shards, open_destination
 from shardstream.pack.duplicates import HashRuns, key_hash
 from shardstream.pack.options import check_meta
+from shardstream.pack.threads import each
 from shardstream.shards.growing import joined, united_meta
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
@@ -182,7 +183,10 @@ class _Work:
         hashes = HashRuns(self._total.samples)
         try:
             for window in self._shards("keys"):
-                for found in each(lambda shard: _hashes(self._scan(shard)), window, at_once=_SCANNED_AT_ONCE):
+                what = f"the index of one of the shards {window.start} to {window.stop - 1}"
+                for found in each(
+                    lambda shard: _hashes(self._scan(shard)), window, at_once=_SCANNED_AT_ONCE, what=what
+                ):
                     hashes.add(found)
             suspects = hashes.repeated()
         finally:
@@ -219,7 +223,8 @@ class _Work:
             copier.copy(number, target, there.get(target))
 
         for window in self._shards("copy"):
-            for _ in each(copy, window, at_once=_AT_ONCE):
+            what = f"one of the shards {window.start} to {window.stop - 1} to be copied to {destination.store.url}"
+            for _ in each(copy, window, at_once=_AT_ONCE, what=what):
                 pass
 
 

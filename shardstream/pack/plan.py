@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 from shardstream.errors import SourceError, UsageError, did_you_mean
@@ -12,26 +13,26 @@ from shardstream.pack.cut import Cut, fingerprint_of, make_cut, suffix_of
 from shardstream.pack.dedup import without_copies
 from shardstream.pack.destination import (
     DUPLICATES_NAME,
-    REJECTS_NAME,
     REPORT_NAME,
     ROWS_NAME,
     Destination,
     check_apart,
     check_shards,
-    each,
     open_destination,
     staged,
 )
 from shardstream.pack.files import Files
 from shardstream.pack.growth import append as publish
 from shardstream.pack.options import PackOptions
-from shardstream.pack.receipts import ShardResult, read_receipt
-from shardstream.pack.report import kinds_of, rejects_bytes, report_bytes
+from shardstream.pack.receipts import ShardResult, read_receipt, rejects_of
+from shardstream.pack.rejects import REJECTS_NAME, RejectSummary, SortedRejects, lines_of, summary_of
+from shardstream.pack.report import kinds_of, report_bytes
 from shardstream.pack.rows import write_rows
 from shardstream.pack.sources import Reject, Source, open_source
 from shardstream.pack.sources.base import StreamSource
 from shardstream.pack.streams import Run, spooled
 from shardstream.pack.task import ShardTask
+from shardstream.pack.threads import each
 from shardstream.pack.workers import cores, run_in_processes
 from shardstream.shards.growing import check_grows, grown
 from shardstream.shards.heads import parse_head
@@ -55,7 +56,7 @@ class PackPlan:
         pattern: Name of shard i is ``pattern.format(i)``.
         cut: Which sample goes where; ``None`` if the plan is complete.
         manifest: The data set, if the plan is complete in its destination already; else ``None``.
-        rejects: What was found while planning that cannot be packed.
+        rejects: What was found while planning that cannot be packed, read when it is asked for.
         duplicates: Exact copies that were found while planning, as ``duplicates.jsonl``.
         append: Whether the shards become the next version of the data set that is there.
 
@@ -73,7 +74,7 @@ class PackPlan:
     pattern: str
     cut: Cut | None = None
     manifest: Manifest | None = None
-    rejects: tuple[Reject, ...] = ()
+    rejects: Iterable[Reject] = ()
     duplicates: bytes = b""
     append: bool = False
 
@@ -112,21 +113,30 @@ class PackPlan:
             FieldError: Two shards hold one field with different types; names both.
             StorageError: The destination cannot be written, or a shard is not there as it was written.
         """
-        if self.manifest is not None:
-            return self.manifest
+        return self.manifest if self.manifest is not None else self.complete(results)[0]
+
+    def complete(self, results: Iterable[ShardResult] | None = None) -> tuple[Manifest, RejectSummary]:
+        """`commit`, of a plan that is not complete yet, with what is to be said of rejects."""
         found = sorted(self._receipts() if results is None else results, key=lambda result: result.number)
-        rejects = sorted([*self.rejects, *(reject for result in found for reject in result.rejects)])
-        if not any(result.summary.samples for result in found):
-            self.destination.discard(self.pattern)
-            raise self._nothing(rejects)
+        with SortedRejects() as rejects:
+            rejects.add(self.rejects)
+            for result in found:
+                rejects.add(rejects_of(self.destination.store, result, self.pattern.format(result.number)))
+            summary = summary_of(rejects)
+            if not any(result.summary.samples for result in found):
+                self.destination.discard(self.pattern)
+                raise self._nothing(summary.first)
+            return self._publish(found, rejects, summary), summary
+
+    def _publish(self, found: Sequence[ShardResult], rejects: Iterable[Reject], summary: RejectSummary) -> Manifest:
         made = self._manifest(found)
         manifest = self._grown(made) if self.append else self.destination.settle(made)
         if self._cut.options.rows:
             self._write_rows(manifest, found)
         beside = {
-            REJECTS_NAME: rejects_bytes(rejects),
-            DUPLICATES_NAME: self.duplicates,
-            REPORT_NAME: report_bytes(manifest, found, self.rejects, copies=self.duplicates.count(b"\n")),
+            REJECTS_NAME: lines_of(rejects),
+            DUPLICATES_NAME: (self.duplicates,),
+            REPORT_NAME: (report_bytes(manifest, found, summary, copies=self.duplicates.count(b"\n")),),
         }
         if self.append:
             return self.destination.commit_next(manifest, lambda: publish(self.destination, made), beside)
@@ -150,10 +160,9 @@ class PackPlan:
                 duplicates=self.duplicates,
             )
 
-    def _nothing(self, rejects: Sequence[Reject]) -> SourceError:
-        if not rejects:
+    def _nothing(self, one: Reject | None) -> SourceError:
+        if one is None:
             return SourceError("the transform leaves no sample", url=self._cut.source.url, hint="look at transform=")
-        one = rejects[0]
         return SourceError(
             f"no file can be read ({one.path}: {one.reason})",
             url=self._cut.source.url,
@@ -164,7 +173,7 @@ class PackPlan:
         store = self.destination.store
         names = [self.pattern.format(number) for number in range(self.shards)]
         at_once = 1 if self.destination.location.local else _AT_ONCE
-        found = list(each(lambda name: read_receipt(store, name), names, at_once=at_once))
+        found = list(each(partial(read_receipt, store), names, at_once=at_once, what=f"a receipt in {store.url}"))
         missing = [name for name, result in zip(names, found, strict=True) if result is None]
         if missing:
             raise UsageError(
@@ -286,7 +295,7 @@ def open_plan(
     if options.classes is not None and origin.classes is not None:
         raise UsageError("classes are given by the class folders", hint="leave `classes` out")
     files = Files(source_options, transport, same_host=origin.origin is not None)
-    rejects: tuple[Reject, ...] = ()
+    rejects: Iterable[Reject] = ()
     if isinstance(origin, StreamSource):
         if origin.fingerprint is not None:
             complete = _complete(destination, fingerprint_of(origin.fingerprint, options), append, overwrite)

@@ -12,12 +12,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from threading import Lock
 from typing import TypeAlias
 
 from shardstream.pack.files import Unreadable, is_url
-from shardstream.pack.sources.base import File, Item, Part, Reject
+from shardstream.pack.sources.base import File, Item, Part, Reject, printable
+from shardstream.pack.threads import Threads
+from shardstream.waits import watched
 
 _SLOW_S = 1e-3  # a sample, on average: beyond it, what threads cost is small beside what they gain
 # Samples that are averaged, and what one counts at most: most of few have to be slow, or some of many very slow.
@@ -38,20 +41,36 @@ def read_all(part: Part, read: Callable[[str], bytes]) -> Iterator[Read]:
         part: The samples.
         read: Gives the content of a file by its path or URL; called from several threads.
     """
-    left = iter(part)
+    left = _items(part)
     few, many = _Window(_FEW, _FEW_LONGEST_S), _Window(_MANY, _MANY_LONGEST_S)
     for item in left:
         if _has_url(item):
             yield from _with_threads(item, left, read)
             return
         started = time.perf_counter()
-        contents = _contents(item, read)
+        with watched(partial(_to_be_read, item)):
+            contents = _contents(item, read)
         seconds = time.perf_counter() - started
         slow = few.slow(seconds) | many.slow(seconds)
         yield item, contents
         if slow:
             yield from _with_threads(None, left, read)
             return
+
+
+def _items(part: Part) -> Iterator[Item | Reject]:
+    left = iter(part)
+    while True:
+        with watched("the next sample of the source"):
+            item = next(left, None)
+        if item is None:
+            return
+        yield item
+
+
+def _to_be_read(item: Item | Reject) -> str:
+    """What is waited for, for a message."""
+    return f"{printable(item.path)} of line {item.line} to be read"
 
 
 class _Window:
@@ -80,19 +99,17 @@ def _with_threads(
 ) -> Iterator[Read]:
     running: deque[tuple[Item | Reject, Future[Contents | Unreadable]]] = deque()
     arrived = _Arrived(read)
-    pool = ThreadPoolExecutor(_THREADS, "shardstream-read")
     waiting = first if first is not None else next(left, None)
-    try:
+    with Threads(_THREADS, "shardstream-read") as threads:
         while waiting is not None or running:
             while waiting is not None and len(running) < _THREADS and arrived.bytes < _AHEAD_BYTES:
-                running.append((waiting, pool.submit(arrived.read, waiting)))
+                running.append((waiting, threads.submit(arrived.read, waiting)))
                 waiting = next(left, None)
             item, future = running.popleft()
-            contents = future.result()
+            with watched(partial(_to_be_read, item)):
+                contents = future.result()
             arrived.take(contents)
             yield item, contents
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 class _Arrived:

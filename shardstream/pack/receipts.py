@@ -9,10 +9,12 @@ step of a run, after ``dataset.json``, removes them.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from shardstream.errors import DataError, NotFoundError
+from shardstream.errors import DataError, NotFoundError, StorageError
+from shardstream.pack.rejects import pieces_of
 from shardstream.pack.sources import Reject
 from shardstream.pack.tally import Tally
 from shardstream.shards.checksum import checksum
@@ -24,15 +26,18 @@ from shardstream.storage import Store
 FOLDER = ".pack"
 """Where receipts lie in the destination, below the names of their plans."""
 
+_REJECTS = '"rejects":['  # nothing else in a receipt reads so: quotes inside of texts are escaped
+_decode = json.JSONDecoder().raw_decode
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """A shard that was written.
+    """A shard that was written. The samples that it lacks, which may be many, stay in its receipt: `rejects_of`.
 
     Attributes:
         number: Which.
         summary: What the manifest keeps of it.
-        rejects: The samples it lacks.
         kinds: By JPEG field, how many files were made addressable, and of each kind that was kept.
         tally: What was done.
         sizes: How many samples have a size whose binary logarithm rounds down to the key; the size is that of all
@@ -42,7 +47,6 @@ class ShardResult:
 
     number: int
     summary: ShardSummary
-    rejects: tuple[Reject, ...]
     kinds: dict[str, dict[str, int]]
     tally: Tally
     sizes: dict[int, int]
@@ -54,8 +58,18 @@ def receipt_name(shard: str) -> str:
     return f"{FOLDER}/{shard}.json"
 
 
-def to_bytes(result: ShardResult) -> bytes:
-    """A receipt."""
+def reject_entry(reject: Reject) -> bytes:
+    """A reject, as it stands in a receipt."""
+    return _encode(list(reject)).encode()
+
+
+def to_bytes(result: ShardResult, rejects: bytes | bytearray = b"") -> bytes:
+    """A receipt.
+
+    Args:
+        result: What was done.
+        rejects: The samples that the shard lacks, each a `reject_entry`, with commas between them.
+    """
     summary = result.summary
     entry = {
         "number": result.number,
@@ -64,21 +78,25 @@ def to_bytes(result: ShardResult) -> bytes:
         "checksum": f"{summary.checksum:016x}",
         "index_bytes": summary.index_bytes,
         "fields": {name: kind.name for name, kind in summary.fields.items()},
-        "rejects": [list(one) for one in result.rejects],
         "kinds": result.kinds,
         "tally": result.tally._asdict(),
         "sizes": list(result.sizes.items()),
     }
-    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode()
+    return b"%s,%s%s]}" % (_encode(entry)[:-1].encode(), _REJECTS.encode(), rejects)
 
 
 def from_bytes(data: bytes) -> ShardResult:
     """The result that a receipt tells of.
 
     Raises:
-        ValueError, KeyError, TypeError: It is damaged.
+        ValueError, KeyError, TypeError, IndexError: It is damaged.
     """
-    entry: dict[str, Any] = json.loads(data)
+    text = data.decode()
+    begin = text.index(_REJECTS) + len(_REJECTS)
+    end = begin
+    for _, stop in _rejects(text, begin):
+        end = stop
+    entry: dict[str, Any] = json.loads(text[:begin] + text[end:])
     summary = ShardSummary(
         entry["samples"],
         entry["bytes"],
@@ -89,7 +107,6 @@ def from_bytes(data: bytes) -> ShardResult:
     return ShardResult(
         entry["number"],
         summary,
-        tuple(Reject(*one) for one in entry["rejects"]),
         entry["kinds"],
         Tally(**entry["tally"]),
         {int(size): count for size, count in entry["sizes"]},
@@ -97,11 +114,46 @@ def from_bytes(data: bytes) -> ShardResult:
     )
 
 
+def _rejects(text: str, at: int) -> Iterator[tuple[Reject, int]]:
+    """The rejects from this place on, each with the place where it ends."""
+    while text[at] != "]":
+        if text[at] == ",":
+            at += 1
+        entry, at = _decode(text, at)
+        yield Reject(*entry), at
+
+
+def rejects_of(store: Store, result: ShardResult, shard: str) -> Iterator[Reject]:
+    """The samples that a shard lacks, from its receipt.
+
+    Args:
+        store: Where it lies.
+        result: What was told of it.
+        shard: The name that it was written under.
+
+    Raises:
+        StorageError: The receipt is gone, or damaged.
+    """
+    if not result.tally.rejects:
+        return
+    try:
+        text = b"".join(pieces_of(store, receipt_name(shard))).decode()
+        for reject, _ in _rejects(text, text.index(_REJECTS) + len(_REJECTS)):
+            yield reject
+    except (ValueError, TypeError, IndexError) as error:
+        raise StorageError(
+            "the receipt of a shard is gone, or damaged",
+            url=store.url,
+            shard=shard,
+            hint="does another run write into this folder? pack again: shards that are whole are kept",
+        ) from error
+
+
 def read_receipt(store: Store, shard: str) -> ShardResult | None:
     """The receipt of a shard; ``None`` if there is none, or none that can be read."""
     try:
-        return from_bytes(bytes(store.get(receipt_name(shard))))
-    except (NotFoundError, ValueError, KeyError, TypeError):
+        return from_bytes(b"".join(pieces_of(store, receipt_name(shard))))
+    except (ValueError, KeyError, TypeError, IndexError):
         return None
 
 

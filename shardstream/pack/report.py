@@ -5,25 +5,17 @@ The file says nothing of time or place, so that it is the same after any number 
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardstream.errors import StorageError
-from shardstream.pack.destination import REJECTS_NAME
 from shardstream.pack.receipts import ShardResult
+from shardstream.pack.rejects import RejectSummary, most_frequent
 from shardstream.pack.sources import Reject
 from shardstream.pack.tally import Tally
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Store
 from shardstream.text import json_text, printable
-
-_REASONS = 50  # most frequent ones that the report lists
-_PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
-_MAX_EXAMPLE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +60,7 @@ def kinds_of(results: Iterable[ShardResult]) -> dict[str, dict[str, int]]:
     for result in results:
         for name, counts in result.kinds.items():
             found.setdefault(name, Counter()).update(counts)
-    return {name: _most_frequent(counts) for name, counts in sorted(found.items())}
+    return {name: most_frequent(counts) for name, counts in sorted(found.items())}
 
 
 def sizes_of(results: Iterable[ShardResult]) -> dict[int, int]:
@@ -79,21 +71,15 @@ def sizes_of(results: Iterable[ShardResult]) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
-def reasons_of(rejects: Iterable[Reject]) -> dict[str, int]:
-    """Rejects by reason; numbers and what stands in quotes are left out, so that equal faults count as one."""
-    return _most_frequent(
-        Counter(printable(_PARTICULAR.sub("…", one.reason))[:_MAX_EXAMPLE] for one in rejects), _REASONS
-    )
+def report_bytes(manifest: Manifest, results: Sequence[ShardResult], rejects: RejectSummary, *, copies: int) -> bytes:
+    """The content of ``report.json``.
 
-
-def _most_frequent(counts: Mapping[str, int], most: int | None = None) -> dict[str, int]:
-    return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:most])
-
-
-def report_bytes(
-    manifest: Manifest, results: Sequence[ShardResult], rejects: Sequence[Reject] = (), *, copies: int = 0
-) -> bytes:
-    """The content of ``report.json``; ``rejects`` and ``copies`` are those that were found while planning."""
+    Args:
+        manifest: The data set.
+        results: Its shards.
+        rejects: What could not be packed.
+        copies: Exact copies that were left out.
+    """
     tally = sum_of(results)
     entry: dict[str, Any] = {
         "plan": manifest.plan,
@@ -102,8 +88,8 @@ def report_bytes(
         "shards": len(results),
         "bytes": sum(one.summary.bytes for one in results),
         "read_bytes": tally.bytes,
-        "rejects": tally.rejects + len(rejects),
-        "reject_reasons": reasons_of([*rejects, *(reject for result in results for reject in result.rejects)]),
+        "rejects": rejects.count,
+        "reject_reasons": dict(rejects.reasons),
         "duplicates": copies,
         "dropped": tally.dropped,
         "kinds": kinds_of(results),
@@ -120,26 +106,3 @@ def sum_of(results: Iterable[ShardResult]) -> Tally:
     for result in results:
         total = total.plus(result.tally)
     return total
-
-
-def rejects_bytes(rejects: Iterable[Reject]) -> bytes:
-    """The content of ``rejects.jsonl``."""
-    lines = [json_text({"path": one.path, "line": one.line, "reason": one.reason}) for one in rejects]
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def read_rejects(store: Store) -> list[Reject]:
-    """The rejects of a complete data set.
-
-    Raises:
-        StorageError: The list is damaged.
-    """
-    if not store.exists(REJECTS_NAME):
-        return []
-    try:
-        entries = [json.loads(line) for line in bytes(store.get(REJECTS_NAME)).splitlines()]
-        return [Reject(entry["line"], entry["path"], entry["reason"]) for entry in entries]
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(
-            "the list of rejects is damaged", url=store.locate(REJECTS_NAME), hint="pack again with --overwrite"
-        ) from error

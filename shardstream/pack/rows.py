@@ -9,19 +9,21 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.extras import require
-from shardstream.pack.receipts import FOLDER, ShardResult
+from shardstream.pack.receipts import FOLDER, ShardResult, rejects_of
 from shardstream.pack.sources import Reject
 from shardstream.shards.framings import framing_of
 from shardstream.shards.index import ShardIndex
 from shardstream.storage import ObjectWriter, Store
 
 _PURPOSE = "to write a row for every line of the source"
+_AT_ONCE = 1 << 16  # rejects of a row group
 PACKED, REJECTED, DROPPED, DUPLICATE = "packed", "rejected", "dropped", "duplicate"
 
 
@@ -46,7 +48,7 @@ def write_rows(
     shards: Iterable[tuple[str, str, ShardResult]],
     *,
     format: str,
-    rejects: Sequence[Reject],
+    rejects: Iterable[Reject],
     duplicates: bytes,
 ) -> None:
     """Write the file.
@@ -75,15 +77,14 @@ def _tables(
     store: Store,
     shards: Iterable[tuple[str, str, ShardResult]],
     format: str,
-    rejects: Sequence[Reject],
+    rejects: Iterable[Reject],
     duplicates: bytes,
 ) -> Iterator[dict[str, Any]]:
     copies = [json.loads(line) for line in duplicates.splitlines()]
     if copies:
         reasons = [f"a copy of line {one['same_as']}" for one in copies]
         yield _columns([one["line"] for one in copies], DUPLICATE, reason=reasons)
-    if rejects:
-        yield _of_rejects(rejects)
+    yield from _of_rejects(rejects)
     for written, name, result in shards:
         lines = np.frombuffer(store.get(lines_name(written)), "<i8")
         index = framing_of(format).scan(store, name, index_bytes=result.summary.index_bytes)
@@ -92,17 +93,14 @@ def _tables(
             yield _columns(packed, PACKED, key=list(index.keys), shard=name, offset=_offsets(index))
         if len(dropped):
             yield _columns(dropped, DROPPED, shard=name)
-        if result.rejects:
-            yield _of_rejects(result.rejects) | {"shard": [name] * len(result.rejects)}
+        yield from _of_rejects(rejects_of(store, result, written), shard=name)
 
 
-def _of_rejects(rejects: Sequence[Reject]) -> dict[str, Any]:
-    return _columns(
-        [one.line for one in rejects],
-        REJECTED,
-        path=[one.path for one in rejects],
-        reason=[one.reason for one in rejects],
-    )
+def _of_rejects(rejects: Iterable[Reject], *, shard: str = "") -> Iterator[dict[str, Any]]:
+    left = iter(rejects)
+    while some := list(islice(left, _AT_ONCE)):
+        paths, reasons = [one.path for one in some], [one.reason for one in some]
+        yield _columns([one.line for one in some], REJECTED, shard=shard, path=paths, reason=reasons)
 
 
 def _columns(lines: Sequence[int] | NDArray[np.int64], status: str, *, shard: str = "", **given: Any) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from typing import Any, Literal, TypeAlias
 
 from shardstream.errors import UsageError
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
-from shardstream.pack.destination import REJECTS_NAME
 from shardstream.pack.engines import EngineName, OpenEngine, find_engine, run_on_engine
 from shardstream.pack.images import DEFAULT_MAX_PIXELS, Jpeg
 from shardstream.pack.options import PackOptions
 from shardstream.pack.plan import PackPlan, open_plan
 from shardstream.pack.receipts import ShardResult
-from shardstream.pack.report import PackReport, read_rejects, reasons_of, sizes_of, sum_of
+from shardstream.pack.rejects import REJECTS_NAME, StoredRejects, summary_of
+from shardstream.pack.report import PackReport, sizes_of, sum_of
 from shardstream.pack.sample import Transform
 from shardstream.pack.sources import Group, LabelMode
 from shardstream.pack.tally import Tally
@@ -261,17 +261,16 @@ def run_pack(
     except BaseException:
         plan.destination.give_up()
         raise
-    manifest = plan.commit(results)
-    rejects = sorted([*plan.rejects, *(reject for result in results for reject in result.rejects)])
+    manifest, rejects = plan.complete(results)
     return PackReport(
         manifest,
         False,
-        len(rejects),
-        plan.destination.store.locate(REJECTS_NAME) if rejects else None,
-        rejects[0] if rejects else None,
+        rejects.count,
+        plan.destination.store.locate(REJECTS_NAME) if rejects.count else None,
+        rejects.first,
         plan.notes,
         time.monotonic() - started,
-        reasons_of(rejects),
+        rejects.reasons,
         sizes_of(results),
         sum_of(results),
         sum(result.kept for result in results),
@@ -336,15 +335,14 @@ class _Crew:
 
 
 def _already_complete(plan: PackPlan, manifest: Manifest, started: float) -> PackReport:
-    store = plan.destination.store
-    rejects = read_rejects(store)
+    rejects = summary_of(StoredRejects(plan.destination.location))
     return PackReport(
         manifest,
         True,
-        len(rejects),
-        store.locate(REJECTS_NAME) if rejects else None,
-        rejects[0] if rejects else None,
+        rejects.count,
+        plan.destination.store.locate(REJECTS_NAME) if rejects.count else None,
+        rejects.first,
         plan.notes,
         time.monotonic() - started,
-        reasons_of(rejects),
+        rejects.reasons,
     )

@@ -7,18 +7,17 @@ any other source. It costs writing and reading all bytes once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import xxhash
 
 from shardstream.errors import FieldError, SourceError
-from shardstream.pack.destination import REJECTS_NAME
 from shardstream.pack.files import Files, Unreadable
 from shardstream.pack.images import ImageOptions
 from shardstream.pack.reading import read_all
-from shardstream.pack.receipts import FOLDER, ShardResult
-from shardstream.pack.report import read_rejects, rejects_bytes
+from shardstream.pack.receipts import FOLDER, ShardResult, rejects_of
+from shardstream.pack.rejects import SortedRejects, StoredRejects, save_rejects
 from shardstream.pack.sample import Recipe, values_of
 from shardstream.pack.sources import Reject
 from shardstream.pack.sources.base import Part, StreamSource, printable
@@ -37,7 +36,7 @@ _PATTERN = "spool-{:06d}.rec"
 _SHARD_SIZE = "1GB"  # of shards that are written one after another
 
 
-def spooled(source: StreamSource, dest: Location, files: Files, run: Run) -> tuple[StoredSource, tuple[Reject, ...]]:
+def spooled(source: StreamSource, dest: Location, files: Files, run: Run) -> tuple[StoredSource, Iterable[Reject]]:
     """A stream as a source that can be read in any order, and what it held that cannot be packed.
 
     A stream that an earlier run had read to its end is not read again, if its fingerprint can be known beforehand.
@@ -67,7 +66,7 @@ def spooled(source: StreamSource, dest: Location, files: Files, run: Run) -> tup
         *source.notes,
         f"It can only be read in order: {found.manifest.bytes:,} bytes went through temporary shards first.",
     )
-    return found, tuple(read_rejects(store))
+    return found, StoredRejects(place)
 
 
 def _by_tasks(source: StreamSource, place: Location, store: Store, files: Files, run: Run) -> None:
@@ -77,45 +76,45 @@ def _by_tasks(source: StreamSource, place: Location, store: Store, files: Files,
         for number, stream in enumerate(source.streams)
     ]
     results = sorted(run(tasks), key=lambda result: result.number)
-    rejects = [reject for result in results for reject in result.rejects]
+    rejects = (one for result in results for one in rejects_of(store, result, _PATTERN.format(result.number)))
     if not any(result.summary.samples for result in results):
         raise _nothing(source, rejects)
-    if rejects:
-        store.put(REJECTS_NAME, rejects_bytes(rejects))
+    save_rejects(store, rejects)
     summaries = [result.summary for result in results]
     Manifest.of(summaries, _PATTERN, framing="record", classes=source.classes).save(store)
 
 
 def _one_by_one(source: StreamSource, place: Location, store: Store, files: Files) -> None:
-    rejects: list[Reject] = []
-    with ShardWriter(place, format="record", shard_size=_SHARD_SIZE, classes=source.classes, overwrite=True) as writer:
-        for stream in source.streams:
-            _write(stream, writer, files, rejects)
-        if not writer.samples:
-            raise _nothing(source, rejects)
-    if rejects:
-        store.put(REJECTS_NAME, rejects_bytes(rejects))
+    options: dict[str, Any] = {"format": "record", "shard_size": _SHARD_SIZE, "classes": source.classes}
+    with SortedRejects() as rejects:
+        with ShardWriter(place, **options, overwrite=True) as writer:
+            for stream in source.streams:
+                rejects.add(_write(stream, writer, files))
+            if not writer.samples:
+                raise _nothing(source, rejects)
+        save_rejects(store, rejects)
 
 
-def _write(stream: Part, writer: ShardWriter, files: Files, rejects: list[Reject]) -> None:
+def _write(stream: Part, writer: ShardWriter, files: Files) -> Iterator[Reject]:
+    """Write what can be packed; gives the rest."""
     for item, contents in read_all(stream, files.read):
         if isinstance(item, Reject):
-            rejects.append(item)
+            yield item
         elif isinstance(contents, Unreadable):
-            rejects.append(Reject(item.line, printable(item.path), str(contents)))
+            yield Reject(item.line, printable(item.path), str(contents))
         else:
             try:
                 writer.write({KEY: item.key, **values_of(item, contents)})
             except FieldError as error:
-                rejects.append(Reject(item.line, printable(item.path), error.what))
+                yield Reject(item.line, printable(item.path), error.what)
             except Unreadable as error:
-                rejects.append(Reject(item.line, printable(item.path), str(error)))
+                yield Reject(item.line, printable(item.path), str(error))
 
 
-def _nothing(source: StreamSource, rejects: Sequence[Reject]) -> SourceError:
-    if not rejects:
+def _nothing(source: StreamSource, rejects: Iterable[Reject]) -> SourceError:
+    one = next(iter(rejects), None)
+    if one is None:
         return SourceError("it holds no samples", url=source.url, hint="there is nothing to pack")
-    one = rejects[0]
     return SourceError(
         f"no sample can be packed ({one.path}: {one.reason})", url=source.url, hint="look at what it holds"
     )

@@ -1,17 +1,21 @@
-"""What runs in a worker process: tasks come in through a pipe, totals and results go out."""
+"""What runs in a worker process: tasks come in, totals and results go out."""
 
 from __future__ import annotations
 
+import pickle
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import NamedTuple
 
+from shardstream.errors import ShardStreamError, UsageError
+from shardstream.pack.channel import WorkerEnd
 from shardstream.pack.commits import Committer
 from shardstream.pack.jobs import Job, Result
+from shardstream.pack.lending import borrowed
 from shardstream.pack.tally import Tally
 
 TICK_S = 0.1
@@ -26,8 +30,8 @@ class Done(NamedTuple):
 class _Totals:
     """Sums up what the task reports, and sends it on ten times a second."""
 
-    def __init__(self, pipe: Connection[Any, Any]) -> None:
-        self._pipe = pipe
+    def __init__(self, end: WorkerEnd) -> None:
+        self._end = end
         self._added = Tally()
         self._sent = time.monotonic()
 
@@ -37,21 +41,22 @@ class _Totals:
             self.send()
 
     def send(self) -> None:
-        self._pipe.send(self._added)
+        self._end.send(pickle.dumps(self._added))
         self._added = Tally()
         self._sent = time.monotonic()
 
 
-def main(handle: int) -> None:
-    """Run tasks until the other end of the pipe is closed, be it because the parent died.
+def main(handle: int, lent: int | None) -> None:
+    """Run tasks until the other end is closed, be it because the parent died.
 
     Args:
         handle: File descriptor of our end.
+        lent: Of the run's tasks, where they are known by numbers.
     """
     signal.signal(signal.SIGTERM, _stop)
-    pipe: Connection[Any, Any] = Connection(handle)
     try:
-        _work(pipe)
+        with closing(WorkerEnd(handle)) as end:
+            _work(end, lent)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     finally:
@@ -63,35 +68,69 @@ def _stop(_number: int, _frame: object) -> None:
     sys.exit(128 + signal.SIGTERM)
 
 
-def _work(pipe: Connection[Any, Any]) -> None:
+class _Tasks:
+    """The tasks that messages mean.
+
+    Args:
+        lent: Of those that are known by numbers.
+    """
+
+    def __init__(self, lent: int | None) -> None:
+        self._lent = lent
+        self._known: Sequence[Job[Result]] | None = None
+
+    def task(self, message: bytearray) -> Job[Result]:
+        """The task: the message itself, or the one of that number.
+
+        Raises:
+            UsageError: This process does not find what it is made of.
+        """
+        try:
+            task: Job[Result] | int = pickle.loads(message)  # noqa: S301 - of our own parent
+            if not isinstance(task, int):
+                return task
+            if self._known is None:
+                assert self._lent is not None, "a number is of tasks that were lent"
+                self._known = borrowed(self._lent)
+        except (ImportError, AttributeError) as error:
+            raise UsageError(
+                f"a worker process cannot load its task: {error}",
+                hint="define transform= and the source at the top of a module, not in the script itself, or workers=0",
+            ) from error
+        return self._known[task]
+
+
+def _work(end: WorkerEnd, lent: int | None) -> None:
     """Task after task; the commit of one goes on beside the next, as far as there is a next one at hand."""
+    tasks = _Tasks(lent)
     committer = Committer()
     before: Result | None = None  # being committed
 
     def settle() -> None:
         nonlocal before
         if before is not None:
-            pipe.send(_outcome(before, committer.wait))
+            end.send(_outcome(before, committer.wait))
             before = None
 
     try:
         while True:
-            if not pipe.poll():
+            if not end.waiting():
                 settle()
-            task: Job[Result] = pipe.recv()
-            totals = _Totals(pipe)
+            message = end.receive()
+            totals = _Totals(end)
             try:
+                task = tasks.task(message)
                 kept = task.finished()
                 if kept is not None:
                     settle()
-                    pipe.send(Done(kept))
+                    end.send(_told(kept))
                     continue
                 result, out = task.write(totals.add)
             except (BrokenPipeError, ConnectionResetError):
                 raise
             except Exception as error:
                 settle()
-                pipe.send(Done(_told(error)))
+                end.send(_told(error))
                 continue
             totals.send()
             try:
@@ -105,14 +144,22 @@ def _work(pipe: Connection[Any, Any]) -> None:
         committer.abandon()
 
 
-def _outcome(result: Result, wait: Callable[[], None]) -> Done:
+def _outcome(result: Result, wait: Callable[[], None]) -> bytes:
     try:
         wait()
     except Exception as error:
-        return Done(_told(error))
-    return Done(result)
+        return _told(error)
+    return _told(result)
 
 
-def _told(error: Exception) -> Exception:
-    error.add_note(traceback.format_exc())  # the parent shows this for errors that are not ours
-    return error
+def _told(outcome: Result | Exception) -> bytes:
+    """What a task ended with, pickled. Of somebody else's error that cannot be, its text."""
+    if not isinstance(outcome, Exception):
+        return pickle.dumps(Done(outcome))
+    outcome.add_note(traceback.format_exc())  # the parent shows this for errors that are not ours
+    try:
+        told = pickle.dumps(Done(outcome))
+        pickle.loads(told)  # noqa: S301 - what this process has just made
+    except Exception:
+        return pickle.dumps(Done(ShardStreamError(f"{type(outcome).__name__}: {outcome}")))
+    return told

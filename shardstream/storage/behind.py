@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from queue import Queue
+import time
+from contextlib import suppress
+from io import FileIO
+from queue import Empty, Queue
+
+from shardstream.waits import watched
 
 _BLOCK = 1 << 20  # bytes handed to the thread at once
 _PARTS = 1000  # buffers in them; one system call takes 1024
@@ -16,11 +21,12 @@ class WriteBehind:
     """Writes one file and flushes it as it grows, each in a thread of its own, one write and one flush at a time.
 
     Args:
-        descriptor: The file's; it must stay open until `wait` has returned.
+        file: The file, unbuffered; it must stay open until `wait` has returned, or `abandon` said so.
     """
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, file: FileIO) -> None:
+        self._file = file  # which so is not closed by the garbage collector while a thread writes to it
+        self._descriptor = file.fileno()
         self._parts: list[bytes] = []
         self._size = 0
         self._blocks: Queue[list[bytes] | None] = Queue(_WAITING)
@@ -49,20 +55,42 @@ class WriteBehind:
         """Wait until all is written, and for a flush that is running; the first error of any, or ``None``."""
         if self._parts:
             self._hand_over()
-        if self._writer is not None:
-            self._blocks.put(None)
-            self._writer.join()
-            self._writer = None
-        if self._flusher is not None:
-            self._flusher.join()
+        with self._watched():
+            if self._writer is not None:
+                self._blocks.put(None)
+                self._writer.join()
+                self._writer = None
+            if self._flusher is not None:
+                self._flusher.join()
         return self._error
+
+    def abandon(self, patience: float) -> bool:
+        """Write no more; whether both threads end within some seconds. Else the disk hangs, and they may use the file.
+
+        Args:
+            patience: Seconds.
+        """
+        deadline = time.monotonic() + patience
+        self._error = self._error or OSError("the file was given up")
+        with suppress(Empty):
+            while True:
+                self._blocks.get_nowait()
+        self._blocks.put(None)  # there is room now, whether it is taken or not
+        threads = [thread for thread in (self._writer, self._flusher) if thread is not None]
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
+
+    def _watched(self) -> watched:
+        return watched(f"{self._file.name} to be written to the disk")
 
     def _hand_over(self) -> None:
         if self._writer is None:
             self._writer = threading.Thread(target=self._write_blocks, name="shardstream-write", daemon=True)
             self._writer.start()
         parts, self._parts, self._size = self._parts, [], 0
-        self._blocks.put(parts)
+        with self._watched():
+            self._blocks.put(parts)
 
     def _write_blocks(self) -> None:
         while (parts := self._blocks.get()) is not None:

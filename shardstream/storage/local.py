@@ -16,15 +16,19 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
 from io import FileIO
+from itertools import islice
 from pathlib import Path
 
 from shardstream.errors import NotFoundError, StorageError, UsageError
 from shardstream.storage.base import ObjectMeta, ObjectWriter, Store
 from shardstream.storage.behind import WriteBehind
 from shardstream.storage.mapping import Mapped, map_file
+from shardstream.waits import watched
 
 # Names with this prefix are objects that are being written, or were when their writer died.
 _TEMPORARY = ".shardstream-"
+_PATIENCE_S = 4.0  # for what is still being written of a file that nobody wants any more
+_AT_ONCE = 1024  # entries of a folder
 _OPEN_MAPS = 1024  # address space only, see `mapping`; the kernel's limit is 65,530 a process
 
 
@@ -59,7 +63,8 @@ class LocalStore(Store):
         mapped = self._maps.get(path)
         if mapped is None:
             try:
-                mapped = self._maps[path] = map_file(self.file_of(path))
+                with watched(f"{self.root / path} to be opened"):
+                    mapped = self._maps[path] = map_file(self.file_of(path))
             except OSError as error:
                 raise self._explain(error, path) from error
             if len(self._maps) > _OPEN_MAPS:
@@ -103,6 +108,23 @@ class LocalStore(Store):
             )
         return view[offset:end]
 
+    def pieces(self, path: str, size: int) -> Iterator[bytes]:
+        """All bytes of an object, so many at a time and not mapped: what is read once is no memory of this process.
+
+        Raises:
+            StorageError: There is no such object, or it cannot be read.
+        """
+        try:
+            with open(self.file_of(path), "rb", buffering=0) as file:
+                while True:
+                    with watched(f"{file.name} to be read"):
+                        piece = file.read(size)
+                    if not piece:
+                        return
+                    yield piece
+        except OSError as error:
+            raise self._explain(error, path) from error
+
     def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
         mapped = self._map(path)
         self._check_not_cut(path, mapped)  # once for each index that is opened, beside which it costs nothing
@@ -111,7 +133,8 @@ class LocalStore(Store):
 
     def size(self, path: str) -> int:
         try:
-            info = self.file_of(path).stat()
+            with watched(f"the size of {self.root / path}"):
+                info = self.file_of(path).stat()
         except OSError as error:
             raise self._explain(error, path) from error
         if not stat.S_ISREG(info.st_mode):
@@ -138,15 +161,14 @@ class LocalStore(Store):
             below = folders.pop()
             step, slash, _ = prefix[len(below) :].partition("/")
             try:
-                with os.scandir(self.root / below) as entries:
-                    for entry in entries:
-                        name = entry.name
-                        if not (name == step if slash else name.startswith(step)):
-                            continue
-                        if entry.is_dir(follow_symlinks=False):
-                            folders.append(f"{below}{name}/")
-                        elif not slash and not entry.is_dir():
-                            yield below + name
+                for entry in entries_of(self.root / below):
+                    name = entry.name
+                    if not (name == step if slash else name.startswith(step)):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(f"{below}{name}/")
+                    elif not slash and not entry.is_dir():
+                        yield below + name
             except (FileNotFoundError, NotADirectoryError):  # there is none, or it was deleted meanwhile
                 continue
             except OSError as error:
@@ -155,15 +177,17 @@ class LocalStore(Store):
     def create(self, path: str) -> ObjectWriter:
         target = self.file_of(path)
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            return _LocalWriter(self, path, target)
+            with watched(f"{target} to be begun"):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                return _LocalWriter(self, path, target)
         except OSError as error:
             raise self._explain(error, path) from error
 
     def delete(self, path: str) -> None:
         self.forget(path)
         try:
-            self.file_of(path).unlink(missing_ok=True)
+            with watched(f"{self.root / path} to be removed"):
+                self.file_of(path).unlink(missing_ok=True)
         except OSError as error:
             raise self._explain(error, path) from error
 
@@ -171,8 +195,9 @@ class LocalStore(Store):
         self.forget(path)
         self.forget(target)
         try:
-            os.replace(self.file_of(path), self.file_of(target))
-            _sync_folder(self.file_of(target).parent)
+            with watched(f"{self.root / path} to be moved"):
+                os.replace(self.file_of(path), self.file_of(target))
+                _sync_folder(self.file_of(target).parent)
         except OSError as error:
             raise self._explain(error, path) from error
 
@@ -198,7 +223,7 @@ class _LocalWriter(ObjectWriter):
         self._target = target
         self._temporary, file = _create_locked(target)
         self._file: FileIO | None = file
-        self._behind = WriteBehind(file.fileno())
+        self._behind = WriteBehind(file)
         self._written = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -216,11 +241,12 @@ class _LocalWriter(ObjectWriter):
         try:
             if failed := self._behind.wait():
                 raise failed
-            os.fsync(self._file.fileno())
-            os.replace(self._temporary, self._target)
-            self._file.close()
-            self._file = None
-            _sync_folder(self._target.parent)
+            with watched(f"{self._target} to be flushed to the disk"):
+                os.fsync(self._file.fileno())
+                os.replace(self._temporary, self._target)
+                self._file.close()
+                self._file = None
+                _sync_folder(self._target.parent)
         except OSError as error:
             self.discard()
             raise self._store._explain(error, self._path) from error
@@ -230,10 +256,25 @@ class _LocalWriter(ObjectWriter):
         if self._file is None:
             return
         file, self._file = self._file, None
-        self._temporary.unlink(missing_ok=True)
-        self._behind.wait()
-        with suppress(OSError):  # some file systems fail only here; the file is gone already
-            file.close()
+        with watched(f"{self._temporary} to be removed"):
+            self._temporary.unlink(missing_ok=True)
+        if self._behind.abandon(_PATIENCE_S):
+            with suppress(OSError):  # some file systems fail only here; the file is gone already
+                file.close()
+
+
+def entries_of(folder: str | os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
+    """What is in a folder, as `os.scandir` gives it; a file system that hangs is told of."""
+    what = f"the folder {folder} to be listed"
+    with watched(what):
+        entries = os.scandir(folder)
+    with entries:
+        while True:
+            with watched(what):
+                some = list(islice(entries, _AT_ONCE))
+            if not some:
+                return
+            yield from some
 
 
 def _create_locked(target: Path) -> tuple[Path, FileIO]:

@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from shardstream.errors import StorageError
+from shardstream.waits import watched
 
 T = TypeVar("T")
 
@@ -172,7 +173,8 @@ def run(work: Callable[[], Coroutine[Any, Any, T]], *, wait: float | None, what:
     started = time.monotonic()
     future = submit(work)
     try:
-        return future.result(wait)
+        with watched(what):
+            return future.result(wait)
     except concurrent.futures.CancelledError:
         raise StorageError(f"stopped, after {time.monotonic() - started:.1f} s, while waiting for {what}") from None
     except TimeoutError:

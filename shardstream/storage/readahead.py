@@ -7,6 +7,7 @@ import heapq
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import count
 
 from shardstream.errors import StorageError
@@ -14,6 +15,7 @@ from shardstream.storage import loop
 from shardstream.storage.base import AsyncStore, Request, Store
 from shardstream.storage.buffers import Buffers, FetchedBuffers, MappedBuffers, joined
 from shardstream.storage.ranges import plan_reads
+from shardstream.waits import watched
 
 REQUESTS = 128
 """Reads on their way at once in a process at most: at 50 ms latency and 55 KB a read, 140 MB/s."""
@@ -107,14 +109,15 @@ class ReadQueue:
         begun = time.monotonic()
         with self._arrived:
             for read in reads:
-                while not read.done:
-                    if not self._arrived.wait(1.0) and time.monotonic() - begun > _LONGEST_WAIT:
-                        raise StorageError(
-                            f"waited {_LONGEST_WAIT:g} s for {read.request.length} bytes",
-                            url=read.store.locate(read.request.path),
-                            offset=read.request.offset,
-                            hint="look at the network and the store",
-                        )
+                with watched(partial(_told, read)):
+                    while not read.done:
+                        if not self._arrived.wait(1.0) and time.monotonic() - begun > _LONGEST_WAIT:
+                            raise StorageError(
+                                f"waited {_LONGEST_WAIT:g} s for {read.request.length} bytes",
+                                url=read.store.locate(read.request.path),
+                                offset=read.request.offset,
+                                hint="look at the network and the store",
+                            )
 
     async def _take(self, reads: Sequence[Read]) -> None:
         for read in reads:
@@ -147,6 +150,10 @@ class ReadQueue:
                 read.done = True
                 self._arrived.notify_all()
             self._start()
+
+
+def _told(read: Read) -> str:
+    return f"{read.request.length} bytes at {read.request.offset} of {read.store.locate(read.request.path)}"
 
 
 async def _stop(reads: Iterable[Read]) -> None:

@@ -14,6 +14,7 @@ from shardstream.storage.base import ObjectWriter
 from shardstream.storage.client import Fault, Upload
 from shardstream.storage.counters import counters
 from shardstream.storage.loop import run, submit
+from shardstream.waits import watched
 
 if TYPE_CHECKING:
     from shardstream.storage.remote import RemoteStore
@@ -103,7 +104,8 @@ class RemoteWriter(ObjectWriter):
         future = self._sending.popleft()
         wait = self._store.policy.allowed(PART * (_WAITING + 8))
         try:
-            future.result(wait)
+            with watched(f"a part to be sent to {self._url}"):
+                future.result(wait)
         except concurrent.futures.CancelledError:
             raise StorageError("stopped while sending a part", url=self._url) from None
         except TimeoutError:

@@ -87,6 +87,21 @@ def test_the_same_bytes(source: Path, whole: dict[str, bytes], tmp_path: Path) -
     assert tree(tmp_path / "out") == whole
 
 
+def test_many_rejects_stay_in_the_receipts(source: Path, tmp_path: Path, engine: Threads) -> None:
+    lines = source.read_text().splitlines()
+    source.write_text("".join(f"{'gone/' * 20}{i}.jpg\t1\n" if i % 4 else lines[i // 4] + "\n" for i in range(240)))
+    pack(source, tmp_path / "whole", shard_size="20kB", workers=2)
+    plan = pack_plan(source, tmp_path / "out", shard_size="20kB")
+    told = [run_task(pack_task(engine, task)) for task in plan.tasks]
+    assert max(map(len, told)) < 1000
+    results = [pickle.loads(one) for one in told]
+    assert sum(one.tally.rejects for one in results) == 181  # one file is no image
+    manifest = plan.commit(results)
+    assert manifest.samples == 59
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+    assert (tmp_path / "out" / "rejects.jsonl").read_bytes().count(b"\n") == 181
+
+
 @pytest.mark.parametrize(("workers", "most"), [(None, 4), (3, 3)])
 def test_few_tasks_are_made_ahead(source: Path, tmp_path: Path, workers: int | None, most: int) -> None:
     plan = pack_plan(source, tmp_path / "out", shard_size=1000)

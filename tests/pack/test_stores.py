@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from dataclasses import dataclass
-from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from shardstream.errors import (
     UsageError,
 )
 from shardstream.pack import PackOptions, PackProgress, ShardWriter, pack, run_pack
+from shardstream.pack.channel import ParentEnd, WorkerEnd
 from shardstream.pack.commits import Committer
 from shardstream.pack.receipts import ShardResult
 from shardstream.pack.tally import Tally
@@ -286,22 +289,21 @@ class Task:
     def finished(self) -> None: ...
 
     def write(self, _report: object) -> tuple[ShardResult, ObjectWriter]:
-        return ShardResult(self.number, ShardSummary(0, 0, 0, 0, {}), (), {}, Tally(), {}), Ending(self.error)
+        return ShardResult(self.number, ShardSummary(0, 0, 0, 0, {}), {}, Tally(), {}), Ending(self.error)
 
 
 @pytest.mark.parametrize("dest", ["out", "s3://bucket/out"])
 def test_a_worker_tells_of_every_task_in_order(dest: str) -> None:
-    ours, theirs = Pipe()
+    one, other = socket.socketpair()
+    ours, theirs = ParentEnd(one), WorkerEnd(other.detach())
     worker = threading.Thread(target=_until_the_end, args=(theirs,))
     worker.start()
     for number in range(4):
-        ours.send(Task(number, locate(dest), StorageError("disk full") if number == 1 else None))
-    outcomes = []
+        ours.put(Task(number, locate(dest), StorageError("disk full") if number == 1 else None))
+    outcomes: list[Any] = []
     while len(outcomes) < 4:
-        assert ours.poll(20)
-        message = ours.recv()
-        if isinstance(message, Done):
-            outcomes.append(message.outcome)
+        assert select.select([ours], [], [], 20)[0]
+        outcomes += [message.outcome for message in ours.receive() if isinstance(message, Done)]
     ours.close()
     worker.join(20)
     assert not worker.is_alive()
@@ -310,9 +312,9 @@ def test_a_worker_tells_of_every_task_in_order(dest: str) -> None:
     ]
 
 
-def _until_the_end(pipe: Any) -> None:
-    with pytest.raises(EOFError):
-        _work(pipe)
+def _until_the_end(end: WorkerEnd) -> None:
+    with closing(end), pytest.raises(EOFError):
+        _work(end, None)
 
 
 # ------------------------------------------------------------------------------------------------------------- kills

@@ -33,7 +33,7 @@ def test_all_is_written_in_order(
     parts = [kind([i % 251]) * size for i, size in enumerate([*sizes, *[3] * small])]
     expected = b"".join(parts)
     with open(path, "xb", buffering=0) as file:
-        behind = WriteBehind(file.fileno())
+        behind = WriteBehind(file)
         for part in parts:
             assert behind.write(part) == len(part)
             if isinstance(part, bytearray):
@@ -57,7 +57,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 def test_what_fits_is_written_and_the_error_comes_soon(tmp_path: Path) -> None:
     limit = (5 << 20) + 100
     with open(tmp_path / "x", "xb", buffering=0) as file, files_of_at_most(limit):
-        behind = WriteBehind(file.fileno())
+        behind = WriteBehind(file)
         with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):  # noqa: PT012 - whichever of them it is
             for _ in range(50):
                 behind.write(bytes(1 << 20))

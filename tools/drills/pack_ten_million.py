@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 import shardstream as ss
 from shardstream.shards.fields import FieldType
@@ -22,7 +24,6 @@ from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.storage import open_store
 
 FILES, FILE_BYTES, CLASSES = 1000, 1024, 1000
-WORKERS = 2
 SAMPLED = 20_000
 LOOK_S = 0.05
 MB = 1 << 20
@@ -69,21 +70,28 @@ class Bars:
         print(f"{'   ' if good else 'NOT'} {what}", flush=True)
 
 
-def write_source(folder: Path, lines: int) -> Path:
-    """A thousand files of random bytes, and a list of so many lines: path, label, id."""
+def write_source(folder: Path, lines: int, missing: float) -> Path:
+    """A thousand files of random bytes, and a list of so many lines: path, label, id. A share of them is not there."""
     files = folder / "files"
     files.mkdir(parents=True, exist_ok=True)
     for number in range(FILES):
         (files / f"{number:03}.bin").write_bytes(random.Random(number).randbytes(FILE_BYTES))
-    path = folder / f"list-{lines}.tsv"
+    path = folder / f"list-{lines}-{missing}.tsv"
     with path.open("w") as out:
         out.write("path\tlabel\tid\n")
         for start in range(0, lines, 100_000):
             end = min(lines, start + 100_000)
             out.writelines(
-                f"files/{i % FILES:03}.bin\t{label_of(i)}\tn{label_of(i):08}/{i:08}\n" for i in range(start, end)
+                f"{'gone' if is_missing(i, missing) else 'files'}/{i % FILES:03}.bin\t{label_of(i)}\t"
+                f"n{label_of(i):08}/{i:08}\n"
+                for i in range(start, end)
             )
     return path
+
+
+def is_missing(number: int, share: float) -> bool:
+    """Whether the file of a line, from 0, is not there: such a share of them, all over the list."""
+    return number * 2_654_435_761 % (1 << 32) < share * (1 << 32)
 
 
 def label_of(number: int) -> int:
@@ -134,52 +142,66 @@ def watch(command: list[str], out: Path, log: Path) -> Watched:
     return seen
 
 
-def convert(folder: Path, lines: int, bars: Bars) -> None:
+def convert(folder: Path, lines: int, missing: float, workers: int, bars: Bars) -> None:
     """Pack the list, look at the result, pack it again."""
-    print(f"a list of {lines:,} lines over {FILES:,} files of {FILE_BYTES:,} bytes", flush=True)
-    source, out = write_source(folder, lines), folder / f"out-{lines}"
+    what = f"a list of {lines:,} lines over {FILES:,} files of {FILE_BYTES:,} bytes, {missing:.0%} of them missing"
+    print(f"{what}, {workers} workers", flush=True)
+    source, out = write_source(folder, lines, missing), folder / f"out-{lines}"
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "shardstream.cli", "pack", str(source), str(out), "--key", "id"]
-    command += ["--format", "record", "--workers", str(WORKERS)]
+    command += ["--format", "record", "--workers", str(workers)]
     seen = watch(command, out, folder / "log")
     bars.true(seen.status == 0, f"it ends with status {seen.status}")
     if seen.status:
         print(seen.output)
         return
     rate = f"{lines / seen.seconds:,.0f} samples/s"
-    print(f"    packed in {seen.seconds:,.0f} s by {WORKERS} workers, {rate}", flush=True)
+    print(f"    packed in {seen.seconds:,.0f} s, {rate}", flush=True)
     bars.below("planning, up to the first finished shard", seen.first_shard, PLANNED_S, "s")
     bars.below("memory of the parent while planning", seen.planning / MB, PLANNED_MB, "MiB")
     bars.below("memory of the parent", seen.parent / MB, PARENT_MB, "MiB")
-    bars.below("memory of a worker", max(seen.workers.values(), default=0) / MB, WORKER_MB, "MiB")
-    check(out, lines, bars)
+    if workers > 1:  # else the parent does it
+        bars.below("memory of a worker", max(seen.workers.values(), default=0) / MB, WORKER_MB, "MiB")
+    check(out, lines, missing, bars)
     again = watch(command, out, folder / "log")
     told = again.status == 0 and "already" in again.output.lower()
     bars.true(told, f"the same command again: {again.seconds:.1f} s, {again.parent / MB:,.0f} MiB, it says:")
     print("".join(f"        {line}\n" for line in again.output.splitlines()[:4]), end="", flush=True)
 
 
-def check(out: Path, lines: int, bars: Bars) -> None:
-    """Every line is there once, by its key; of some samples all bytes are compared."""
+def check(out: Path, lines: int, missing: float, bars: Bars) -> None:
+    """Every line is there once, by its key or as a reject; of some samples all bytes are compared."""
     store, manifest = open_store(out), ss.Manifest.load(out)
     times = np.zeros(lines, np.uint8)
     framing = framing_of(manifest.framing)
     for i in range(manifest.shards):
         keys = framing.scan(store, manifest.shard_name(i)).keys
         np.add.at(times, np.array([int(key.rpartition("/")[2]) for key in keys]), 1)
-    bars.true(manifest.samples == lines, f"{manifest.samples:,} samples in {manifest.shards:,} shards")
-    bars.true(bool((times == 1).all()), f"{int((times == 1).sum()):,} keys are there once")
-    bars.true(not (out / "rejects.jsonl").exists(), "nothing was rejected")
+    gone = np.fromiter((is_missing(i, missing) for i in range(lines)), bool, lines)
+    there = lines - int(gone.sum())
+    bars.true(manifest.samples == there, f"{manifest.samples:,} samples in {manifest.shards:,} shards")
+    bars.true(bool((times == ~gone).all()), f"{int((times == 1).sum()):,} keys are there once, and no others")
+    rejected = rejects(out)
+    in_order = np.array_equal(rejected, np.flatnonzero(gone) + 2)
+    bars.true(in_order, f"{len(rejected):,} lines are rejects, in their order")
     contents = [random.Random(number).randbytes(FILE_BYTES) for number in range(FILES)]
     reader = ss.Reader(out)
     wrong = 0
-    sampled = random.Random(0).sample(range(lines), min(lines, SAMPLED))
+    sampled = random.Random(0).sample(range(there), min(there, SAMPLED))
     for number in sorted(sampled):
         sample = reader[number]
         line = int(sample["__key__"].rpartition("/")[2])
         expected = f"n{label_of(line):08}/{line:08}", contents[line % FILES], label_of(line)
         wrong += (sample["__key__"], sample["bin"], sample["cls"]) != expected
     bars.true(not wrong, f"of {len(sampled):,} samples at random {wrong} differ")
+
+
+def rejects(out: Path) -> NDArray[np.int64]:
+    """The lines in ``rejects.jsonl``; the first line of the list is its header."""
+    if not (out / "rejects.jsonl").exists():
+        return np.empty(0, np.int64)
+    with (out / "rejects.jsonl").open() as file:
+        return np.fromiter((json.loads(line)["line"] for line in file), np.int64)
 
 
 def append(folder: Path, shards: int, bars: Bars) -> None:
@@ -217,11 +239,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tools/drills/pack_ten_million")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--lines", type=int, default=10_000_000)
+    parser.add_argument("--missing", type=float, default=0.0)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--shards", type=int, default=1_000_000)
     args = parser.parse_args()
     bars = Bars()
     if args.lines:
-        convert(args.folder, args.lines, bars)
+        convert(args.folder, args.lines, args.missing, args.workers, bars)
     if args.shards:
         append(args.folder, args.shards, bars)
     if not bars.missed:

@@ -22,6 +22,7 @@ from shardstream.pack.engines.contract import Engine, Watch, pack_task, unpack_r
 from shardstream.pack.receipts import ShardResult
 from shardstream.pack.task import Task
 from shardstream.pack.workers import Tick, check_travels, run_ahead
+from shardstream.waits import watched
 
 __all__ = ["ENGINES", "Engine", "EngineName", "OpenEngine", "find_engine", "run_on_engine"]
 
@@ -82,4 +83,5 @@ def run_on_engine(
             look=Watch(engine).look,
         )
     finally:
-        engine.end()
+        with watched(f"the {engine.name} cluster to let go of its tasks"):
+            engine.end()

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from shardstream.errors import StorageError
-from shardstream.pack.destination import each
 from shardstream.pack.export.contract import FOLDER, Sample, Target
 from shardstream.pack.export.names import extensions, file_stem
+from shardstream.pack.threads import each
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import ObjectWriter, Store
 from shardstream.storage.local import LocalStore
+from shardstream.waits import watched
 
 LIST_NAME = "labels.tsv"
 
@@ -100,7 +101,7 @@ def put_all(store: Store, files: Iterable[tuple[str, bytes | memoryview]], *, ag
         if not (again and store.exists(name) and store.size(name) == len(data)):
             store.put(name, data)
 
-    for _ in each(put, files, at_once=_AT_ONCE):
+    for _ in each(put, files, at_once=_AT_ONCE, what=f"a file to be sent to {store.url}"):
         pass
 
 
@@ -118,9 +119,10 @@ def _put_here(store: LocalStore, files: Iterable[tuple[str, bytes | memoryview]]
             if folder not in known:
                 os.makedirs(folder, exist_ok=True)
                 known.add(folder)
-            with open(temporary, "wb") as out:
-                out.write(data)
-            os.replace(temporary, path)
+            with watched(f"{path} to be written"):
+                with open(temporary, "wb") as out:
+                    out.write(data)
+                os.replace(temporary, path)
     except OSError as error:
         if os.path.lexists(temporary):
             os.unlink(temporary)

@@ -206,6 +206,9 @@ class _Tasks(Jobs[ExportTask]):
     def __len__(self) -> int:
         return self._manifest.shards
 
+    def name(self, number: int) -> str:
+        return self._target.object_name(number)
+
     def make(self, number: int) -> ExportTask:
         return ExportTask(
             number=number,

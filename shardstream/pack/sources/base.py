@@ -80,6 +80,8 @@ class Source(ABC):
         origin: Where all its files have to lie, if it is a list that is not trusted; ``None``: anywhere.
         types: Field types that were declared; values of other fields are stored by their Python type.
         mean_bytes: Mean size of a sample, where all sizes are known and part of the fingerprint.
+        lendable: Whether a worker process of this machine can open it from a pickle, see `lending.Lent`; its `part` is
+            then called there.
     """
 
     url: str
@@ -88,6 +90,7 @@ class Source(ABC):
     classes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     root: str | None = None
+    lendable: bool = False
     origin: Origin | None = None
 
     @abstractmethod

@@ -172,6 +172,8 @@ class FolderSource(Source):
         UsageError: ``key`` names a column.
     """
 
+    lendable = True
+
     def __init__(
         self, listing: Listing, *, key: str = "path", group: Group = "file", labels: LabelMode | None = None
     ) -> None:

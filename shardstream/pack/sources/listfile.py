@@ -28,17 +28,24 @@ class ListFile:
     Args:
         handle: File descriptor; it is closed when this object goes.
         url: What it is, for messages.
+        stamp: Size and time that it has had before; default: it has now.
 
     Attributes:
         size: Its bytes.
     """
 
-    def __init__(self, handle: int, url: str) -> None:
+    def __init__(self, handle: int, url: str, stamp: tuple[int, int] | None = None) -> None:
         self._handle = handle
         self._close = weakref.finalize(self, os.close, handle)
         self.url = url
-        self._stamp = self._now()
+        self._awaited = f"{url} to be read"
+        self._stamp = stamp or self._now()
         self.size = self._stamp[0]
+
+    @property
+    def inherited(self) -> tuple[int, str, tuple[int, int]]:
+        """The arguments that make it in a child process, where that has inherited the descriptor."""
+        return self._handle, self.url, self._stamp
 
     def _now(self) -> tuple[int, int]:
         found = os.fstat(self._handle)
@@ -52,7 +59,8 @@ class ListFile:
         """
         pieces: list[bytes] = []
         while start < end:
-            data = os.pread(self._handle, end - start, start)
+            with watched(self._awaited):
+                data = os.pread(self._handle, end - start, start)
             if not data:
                 raise self._changed()
             if len(data) == end - start and not pieces:
@@ -105,7 +113,8 @@ def open_local(path: str, what: str) -> ListFile:
     """
     try:
         # Opening a pipe would wait for its writer; for files the flag means nothing.
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with watched(f"{path} to be opened"):
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SourceError(f"the {what} cannot be read: {reason}", url=path, hint="check the path") from error

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from shardstream.errors import NotFoundError, SourceError
 from shardstream.storage import Location, Store
+from shardstream.storage.local import entries_of
 from shardstream.storage.sorting import SortedNames
 
 _MAGIC = re.compile(r"[*?[]")
@@ -122,10 +123,9 @@ def _walk(root: str, folder: str) -> Iterator[Entry]:
 def _scan(folder: str, *, follow: bool = True) -> Iterator[tuple[str, bool]]:
     """What is in a folder, hidden things left out: the name of each, and whether it is a folder."""
     try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if not entry.name.startswith("."):
-                    yield entry.name, entry.is_dir(follow_symlinks=follow)
+        for entry in entries_of(folder):
+            if not entry.name.startswith("."):
+                yield entry.name, entry.is_dir(follow_symlinks=follow)
     except FileNotFoundError as error:
         raise SourceError("there is no such folder", url=folder, hint="check the path") from error
     except OSError as error:

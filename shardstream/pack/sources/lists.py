@@ -77,6 +77,8 @@ class ListSource(Source):
         DuplicateKeyError: Two lines with one key; names both.
     """
 
+    lendable = True
+
     def __init__(self, records: Records, reader: RowReader, digest: str) -> None:
         self.url = records.file.url
         self._records = records

@@ -91,30 +91,34 @@ class LmdbSource(Source):
         MissingExtraError: The package lmdb is not installed.
     """
 
+    lendable = True
+
     def __init__(self, path: str, *, key: str = "path") -> None:
         if key not in MODES:
             raise UsageError(f"key={key!r}: a database has no columns", hint="use 'path', 'stem' or 'line'")
         self.url = path
         self._path = os.path.abspath(path)
         self._mode = key
-        self._blob, self._ends = bytearray(), array("Q")
-        self._list()
-        if not self._ends:
+        self._blob, self._ends = self._listed()
+        if not len(self._ends):
             raise SourceError("the database is empty", url=path, hint="there is nothing to pack")
         if key != "line":
             self._compare_keys()
 
-    def _list(self) -> None:
+    def _listed(self) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]:
+        """All keys end to end, and where each ends."""
+        blob, ends = bytearray(), array("Q")
         try:
             with _environment(self._path).begin(buffers=True) as transaction:
                 for key in transaction.cursor().iternext(keys=True, values=False):
-                    self._blob += key
-                    self._ends.append(len(self._blob))
+                    blob += key
+                    ends.append(len(blob))
         except require("lmdb", extra="lmdb", purpose=_PURPOSE).Error as error:
             raise SourceError(f"the database cannot be read: {error}", url=self.url, hint="check the path") from error
+        return np.frombuffer(blob, np.uint8), np.frombuffer(ends, np.uint64)
 
     def _raw(self, number: int) -> bytes:
-        return bytes(self._blob[self._ends[number - 1] if number else 0 : self._ends[number]])
+        return self._blob[int(self._ends[number - 1]) if number else 0 : int(self._ends[number])].tobytes()
 
     def _keys(self) -> Iterator[str]:
         for number in range(len(self)):
@@ -146,8 +150,8 @@ class LmdbSource(Source):
     def fingerprint(self) -> str:
         """By its keys, and the number of the last transaction that changed it."""
         hasher = xxhash.xxh3_128(b"lmdb\n")
-        hasher.update(self._blob)
-        hasher.update(memoryview(self._ends).cast("B"))
+        hasher.update(self._blob.data)
+        hasher.update(self._ends.data.cast("B"))
         hasher.update(str(_environment(self._path).info()["last_txnid"]).encode())
         return hasher.hexdigest()
 

@@ -68,6 +68,8 @@ class StoredSource(Source):
         DuplicateKeyError: Two samples with one key.
     """
 
+    lendable = True
+
     def __init__(
         self,
         place: Location,

@@ -13,7 +13,6 @@ import os
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,6 +23,7 @@ from shardstream.braces import without_braces
 from shardstream.errors import NotFoundError, ShardStreamError, SourceError, UsageError
 from shardstream.pack.sources.base import LABEL, Item, Part, Reject, StreamSource, printable
 from shardstream.pack.sources.keys import MODES
+from shardstream.pack.threads import each
 from shardstream.storage import Location, Store, Transport, locate
 from shardstream.storage.ranged import RangedFile
 
@@ -171,8 +171,7 @@ def tar_source(
         except NotFoundError as error:
             raise SourceError("there is no such tar file", url=store.locate(name), hint="check the path") from error
 
-    with ThreadPoolExecutor(_REQUESTS, "shardstream-pack") as pool:
-        sizes = list(pool.map(size, found))
+    sizes = list(each(size, found, at_once=_REQUESTS, what=f"the size of a tar file of {source}"))
     return TarSource(
         source, [(folder, name, size) for (folder, _, name), size in zip(found, sizes, strict=True)], key=key
     )

@@ -1,0 +1,101 @@
+"""Threads for what is read or asked for side by side. Leaving waits for none that hangs: a dead NFS may never answer.
+
+The threads of an executor are joined when Python ends, however long that takes; these are not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeAlias, TypeVar
+
+from shardstream.waits import watched
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_PATIENCE_S = 4.0
+_Work: TypeAlias = "tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]"
+
+
+class Threads:
+    """So many threads at most, begun as they are needed; a context manager.
+
+    Args:
+        number: How many.
+        name: What they are called.
+    """
+
+    def __init__(self, number: int, name: str) -> None:
+        self._number = number
+        self._name = name
+        self._work: SimpleQueue[_Work | None] = SimpleQueue()
+        self._threads: list[Thread] = []
+
+    def __enter__(self) -> Threads:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing more is begun, and what is running is left to itself after some seconds."""
+        while not self._work.empty():
+            self._work.get()
+        deadline = time.monotonic() + _PATIENCE_S
+        for _thread in self._threads:
+            self._work.put(None)
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def submit(self, act: Callable[..., T], *args: Any) -> Future[T]:
+        """Have it called in one of them."""
+        future: Future[T] = Future()
+        self._work.put((future, act, args))
+        if len(self._threads) < self._number:
+            self._threads.append(Thread(target=_take, args=(self._work,), name=self._name, daemon=True))
+            self._threads[-1].start()
+        return future
+
+
+def _take(work: SimpleQueue[_Work | None]) -> None:
+    while (one := work.get()) is not None:
+        future, act, args = one
+        try:
+            future.set_result(act(*args))
+        except BaseException as error:
+            future.set_exception(error)
+        del one, future, act, args  # or the last of them would be held until the next one comes
+
+
+def each(act: Callable[[T], R], items: Iterable[T], *, at_once: int, what: str) -> Iterator[R]:
+    """``act`` of every item, in order, so many at a time. The first error ends it.
+
+    Args:
+        act: Called with an item.
+        items: The items; few more are taken than are being worked on.
+        at_once: How many threads; 1: this one.
+        what: What is waited for, as `watched` says it.
+    """
+    if at_once == 1:
+        for item in items:
+            with watched(what):
+                result = act(item)
+            yield result
+        return
+    running: deque[Future[R]] = deque()
+    left = iter(items)
+    with Threads(at_once, "shardstream-pack") as threads:
+        while True:
+            while len(running) < 2 * at_once:
+                try:
+                    item = next(left)
+                except StopIteration:
+                    break
+                running.append(threads.submit(act, item))
+            if not running:
+                return
+            with watched(what):
+                result = running.popleft().result()
+            yield result
