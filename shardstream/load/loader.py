@@ -252,7 +252,8 @@ class Loader(DataLoader[Any]):
         Other ranks, workers and batch sizes are fine; the order stays that of the run that was interrupted.
 
         Raises:
-            UsageError: A state of other data, another view or another seed; names both values.
+            UsageError: A state of other data, another view or another seed; names both values. Or one that no run has
+                saved: positions beyond the epoch, text or floats for counts.
         """
         self.leave()
         self._shards.load_state_dict(state)

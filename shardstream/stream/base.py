@@ -353,7 +353,8 @@ class Stream(IterableDataset[Any]):
         data: of a data set that grew since, the version that the state was saved at is read from now on.
 
         Raises:
-            UsageError: A state of other data, another view or another seed; names both values.
+            UsageError: A state of other data, another view or another seed; names both values. Or one that no run has
+                saved: positions beyond the epoch, text or floats for counts.
         """
         content = content_of(state, self._content)
         begin = parse_state(state, content, self._settings)
