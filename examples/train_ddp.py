@@ -174,7 +174,10 @@ def loaders(args: argparse.Namespace, ranks: DataRanks, device: torch.device) ->
     val = ss.ShardDataset(
         args.data,
         split=("val", SHARES),
-        fields={"jpg": ss.decode.CenterCrop(args.size, resize=args.size * 8 // 7, source="jpg;png;webp"), "cls": None},
+        fields={
+            "jpg": ss.decode.CenterCrop(args.size, resize=args.size * 8 // 7, exact=True, source="jpg;png;webp"),
+            "cls": None,
+        },
         tail="pad",
         **common,
     )

@@ -53,8 +53,9 @@ def _print(found: diagnose.Info, url: str) -> None:
 
 
 def _stored(field: diagnose.FieldInfo) -> str:
-    if field.kinds:
-        share = field.kinds.get("addressable", 0) / sum(field.kinds.values())
+    files = sum(field.kinds.values())
+    if files:
+        share = field.kinds.get("addressable", 0) / files
         return f"{share:.1%} addressable" if share < 1 else "addressable"
     return "zstd" if field.codec == "zstd" else "plain"
 

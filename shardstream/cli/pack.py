@@ -38,8 +38,9 @@ from shardstream.cli.stores import (
     place,
     shown,
 )
-from shardstream.errors import UsageError
+from shardstream.errors import SourceError, UsageError
 from shardstream.pack import PackOptions, run_pack
+from shardstream.pack.sources.listfile import open_local
 
 _DEFAULTS = PackOptions()
 
@@ -117,6 +118,12 @@ def pack(
     group: Annotated[
         Group, typer.Option(help="stem: files of a folder that share the name before its first dot are one sample.")
     ] = Group.FILE,
+    allow_other_origins: Annotated[
+        bool,
+        typer.Option(
+            "--allow-other-origins", help="Let a list that is not local name files beyond its own bucket or host."
+        ),
+    ] = False,
     classes: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="File with the names of integer labels, one a line, label 0 first.", metavar="FILE"),
@@ -164,6 +171,7 @@ def pack(
             labels=None if labels is None else labels.value,
             fields=_parse_fields(fields),
             group=group.value,
+            allow_other_origins=allow_other_origins,
             classes=None if classes is None else _read_classes(classes),
             meta=_parse_meta(meta),
             zstd=zstd or (),
@@ -188,9 +196,12 @@ def pack(
 
 def _read_classes(path: Path) -> list[str]:
     try:
-        return path.read_text("utf-8-sig").splitlines()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--classes: {path} cannot be read: {error}", hint="one name a line, UTF-8") from error
+        file = open_local(str(path), "file of --classes")
+        return file.read(0, file.size).decode("utf-8-sig").splitlines()
+    except SourceError as error:
+        raise UsageError(error.what, hint=error.hint, **error.place) from error
+    except ValueError as error:
+        raise UsageError(f"--classes: {path} is no UTF-8: {error}", hint="one name a line, UTF-8") from error
 
 
 def _parse_fields(texts: list[str] | None) -> dict[str, str] | None:

@@ -35,7 +35,8 @@ class RandomResizedCrop(Cropping):
         scale: Bounds of the rectangle's share of the image's area, uniform.
         ratio: Bounds of width / height, log-uniform.
         resize: ``"worker"`` or ``"device"``, see `Cropping`.
-        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``backend``, ``source`` and ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``exact``, ``backend``, ``source`` and
+            ``optional``.
         like: Another ``RandomResizedCrop`` output: its rectangle and flip, in this ``size``, as for pairs of
             resolutions. Not together with ``scale``, ``ratio``, ``flip`` or ``upright``.
 
@@ -94,7 +95,8 @@ class Crop(Cropping):
         format: ``"xyxy"``, ``"xywh"`` or ``"cxcywh"``, as of `Boxes`.
         relative: The numbers are shares of the image's width and height.
         resize: ``"worker"`` or ``"device"``, see `Cropping`.
-        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``backend``, ``source`` and ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``exact``, ``backend``, ``source`` and
+            ``optional``.
 
     Raises:
         DecodeError: The sample has no box, or none that lies in the image.

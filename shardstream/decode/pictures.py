@@ -60,6 +60,11 @@ class Picture(Decoder):
         fast: Trade accuracy for speed, as FFCV does: libjpeg's fast DCT, colour repeated and not interpolated (of the
             backends that have such a choice), and bilinear resizing without antialiasing. A tenth faster; pixels are
             some grey levels off, and small patterns turn into others.
+        exact: Decode at full scale, and resize the whole picture even where a window of it is wanted: the pixels are
+            those of a full decode and torch's antialiased resize of uint8, as torchvision's on tensors, to the bit
+            (turned by ``upright``, within a grey level). Default: a JPEG at least twice as large as the output is
+            decoded at a reduced DCT scale, which costs less and is one to two grey levels off on average
+            (``docs/decoding.md``). For evaluation, where numbers are compared with others'.
         backend: The library that decodes: ``"simplejpeg"``, ``"pillow"``, ``"opencv"``, ``"torchvision"``,
             ``"imageio"``, ``"accimage"``, or a `Backend` of your own. Files that it does not read are decoded as by
             ``"auto"``: simplejpeg for JPEG, Pillow for the rest. Default: the data set's.
@@ -71,6 +76,7 @@ class Picture(Decoder):
     upright: bool = False
     tolerant: bool = False
     fast: bool = False
+    exact: bool = False
     backend: Backend | BackendName | None = None
 
     accepts: ClassVar[frozenset[str]] = frozenset({"jpg", "png", "webp", "bytes", "array", "fixed"})
@@ -80,6 +86,8 @@ class Picture(Decoder):
     def __post_init__(self) -> None:
         if not 0 <= self.flip <= 1:
             raise UsageError(f"flip={self.flip!r} is no probability", hint="give True, False or 0...1")
+        if self.exact and self.fast:
+            raise UsageError("exact=True and fast=True exclude each other", hint="leave one of them out")
         if self.backend is not None:
             check_backend(self.backend)
 
@@ -109,7 +117,7 @@ class Picture(Decoder):
         plan = self.place(turn.size(stored), context, stream)
         cut, rest = as_stored(plan, turn)
         backend = self.backend or "auto"
-        scale = backends.jpeg_scale(info, cut.box.size, cut.size, backend)
+        scale = 1 if self.exact else backends.jpeg_scale(info, cut.box.size, cut.size, backend)
         if scale > 1 and self.base is not None:
             scale = aligned_scale(cut.box, stored, scale)  # what is replayed stays where it is
         elif scale > 1:
@@ -118,7 +126,7 @@ class Picture(Decoder):
         context.geometry[name] = plan
         if out is None and cut.is_identity and not any(rest) and not self.is_cut:
             return backends.decode_scaled(value, info, tolerant=self.tolerant, fast=self.fast, backend=backend)
-        part = excerpt(cut, scale).seen
+        part = excerpt(cut, scale, exact=self.exact).seen
         pixels, origin = file.decode(part, scale=scale, tolerant=self.tolerant, fast=self.fast, backend=backend)
         return self.show(pixels, cut, out, context, name, scale=scale, origin=origin, turn=rest)
 
@@ -135,7 +143,9 @@ class Picture(Decoder):
         turn: Turn = UPRIGHT,
     ) -> Any:
         """The value that decoded pixels become; arguments as of `resize.render` and `apply`."""
-        return resize.render(pixels, geometry, out, scale=scale, origin=origin, turn=turn, antialias=not self.fast)
+        return resize.render(
+            pixels, geometry, out, scale=scale, origin=origin, turn=turn, antialias=not self.fast, exact=self.exact
+        )
 
     def flipped(self, context: SampleContext, stream: int) -> bool:
         """The draw of the flip alone."""
@@ -155,7 +165,8 @@ class Image(Picture):
         like: An output whose random geometry is replayed on this one: same crop, size and flip, antialiased (for
             label maps use `Mask`). Both images must be of the same size. Not together with ``flip`` or ``upright``,
             which are those of the other output.
-        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``backend``, ``source`` and ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``exact``, ``backend``, ``source`` and
+            ``optional``.
 
         >>> fields = {"jpg": RandomResizedCrop(256), "depth": Image(source="depth.png", like="jpg")}
     """
@@ -182,11 +193,12 @@ class Image(Picture):
 
 @dataclass(frozen=True)
 class Resize(Picture):
-    """The whole image resized, antialiased bilinear: torchvision's ``Resize``.
+    """The whole image resized, antialiased bilinear: torchvision's ``Resize``, to the bit with ``exact=True``.
 
     Args:
         size: (height, width), or the length of the short side: the ratio is kept, the long side rounds down.
-        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``backend``, ``source`` and ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``exact``, ``backend``, ``source`` and
+            ``optional``.
 
         >>> fields = {"jpg": Resize((256, 256)), "thumbnail": Resize(32, source="jpg")}
     """
@@ -206,14 +218,15 @@ class Resize(Picture):
 
 @dataclass(frozen=True)
 class CenterCrop(Picture):
-    """The middle of the image, for evaluation: torchvision's ``Resize`` and ``CenterCrop``.
+    """The middle of the image: torchvision's ``Resize`` and ``CenterCrop``, for evaluation with ``exact=True``.
 
     Args:
         size: (height, width) or one number for both. Where the image is smaller it is padded with zeros.
         resize: Resize first, as `Resize` does: ``CenterCrop(224, resize=256)`` is the usual evaluation pair.
-        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``backend``, ``source`` and ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``exact``, ``backend``, ``source`` and
+            ``optional``.
 
-        >>> fields = {"jpg": CenterCrop(224, resize=256)}
+        >>> fields = {"jpg": CenterCrop(224, resize=256, exact=True)}
     """
 
     size: int | Size

@@ -287,7 +287,7 @@ class Excerpt(NamedTuple):
 
 
 @lru_cache(maxsize=256)  # asked by the decoder and by the resize, and of most images the same
-def excerpt(geometry: Geometry, scale: int = 1) -> Excerpt:
+def excerpt(geometry: Geometry, scale: int = 1, *, exact: bool = False) -> Excerpt:
     """The part of a geometry that its window shows; all of it where it has none.
 
     A resize cannot be begun anywhere: pixels of the result lie between those of the source in another way everywhere.
@@ -297,10 +297,11 @@ def excerpt(geometry: Geometry, scale: int = 1) -> Excerpt:
     Args:
         geometry: What is to be done.
         scale: The image is decoded at 1/``scale``.
+        exact: Resize the whole and cut the window from that: not a grey level of difference, for the price of all.
     """
     box, size, window = scaled_box(geometry.box, scale), geometry.size, geometry.window
-    if window is None:
-        return Excerpt(box, box, size)
+    if window is None or exact:
+        return Excerpt(box, box, size, window)
     first, start, stop, before = zip(
         _shown(box.height, size[0], window.top, window.height),
         _shown(box.width, size[1], window.left, window.width),

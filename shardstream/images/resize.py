@@ -45,6 +45,7 @@ def render(
     origin: tuple[int, int] = (0, 0),
     turn: Turn = UPRIGHT,
     antialias: bool = True,
+    exact: bool = False,
 ) -> NDArray[np.uint8]:
     """Crop, resize, flip and turn an image.
 
@@ -58,15 +59,17 @@ def render(
         origin: Row and column of the image, at this scale, at which ``pixels`` begin.
         turn: How the result is turned at last, from `as_stored`.
         antialias: Whether all pixels of the source have a part in a smaller result; else the nearest four of each.
+        exact: As of `excerpt`.
 
         >>> render(pixels, Geometry((375, 500), Box(10, 20, 270, 300), (224, 224)), batch[5]).shape
         (224, 224, 3)
     """
     if any(turn):
-        return turned(render(pixels, geometry, scale=scale, origin=origin, antialias=antialias), turn, out)
+        upright = render(pixels, geometry, scale=scale, origin=origin, antialias=antialias, exact=exact)
+        return turned(upright, turn, out)
     if out is None:
         out = np.empty(geometry.output + pixels.shape[2:], np.uint8)
-    shown = excerpt(geometry, scale)
+    shown = excerpt(geometry, scale, exact=exact)
     region = _resized(pixels, origin, shown)
     if shown.window is None:
         _resample(region, out, antialias=antialias)

@@ -39,16 +39,20 @@ class Files:
     Args:
         options: Credentials and settings for URLs, as ``storage_options``.
         transport: The library that speaks to stores.
+        same_host: Whether web servers may not redirect to other hosts.
     """
 
-    def __init__(self, options: Mapping[str, Any] | None = None, transport: Transport = "auto") -> None:
+    def __init__(
+        self, options: Mapping[str, Any] | None = None, transport: Transport = "auto", *, same_host: bool = False
+    ) -> None:
         self._options = dict(options or {})
         self._transport: Transport = transport
+        self._same_host = same_host
         self._stores: dict[tuple[str, str], Store] = {}
         self._lock = Lock()
 
-    def __reduce__(self) -> tuple[type[Files], tuple[Mapping[str, Any], Transport]]:
-        return Files, (self._options, self._transport)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _files, (self._options, self._transport, self._same_host)
 
     def read(self, path: str) -> bytes:
         """The content of a regular file or of an object.
@@ -112,8 +116,12 @@ class Files:
         return store, unquote(address.prefix) if address.kind == "http" else address.prefix
 
     def _open(self, root: str, address: Address) -> Store:
-        store = open_store(Location(root, Access(self._options, self._transport, address.secret)))
+        store = open_store(Location(root, Access(self._options, self._transport, address.secret, self._same_host)))
         return store.with_policy(_WEB) if address.kind == "http" and isinstance(store, RemoteStore) else store
+
+
+def _files(options: Mapping[str, Any], transport: Transport, same_host: bool) -> Files:
+    return Files(options, transport, same_host=same_host)
 
 
 def _address(url: str) -> Address:

@@ -51,6 +51,7 @@ class PackOptions:
     labels: LabelMode | None = None
     fields: Mapping[str, str] | None = None
     group: Group = "file"
+    allow_other_origins: bool = False
     classes: Sequence[str] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     zstd: Collection[str] = ()
@@ -107,8 +108,9 @@ class PackOptions:
             "zstd": sorted(self.zstd),
             "checksums": self.checksums,
         }
-        if self.dedup:
-            found["dedup"] = True
+        for name in ("dedup", "allow_other_origins"):
+            if getattr(self, name):
+                found[name] = True
         if self.transform is not None:
             found["transform"] = _identity_of(self.transform)
         return found

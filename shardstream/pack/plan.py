@@ -279,12 +279,13 @@ def open_plan(
         labels=options.labels,
         fields=options.fields,
         group=options.group,
+        allow_other_origins=options.allow_other_origins,
         source_options=source_options,
         transport=transport,
     )
     if options.classes is not None and origin.classes is not None:
         raise UsageError("classes are given by the class folders", hint="leave `classes` out")
-    files = Files(source_options, transport)
+    files = Files(source_options, transport, same_host=origin.origin is not None)
     rejects: tuple[Reject, ...] = ()
     if isinstance(origin, StreamSource):
         if origin.fingerprint is not None:

@@ -76,6 +76,7 @@ def pack(
     labels: LabelMode | None = None,
     fields: Mapping[str, str] | None = None,
     group: Group = "file",
+    allow_other_origins: bool = False,
     classes: Sequence[str] | None = None,
     meta: Mapping[str, Any] | None = None,
     zstd: Collection[str] = (),
@@ -143,6 +144,9 @@ def pack(
             the text or number that is there. Columns are called as in the header, or by number from 0 without one.
         group: ``"stem"`` makes one sample of the files of a folder that share the part of their name before its first
             dot; the rest names the field: ``a.jpg``, ``a.mask.png``, ``a.json``. ``"file"``: each is a sample.
+        allow_other_origins: Let a list that is not local name files anywhere, local ones too. By default each has to
+            lie in the list's own bucket or on its own web server, redirects included: whoever wrote the list would
+            otherwise decide what is read with your rights, and from which networks.
         classes: Names of integer labels, label i being ``classes[i]``.
         meta: Anything to keep with the data set; JSON.
         zstd: Fields to compress one by one; ``record`` only.
@@ -192,6 +196,7 @@ def pack(
         labels=labels,
         fields=fields,
         group=group,
+        allow_other_origins=allow_other_origins,
         classes=classes,
         meta=meta or {},
         zstd=zstd,

@@ -36,6 +36,8 @@ def parse_head(head: memoryview, read: Callable[[dict[str, Any]], T], *, url: st
                 "this is no manifest of shardstream", url=place, hint="pass the folder of a packed data set"
             )
         check_version(parsed["format_version"], url=place)
+        # No writer takes what is no JSON or no UTF-8 (NaN, half of a surrogate pair), nor could any verb print it.
+        json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()
         return read(parsed)
     except DataError:
         raise

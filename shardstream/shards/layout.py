@@ -14,6 +14,7 @@ hostile: nothing is allocated for what they announce, and every bound is checked
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable
 from typing import Any
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import ChecksumError, FieldError, FormatError, VersionError
 from shardstream.shards.checksum import checksum
-from shardstream.shards.fields import FieldType
+from shardstream.shards.fields import FieldType, check_field_name
 from shardstream.shards.index import Column, Keys, ShardIndex
 
 FORMAT_VERSION = 1
@@ -47,6 +48,8 @@ _ROLES: dict[str, tuple[str, ...] | None] = {
     "raw_lengths": _UNSIGNED,
     "checksums": ("<u8",),
 }
+_SLASH = ord("/")
+_TWO_SLASHES = re.compile(b"//")
 _NARROWED = ("offsets", "lengths", "raw_lengths")
 
 
@@ -215,6 +218,7 @@ def _parse(data: memoryview, path: str, framing: str, end: int, url: str) -> Sha
         name = entry["name"]
         if not isinstance(name, str) or name in columns:
             raise ValueError(f"a field is called {name!r}, or there are two of that name")
+        check_field_name(name)
         columns[name] = _column(body, entry, tables.get(name, {}), samples, end)
     return ShardIndex(path, framing, samples, keys, columns, end, url=url)
 
@@ -227,7 +231,19 @@ def _keys(body: memoryview, table: dict[str, tuple[str, int, int]], samples: obj
         raise ValueError(f"{len(ends)} keys for {samples!r} samples")
     if (int(ends[-1]) if samples else 0) != len(blob) or np.any(ends[1:] < ends[:-1]):
         raise ValueError("its keys do not follow one another")
+    _check_keys(ends, blob)
     return Keys(ends, blob.data, shard=path)
+
+
+def _check_keys(ends: NDArray[Any], blob: NDArray[np.uint8]) -> None:
+    """What `check_key` asks of each, of all at once: keys become paths, and none may be absolute."""
+    if not len(ends):
+        return
+    starts = np.concatenate((np.zeros(1, ends.dtype), ends[:-1]))
+    if np.any(starts == ends):
+        raise ValueError("one of its keys is empty")
+    if np.any(blob[starts] == _SLASH) or np.any(blob[ends - 1] == _SLASH) or _TWO_SLASHES.search(blob.data):
+        raise ValueError("one of its keys begins or ends with '/', or holds '//'")
 
 
 def _column(

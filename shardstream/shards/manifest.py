@@ -17,7 +17,7 @@ import xxhash
 
 from shardstream.errors import FieldError, FormatError, NotFoundError, did_you_mean
 from shardstream.shards.checksum import checksum
-from shardstream.shards.fields import FieldType
+from shardstream.shards.fields import FieldType, check_field_name
 from shardstream.shards.framing import Framing
 from shardstream.shards.framings import framing_of
 from shardstream.shards.heads import (
@@ -247,6 +247,8 @@ class Manifest:
     @classmethod
     def _parse(cls, head: dict[str, Any], table: Callable[[str], memoryview], url: str) -> Manifest:
         name, fields, classes = head["table"], head["fields"], head["classes"]
+        for one in fields:
+            check_field_name(one)
         if not TABLE_NAME.fullmatch(name):
             raise ValueError(f"no table is called {name!r}")
         for key, kind in (("seed", int | None), ("plan", str | None), ("version", int), ("index_bytes", int)):
@@ -328,7 +330,7 @@ class Manifest:
 
 
 def _counts(entry: Mapping[str, Any]) -> dict[str, int]:
-    if not all(type(count) is int for count in entry.values()):
+    if not all(type(count) is int and count >= 0 for count in entry.values()):
         raise TypeError("kinds are no counts")
     return dict(entry)
 

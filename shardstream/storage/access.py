@@ -28,11 +28,13 @@ class Access:
         options: ``storage_options``.
         transport: See `Transport`.
         secret: User information and query of the URL, see ``address``.
+        same_host: Whether a web server that redirects to another host is refused. Only fsspec can be told so.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
     transport: Transport = "auto"
     secret: str = ""
+    same_host: bool = False
 
     def __repr__(self) -> str:
         held = ", with what the URL held" if self.secret else ""
@@ -73,7 +75,8 @@ class Location:
         kind = self.address.kind
         if kind == "local":
             return "local"
-        return "fsspec" if kind == "fsspec" or self.access.transport == "fsspec" else "obstore"
+        pinned = kind == "http" and self.access.same_host
+        return "fsspec" if kind == "fsspec" or pinned or self.access.transport == "fsspec" else "obstore"
 
     def join(self, name: str) -> Location:
         """The place ``name`` below this one, reached in the same way."""

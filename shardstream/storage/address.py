@@ -79,6 +79,12 @@ class Address:
         """Query of the URL, without the question mark."""
         return self.secret.partition("?")[2]
 
+    @property
+    def origin(self) -> tuple[str, str, str]:
+        """What two URLs of one host or bucket share: the kind of store (or the scheme), account, bucket or host."""
+        kind = self.scheme if self.kind in ("http", "fsspec") else self.kind
+        return kind, self.account, self.bucket or ("" if self.kind == "local" else self.prefix.partition("/")[0])
+
 
 def parse(place: str | os.PathLike[str], secret: str = "") -> Address:
     """Take a URL or path apart.

@@ -30,8 +30,9 @@ def answer_of(error: BaseException) -> Answer:
 def without_answer(error: BaseException, hint: str) -> Exception:
     """What to raise in an error's place, where no server's answer stands behind it."""
     names = {kind.__name__ for kind in type(error).__mro__}
-    if isinstance(error, StorageError | UsageError | MissingExtraError):
-        return error
+    for one in (error, error.__cause__):
+        if isinstance(one, StorageError | UsageError | MissingExtraError):
+            return one
     if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
         return NotFoundError("no such object")
     if isinstance(error, PermissionError) or names & {

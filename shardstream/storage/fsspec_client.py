@@ -30,7 +30,7 @@ from shardstream.storage.answers import Expired, OutOfRange, WrongRegion, from_a
 from shardstream.storage.base import ObjectMeta
 from shardstream.storage.client import Body, Client, Fault, Head, Upload
 from shardstream.storage.fsspec_answers import answer_of, without_answer
-from shardstream.storage.fsspec_options import file_system_of, web_path
+from shardstream.storage.fsspec_options import file_system_of, same_host_session, web_path
 
 _T = TypeVar("_T")
 _PART = 8 << 20  # bytes of a part of an upload
@@ -104,6 +104,8 @@ class FsspecClient(Client):
         kind = _class_of(self._protocol, self._location.url)
         # fsspec keeps instances by their arguments, so that data sets of one bucket share connections.
         self._arguments = found["arguments"] | {"use_listings_cache": False}
+        if self._address.kind == "http" and self._location.access.same_host:
+            self._arguments["get_client"] = same_host_session
         self._files = self._make(kind, _without_retries(self._protocol, self._arguments))
         _no_retries(self._files)
         self._root = found["root"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from shardstream.errors import UsageError
+from shardstream.errors import AccessError, UsageError
 from shardstream.storage.address import Address
 from shardstream.storage.azure import TokenProvider, choose
 from shardstream.storage.options import CONNECT_TIMEOUT, READ_TIMEOUT, basic_auth, seconds, truth
@@ -133,6 +133,24 @@ def _http(address: Address, given: dict[str, Any], waits: tuple[float, float]) -
     if headers:
         client["headers"] = {**headers, **client.get("headers", {})}
     return {**given, "client_kwargs": client, "encoded": True}
+
+
+async def same_host_session(**arguments: Any) -> Any:
+    """A session of aiohttp that follows no redirect to another host."""
+    from aiohttp import ClientSession, TraceConfig
+    from yarl import URL
+
+    async def look(_session: Any, _context: Any, redirect: Any) -> None:
+        headers = redirect.response.headers
+        target = redirect.url.join(URL(headers.get("Location") or headers.get("URI") or ""))
+        if target.origin() != redirect.url.origin():
+            raise AccessError(
+                f"the web server redirects to another host, {target.host}", hint="allow_other_origins=True permits it"
+            )
+
+    trace = TraceConfig()
+    trace.on_request_redirect.append(look)
+    return ClientSession(trace_configs=[trace], **arguments)
 
 
 def web_path(path: str) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from shardstream.errors import NotFoundError, StorageError, UsageError
 from shardstream.storage.base import ObjectMeta, ObjectWriter, Store
 from shardstream.storage.behind import WriteBehind
-from shardstream.storage.mapping import map_file
+from shardstream.storage.mapping import Mapped, map_file
 
 # Names with this prefix are objects that are being written, or were when their writer died.
 _TEMPORARY = ".shardstream-"
@@ -39,23 +39,27 @@ class LocalStore(Store):
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(os.path.abspath(root))
         self.url = str(self.root)
-        self._maps: OrderedDict[str, memoryview] = OrderedDict()
+        self._maps: OrderedDict[str, Mapped] = OrderedDict()
 
     def __reduce__(self) -> tuple[type[LocalStore], tuple[str]]:
         return LocalStore, (str(self.root),)
 
-    def _file(self, path: str) -> Path:
-        """The file of an object. Names come from manifests too, and those may be hostile."""
+    def file_of(self, path: str) -> Path:
+        """The file of an object. Names come from data sets too, and those may be hostile.
+
+        Raises:
+            UsageError: It would not lie below the root.
+        """
         if path.startswith("/") or "\0" in path or ".." in path.split("/"):
             raise UsageError(f"{path!r} leads out of the store", url=self.url, hint="use paths below the store's root")
         return self.root / path
 
-    def _map(self, path: str) -> memoryview:
+    def _map(self, path: str) -> Mapped:
         # Single steps that are atomic: threads may share a store, and a lock would not survive a fork.
-        view = self._maps.get(path)
-        if view is None:
+        mapped = self._maps.get(path)
+        if mapped is None:
             try:
-                view = self._maps[path] = map_file(self._file(path))
+                mapped = self._maps[path] = map_file(self.file_of(path))
             except OSError as error:
                 raise self._explain(error, path) from error
             if len(self._maps) > _OPEN_MAPS:
@@ -64,7 +68,21 @@ class LocalStore(Store):
         else:
             with suppress(KeyError):
                 self._maps.move_to_end(path)
-        return view
+        return mapped
+
+    def _check_not_cut(self, path: str, mapped: Mapped) -> None:
+        """Refuse a mapping whose file became shorter in place: to read what is gone would kill the process."""
+        try:
+            found = self.file_of(path).stat()
+        except OSError:  # deleted or out of reach: the mapping still holds it
+            return
+        size = len(mapped.data)
+        if found.st_size < size and (found.st_dev, found.st_ino) == mapped.file:
+            raise StorageError(
+                f"the file was cut from {size} to {found.st_size} bytes while it was in use",
+                url=self.locate(path),
+                hint="restore it from its source; replace files by renaming, never in place",
+            )
 
     def _explain(self, error: OSError, path: str) -> StorageError:
         if isinstance(error, StorageError):
@@ -74,7 +92,7 @@ class LocalStore(Store):
         return StorageError(f"{error.strerror or error}", url=self.locate(path))
 
     def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
-        view = self._map(path)
+        view = self._map(path).data
         end = len(view) if length is None else offset + length
         if not 0 <= offset <= end <= len(view):
             raise StorageError(
@@ -86,12 +104,14 @@ class LocalStore(Store):
         return view[offset:end]
 
     def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
-        view = self._map(path)
+        mapped = self._map(path)
+        self._check_not_cut(path, mapped)  # once for each index that is opened, beside which it costs nothing
+        view = mapped.data
         return view[max(0, len(view) - length) :], len(view)
 
     def size(self, path: str) -> int:
         try:
-            info = self._file(path).stat()
+            info = self.file_of(path).stat()
         except OSError as error:
             raise self._explain(error, path) from error
         if not stat.S_ISREG(info.st_mode):
@@ -133,7 +153,7 @@ class LocalStore(Store):
                 raise self._explain(error, below) from error
 
     def create(self, path: str) -> ObjectWriter:
-        target = self._file(path)
+        target = self.file_of(path)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             return _LocalWriter(self, path, target)
@@ -143,7 +163,7 @@ class LocalStore(Store):
     def delete(self, path: str) -> None:
         self.forget(path)
         try:
-            self._file(path).unlink(missing_ok=True)
+            self.file_of(path).unlink(missing_ok=True)
         except OSError as error:
             raise self._explain(error, path) from error
 
@@ -151,8 +171,8 @@ class LocalStore(Store):
         self.forget(path)
         self.forget(target)
         try:
-            os.replace(self._file(path), self._file(target))
-            _sync_folder(self._file(target).parent)
+            os.replace(self.file_of(path), self.file_of(target))
+            _sync_folder(self.file_of(target).parent)
         except OSError as error:
             raise self._explain(error, path) from error
 

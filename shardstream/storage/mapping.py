@@ -15,7 +15,7 @@ import os
 import stat
 import weakref
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,19 @@ _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _FAILED = ctypes.c_void_p(-1).value
 
 
-def map_file(path: str | os.PathLike[str]) -> memoryview:
+class Mapped(NamedTuple):
+    """A file in memory.
+
+    Attributes:
+        data: All of it, read-only.
+        file: Its device and inode: which file it is, whatever its name means later.
+    """
+
+    data: memoryview
+    file: tuple[int, int]
+
+
+def map_file(path: str | os.PathLike[str]) -> Mapped:
     """The whole file as read-only bytes. Unmapped when the last slice of it is gone.
 
     A file that is replaced by rename stays readable as it was; one that is truncated in place is not (SIGBUS).
@@ -44,7 +56,8 @@ def map_file(path: str | os.PathLike[str]) -> memoryview:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):
             raise FileNotFoundError("no regular file")
-        return _map(descriptor, info.st_size) if info.st_size else memoryview(b"")
+        data = _map(descriptor, info.st_size) if info.st_size else memoryview(b"")
+        return Mapped(data, (info.st_dev, info.st_ino))
     finally:
         os.close(descriptor)
 

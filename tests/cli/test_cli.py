@@ -53,6 +53,16 @@ def packed(tmp_path: Path) -> Path:
     return tmp_path / "set"
 
 
+def test_info_of_a_set_whose_files_were_counted_as_none(source: Path, tmp_path: Path) -> None:
+    run("pack", source, tmp_path / "out", "--workers", 0, "--jpeg", "addressable")
+    head = tmp_path / "out/dataset.json"
+    text = json.loads(head.read_text())
+    text["fields"]["jpg"]["kinds"] = {"addressable": 0}
+    head.write_text(json.dumps(text))
+    result = run("info", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+
+
 def test_pack_reports_and_says_what_next(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = run("pack", source, out, "--workers", 0)

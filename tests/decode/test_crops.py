@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.decode import Crop, Image, Mask, RandomResizedCrop, compile_fields
+from shardstream.decode.context import SampleContext
 from shardstream.decode.crops import _within
 from shardstream.errors import DecodeError, TransformError, UsageError
 from shardstream.images.backends import decode
@@ -46,6 +47,18 @@ def test_the_stored_box_is_what_is_shown(photo, save, sample):
         assert context.geometry["face"].box == Box(21, 11, 30, 60)
         assert set(got["seg"].ravel()) <= set(full[21:51, 11:71, 0].ravel())
     assert seen == {True, False}
+
+
+def test_crops_are_drawn_by_position_and_not_by_the_row_in_a_shard(photo, save):
+    data = save(photo(90, 120), "JPEG")
+
+    def box(row: int, position: int) -> Box:
+        context = SampleContext(f"key{position}", "00000.tar", row, position, 0, 0)
+        made({"jpg": RandomResizedCrop(20)}, {"jpg": data}, context)
+        return context.geometry["jpg"].box
+
+    assert len({box(7, position) for position in range(20)}) == 20
+    assert {box(row, 7) for row in range(20)} == {box(7, 7)}
 
 
 def test_large_pictures_are_decoded_small(photo, save, sample):

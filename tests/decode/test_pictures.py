@@ -10,6 +10,7 @@ from shardstream.decode import CenterCrop, Image, Mask, RandomResizedCrop, Resiz
 from shardstream.errors import DecodeError, FieldError, UsageError
 from shardstream.images.backends import decode
 from shardstream.images.geometry import aligned_scale, covering_scale
+from shardstream.images.jpeg.transcode import make_addressable
 from shardstream.shards.fields import FieldType, to_bytes
 
 from .making import made, resized
@@ -59,6 +60,48 @@ def test_resize_and_center_crop_follow_torchvision(photo, save, sample, kind):
     assert distance.mean() < 0.1
     assert np.array_equal(got["crop"], full[138:238, 150:351])  # round(137.5) = 138, round(149.5) = 150
     assert np.array_equal(got["padded"], np.pad(full[:, 50:450], ((12, 13), (0, 0), (0, 0))))
+
+
+@pytest.mark.parametrize("addressable", [False, True])
+@pytest.mark.parametrize("size", [24, 40, 70])
+def test_exact_pixels_are_those_of_a_full_decode(photo, save, sample, size, addressable):
+    data = save(photo(301, 403), "JPEG")
+    data = make_addressable(data).data if addressable else data
+    full = decode(data)
+    fields = {
+        "short": Resize(size, source="jpg", exact=True),
+        "pair": CenterCrop(size, resize=size + 13, source="jpg", exact=True),
+        "box": RandomResizedCrop(size, scale=(0.5, 1), flip=True, source="jpg", exact=True),
+        "reduced": Resize(size, source="jpg"),
+    }
+    context = sample(3)
+    got = made(fields, {"jpg": data}, context)
+    whole = resized(full, (size + 13, (size + 13) * 403 // 301))
+    top, left = round(13 / 2), round((whole.shape[1] - size) / 2)
+    geometry = context.geometry["box"]
+    box = resized(full[geometry.box.slices()], (size, size))
+    assert np.array_equal(got["short"], resized(full, (size, size * 403 // 301)))
+    assert np.array_equal(got["pair"], whole[top : top + size, left : left + size])
+    assert np.array_equal(got["box"], box[:, ::-1] if geometry.flip else box)
+    assert not np.array_equal(got["reduced"], got["short"])  # what is not exact is decoded at a reduced scale
+
+
+def test_exact_upright_pictures_are_turned_after_all(photo, save, sample):
+    exif = Pillow.Exif()
+    exif[0x0112] = 6
+    data = save(photo(301, 403), "JPEG", exif=exif)
+    fields = {"jpg": CenterCrop(40, resize=50, upright=True, exact=True)}
+    got = made(fields, {"jpg": data}, sample())["jpg"]
+    upright = np.rot90(decode(data), -1)
+    whole = resized(np.ascontiguousarray(upright), (50 * 403 // 301, 50))
+    top = round((whole.shape[0] - 40) / 2)
+    # Resized as it is stored, then turned: the operator's two passes round in the other order.
+    assert np.abs(got.astype(int) - whole[top : top + 40, 5:45]).max() <= 1
+
+
+def test_exact_and_fast_exclude_each_other():
+    with pytest.raises(UsageError, match="exclude each other"):
+        Resize(40, exact=True, fast=True)
 
 
 def test_random_resized_crop_is_the_drawn_box_antialiased(photo, save, sample):

@@ -124,6 +124,12 @@ def test_a_copy_that_takes_long_is_named() -> None:
     assert stats.diagnosis().bottleneck == "copy"
 
 
+def test_workers_that_are_busy_with_several_things_are_busy() -> None:
+    stages = {"read": 18.0, "decode": 21.0}  # of 40 s of four workers: neither stage alone fills them
+    stats = LoaderStats(workers=4, batches=10, seconds=10, wait_seconds=8, stages=stages)
+    assert stats.diagnosis().bottleneck == "decode"
+
+
 def test_waiting_for_nothing_that_is_busy_is_uneven() -> None:
     stats = LoaderStats(workers=4, batches=10, seconds=10, wait_seconds=5, stages={"decode": 8.0})
     assert stats.diagnosis().bottleneck == "uneven"

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from shardstream.errors import ChecksumError, DestinationError, StorageError, UsageError
+from shardstream.errors import ChecksumError, DestinationError, FormatError, StorageError, UsageError
 from shardstream.images.jpeg.cut import is_addressable
 from shardstream.pack import ShardWriter, export, pack
+from shardstream.pack.export.files import put_all
 from shardstream.pack.export.names import extensions, file_stem
 from shardstream.shards.fields import FieldType
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import open_store
+from shardstream.storage.local import LocalStore
 
 from ..shards.peers import gnu_tar_names, webdataset_samples
 from ..storage.places import S3Place
@@ -258,6 +261,34 @@ def test_keys_that_lead_elsewhere_stay_inside(tmp_path: Path) -> None:
     files = {data.decode() for name, data in found.items() if name.endswith("bin")}
     assert files == set(keys)
     assert set(tree(tmp_path)) == {f"out/{name}" for name in found} | {f"ds/{name}" for name in tree(tmp_path / "ds")}
+
+
+@pytest.mark.parametrize("to", ["files", "webdataset", "parquet"])
+@pytest.mark.parametrize("forged", ["key", "field"])
+def test_names_that_no_writer_takes_overwrite_nothing(tmp_path: Path, to: Any, forged: str) -> None:
+    victim = tmp_path / "victim.sh"
+    victim.write_bytes(b"as it was")
+    key, field = (str(victim)[:-3], "sh") if forged == "key" else ("k", "b/../../../victim.sh")
+    with pytest.MonkeyPatch.context() as patch:
+        # A writer of somebody's own, that checks nothing.
+        for module in ("pack.writer", "shards.writing"):
+            patch.setattr(sys.modules[f"shardstream.{module}"], "check_key", lambda key: key)
+        for module in ("pack.writer", "pack.values", "shards.writing", "shards.manifest"):
+            patch.setattr(sys.modules[f"shardstream.{module}"], "check_field_name", lambda name: None)
+        with ShardWriter(tmp_path / "ds", format="record", fields={field: "bytes"}) as writer:
+            writer.write({"__key__": key, field: b"echo pwned"})
+    before = tree(tmp_path)
+    with pytest.raises(FormatError):
+        export(tmp_path / "ds", tmp_path / "deep/out", to=to, workers=0)
+    assert {name: data for name, data in tree(tmp_path).items() if not name.startswith("deep/")} == before
+    assert not [name for name in tree(tmp_path) if name.startswith("deep/out") and "pwned" in name]
+
+
+def test_the_function_that_writes_files_refuses_such_names_itself(tmp_path: Path) -> None:
+    for name in (str(tmp_path / "victim"), "a/../../victim"):
+        with pytest.raises(UsageError, match="leads out of the store"):
+            put_all(LocalStore(tmp_path / "out"), [(name, b"x")], again=False)
+    assert not (tmp_path / "victim").exists()
 
 
 def test_names_of_files() -> None:

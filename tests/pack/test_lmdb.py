@@ -66,6 +66,36 @@ def test_a_change_meanwhile_is_noticed(tmp_path: Path) -> None:
     assert pack_plan(tmp_path / "in", tmp_path / "out").fingerprint != before.fingerprint
 
 
+@pytest.mark.parametrize("part", [1.0, 0.5, 0.01])
+@pytest.mark.parametrize("missing", [4096, 1])
+def test_a_database_that_is_cut_off_is_an_error_before_anything_is_mapped(
+    tmp_path: Path, part: float, missing: int
+) -> None:
+    write(tmp_path / "in", {f"{i:04d}": jpeg(i) for i in range(40)})
+    with lmdb.open(str(tmp_path / "in"), readonly=True) as environment:
+        whole = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+    data = (tmp_path / "in/data.mdb").read_bytes()[:whole]
+    cut = max(int(len(data) * part) - missing, 8192)
+    (tmp_path / "in/data.mdb").write_bytes(data[:cut])
+    _environment.cache_clear()
+    with pytest.raises(SourceError, match=f"the database ends at byte {cut} of {whole}") as caught:
+        pack(tmp_path / "in", tmp_path / "out")
+    assert "copy it again" in str(caught.value)
+    (tmp_path / "in/data.mdb").write_bytes(data)
+    assert pack(tmp_path / "in", tmp_path / "out", workers=0).samples == 40
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 151, 152, 4096])
+def test_files_of_any_size_that_are_no_database(tmp_path: Path, size: int) -> None:
+    write(tmp_path, {"a": jpeg(0)})
+    whole = (tmp_path / "data.mdb").read_bytes()
+    for content in (bytes(size), whole[:size]):
+        (tmp_path / "data.mdb").write_bytes(content)
+        with pytest.raises(SourceError) as caught:
+            pack(tmp_path, tmp_path / "out")
+        assert caught.value.place["url"]
+
+
 def test_what_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(b"nonsense" * 1000)
     with pytest.raises(SourceError, match="cannot be read"):

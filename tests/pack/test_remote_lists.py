@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from shardstream.errors import NotFoundError, SourceError, StorageError
 from shardstream.pack import pack
-from shardstream.pack.sources import File, Item, listfile, open_source
+from shardstream.pack.sources import File, Item, ListSource, Reject, listfile, open_source
 
 from ..storage.places import AzurePlace, S3Place, WebPlace
-from .making import photo_list, photos, samples
+from .making import jpeg, photo_list, photos, samples
+
+JPEG = jpeg(1)
 
 
 def values(source: Any) -> list[object]:
@@ -48,11 +54,77 @@ def test_other_kinds_and_urls_in_them(s3: S3Place, name: str) -> None:
         "list.txt": "a/1.jpg 1\nhttps://h/2.jpg?x 2\n/local/3.jpg 3\n",
     }[name]
     s3.plant(f"lists/{name}", text.encode())
-    assert values(open_source(s3 / f"lists/{name}", source_options=s3.options)) == [
+    trusted = open_source(s3 / f"lists/{name}", source_options=s3.options, allow_other_origins=True)
+    assert values(trusted) == [
         {"jpg": File(s3 / "lists/a/1.jpg"), "cls": 1},
         {"jpg": File("https://h/2.jpg?x"), "cls": 2},
         {"jpg": File("/local/3.jpg"), "cls": 3},
     ]
+
+
+OTHERS = ("/etc/hostname", "file:///etc/hostname", "//h/x.jpg", "http://169.254.169.254/x.jpg", "s3://tests2/x.jpg",
+          "s3://testsx", "gs://tests/x.jpg", "S3://user@tests/x.jpg")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["list.csv", "list.jsonl", "list.parquet"])
+def test_a_list_in_a_bucket_names_nothing_elsewhere(s3: S3Place, tmp_path: Path, name: str) -> None:
+    own = ["a/1.jpg", "../b.jpg", s3 / "c.jpg", (s3 / "d.jpg").replace("s3://", "s3a://")]
+    rows = {"url": [*own, *OTHERS], "cls": list(range(len(own) + len(OTHERS)))}
+    if name == "list.csv":
+        text = "url,cls\n" + "".join(f"{url},{cls}\n" for url, cls in zip(*rows.values(), strict=True))
+        s3.plant(name, text.encode())
+    elif name == "list.jsonl":
+        lines = (json.dumps({"url": url, "cls": cls}) + "\n" for url, cls in zip(*rows.values(), strict=True))
+        s3.plant(name, "".join(lines).encode())
+    else:
+        parquet.write_table(pyarrow.table(rows), tmp_path / name)
+        s3.plant(name, (tmp_path / name).read_bytes())
+    source = open_source(s3 / name, source_options=s3.options)
+    assert isinstance(source, ListSource)
+    found = list(source.part(np.arange(len(source))))
+    assert [item.values["jpg"] for item in found if isinstance(item, Item)] == [
+        File(s3 / "a/1.jpg"), File(s3 / "../b.jpg"), File(s3 / "c.jpg"), File(own[3])
+    ]  # fmt: skip
+    refused = [one for one in found if isinstance(one, Reject)]
+    assert len(refused) == len(OTHERS)
+    assert all("does not lie below s3://tests, as the list does" in one.reason for one in refused)
+
+
+def test_a_list_of_nothing_else_says_how_to_trust_it(s3: S3Place) -> None:
+    s3.plant("list.tsv", b"/etc/hostname\t1\nhttp://127.0.0.1/x.jpg\t2\n")
+    with pytest.raises(SourceError, match="--allow-other-origins") as caught:
+        open_source(s3 / "list.tsv", source_options=s3.options)
+    assert caught.value.place["line"] == 1
+
+
+def test_redirects_to_another_host_are_not_followed(tmp_path: Path, web: WebPlace) -> None:
+    asked: list[str] = []
+
+    class Inner(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(JPEG)))
+            self.end_headers()
+            self.wfile.write(JPEG)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Inner) as inner:
+        Thread(target=inner.serve_forever, daemon=True).start()
+        web.plant("a.jpg", JPEG)
+        web.plant("list.tsv", f"a.jpg\n{web.endpoint}/to/self/{web.name}/a.jpg?b\n"
+                  f"{web.endpoint}/to/127.0.0.1:{inner.server_port}/secret.jpg\n".encode())  # fmt: skip
+        manifest = pack(web / "list.tsv", tmp_path / "out", workers=0, jpeg="keep", key="line")
+        assert (manifest.samples, asked) == (2, [])
+        (reject,) = map(json.loads, (tmp_path / "out/rejects.jsonl").read_text().splitlines())
+        assert (reject["line"], reject["reason"]) == (3, "the web server redirects to another host, 127.0.0.1")
+        pack(web / "list.tsv", tmp_path / "all", workers=0, jpeg="keep", key="line", allow_other_origins=True)
+        assert len(samples(tmp_path / "all")) == 3
+        inner.shutdown()
 
 
 def test_a_list_without_suffix(s3: S3Place) -> None:

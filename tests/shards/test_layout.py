@@ -9,15 +9,25 @@ import msgpack
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardstream.errors import FieldError, FormatError
+from shardstream.errors import FieldError, FormatError, UsageError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column
+from shardstream.shards.keys import check_key
 from shardstream.shards.layout import index_length, pack_index, parse_index
 
 JPG = FieldType.parse("jpg")
+KEYS = st.text(st.characters(exclude_categories=["Cs"])).filter(lambda text: is_key(text))
+
+
+def is_key(text: str) -> bool:
+    try:
+        check_key(text)
+    except UsageError:
+        return False
+    return True
 
 
 def keys_of(names: list[str]) -> tuple[np.ndarray, bytes]:
@@ -37,7 +47,7 @@ def payload(**changes: Any) -> Column:
 
 
 @given(
-    names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=20),
+    names=st.lists(KEYS, max_size=20),
     offset=st.sampled_from([0, 1, (1 << 32) - 1, 1 << 32, 1 << 40, (1 << 62)]),
 )
 def test_what_is_packed_is_parsed_beyond_four_gigabytes_too(names, offset) -> None:
@@ -119,6 +129,8 @@ HOSTILE = {
     "fields a str": lambda h: h.update(fields="abc"),
     "field twice": lambda h: h["fields"].append(h["fields"][0]),
     "field without arrays": lambda h: h["fields"].append({**h["fields"][0], "name": "x"}),
+    "name a path": lambda h: h["fields"][0].update(name="x/../../victim"),
+    "name reserved": lambda h: h["fields"][0].update(name="__key__"),
     "name a list": lambda h: h["fields"][0].update(name=[1]),
     "type": lambda h: h["fields"][0].update(type="pickle"),
     "type of another width": lambda h: h["fields"][1].update(type="int64"),
@@ -196,6 +208,20 @@ def test_keys_that_are_no_utf8_are_found_when_read() -> None:
         with pytest.raises(FormatError, match="no UTF-8") as caught:
             ask()
         assert caught.value.place == {"shard": "s", "sample": 1}
+
+
+@given(names=st.lists(st.text("/ab.é", max_size=4), max_size=6))
+@example(names=["a", "/b"])
+@example(names=["a/", "b"])
+@example(names=["a//b"])
+@example(names=["a", "", "b"])
+def test_an_index_with_a_key_that_no_writer_takes_is_refused(names) -> None:
+    data = pack_index("record", keys_of(names), [], end=0)
+    if all(map(is_key, names)):
+        assert list(parse(data, 0).keys) == names
+    else:
+        with pytest.raises(FormatError, match="one of its keys"):
+            parse(data, 0)
 
 
 def test_too_many_fields_are_refused_when_written() -> None:

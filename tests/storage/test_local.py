@@ -145,6 +145,23 @@ def test_a_file_that_another_process_replaces_stays_as_it_was(tmp_path) -> None:
     assert bytes(LocalStore(tmp_path).get("x")) == b"newer"
 
 
+def test_a_file_that_is_cut_in_place_is_an_error_where_an_index_is_opened_again(tmp_path) -> None:
+    (tmp_path / "x").write_bytes(bytes(20_000))
+    store = LocalStore(tmp_path)
+    assert store.get_tail("x", 5)[1] == 20_000
+    os.truncate(tmp_path / "x", 100)
+    with pytest.raises(StorageError, match="cut from 20000 to 100 bytes"):
+        store.get_tail("x", 5)
+    (tmp_path / "new").write_bytes(bytes(50))
+    os.replace(tmp_path / "new", tmp_path / "x")  # another file: what is mapped is what it was
+    (tmp_path / "y").write_bytes(bytes(20))
+    store.get_tail("y", 5)
+    os.replace(tmp_path / "x", tmp_path / "y")
+    assert store.get_tail("y", 5)[1] == 20
+    os.unlink(tmp_path / "y")
+    assert store.get_tail("y", 5)[1] == 20
+
+
 def test_a_fifo_is_no_object_and_nobody_waits_for_it(tmp_path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(FileNotFoundError):

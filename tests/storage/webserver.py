@@ -8,7 +8,10 @@ from aiohttp import web
 
 
 def application(folder: str) -> web.Application:
-    """Files of a folder; below ``/private`` only for user:password, below ``/signed`` only with ``?sig=signature``."""
+    """Files of a folder; below ``/private`` only for user:password, below ``/signed`` only with ``?sig=signature``.
+
+    ``/to/HOST:PORT/PATH`` redirects there, ``/to/self/PATH`` to this server.
+    """
 
     @web.middleware
     async def guard(request: web.Request, handler):
@@ -18,6 +21,9 @@ def application(folder: str) -> web.Application:
                 raise web.HTTPUnauthorized
         if request.path.startswith("/signed/") and request.query.get("sig") != "signature":
             raise web.HTTPForbidden
+        if request.path.startswith("/to/"):
+            host, _, path = request.path.removeprefix("/to/").partition("/")
+            raise web.HTTPFound(f"/{path}" if host == "self" else f"http://{host}/{path}")
         return await handler(request)
 
     app = web.Application(middlewares=[guard])

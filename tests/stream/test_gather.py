@@ -11,7 +11,7 @@ import pytest
 import shardstream as ss
 from shardstream.errors import ChecksumError
 from shardstream.storage.mapping import address_of, gather_at
-from shardstream.stream import rows
+from shardstream.stream import gather, rows
 from shardstream.stream.gather import Gatherer
 
 from .making import numbered, write_dataset
@@ -80,6 +80,25 @@ def test_more_shards_than_are_kept_open(tmp_path: Path) -> None:
             found = [(batch["id"], batch["tok"]) for batch in dataset]
             assert sorted(number for ids, _ in found for number in ids.tolist()) == list(range(800))
             assert all((tokens.long() == ids[:, None]).all() for ids, tokens in found)
+
+
+def test_a_filter_ends_with_its_shard_where_another_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gather, "OPEN_INDEXES", 24)
+    for name in ("few", "all"):
+        write_dataset(tmp_path / name, numbered([8] * 40))
+
+    def mixed() -> list[tuple[list[int], list[int]]]:
+        where = {"id": [number for number in range(8 * 40) if number % 8]}
+        few = ss.ShardDataset(tmp_path / "few", fields=["id"], where=where)
+        every = ss.ShardDataset(tmp_path / "all", fields=["id"])
+        mixture = ss.Mixture({"few": (few, 1), "all": (every, 1)}, batch_size=4)
+        return [(batch["__source__"].tolist(), batch["id"].tolist()) for batch in mixture]
+
+    gathered = mixed()
+    monkeypatch.setattr(Gatherer, "read", lambda *_: None)
+    assert gathered == mixed()
 
 
 def test_a_field_that_some_samples_lack(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def pinned(paths: Iterable[Path]) -> list[memoryview]:
     """
     from shardstream.storage.mapping import map_file
 
-    maps = [map_file(path) for path in paths]
+    maps = [map_file(path).data for path in paths]
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mlockall(_MCL_CURRENT):
         print(f"files are not pinned in memory: {os.strerror(ctypes.get_errno())}")

@@ -111,7 +111,7 @@ def _put_here(store: LocalStore, files: Iterable[tuple[str, bytes | memoryview]]
     name = ""
     try:
         for name, data in files:
-            path = os.path.join(store.url, name)
+            path = os.fspath(store.file_of(name))
             if again and os.path.isfile(path) and os.path.getsize(path) == len(data):
                 continue
             folder = os.path.dirname(path)

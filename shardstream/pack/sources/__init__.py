@@ -73,6 +73,7 @@ def open_source(
     labels: LabelMode | None = None,
     fields: Mapping[str, str] | None = None,
     group: Group = "file",
+    allow_other_origins: bool = False,
     source_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
 ) -> Source | StreamSource:
@@ -84,6 +85,7 @@ def open_source(
         labels: ``"int"`` or ``"name"``; ``None`` means integers for lists and names for class folders.
         fields: Column by field, see `parse_fields`; default: path and label.
         group: ``"stem"``: files of one folder that share the name before its first dot are one sample.
+        allow_other_origins: Whether a list that is not local may name files beyond its own bucket or host.
         source_options: ``storage_options`` of the store that the source lies in.
         transport: The library that speaks to it.
 
@@ -108,7 +110,7 @@ def open_source(
         if fields or group != "file":
             raise UsageError("fields= and group= are for lists and folders", hint="use transform= to change samples")
         return LmdbSource(text, key=key)
-    wanted = Wanted(key, labels or "int", parse_fields(fields))
+    wanted = Wanted(key, labels or "int", parse_fields(fields), allow_other_origins)
     listing = _listing(text, at)
     if listing is not None and suffix_of(listing.pattern or "") in TABLES:
         return open_tables(_matches(listing), wanted, labels)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FieldError
-from shardstream.pack.sources.paths import extension_of, join
+from shardstream.pack.sources.paths import Origin, extension_of
 from shardstream.shards.fields import FieldType, check_field_name
 
 LABEL = "cls"
@@ -78,6 +78,7 @@ class Source(ABC):
         classes: Names of the labels, ``None`` if labels are plain integers or missing.
         notes: What the user should know about how it was understood, as whole sentences.
         root: The folder all of whose files are being packed, if the source is one.
+        origin: Where all its files have to lie, if it is a list that is not trusted; ``None``: anywhere.
         types: Field types that were declared; values of other fields are stored by their Python type.
         mean_bytes: Mean size of a sample, where all sizes are known and part of the fingerprint.
     """
@@ -88,6 +89,7 @@ class Source(ABC):
     classes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     root: str | None = None
+    origin: Origin | None = None
 
     @abstractmethod
     def __len__(self) -> int:
@@ -115,6 +117,7 @@ class StreamSource(ABC):
         types: Field types that were declared.
         streams: Parts that can be read independently, each in order.
         travels: Whether streams can be sent to other processes.
+        origin: As of `Source`.
         key: What is still to be made of the keys that samples have: nothing (``"path"``), their last parts
             (``"stem"``), or numbers in their place (``"line"``).
     """
@@ -125,6 +128,7 @@ class StreamSource(ABC):
     types: Mapping[str, FieldType] = MappingProxyType({})
     streams: Sequence[Part]
     travels: bool = True
+    origin: Origin | None = None
     key: str = "path"
 
     @property
@@ -157,12 +161,12 @@ def field_of_extension(extension: str) -> FieldOfExtension:
     return FieldOfExtension(field)
 
 
-def file_item(line: int, path: str, key: str, *, folder: str, label: int | None) -> Item | Reject:
+def file_item(line: int, path: str, key: str, file: File, *, label: int | None) -> Item | Reject:
     """The sample of a single file: its extension names the field, the label goes to ``cls``."""
     extension = field_of_extension(extension_of(path))
     if extension.field is None:
         return Reject(line, printable(path), extension.reason)
-    values: dict[str, Value] = {extension.field: File(join(folder, path))}
+    values: dict[str, Value] = {extension.field: file}
     if label is not None:
         values[LABEL] = label
     return Item(line, path, key, values)

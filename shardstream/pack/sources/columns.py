@@ -61,11 +61,19 @@ def _columns(count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the user says of columns: how keys are made, what labels are, and which fields are made of what."""
+    """What the user says of a list: how keys are made, what labels are, which fields there are, what it may name.
+
+    Attributes:
+        key: How keys are made, see `KeyRule`.
+        labels: ``"int"`` or ``"name"``.
+        fields: Which column becomes which field.
+        other_origins: Whether a list that is not local may name files anywhere.
+    """
 
     key: str = "path"
     labels: LabelMode = "int"
     fields: tuple[FieldRule, ...] = ()
+    other_origins: bool = False
 
 
 def understand(kind: Kind, first: Cells, wanted: Wanted, *, names: Sequence[str] | None = None) -> Columns:

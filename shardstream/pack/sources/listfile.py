@@ -1,19 +1,24 @@
-"""Lists as files that are read by range; those that are not local are copied to a temporary file first."""
+"""Lists as files that are read by range; those from a store or a pipe are copied to a temporary file first."""
 
 from __future__ import annotations
 
 import mmap
 import os
+import select
+import stat
 import tempfile
+import time
 import weakref
 from collections.abc import Callable, Iterator
 
 from shardstream.errors import SourceError
 from shardstream.storage import Location, open_object
 from shardstream.storage.sorting import no_room
+from shardstream.waits import watched
 
 _PEEK = 4096
 _STEP = 32 << 20
+_WRITER_S = 60.0  # until somebody has to write to a pipe
 _EMPTY_HINT = "write one file a line: path<TAB>label"
 
 
@@ -57,7 +62,12 @@ class ListFile:
         return b"".join(pieces)
 
     def map(self) -> mmap.mmap | bytes:
-        """All of it, addressable."""
+        """All of it, addressable. Reading what was cut off since kills the process, so the size is compared first.
+
+        Raises:
+            SourceError: It was changed.
+        """
+        self.check()
         return mmap.mmap(self._handle, 0, prot=mmap.PROT_READ)
 
     def check(self) -> None:
@@ -73,20 +83,67 @@ def open_list(location: Location) -> ListFile:
     """A list, wherever it lies.
 
     Raises:
-        SourceError: It cannot be read, is empty, or is no text.
+        SourceError: It cannot be read, or is empty.
         StorageError: The store does not give it.
     """
-    if location.local:
-        path = location.address.prefix
-        try:
-            found = ListFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
-        except OSError as error:
-            raise SourceError(f"the list cannot be read: {error.strerror}", url=path, hint="check the path") from error
-    else:
-        found = _fetched(location)
+    found = open_local(location.address.prefix, "list") if location.local else _fetched(location)
     if not found.size:
         raise SourceError("the list is empty", url=found.url, hint=_EMPTY_HINT)
     return found
+
+
+def open_local(path: str, what: str) -> ListFile:
+    """A local file, or a pipe, which is read to its end into a temporary file.
+
+    Args:
+        path: Where.
+        what: What it is, for messages: ``"list"``.
+
+    Raises:
+        SourceError: It cannot be read; it is a folder or a device; nobody writes to the pipe.
+        StorageError: The disk of the temporary file is full.
+    """
+    try:
+        # Opening a pipe would wait for its writer; for files the flag means nothing.
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SourceError(f"the {what} cannot be read: {reason}", url=path, hint="check the path") from error
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return ListFile(handle, path)
+    try:
+        if not stat.S_ISFIFO(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "a device"
+            raise SourceError(f"the {what} is {kind}", url=path, hint="pass a file, or a pipe")
+        return spooled(lambda: _piped(handle, path, what), url=path)
+    finally:
+        os.close(handle)
+
+
+def _piped(handle: int, path: str, what: str) -> Iterator[bytes]:
+    """What comes through a pipe until all its writers have closed it."""
+    poll, begun, waited_from = select.poll(), False, time.monotonic()
+    poll.register(handle, select.POLLIN)
+    while True:
+        try:
+            data = os.read(handle, _STEP)
+        except BlockingIOError:  # it has a writer, that takes its time
+            begun = True
+            with watched(f"the rest of the {what} from {path}"):
+                poll.poll()
+            continue
+        if data:
+            begun = True
+            yield data
+        elif begun or poll.poll(0):  # at its end; a writer that wrote nothing hangs up, too
+            return
+        elif time.monotonic() - waited_from > _WRITER_S:
+            raise SourceError(
+                f"nobody wrote to this pipe for {_WRITER_S:.0f} s", url=path, hint="start what writes it first"
+            )
+        else:
+            time.sleep(0.01)
 
 
 def check_text(file: ListFile) -> None:

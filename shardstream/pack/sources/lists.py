@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from shardstream.errors import SourceError, UsageError
 from shardstream.pack.sources.base import Item, Part, Reject, Source
-from shardstream.pack.sources.columns import Wanted, parse_label, understand
+from shardstream.pack.sources.columns import Columns, Wanted, parse_label, understand
 from shardstream.pack.sources.keys import MODES, KeyRule
 from shardstream.pack.sources.lines import LineIndex, index_lines, survey
 from shardstream.pack.sources.listfile import ListFile, check_text, open_list
 from shardstream.pack.sources.mapping import declared_types
+from shardstream.pack.sources.paths import Origin
 from shardstream.pack.sources.records import Broken, Kind, split
 from shardstream.pack.sources.rows import RowReader
 from shardstream.pack.sources.scan import scan
@@ -32,6 +33,7 @@ from shardstream.storage import Location
 
 _FIRST = 100
 _KINDS: dict[str, Kind] = {".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".tsv": "tab"}
+_DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what has no folder of its own
 _HINT = "every line needs the same columns: path, or path<TAB>label (with commas in a .csv)"
 
 
@@ -84,6 +86,7 @@ class ListSource(Source):
         if reader.kind == "blank":
             self.notes = ("Read as a path and a label, with blanks between them.",)
         self.types = declared_types(tuple(field.rule for field in reader.columns.fields))
+        self.origin = reader.origin
         try:
             if not len(records):
                 raise SourceError("the list is empty", hint="write one file a line: path<TAB>label")
@@ -149,8 +152,14 @@ def open_text_list(location: Location, wanted: Wanted) -> ListSource:
     except UsageError as error:
         raise error.at(url=file.url) from error.__cause__
     records = ListRecords(file, index.without_first() if columns.header else index)
-    reader = RowReader(kind, columns, key_rule(wanted), wanted.labels, folder_of(location))
-    return ListSource(records, reader, digest)
+    return ListSource(records, row_reader(kind, columns, wanted, location), digest)
+
+
+def row_reader(kind: Kind, columns: Columns, wanted: Wanted, location: Location) -> RowReader:
+    """How the records of the list at this place become samples, before its paths are known."""
+    folder = folder_of(location)
+    origin = None if wanted.other_origins else Origin.of(folder)
+    return RowReader(kind, columns, key_rule(wanted), wanted.labels, folder, origin=origin)
 
 
 def key_rule(wanted: Wanted) -> KeyRule:
@@ -159,7 +168,9 @@ def key_rule(wanted: Wanted) -> KeyRule:
 
 
 def folder_of(location: Location) -> str:
-    """The folder or URL that relative paths of a list are taken from."""
+    """The folder or URL that relative paths of a list are taken from; for one from a pipe, the current folder."""
+    if location.local and location.url.startswith(_DESCRIPTORS):
+        return os.getcwd()
     return location.url.rpartition("/")[0] or "/"
 
 

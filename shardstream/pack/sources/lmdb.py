@@ -7,11 +7,12 @@ one blob of bytes; workers open the database themselves, read-only and without i
 from __future__ import annotations
 
 import os
+import struct
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -28,6 +29,9 @@ from shardstream.shards.keys import check_key
 _FILE = "data.mdb"
 _OTHER = "bin"
 _PURPOSE = "to read LMDB databases"
+# A meta page of LMDB's mdb.c with 64-bit words: magic, bytes a page (in its first MDB_db), last page, transaction.
+_META = struct.Struct("@16xI20xI92xQQ")
+_MAGIC = 0xBEEFC0DE
 
 
 def is_lmdb(path: str) -> bool:
@@ -151,6 +155,52 @@ class LmdbSource(Source):
 @lru_cache(maxsize=1)
 def _environment(path: str) -> Any:
     lmdb = require("lmdb", extra="lmdb", purpose=_PURPOSE)
-    return lmdb.open(
-        path, subdir=os.path.isdir(path), readonly=True, lock=False, readahead=False, create=False, max_dbs=0
-    )
+    folder = os.path.isdir(path)
+    _check_whole(os.path.join(path, _FILE) if folder else path)
+    return lmdb.open(path, subdir=folder, readonly=True, lock=False, readahead=False, create=False, max_dbs=0)
+
+
+def _check_whole(path: str) -> None:
+    """Refuse a file that ends before its last page: LMDB maps it, and to touch what is not there kills the process.
+
+    Raises:
+        SourceError: It is cut off, or too short to be a database.
+    """
+    try:
+        opened = open(path, "rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise SourceError(f"the database cannot be read: {error.strerror}", url=path, hint="check the path") from error
+    with opened as file:
+        size = os.fstat(file.fileno()).st_size
+        metas: list[_Meta] = []
+        while len(metas) < 2:  # the first two pages; the last transaction is in either
+            file.seek(metas[0].page if metas else 0)
+            head = file.read(_META.size)
+            if len(head) < _META.size:
+                raise SourceError(f"{size} bytes are no LMDB database", url=path, hint="copy it again from its source")
+            magic, *found = _META.unpack(head)
+            if magic != _MAGIC:  # another byte order or word size, or none at all: lmdb says so itself
+                return
+            metas.append(_Meta(*found))
+    newest = max(metas, key=lambda meta: meta.transaction)
+    whole = (newest.last + 1) * newest.page
+    if size < whole:
+        raise SourceError(
+            f"the database ends at byte {size} of {whole}",
+            url=path,
+            hint="it is cut off: copy it again from its source",
+        )
+
+
+class _Meta(NamedTuple):
+    """What a meta page says.
+
+    Attributes:
+        page: Bytes of a page.
+        last: Number of the last page in use.
+        transaction: Number of the transaction that wrote it.
+    """
+
+    page: int
+    last: int
+    transaction: int

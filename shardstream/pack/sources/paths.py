@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
+
+from shardstream.errors import UsageError
+from shardstream.storage.address import parse
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 
@@ -40,3 +44,37 @@ def without_host(url: str) -> str:
     """The path of a URL; a path stays as it is."""
     rest = without_scheme(url)
     return rest if rest is url else rest.partition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the files of a list that is not local have to lie, since whoever wrote it may not be trusted.
+
+    Attributes:
+        url: Scheme, and bucket or host.
+    """
+
+    url: str
+
+    @classmethod
+    def of(cls, folder: str) -> Origin | None:
+        """The origin of a list in this folder; ``None`` for a local one, which may name anything."""
+        address = parse(folder)
+        if address.kind == "local":
+            return None
+        return cls(f"{address.scheme}://{folder.partition('://')[2].partition('/')[0]}")
+
+    def holds(self, path: str) -> bool:
+        """Whether a path or URL lies below it.
+
+        >>> Origin("s3://data").holds("s3://data-of-others/x.jpg"), Origin("s3://data").holds("/etc/passwd")
+        (False, False)
+        """
+        if path.startswith(f"{self.url}/"):  # nothing that follows a bucket or host changes it
+            return True
+        if scheme_of(path) is None:
+            return False
+        try:
+            return parse(path).origin == parse(self.url).origin
+        except UsageError:
+            return False

@@ -13,10 +13,11 @@ from shardstream.pack.sources.base import LABEL, File, Item, Reject, Value, fiel
 from shardstream.pack.sources.columns import Columns, LabelMode, parse_label
 from shardstream.pack.sources.keys import KeyRule
 from shardstream.pack.sources.mapping import NAME, check_text
-from shardstream.pack.sources.paths import extension_of, join
+from shardstream.pack.sources.paths import Origin, extension_of, join
 from shardstream.pack.sources.records import Broken, Cells, Kind, cell, content_of, is_image, shown, split, text_of
 
 _KEY_HINT = "--key line makes keys of the numbers of lines, --key COLUMN of a column"
+_ORIGIN_HINT = "allow_other_origins=True (--allow-other-origins), if you trust whoever wrote the list"
 _NAMES_HINT = "labels='name' (--labels name) numbers names in sorting order and keeps them as the classes"
 
 
@@ -31,6 +32,7 @@ class RowReader:
         labels: ``"int"`` or ``"name"``.
         folder: Local folder or URL that relative paths are taken from.
         names: Numbers of labels by name; empty until they are known.
+        origin: Where all files have to lie; ``None``: anywhere.
     """
 
     kind: Kind
@@ -39,6 +41,7 @@ class RowReader:
     labels: LabelMode
     folder: str
     names: Mapping[str, int] = field(default_factory=dict)
+    origin: Origin | None = field(default=None, repr=False)  # no part of what the source is
 
     @property
     def whole(self) -> RowReader:
@@ -109,14 +112,21 @@ class RowReader:
         content = content_of(cell(cells, self.columns.path, "path")) if self.kind == "packed" else None  # type: ignore[arg-type]
         if content is not None:
             return Item(line, path, key, {_image_field(content): content, **({} if label is None else {LABEL: label})})
-        return file_item(line, path, key, folder=self.folder, label=label)
+        return file_item(line, path, key, self._file(path), label=label)
 
     def _field(self, number: int, cells: Cells) -> Value:
         one = self.columns.fields[number]
         if one.rule.type == NAME:
             return self._number(self.name(cells))
         value = one.value(cells)
-        return File(join(self.folder, value)) if one.path and isinstance(value, str) else value
+        return self._file(value) if one.path and isinstance(value, str) else value
+
+    def _file(self, path: str) -> File:
+        """The file of a path in the list; `Broken` where the list may not name it."""
+        found = join(self.folder, path)
+        if self.origin is not None and not self.origin.holds(found):
+            raise Broken(f"{shown(path)} does not lie below {self.origin.url}, as the list does", hint=_ORIGIN_HINT)
+        return File(found)
 
     def _label(self, cells: Cells) -> int:
         if self.labels == "name":
@@ -142,7 +152,7 @@ class RowReader:
             label = np.array([float(text) for text in cells[1:-1]], np.float32)
         except ValueError as error:
             raise Broken(f"a label is no number: {error}") from None
-        return Item(line, path, key, {extension.field: File(join(self.folder, path)), LABEL: label})
+        return Item(line, path, key, {extension.field: self._file(path), LABEL: label})
 
 
 def _image_field(content: bytes) -> str:

@@ -24,7 +24,7 @@ from shardstream.errors import SourceError, UsageError
 from shardstream.extras import require
 from shardstream.pack.sources.base import Item, Part, Reject, StreamSource, printable
 from shardstream.pack.sources.columns import Columns, LabelMode, Wanted, understand
-from shardstream.pack.sources.lists import ListSource, folder_of, key_rule, suffix_of
+from shardstream.pack.sources.lists import ListSource, row_reader, suffix_of
 from shardstream.pack.sources.mapping import declared_types
 from shardstream.pack.sources.records import Broken, Kind
 from shardstream.pack.sources.rows import RowReader
@@ -189,7 +189,7 @@ def open_tables(locations: Sequence[Location], wanted: Wanted, labels: LabelMode
             classes = table.classes(names[columns.label])
     kind: Kind = "tab"
     copied = _copied(locations, names, _copy_text) if plain else None
-    reader = RowReader(kind, columns, key_rule(wanted), wanted.labels, folder_of(first))
+    reader = row_reader(kind, columns, wanted, first)
     if copied is None:
         reader = replace(reader, kind="packed")
         try:
@@ -256,6 +256,7 @@ class TableStreams(StreamSource):
                 hint="number them in a column of integers; `classes` gives their names",
             )
         self.types = declared_types(tuple(one.rule for one in reader.columns.fields))
+        self.origin = reader.origin
         hasher = xxhash.xxh3_128(repr((tuple(names), replace(reader, folder=""))).encode())
         streams: list[Part] = []
         start = 0

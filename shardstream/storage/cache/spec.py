@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from shardstream.errors import UsageError
 from shardstream.sizes import parse_size
+from shardstream.storage.address import parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,5 +74,5 @@ def _folder(value: object, name: str) -> str:
     if text.startswith("file://"):
         text = text.removeprefix("file://")
     if "://" in text:
-        raise UsageError(f"a cache must be a local folder, got {text.partition('?')[0]!r}", hint="pass a local path")
+        raise UsageError(f"a cache must be a local folder, got {parse(text).url!r}", hint="pass a local path")
     return os.path.abspath(os.path.expanduser(text))

@@ -48,6 +48,22 @@ def test_only_the_blocks_of_a_range_are_fetched(world, big) -> None:
     assert world.origin.requests()[-1] == ("a/shard-0.tar", 5 * MIB, 12_345)
 
 
+def test_a_range_that_ends_with_a_block_touches_no_further_one(world) -> None:
+    data = world.put("x", noise(4 * MIB))
+    store = world.store()
+    assert read(store, "x", MIB, MIB) == data[MIB : 2 * MIB]
+    assert read(store, "x", 3 * MIB + 1, MIB - 1) == data[3 * MIB + 1 :]  # to the end, which is that of a block
+    assert world.origin.requests() == [("x", MIB, MIB), ("x", 3 * MIB, MIB)]
+    for offset, length, held in [
+        (MIB, MIB, True), (3 * MIB, MIB, True), (3 * MIB + 5, MIB, False), (MIB, MIB + 1, False), (4 * MIB, 1, False)
+    ]:  # fmt: skip
+        ranges = np.array([offset]), np.array([length])
+        assert store.holds_ranges("x", *ranges) is held
+        copies = store.copies("x", *ranges)
+        assert (copies is not None) is held
+        assert not held or bytes(copies[0]) == data[offset : offset + length]
+
+
 def test_neighbouring_absent_blocks_are_one_request_up_to_a_bound(world) -> None:
     data = world.put("x", noise(20 * MIB))
     store = world.store()

@@ -1,0 +1,98 @@
+"""Waits that are watched: whoever waits for a minute says what for, and goes on saying so.
+
+::
+
+    with watched("shard-000003.tar to be flushed to the disk"):
+        thread.join()
+
+It may be any call: a lock, a queue, a pipe, a file system that hangs. What is open is looked at by one daemon thread of
+the process, so a wait costs a microsecond and needs no deadline, nor a loop around it. It is a warning of the logger
+``shardstream.waits``, after a minute, then after 2, 4, 8...
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self
+
+_log = logging.getLogger(__name__)
+
+NOTICE_S = float(os.environ.get("SHARDSTREAM_NOTICE_S", "60"))
+"""Seconds until a wait is told of first; tests shorten it, those of other processes by the environment."""
+
+_LOOK_S = 1.0
+
+
+class watched:  # in lower case, as it is read: `with watched(...):`
+    """A context: what is done in it is a wait.
+
+    Args:
+        what: What is waited for, to stand behind "waiting for"; a function is called only when it is said.
+    """
+
+    __slots__ = ("_due", "_since", "_what")
+
+    def __init__(self, what: str | Callable[[], str]) -> None:
+        self._what = what
+        self.news()
+
+    def __enter__(self) -> Self:
+        _open[id(self)] = self
+        if not _watching:
+            _begin_to_watch()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _open.pop(id(self), None)
+
+    def news(self) -> None:
+        """Something came: a wait that goes on begins anew."""
+        self._since = time.monotonic()
+        self._due = NOTICE_S
+
+    def look(self) -> None:
+        """Say what is waited for, if that is due."""
+        waited = time.monotonic() - self._since
+        if waited >= self._due:
+            self._due = 2 * waited
+            what = self._what if isinstance(self._what, str) else self._what()
+            _log.warning("waiting for %s, for %.0f s so far", what, waited)
+
+
+_open: dict[int, watched] = {}
+_watching = False
+_lock = threading.Lock()
+
+
+def _begin_to_watch() -> None:
+    global _watching
+    with _lock:
+        if not _watching:
+            with suppress(RuntimeError):  # no more threads: the machine has none left, or Python is about to end
+                threading.Thread(target=_watch, name="shardstream-waits", daemon=True).start()
+                _watching = True
+
+
+def _watch() -> None:
+    while True:
+        time.sleep(min(_LOOK_S, NOTICE_S / 4))
+        for wait in tuple(_open.values()):
+            try:
+                wait.look()
+            except Exception:  # of a function that tells what for, while what it looks at changes
+                _log.debug("a wait could not be told of", exc_info=True)
+
+
+def _forget() -> None:
+    """In a forked process: the thread, and those that waited, are the parent's."""
+    global _watching, _lock
+    _open.clear()
+    _watching, _lock = False, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
