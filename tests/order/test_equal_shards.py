@@ -69,7 +69,7 @@ def test_ranks_of_a_mixture_exchange_the_samples_of_a_source(by: MixBy):
     counts, ranks = np.full(SHARDS // 2, ROWS), 2
     run = {"quotas": (1, 1), "samples": SHARDS * ROWS, "seed": 9176, "parameters": parameters_for(ranks), "by": by}
     found = []
-    for epoch in range(4):
+    for epoch in range(3):
         order = MixedOrder([counts, counts], epoch=epoch, **run)
         parts = [order.locate(positions) for positions in np.array_split(np.arange(order.samples), 50)]
         source, shard, row = np.concatenate(parts, axis=1)
