@@ -22,13 +22,13 @@ from shardstream.pack.reading import read_all
 from shardstream.pack.receipts import FOLDER
 from shardstream.pack.sample import Recipe
 from shardstream.pack.sources import File, Item, Part, Reject, Source
-from shardstream.pack.sources.base import printable
 from shardstream.pack.task import ShardTask
 from shardstream.pack.threads import each
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framings import framing_of
 from shardstream.shards.layout import FORMAT_VERSION
 from shardstream.storage import Location, Store
+from shardstream.text import valid_unicode
 
 PLAN_VERSION = 1
 SAMPLED = 1000
@@ -248,13 +248,13 @@ def _length(value: object) -> int:
 
 def _sizes(source: Source, sampled: Sequence[Item | Reject], files: Files) -> list[int]:
     """Sizes of those of these samples that can be read."""
-    first = next((f"{printable(one.path)}: {one.reason}" for one in sampled if isinstance(one, Reject)), None)
+    first = next((f"{valid_unicode(one.path)}: {one.reason}" for one in sampled if isinstance(one, Reject)), None)
     items = [one for one in sampled if isinstance(one, Item)]
     at_once = _REQUESTS if any(map(_answers_vary, items)) else 1
     sizes = list(each(lambda item: _size(item, files), items, at_once=at_once, what="the size of a file of the source"))
     missing = next((item for item, size in zip(items, sizes, strict=True) if not size), None)
     if missing is not None and first is None:
-        first = f"{printable(missing.path)}: missing, empty, or no file"
+        first = f"{valid_unicode(missing.path)}: missing, empty, or no file"
     found = [size for size in sizes if size]
     if not found:
         whole = len(sampled) == len(source)

@@ -18,8 +18,9 @@ from threading import Lock
 from typing import TypeAlias
 
 from shardstream.pack.files import Unreadable, is_url
-from shardstream.pack.sources.base import File, Item, Part, Reject, printable
+from shardstream.pack.sources.base import File, Item, Part, Reject
 from shardstream.pack.threads import Threads
+from shardstream.text import valid_unicode
 from shardstream.waits import watched
 
 _SLOW_S = 1e-3  # a sample, on average: beyond it, what threads cost is small beside what they gain
@@ -70,7 +71,7 @@ def _items(part: Part) -> Iterator[Item | Reject]:
 
 def _to_be_read(item: Item | Reject) -> str:
     """What is waited for, for a message."""
-    return f"{printable(item.path)} of line {item.line} to be read"
+    return f"{valid_unicode(item.path)} of line {item.line} to be read"
 
 
 class _Window:

@@ -20,7 +20,7 @@ from shardstream.pack.receipts import FOLDER, ShardResult, rejects_of
 from shardstream.pack.rejects import SortedRejects, StoredRejects, save_rejects
 from shardstream.pack.sample import Recipe, values_of
 from shardstream.pack.sources import Reject
-from shardstream.pack.sources.base import Part, StreamSource, printable
+from shardstream.pack.sources.base import Part, StreamSource
 from shardstream.pack.sources.stored import StoredSource
 from shardstream.pack.task import ShardTask, Task
 from shardstream.pack.values import KEY
@@ -28,6 +28,7 @@ from shardstream.pack.writer import ShardWriter
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Store
+from shardstream.text import valid_unicode
 
 Run: TypeAlias = Callable[[Sequence[Task]], Sequence[ShardResult]]
 """Runs tasks somewhere, all of them."""
@@ -101,14 +102,14 @@ def _write(stream: Part, writer: ShardWriter, files: Files) -> Iterator[Reject]:
         if isinstance(item, Reject):
             yield item
         elif isinstance(contents, Unreadable):
-            yield Reject(item.line, printable(item.path), str(contents))
+            yield Reject(item.line, valid_unicode(item.path), str(contents))
         else:
             try:
                 writer.write({KEY: item.key, **values_of(item, contents)})
             except FieldError as error:
-                yield Reject(item.line, printable(item.path), error.what)
+                yield Reject(item.line, valid_unicode(item.path), error.what)
             except Unreadable as error:
-                yield Reject(item.line, printable(item.path), str(error))
+                yield Reject(item.line, valid_unicode(item.path), str(error))
 
 
 def _nothing(source: StreamSource, rejects: Iterable[Reject]) -> SourceError:

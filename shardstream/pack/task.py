@@ -17,11 +17,11 @@ from shardstream.pack.receipts import ShardResult, finished, receipt_name, rejec
 from shardstream.pack.rows import lines_bytes, lines_name
 from shardstream.pack.sample import Loaded, Recipe
 from shardstream.pack.sources import Item, Part, Reject
-from shardstream.pack.sources.base import printable
 from shardstream.pack.tally import Counts, Stopwatch, Tally
 from shardstream.shards.framings import Format, writer_of
 from shardstream.shards.writing import OneShard
 from shardstream.storage import Location
+from shardstream.text import valid_unicode
 
 _REPORT_S = 0.05  # adding it up costs as much as the header of a sample
 
@@ -141,7 +141,7 @@ class _Filling:
                 added.rejects += 1
                 if self.rejects:
                     self.rejects += b","
-                self.rejects += reject_entry(Reject(item.line, printable(item.path), str(error)))
+                self.rejects += reject_entry(Reject(item.line, valid_unicode(item.path), str(error)))
             added.writing += watch.lap()
             if added.seconds >= _REPORT_S:
                 self._add(added.taken())

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
 from shardstream.pack.sources import File, Item, Reject, lines, open_source, scan
-from shardstream.pack.sources.base import printable
 from shardstream.pack.sources.keys import common_folder
 from shardstream.pack.sources.lines import index_lines, survey
 from shardstream.pack.sources.listfile import spooled
 from shardstream.pack.sources.lists import ListRecords
 from shardstream.pack.sources.records import Broken, split
+from shardstream.text import valid_unicode
 
 
 def read(path: Path, **options: str) -> list[Item | Reject]:
@@ -185,7 +185,7 @@ def test_names_that_are_no_utf8_still_work(tmp_path: Path) -> None:
     items = read(make(tmp_path, b"x/caf\xe9.jpg\t0\nx/\xc3\xa9.jpg\t1\n"))
     assert keys(items) == ["caf%E9", "é"]
     assert os.fsencode(items[0].values["jpg"].path).endswith(b"caf\xe9.jpg")  # type: ignore[union-attr]
-    assert printable(os.fsdecode(b"\xff.jpg")) == "%FF.jpg"
+    assert valid_unicode(os.fsdecode(b"\xff.jpg")) == "%FF.jpg"
 
 
 def test_duplicate_keys_name_both_lines(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def field_of_extension(extension: str) -> FieldOfExtension:
     try:
         check_field_name(field)
     except FieldError:
-        return FieldOfExtension(None, f"its extension {printable(extension)!r} cannot be the name of a field")
+        return FieldOfExtension(None, f"its extension {valid_unicode(extension)!r} cannot be the name of a field")
     if field == LABEL:
         return FieldOfExtension(None, f"its extension is {LABEL!r}, the name of the field that holds the label")
     return FieldOfExtension(field)
@@ -167,17 +167,8 @@ def file_item(line: int, path: str, key: str, file: File, *, label: int | None) 
     """The sample of a single file: its extension names the field, the label goes to ``cls``."""
     extension = field_of_extension(extension_of(path))
     if extension.field is None:
-        return Reject(line, printable(path), extension.reason)
+        return Reject(line, valid_unicode(path), extension.reason)
     values: dict[str, Value] = {extension.field: file}
     if label is not None:
         values[LABEL] = label
     return Item(line, path, key, values)
-
-
-def printable(name: str) -> str:
-    r"""A file name as it is kept, valid Unicode: bytes of it that are no UTF-8 stand as ``%XX``.
-
-    >>> printable("caf\udce9.jpg")
-    'caf%E9.jpg'
-    """
-    return valid_unicode(name)

@@ -34,7 +34,6 @@ from shardstream.pack.sources.base import (
     Reject,
     Source,
     field_of_extension,
-    printable,
 )
 from shardstream.pack.sources.columns import LabelMode
 from shardstream.pack.sources.keys import MODES, KeyRule
@@ -43,6 +42,7 @@ from shardstream.pack.sources.paths import join
 from shardstream.pack.sources.spool import Records, Spool
 from shardstream.shards.fields import FieldType, type_of_extension
 from shardstream.shards.heads import MANIFEST_NAME
+from shardstream.text import valid_unicode
 
 Group: TypeAlias = Literal["file", "stem"]
 
@@ -73,7 +73,7 @@ class FileReader:
         """The key of a sample, without what would be its extension."""
         if self.keys.mode == "line":
             return f"{number:010d}"
-        return printable(os.path.basename(stem) if self.keys.mode == "stem" else stem)
+        return valid_unicode(os.path.basename(stem) if self.keys.mode == "stem" else stem)
 
     def key_of(self, raw: bytes, number: int) -> str | None:
         """The key of a record's sample; ``None`` if it is rejected."""
@@ -85,13 +85,13 @@ class FileReader:
         packed, ends, size = msgpack.unpackb(raw, use_list=False)
         stem, fields = os.fsdecode(packed), _fields_of(ends, self.images, self.cls_files)
         if fields.reason is not None:
-            return Reject(number, printable(stem + fields.at), fields.reason)
+            return Reject(number, valid_unicode(stem + fields.at), fields.reason)
         values: dict[str, Any] = {
             name: (LabelFile if name == LABEL else File)(join(self.root, stem + end))
             for name, end in fields.ends.items()
         }
         if self.labels is not None:
-            values[LABEL] = self.labels[printable(stem.partition("/")[0])]
+            values[LABEL] = self.labels[valid_unicode(stem.partition("/")[0])]
         return Item(number, stem + fields.at, self.key(stem, number), values, size)
 
 
@@ -224,9 +224,9 @@ class FolderSource(Source):
                     hint="pack the files that it was made from, or use `shardstream repack` (ss.repack)",
                 )
             if inside:
-                found.folders.add(printable(stem.partition("/")[0]))
+                found.folders.add(valid_unicode(stem.partition("/")[0]))
             elif len(found.examples) <= _SHOWN:
-                found.examples += [printable(entry.path) for entry in entries]
+                found.examples += [valid_unicode(entry.path) for entry in entries]
             found.cls_files |= group == "stem" and any(entry.path[-4:].lower() == _CLS for entry in entries)
             image = any(_is_image(entry.path) for entry in entries)
             found.images = found.images[0] or (image and inside), found.images[1] or (image and not inside)
@@ -241,7 +241,7 @@ class FolderSource(Source):
         if len(found.beside):
             shown = ", ".join(found.examples[:_SHOWN]) + (", ..." if len(found.examples) > _SHOWN else "")
             self.notes = (f"Left out, as they lie beside the class folders: {len(found.beside)} files ({shown}).",)
-        return found.inside.finish(self.url), found.images[0], {printable(name) for name in found.folders}
+        return found.inside.finish(self.url), found.images[0], {valid_unicode(name) for name in found.folders}
 
     def _keys(self) -> Iterator[tuple[int, str]]:
         """Number and key of all samples that are not rejected."""
@@ -259,7 +259,7 @@ class FolderSource(Source):
         if found is not None:
             *places, key = found
             numbers = [number for place, (number, _) in enumerate(self._keys()) if place in places]
-            first, second = (printable(item.path) for item in self.part(np.array(numbers, np.int64)))
+            first, second = (valid_unicode(item.path) for item in self.part(np.array(numbers, np.int64)))
             raise DuplicateKeyError(
                 f"{first} and {second} have the same key",
                 url=self.url,

@@ -6,17 +6,17 @@ import os
 from dataclasses import dataclass
 
 from shardstream.errors import UsageError
-from shardstream.pack.sources.base import printable
 from shardstream.pack.sources.paths import join, without_scheme
 from shardstream.pack.sources.records import Broken
 from shardstream.shards.keys import check_key
+from shardstream.text import valid_unicode
 
 MODES = ("path", "stem", "line")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """How a sample gets its key. Names that are no UTF-8 are escaped as `printable` does; dots stay.
+    """How a sample gets its key. Names that are no UTF-8 are escaped as `valid_unicode` does; dots stay.
 
     Attributes:
         mode: ``"path"`` (relative to ``common``, without extension), ``"stem"`` (file name without extension),
@@ -38,11 +38,11 @@ class KeyRule:
         if self.mode == "line":
             return f"{line:010d}"
         if self.mode == "column":
-            return _checked(printable(column or ""))
+            return _checked(valid_unicode(column or ""))
         name = self.normal(path)
         name = os.path.basename(name) if self.mode == "stem" else name[len(self.common) :].lstrip("/")
         stem = os.path.splitext(name)[0]
-        return stem if stem.isascii() else _checked(printable(stem))
+        return stem if stem.isascii() else _checked(valid_unicode(stem))
 
     def normal(self, path: str) -> str:
         """The path without ``.``, double slashes and the like; of URLs host (or bucket) and path."""

@@ -22,9 +22,10 @@ from shardstream.errors import DecodeError, DuplicateKeyError, SourceError, Usag
 from shardstream.extras import require
 from shardstream.images.header import probe
 from shardstream.pack.duplicates import first_repeat
-from shardstream.pack.sources.base import Item, Part, Reject, Source, printable
+from shardstream.pack.sources.base import Item, Part, Reject, Source
 from shardstream.pack.sources.keys import MODES
 from shardstream.shards.keys import check_key
+from shardstream.text import valid_unicode
 
 _FILE = "data.mdb"
 _OTHER = "bin"
@@ -62,7 +63,7 @@ class LmdbPart(Part):
 
 
 def _item(mode: str, number: int, key: bytes, data: bytes) -> Item | Reject:
-    name = printable(key.decode("utf-8", "surrogateescape"))
+    name = valid_unicode(key.decode("utf-8", "surrogateescape"))
     if not data:
         return Reject(number + 1, name, "the value is empty")
     try:
@@ -122,7 +123,7 @@ class LmdbSource(Source):
 
     def _keys(self) -> Iterator[str]:
         for number in range(len(self)):
-            key = _key(self._mode, number, printable(self._raw(number).decode("utf-8", "surrogateescape")))
+            key = _key(self._mode, number, valid_unicode(self._raw(number).decode("utf-8", "surrogateescape")))
             try:
                 yield check_key(key)
             except UsageError as error:
@@ -132,7 +133,7 @@ class LmdbSource(Source):
         found = first_repeat(self._keys, len(self))
         if found is not None:
             first, second, key = found
-            one, two = (printable(self._raw(i).decode("utf-8", "surrogateescape")) for i in (first, second))
+            one, two = (valid_unicode(self._raw(i).decode("utf-8", "surrogateescape")) for i in (first, second))
             raise DuplicateKeyError(
                 f"{one} and {two} have the same key",
                 url=self.url,

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, TypeGuard
 
 import msgpack
 
-from shardstream.pack.sources.base import printable
+from shardstream.text import valid_unicode
 
 Kind: TypeAlias = Literal["tab", "csv", "blank", "lst", "json", "packed"]
 """How the columns of a record are told apart: ``tab`` (also lines of one column), ``csv``, ``blank`` (a path, which may
@@ -122,4 +122,4 @@ def kind_of(value: object) -> str:
 
 def shown(text: str) -> str:
     """A text as messages quote it: not all of a long one."""
-    return repr(printable(text if len(text) <= 60 else f"{text[:57]}..."))
+    return repr(valid_unicode(text if len(text) <= 60 else f"{text[:57]}..."))

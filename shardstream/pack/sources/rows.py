@@ -9,12 +9,13 @@ import numpy as np
 
 from shardstream.errors import DecodeError
 from shardstream.images.header import probe
-from shardstream.pack.sources.base import LABEL, File, Item, Reject, Value, field_of_extension, file_item, printable
+from shardstream.pack.sources.base import LABEL, File, Item, Reject, Value, field_of_extension, file_item
 from shardstream.pack.sources.columns import Columns, LabelMode, parse_label
 from shardstream.pack.sources.keys import KeyRule
 from shardstream.pack.sources.mapping import NAME, check_text
 from shardstream.pack.sources.paths import Origin, extension_of, join
 from shardstream.pack.sources.records import Broken, Cells, Kind, cell, content_of, is_image, shown, split, text_of
+from shardstream.text import valid_unicode
 
 _KEY_HINT = "--key line makes keys of the numbers of lines, --key COLUMN of a column"
 _ORIGIN_HINT = "allow_other_origins=True (--allow-other-origins), if you trust whoever wrote the list"
@@ -56,7 +57,7 @@ class RowReader:
             path = self.path(cells)
             return self._item(cells, path, line)
         except Broken as error:
-            return Reject(line, printable(path), str(error))
+            return Reject(line, valid_unicode(path), str(error))
 
     def check(self, raw: bytes, line: int) -> None:
         """Refuse a record that is broken; `Broken`."""
@@ -81,7 +82,7 @@ class RowReader:
         if not isinstance(path, str):
             return ""  # the content of a file may stand there
         if not path.isascii():
-            check_text(printable(path))
+            check_text(valid_unicode(path))
         return path
 
     def key(self, cells: Cells, path: str, line: int) -> str:
@@ -146,7 +147,7 @@ class RowReader:
         """MXNet's lists for detection: any number of labels, as one array."""
         extension = field_of_extension(extension_of(path))
         if extension.field is None:
-            return Reject(line, printable(path), extension.reason)
+            return Reject(line, valid_unicode(path), extension.reason)
         assert isinstance(cells, list)
         try:
             label = np.array([float(text) for text in cells[1:-1]], np.float32)
@@ -164,4 +165,4 @@ def _image_field(content: bytes) -> str:
 
 def label_name(text: str) -> str:
     """The name of a class as it is kept."""
-    return printable(text.strip())
+    return valid_unicode(text.strip())

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import SourceError, UsageError
 from shardstream.extras import require
-from shardstream.pack.sources.base import Item, Part, Reject, StreamSource, printable
+from shardstream.pack.sources.base import Item, Part, Reject, StreamSource
 from shardstream.pack.sources.columns import Columns, LabelMode, Wanted, understand
 from shardstream.pack.sources.lists import ListSource, row_reader, suffix_of
 from shardstream.pack.sources.mapping import declared_types
@@ -31,6 +31,7 @@ from shardstream.pack.sources.rows import RowReader
 from shardstream.pack.sources.spool import Records, Spool
 from shardstream.storage import Location, open_object
 from shardstream.storage.ranged import RangedFile
+from shardstream.text import valid_unicode
 
 TABLES = (".parquet", ".arrow", ".feather")
 _ROWS = 1 << 14
@@ -232,7 +233,7 @@ class TablePart(Part):
                     number += 1
                     yield self.reader.item(_packed(row), number)
         except SourceError as error:  # what cannot be opened at all was found before
-            yield Reject(number + 1, printable(self.location.url), error.what)
+            yield Reject(number + 1, valid_unicode(self.location.url), error.what)
 
 
 class TableStreams(StreamSource):

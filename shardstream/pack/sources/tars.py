@@ -21,11 +21,12 @@ import xxhash
 
 from shardstream.braces import without_braces
 from shardstream.errors import NotFoundError, ShardStreamError, SourceError, UsageError
-from shardstream.pack.sources.base import LABEL, Item, Part, Reject, StreamSource, printable
+from shardstream.pack.sources.base import LABEL, Item, Part, Reject, StreamSource
 from shardstream.pack.sources.keys import MODES
 from shardstream.pack.threads import each
 from shardstream.storage import Location, Store, Transport, locate
 from shardstream.storage.ranged import RangedFile
+from shardstream.text import valid_unicode
 
 _SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _REQUESTS = 16  # sizes asked of a store at once
@@ -64,7 +65,7 @@ class TarStream(Part):
         except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
             if isinstance(error, ShardStreamError):
                 raise
-            yield Reject(number + 1, printable(self.name), f"the tar file is damaged from here on: {error}")
+            yield Reject(number + 1, valid_unicode(self.name), f"the tar file is damaged from here on: {error}")
 
 
 def _samples(archive: tarfile.TarFile, name: str) -> Iterator[Item | Reject]:
@@ -77,7 +78,7 @@ def _samples(archive: tarfile.TarFile, name: str) -> Iterator[Item | Reject]:
         stem, extension = _split(member.name)
         if key != stem and values:
             number += 1
-            yield Item(number, f"{name}/{key}", printable(key), values)
+            yield Item(number, f"{name}/{key}", valid_unicode(key), values)
             values = {}
         key = stem
         file = archive.extractfile(member) if member.isreg() else None
@@ -89,12 +90,12 @@ def _samples(archive: tarfile.TarFile, name: str) -> Iterator[Item | Reject]:
         elif extension in values:
             fault = f"the sample has two members of this extension, {extension!r}"
         if fault is not None:
-            yield Reject(number + 1, printable(f"{name}/{member.name}"), fault)
+            yield Reject(number + 1, valid_unicode(f"{name}/{member.name}"), fault)
             continue
         assert file is not None
         values[extension] = _value(extension, file.read())
     if values:
-        yield Item(number + 1, f"{name}/{key}", printable(key), values)
+        yield Item(number + 1, f"{name}/{key}", valid_unicode(key), values)
 
 
 def _split(path: str) -> tuple[str, str]:
