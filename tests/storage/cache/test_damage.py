@@ -158,6 +158,22 @@ def test_what_is_removed_while_it_is_used_does_not_matter(world, big, what, capl
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 1
 
 
+def test_a_cache_that_was_renamed_is_left_alone(world, big) -> None:
+    world.put("second", noise(MIB))
+    store, other = world.store(), world.store(fingerprint="f" * 32)
+    store.get("shard", 0, MIB)
+    other.hold()
+    gone = world.folder / "gone"
+    world.cache.rename(gone)
+    before = sorted(gone.rglob("*"))
+    for _ in range(2):
+        assert store.get("second") == world.objects["second"]
+        assert store.get("shard") == big
+    assert sorted(gone.rglob("*")) == before
+    assert world.store().get("second") == world.objects["second"]
+    assert [file.name[:6] for file in world.files()] == ["second"]
+
+
 def test_a_full_disk_streams_with_one_warning(world, big, caplog) -> None:
     small = world.put("small", noise(100_000, seed=7))
 

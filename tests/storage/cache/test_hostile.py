@@ -231,25 +231,33 @@ def test_a_link_of_somebody_else_is_not_followed(world, data, tmp_path, caplog) 
 
 
 @needs_root
-@pytest.mark.parametrize("what", ["blocks", "manifest"])
-def test_what_a_stranger_put_in_place_of_ours_is_not_served(world, data, tmp_path, what) -> None:
-    """In a folder that everybody may write to; the forged file is whole, checksums and all."""
+@pytest.mark.parametrize("what", ["*.blocks", "*.manifest"])
+@pytest.mark.parametrize("how", ["of a stranger", "for everybody"])
+def test_what_others_may_have_written_is_not_served(world, data, what, how) -> None:
+    """In a folder that everybody may write to; the file is whole, checksums and all."""
     cache = Cache(world.cache)
     names_in(world, cache)
     for path in (world.cache, *world.cache.rglob("*")):
         if path.is_dir():
             path.chmod(0o777)
-    (file,) = world.cache.rglob("*.blocks" if what == "blocks" else "*.manifest")
-    forged = file.read_bytes()
-    file.unlink()
-    file.write_bytes(forged)
-    os.chown(file, STRANGER, STRANGER)
-    assert kept_manifest(cache, URL) is not None or what == "manifest"
-    if what == "blocks":
-        world.origin.forget()
-        assert world.store().get("shard") == data
-        assert world.origin.fetched() == len(data)
-        assert file.stat().st_uid == os.getuid()
+    (file,) = world.cache.rglob(what)
+    os.chown(file, STRANGER, STRANGER) if how == "of a stranger" else file.chmod(0o666)
+    world.origin.forget()
+    assert (kept_manifest(cache, URL) is None) == (what == "*.manifest")
+    assert world.store().get("shard") == data
+    assert world.origin.fetched() == (len(data) if what == "*.blocks" else 0)
+    assert keep_manifest(cache, URL, "e", b"head", b"table")
+    assert (file.stat().st_uid, file.stat().st_mode & 0o002) == (os.getuid(), 0)
+
+
+@pytest.mark.parametrize("name", ["shardstream-cache.json", "ledger", "lease", "sets", "manifests"])
+def test_looking_at_a_cache_says_what_was_planted(world, data, tmp_path, name) -> None:
+    names_in(world, Cache(world.cache))
+    (world.cache / name).rename(tmp_path / "moved")
+    (world.cache / name).symlink_to(tmp_path / "moved")
+    for work in (upkeep.look, upkeep.verify, lambda cache: upkeep.clear(cache, chosen=lambda _: True)):
+        with pytest.raises(StorageError, match=f"{name} is a symbolic link, which no cache makes: remove it"):
+            work(Cache(world.cache))
 
 
 def test_nobody_else_may_write_what_a_cache_makes_whatever_the_umask_says(world, data) -> None:

@@ -44,22 +44,22 @@ def test_a_forged_object_is_found_out_by_its_own_checksum(world, data) -> None:
     assert world.origin.fetched() == 0
 
 
-def test_a_forged_block_is_found_out_when_the_last_block_came(world, data) -> None:
-    store = world.store()
-    store.get("shard", 0, MIB)
+@pytest.mark.parametrize("ranges", [[(MIB, MIB), (2 * MIB, 5)], [(0, 2 * MIB + 5)]], ids=["in parts", "at once"])
+def test_a_forged_block_is_found_out_when_the_last_block_came(world, data, ranges) -> None:
+    world.store().get("shard", 0, MIB)
     (file,) = world.files()
-    other = world.store()
     wrong = bytes(MIB)
     with open(file, "r+b") as out:
         out.seek(file.stat().st_size - len(data))
         out.write(wrong)
         out.seek(blocks._PAGE)
         out.write(xxhash.xxh3_64_intdigest(wrong).to_bytes(8, "little"))
-    assert other.get("shard", 0, 5) == wrong[:5]  # a partly filled object has no such moment
-    assert other.get("shard", MIB, MIB) == data[MIB : 2 * MIB]
-    assert other.get("shard", 2 * MIB, 5) == data[2 * MIB :]  # now it has
-    assert other.get("shard") == data
-    assert other.holds("shard")
+    store = world.store()
+    assert store.get("shard", 0, 5) == wrong[:5]  # a partly filled object has no such moment
+    for offset, length in ranges:
+        assert store.get("shard", offset, length) == data[offset : offset + length]
+    assert store.get("shard") == data
+    assert store.holds("shard")
 
 
 def test_a_whole_object_is_compared_once_for_all_processes(world, data, monkeypatch) -> None:
