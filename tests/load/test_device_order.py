@@ -147,15 +147,26 @@ def test_a_batch_is_copied_while_the_one_before_is_transformed():
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
-@pytest.mark.parametrize("steps", [10, 100])
-def test_device_memory_is_bounded_by_depth_however_far_the_host_runs_ahead(steps: int, depth: int):
+@pytest.mark.parametrize(("steps", "transformed"), [(10, False), (100, False), (50, True)])
+def test_device_memory_is_bounded_by_depth_however_far_the_host_runs_ahead(
+    steps: int, depth: int, *, transformed: bool
+):
     device = simulated((True, True, False))
     seen: list[int] = []
-    flow = Flow(PlainFeed([batches()[0]] * steps, 0), CudaRoad(device), lambda batch, _: batch, depth)
+
+    def transform(batch: torch.Tensor, _: Any) -> torch.Tensor:
+        if not transformed:
+            return batch
+        result = device.empty(batch.nbytes)
+        device.kernel(device.transforms, result, lambda memory: memory.fill(1))
+        return result
+
+    flow = Flow(PlainFeed([batches()[0]] * steps, 0), CudaRoad(device), transform, depth)
     while sent := flow.receive():  # the loop's kernels run when somebody waits for them, and not before
         device.kernel(device.consumer, sent.batch, lambda memory: seen.append(int(memory.min())))
         del sent
-    assert len(device.made) <= depth + 2
+    for stream in (device.copies, device.transforms):  # what came, and what the transform made of it
+        assert sum(block.stream is stream for block in device.made) <= depth + 2
     assert flow.stop(30)
     device.consumer.run_to(device.consumer.put)
     assert seen == [1] * steps

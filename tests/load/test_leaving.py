@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -206,6 +207,22 @@ def test_workers_that_hang_are_ended_together_with_their_loader(folder: Path, tm
     for process in processes:
         with pytest.raises(ProcessLookupError):
             os.kill(process, 0)
+
+
+def collect(iterator: Any) -> None:
+    with contextlib.suppress(AssertionError):
+        iterator.__del__()  # as the cycle collector would
+    time.sleep(0.5)  # for threads that tell workers
+
+
+def test_a_forked_process_leaves_the_workers_of_its_parent_alone(folder: Path) -> None:
+    loader = ss.Loader(ss.ShardDataset(folder, fields=["id"], batch_size=10), num_workers=1)
+    iterator = iter(loader)
+    next(iterator)
+    child = multiprocessing.get_context("fork").Process(target=collect, args=[loader._iterator])
+    child.start()
+    child.join()
+    assert ids(iterator) == list(range(10, 120))
 
 
 _LEAVES = """
