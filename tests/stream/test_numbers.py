@@ -233,7 +233,11 @@ def test_numbers_of_numpy_keep_their_own_dtype(folder: Folder, kind: str, made: 
 
 
 @pytest.mark.parametrize("road", [{}, {"transform": same}])
-@pytest.mark.parametrize("spec", [np.int8, [np.int8], [None, np.int8], [same, np.int8]], ids=repr)
+@pytest.mark.parametrize(
+    "spec",
+    [np.int8, [np.int8], [None, np.int8], [same, np.int8]],
+    ids=["type", "in a list", "after nothing", "after a callable"],
+)
 def test_a_numpy_type_declares_the_dtype(folder: Folder, spec: Any, road: dict[str, Any]) -> None:
     batch = ss.ShardDataset(folder("uint64", [3, 127]), fields={"x": spec}, batch_size=2, **road).peek()["x"]
     assert (batch.dtype, batch.tolist()) == (torch.int8, [3, 127])
