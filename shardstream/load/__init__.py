@@ -4,6 +4,7 @@
 ``loader``      ``Loader``: a ``DataLoader`` with the right settings and a state
 ``feed``        the items of one iteration of it, and what its consumer has received
 ``workers``     torch's iterator over worker processes, each of whose waits ends
+``frameworks``  what Accelerate, Trainer, Lightning and Fabric find in a ``Loader``
 ``agreement``   ranks compare what they are about to read
 ``prefetcher``  ``DevicePrefetcher``: batches on their device some steps ahead
 ``flow``        the thread that does it

@@ -14,6 +14,7 @@ from typing import Any
 
 from shardstream.augment import Positions
 from shardstream.errors import UsageError
+from shardstream.load.frameworks import Announced
 from shardstream.rng import ALL_RANKS, Domain, words
 from shardstream.stream.items import Item, items_of
 from shardstream.stream.parcel import Failure, Parcel
@@ -24,7 +25,7 @@ from shardstream.waits import watched
 ENDED = "this iterator ended when a newer one of the same loader began, or a state was loaded"
 
 
-class Reading:
+class Reading(Announced):
     """How far one iteration of a `Loader` has come. Holds nothing of its workers: they end with who takes the items.
 
     Args:
@@ -44,6 +45,7 @@ class Reading:
         self._finish = finish
         self._lock = threading.Lock()
         self._closed = False
+        self.announce()
         if not run.steps:
             self.finish()
 
@@ -61,6 +63,7 @@ class Reading:
     def close(self) -> None:
         """No more items: another iteration begins, or nobody wants more. Whoever is asking may still be at it."""
         self._closed = True
+        self.recall()
 
     def check_open(self) -> None:
         """Refuse where it was closed.
@@ -89,6 +92,11 @@ class Reading:
         if not self._closed and not self.over:
             self.over = True
             self._finish()
+
+    def end(self) -> None:
+        """The consumer has asked for one more, and there was none."""
+        self.finish()
+        self.recall()
 
     def state(self) -> dict[str, Any]:
         """The state after what the consumer has received."""
@@ -190,7 +198,7 @@ class PlainReading:
     def receive(self, item: Item) -> None:
         """There is nobody to tell."""
 
-    def finish(self) -> None:
+    def end(self) -> None:
         """There is nobody to tell."""
 
     def key(self, item: Item, seed: int) -> int:

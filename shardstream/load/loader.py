@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from shardstream.errors import UsageError, WorkerError
 from shardstream.load.agreement import Agreement
 from shardstream.load.feed import Feed, Reading
+from shardstream.load.frameworks import ForFrameworks
 from shardstream.load.report import LoaderStats
 from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, still_busy
 from shardstream.stream.base import Stream
@@ -37,7 +38,7 @@ _ELSEWHERE = {
 _DEAD = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([0-9, ]+)\)")
 
 
-class Loader(DataLoader[Any]):
+class Loader(ForFrameworks, DataLoader[Any]):
     """Delivers the batches of a `ShardDataset` or `Mixture`, made by worker processes.
 
     A ``DataLoader`` in all else: its arguments are forwarded. Batches are made in the workers, straight in shared
@@ -101,14 +102,20 @@ class Loader(DataLoader[Any]):
         self._current: Reading | None = None
         self._before: Reading | None = None  # the one that may still have a thread asking for a batch
         self._begun: weakref.ref[Workers] | None = None
+        self._restarted: tuple[Reading, Feed] | None = None  # an iteration that nobody had begun to take from, and now
         self._agreement = Agreement()
         collate: Callable[[Any], Any] = CollateParcel(collate_fn, each=single) if collate_fn else keep
         persistent = num_workers > 0 if persistent_workers is None else persistent_workers
-        deliver = "lists" if collate_fn else "parcels"
+        lists = collate_fn is not None
+        self._shards = dataset.for_loader(
+            num_workers,
+            workers_stay=persistent or not num_workers,
+            batch_size=size,
+            deliver="lists" if lists else "parcels",
+        )
+        self._starting = False
         super().__init__(
-            dataset.for_loader(
-                num_workers, workers_stay=persistent or not num_workers, batch_size=size, deliver=deliver
-            ),
+            dataset.replace(batch_size=size, deliver="lists" if lists else "items"),
             batch_size=None,
             num_workers=num_workers,
             collate_fn=collate,
@@ -138,6 +145,7 @@ class Loader(DataLoader[Any]):
             3
         """
         self._shards.set_epoch(epoch)
+        self._offset = None
 
     def peek(self) -> Any:
         """The first batch (or sample) of the next epoch of this rank, made in this process; moves nothing on."""
@@ -157,9 +165,16 @@ class Loader(DataLoader[Any]):
         return None if names is None else len(names)
 
     @property
-    def _shards(self) -> Stream:
-        assert isinstance(self.dataset, Stream)
-        return self.dataset
+    def dataset(self) -> Any:
+        """The data set as others find it: a plain ``DataLoader`` over it gives what this one gives.
+
+        Accelerate makes one where ``Trainer`` skips what was trained on already.
+        """
+        return self._shards if self._starting else self._delivered
+
+    @dataset.setter
+    def dataset(self, dataset: Any) -> None:
+        self._delivered = dataset
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch promises an object of its own there
         return self._loop(self.feed())
@@ -177,6 +192,11 @@ class Loader(DataLoader[Any]):
         request = partial(self.explained, lambda: next(parcels, None), parcels)
         drops = self._shards.drops_samples
         return Feed(reading, request, self.awaited, single=self._single, drops=drops)
+
+    def restart(self) -> None:
+        current = self._current
+        if current is not None and not current.taken and not current.over:
+            self._restarted = (current, self.feed())
 
     def leave(self) -> None:
         """End the iteration that runs. Waits for nobody: not for a thread that is asking for a batch either."""
@@ -209,6 +229,13 @@ class Loader(DataLoader[Any]):
             workers.end()
 
     def _get_iterator(self) -> Any:
+        self._starting = True  # what we begin gets what travels in parcels
+        try:
+            return self._started()
+        finally:
+            self._starting = False
+
+    def _started(self) -> Any:
         if not self.num_workers:
             return super()._get_iterator()
         self.check_worker_number_rationality()
@@ -257,10 +284,14 @@ class Loader(DataLoader[Any]):
         """
         self.leave()
         self._shards.load_state_dict(state)
+        self._offset = None
         self._agreement.renew()
 
     def _loop(self, feed: Feed) -> Iterator[Any]:
         stats, first = self.stats, True
+        if self._restarted is not None and self._restarted[0] is feed.reading:
+            feed = self._restarted[1]
+        self._restarted = None
         while True:
             asked = time.perf_counter()
             with watched(self.awaited):
@@ -280,7 +311,7 @@ class Loader(DataLoader[Any]):
             stats.seconds += time.perf_counter() - handed
         stats.ended(waited)
         stats.add(feed.rest)
-        feed.reading.finish()
+        feed.reading.end()
 
     def explained(self, request: Callable[[], Any], parcels: Any = None) -> Any:
         """What a request answers; where a worker's death is behind its error, one that says where that worker was."""

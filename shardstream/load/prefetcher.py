@@ -202,7 +202,7 @@ class _Batches(Iterator[Any]):
             if sent is None:
                 stats.ended(time.perf_counter() - asked)
                 stats.add(self._feed.rest)
-                self._feed.reading.finish()
+                self._feed.reading.end()
                 raise StopIteration
             batch = sent.batch if self._statics is None else self._statics.filled(sent.batch)
         except BaseException:

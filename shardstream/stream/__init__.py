@@ -19,6 +19,7 @@ Who reads what, and when:
 
 ==============  =================================================================================
 ``ranks``       which rank of how many this process is, and which ranks share a node
+``dealt``       whether a framework deals out to ranks what this one reads
 ``run``         what is left of one epoch of one rank, as steps
 ``step``        ``Step``: the samples of a step by where they lie
 ``coming``      the steps of one worker, across the end of an epoch

@@ -17,12 +17,13 @@ from shardstream.shards.manifest import unknown_field
 from shardstream.stream.assignment import Assignment
 from shardstream.stream.coming import WorkerSteps
 from shardstream.stream.content import Content
+from shardstream.stream.dealt import check_can_be_sent, check_resumes, find_dealt
 from shardstream.stream.epochs import EpochClock
 from shardstream.stream.items import items_of
 from shardstream.stream.makers import Makers
 from shardstream.stream.parcel import Failure, Parcel
 from shardstream.stream.progress import Progress
-from shardstream.stream.ranks import Rank, find_rank
+from shardstream.stream.ranks import Rank, RankOfAll, find_rank
 from shardstream.stream.run import EpochRun, count_items, say_shape
 from shardstream.stream.settings import Settings
 from shardstream.stream.state import Begin, check_counts, check_worker, content_of, make_state, parse_state
@@ -55,6 +56,7 @@ class Stream(IterableDataset[Any]):
         self._seen = 0
         self._progress: Progress | None = None
         self._held: tuple[int, Makers] | None = None
+        self._checked = False
 
     @property
     def _content(self) -> Content:
@@ -105,11 +107,19 @@ class Stream(IterableDataset[Any]):
         Raises:
             UsageError: Not an integer in [0, 2**32).
         """
+        begin = self._own_begin or self._clock.pending()
+        if begin is not None:
+            check_resumes(begin.epoch, epoch)
+        find_dealt(self._settings)  # or rank 0 alone would find what is wrong, in a worker
         self._clock.set(epoch)
+        self._checked = self._checked or check_can_be_sent(lambda: self.first_parcel().data, single=self._lists)
 
     def _rank(self) -> Rank:
-        if self._settings.rank is None and get_worker_info() is not None and self._found_rank is not None:
+        if get_worker_info() is not None and self._found_rank is not None:
             return self._found_rank
+        dealt = find_dealt(self._settings)
+        if dealt is not None:
+            return RankOfAll.of(dealt, "Accelerate, which deals out samples to ranks")
         return find_rank(self._settings.rank, self._settings.world_size)
 
     def __len__(self) -> int:
@@ -184,7 +194,7 @@ class Stream(IterableDataset[Any]):
             return self._parcels(makers, self._assignment.steps(run, worker, workers), worker, workers)
         begin, resumed = self._take_begin(info)
         run = EpochRun(self._content, self._settings, self._rank(), begin, workers)
-        mark = self._clock.begin(info, run.begin, resumed=resumed)
+        mark = self._clock.begin(info, run.begin, resumed=resumed, dealt=run.rank.dealt is not None)
         progress = self._progress = Progress(run, worker, workers, mark)
         if workers and worker == 0 and self._settings.batch_size is None:
             logger.info("single samples cost more on their way to the training process than batches: use ss.Loader")
@@ -229,7 +239,8 @@ class Stream(IterableDataset[Any]):
 
     def _items(self, progress: Progress, makers: Makers) -> Iterator[Any]:
         made = partial(next, self._made(progress, makers), None)
-        for item in items_of(made, len(progress.numbers), [], single=self._lists, drops=self.drops_samples):
+        single = self._settings.batch_size is None
+        for item in items_of(made, len(progress.numbers), [], single=single, drops=self.drops_samples):
             progress.taken = progress.before + item.after
             if item.last:  # whoever gets it may begin the next epoch at once
                 self._finish(progress)
@@ -324,9 +335,14 @@ class Stream(IterableDataset[Any]):
 
             >>> state = ds.state_dict(batches=10, num_workers=4)
         """
+        progress = self._progress
+        if self._clock.dealt and self._assignment is None and (batches or progress is not None or self._clock.busy):
+            raise UsageError(
+                "Accelerate deals out to ranks what is read, so the data set cannot know what they have consumed",
+                hint="use ss.Loader, which Accelerate hands on, and its state_dict; Trainer skips what was trained on",
+            )
         if batches is not None:
             return self._state_after_batches(batches, num_workers, batch_size)
-        progress = self._progress
         if get_worker_info() is not None and progress is not None:
             return progress.worker_state(self._settings.batch_size)
         if self._clock.busy and self._assignment is None:

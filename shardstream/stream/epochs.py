@@ -31,7 +31,8 @@ _DROPPED = 8  # mark of the last iteration in which a single sample was dropped,
 _PINNED = 9  # eight order parameters that a loaded state has brought; 0: none
 _USED = 17  # those of the last iteration
 _VERSION = 25  # the version of the order that a loaded state has brought; 0: none
-_MARKS = 26  # a word a worker: the mark of the iteration that it has finished
+_DEALT = 26  # 1: what the last iteration reads is dealt out to ranks by a framework
+_MARKS = 27  # a word a worker: the mark of the iteration that it has finished
 
 
 class EpochClock:
@@ -171,13 +172,14 @@ class EpochClock:
 
     # ------------------------------------------------------------------------------------------------------ workers
 
-    def begin(self, worker: Any, begin: Begin, *, resumed: bool) -> int:
+    def begin(self, worker: Any, begin: Begin, *, resumed: bool, dealt: bool = False) -> int:
         """An iteration begins in this process; all its workers say so, whichever is the first.
 
         Args:
             worker: Of ``get_worker_info``, or ``None``.
             begin: Where, with the order's parameters.
             resumed: Whether a loaded state said so.
+            dealt: Whether what it reads is dealt out to ranks by a framework.
 
         Returns:
             The iteration's mark. Those of two sets of workers differ, so that a worker that has not begun yet is not
@@ -192,6 +194,7 @@ class EpochClock:
             self._words[_DROPPED] = 0
         assert begin.parameters is not None
         self._words[_USED:_VERSION] = values_of(begin.parameters)
+        self._words[_DEALT] = int(dealt)
         self._note(worker, begin, resumed=resumed)
         return mark
 
@@ -222,6 +225,11 @@ class EpochClock:
     def busy(self) -> bool:
         """Whether workers were at it last, so that only the training loop knows what it has consumed."""
         return bool(self._words[_BUSY])
+
+    @property
+    def dealt(self) -> bool:
+        """Whether what the last iteration reads is dealt out to ranks by a framework."""
+        return bool(self._words[_DEALT])
 
     @property
     def fetched(self) -> bool:

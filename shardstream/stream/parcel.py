@@ -116,9 +116,11 @@ class CollateParcel:
         self.function = function
         self.each = each
 
-    def __call__(self, parcel: Parcel | Failure) -> Parcel | Failure:
+    def __call__(self, parcel: Any) -> Any:
         if isinstance(parcel, Failure):
             return parcel
+        if not isinstance(parcel, Parcel):  # another DataLoader reads the data set of ours
+            return self.function(parcel)
         began = time.perf_counter()
         parcel.data = [self.function(one) for one in parcel.data] if self.each else self.function(parcel.data)
         parcel.stages["assemble"] = parcel.stages.get("assemble", 0.0) + time.perf_counter() - began

@@ -29,6 +29,18 @@ _LOCAL_VARIABLES = (
 )
 
 
+class Dealt(NamedTuple):
+    """How a framework deals out to all ranks what one of them reads.
+
+    Attributes:
+        unit: Consecutive samples that one DataLoader worker has to hold: they become one batch.
+        multiple: What does not fill so many samples would be filled up by repeating others.
+    """
+
+    unit: int
+    multiple: int
+
+
 class Rank(NamedTuple):
     """This process among the data-parallel ones.
 
@@ -41,6 +53,28 @@ class Rank(NamedTuple):
     rank: int
     world_size: int
     source: str
+
+    @property
+    def dealt(self) -> Dealt | None:
+        """How a framework deals out to all ranks what this one reads; ``None``: it reads its own share."""
+        return None
+
+
+class RankOfAll(Rank):
+    """Rank 0 of 1, where what it reads is dealt out to all ranks."""
+
+    _dealt: Dealt
+
+    @classmethod
+    def of(cls, dealt: Dealt, source: str) -> RankOfAll:
+        """The one whose samples are dealt out like that."""
+        rank = cls(0, 1, source)
+        rank._dealt = dealt
+        return rank
+
+    @property
+    def dealt(self) -> Dealt | None:
+        return self._dealt
 
 
 def find_rank(rank: int | None = None, world_size: int | None = None) -> Rank:

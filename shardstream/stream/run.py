@@ -16,6 +16,7 @@ from shardstream.order import (
     BLOCK,
     Remaining,
     Stop,
+    Tail,
     sample_count,
     step_count,
     step_positions,
@@ -23,7 +24,7 @@ from shardstream.order import (
     worker_samples,
 )
 from shardstream.stream.content import Content, ContentOrder
-from shardstream.stream.ranks import Rank
+from shardstream.stream.ranks import Dealt, Rank
 from shardstream.stream.settings import Settings
 from shardstream.stream.state import Begin, make_state, stops_entry
 from shardstream.stream.step import Located, Step
@@ -40,7 +41,11 @@ def count_steps(content: Content, settings: Settings, rank: Rank) -> int:
         UsageError: There is data, but not one step of it under ``tail="drop"``.
     """
     samples, tail = content.whole_samples(settings, rank), settings.effective_tail
-    steps = step_count(samples, rank=rank.rank, world_size=rank.world_size, batch_size=settings.batch_size, tail=tail)
+    if rank.dealt is not None:
+        steps = -(-_even(samples, tail, rank.dealt) // rank.dealt.unit)
+    else:
+        batch_size = settings.batch_size
+        steps = step_count(samples, rank=rank.rank, world_size=rank.world_size, batch_size=batch_size, tail=tail)
     if not steps and content.samples and tail == "drop":
         batch = f"a batch of {settings.batch_size}" if settings.batch_size else "one sample"
         raise UsageError(
@@ -62,9 +67,16 @@ def count_items(content: Content, settings: Settings, rank: Rank) -> int:
     if settings.batch_size is not None:
         return steps
     samples = content.whole_samples(settings, rank)
+    if rank.dealt is not None:
+        return _even(samples, settings.effective_tail, rank.dealt)
     return sample_count(
         samples, rank=rank.rank, world_size=rank.world_size, batch_size=None, tail=settings.effective_tail
     )
+
+
+def _even(samples: int, tail: Tail, dealt: Dealt) -> int:
+    """So many of these samples as are handed out where a framework deals them out to ranks."""
+    return samples - samples % dealt.multiple if tail == "drop" else samples
 
 
 class EpochRun:
@@ -82,6 +94,11 @@ class EpochRun:
     """
 
     def __init__(self, content: Content, settings: Settings, rank: Rank, begin: Begin, num_workers: int) -> None:
+        if begin.fresh:
+            count_steps(content, settings, rank)
+        tail, dealt = settings.effective_tail, rank.dealt
+        if dealt is not None:
+            settings = settings.dealt(dealt.unit)
         parameters = begin.parameters or replace(content.parameters(settings, rank, num_workers), version=begin.version)
         self.begin = replace(begin, parameters=parameters)
         self.rank = rank
@@ -92,8 +109,8 @@ class EpochRun:
         self._left = Remaining(content.dealt_samples(parameters), position=begin.position, stops=begin.stops)
         self.samples = self._left.samples
         self.start = self._left.start
-        if begin.fresh:
-            count_steps(content, settings, rank)
+        if dealt is not None:
+            self.samples = self.start + _even(self.samples - self.start, tail, dealt)
         self.steps = step_count(
             self.samples,
             start=self.start,
@@ -158,6 +175,13 @@ class EpochRun:
             tail=self._tail,
         )
         return self._left.positions(virtual), valid
+
+    @property
+    def unpadded(self) -> int:
+        """Samples in the last step of all ranks that are not padding; 0 where there is none."""
+        if self._tail != "pad" or self._batch_size is None:
+            return 0
+        return (self.samples - self.start) % (self.rank.world_size * self._batch_size)
 
     def next_epoch(self, num_workers: int) -> EpochRun:
         """All of the next epoch, in the same order."""

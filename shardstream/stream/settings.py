@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from shardstream.errors import UsageError
@@ -93,6 +93,10 @@ class Settings:
     def effective_tail(self) -> Tail:
         """The tail in force: ``None`` means ``"drop"`` when shuffling and ``"exact"`` otherwise."""
         return self.tail or ("drop" if self.shuffle else "exact")
+
+    def dealt(self, unit: int) -> Settings:
+        """Those of a run that reads for all ranks, what it reads being dealt out to them in so many samples."""
+        return replace(self, batch_size=unit, tail="exact")
 
     def check_complete(self) -> None:
         """Say what an iteration still lacks; a loader may have added it since the data set was made.

@@ -39,10 +39,21 @@ class Run:
         arguments: Of the script.
         ranks: Processes.
         restarts: How often torchrun may start all ranks again after one has failed.
+        patience: Seconds after which it counts as hanging.
     """
 
-    def __init__(self, folder: Path, script: Path, arguments: Sequence[str], *, ranks: int, restarts: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        script: Path,
+        arguments: Sequence[str],
+        *,
+        ranks: int,
+        restarts: int = 0,
+        patience: float = PATIENCE,
+    ) -> None:
         folder.mkdir(parents=True)
+        self._patience = patience
         self.folder = folder
         self.mark = uuid.uuid4().hex
         # Not below `folder`: names of sockets, which torch's workers have there, may be 107 characters long.
@@ -103,7 +114,7 @@ class Run:
     def wait(self) -> None:
         """Until the run ends, which it must do well."""
         try:
-            status = self.process.wait(PATIENCE)
+            status = self.process.wait(self._patience)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the run hangs\n{self.output}") from None
         assert status == 0, self.output

@@ -1,0 +1,149 @@
+"""What training frameworks find in a `Loader`. None of them need be installed, and nothing here imports one.
+
+Accelerate makes of a ``DataLoader`` that it prepares one of its own, which deals out samples to ranks, says when the
+last batch has come, and whose state it saves. A `Loader` does without: it says that it is prepared, has a state, and
+tells Accelerate the rest. Hugging Face's ``Trainer`` works with Accelerate.
+
+Lightning and Fabric leave a loader as it is, and tell its sampler which epoch begins.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from torch.utils.data import Sampler
+
+from shardstream.stream.run import EpochRun
+
+
+class ForFrameworks:
+    """A loader that Accelerate hands on as it is, and that is told which epoch begins."""
+
+    _is_accelerate_prepared = True
+    use_stateful_dataloader = True
+    """``Accelerator.save_state`` and ``load_state`` ask for the state, and give it back."""
+
+    # Of what `skip_first_batches` passes on to the loader that it makes of this one, what a DataLoader has not.
+    device = None
+    rng_types = None
+    synchronized_generator = None
+
+    _plain_sampler: Sampler[Any]
+    _offset: int | None = 0  # our epoch less the framework's; `None`: unknown since ours was chosen
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is being read, or that the next iteration reads."""
+        raise NotImplementedError
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration reads."""
+        raise NotImplementedError
+
+    def restart(self) -> None:
+        """Let the iteration that has begun, if nothing of it was received, read the epoch that was chosen since."""
+        raise NotImplementedError
+
+    @property
+    def iteration(self) -> int:
+        """The epoch, as Accelerate calls it."""
+        return self.epoch
+
+    @property  # type: ignore[misc]  # `object` calls it an attribute
+    def __class__(self) -> type[Any]:
+        """The class; where Accelerate is at work, as one of its ``DataLoaderShard``s.
+
+        Accelerate's own loaders pass for torch's in the same way. ``Trainer`` calls ``skip_first_batches`` when it goes
+        on from a checkpoint, and what that makes of any other loader does not hear which epoch it is.
+        """
+        module: Any = sys.modules.get("accelerate.data_loader")
+        shard = getattr(module, "DataLoaderShard", None)  # not there yet while it is being imported
+        return type(self) if shard is None else _both(type(self), shard)  # type: ignore[arg-type]  # it says a class has no hash
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # pickle's usual way insists that type and `__class__` are one
+        return object.__new__, (type(self),), self.__getstate__()
+
+    @property
+    def sampler(self) -> Any:
+        """Who is told; torch makes nothing of it but the number of requests."""
+        return EpochSampler(self._plain_sampler, self)
+
+    @sampler.setter
+    def sampler(self, sampler: Sampler[Any]) -> None:
+        self._plain_sampler = sampler
+
+    def follow(self, epoch: int) -> None:
+        """What a framework counts as epoch ``epoch`` begins.
+
+        Lightning counts epochs over restarts, but does not load the loader's state with each of them, and it may leave
+        them early (``limit_train_batches``); of the first one it speaks after it has begun to iterate. Fabric counts
+        iterations since the process began, whatever was loaded. So the loader follows where they go on, from the epoch
+        that was chosen or loaded, and never goes back.
+        """
+        offset = self.epoch - epoch if self._offset is None else max(self._offset, self.epoch - epoch)
+        if offset + epoch > self.epoch:
+            self.set_epoch(offset + epoch)
+            self.restart()
+        self._offset = offset
+
+
+class EpochSampler(Sampler[Any]):
+    """A loader's sampler, for who tells samplers which epoch begins.
+
+    Args:
+        plain: The sampler that torch takes.
+        loader: The loader.
+    """
+
+    def __init__(self, plain: Sampler[Any], loader: ForFrameworks) -> None:
+        self._plain = plain
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._plain)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Epoch ``epoch`` begins, as the framework counts."""
+        self._loader.follow(epoch)
+
+
+@cache
+def _both(loader: type[Any], shard: type[Any]) -> type[Any]:
+    names = {name: getattr(loader, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(loader.__name__, (loader, shard), names)
+
+
+class Announced:
+    """An iteration that Accelerate is told of: it sums up gradients to its end, no further, and counts no padding."""
+
+    run: EpochRun
+    over: bool
+
+    @property
+    def end_of_dataloader(self) -> bool:
+        """Whether the loop has the last batch."""
+        return self.over
+
+    @property
+    def remainder(self) -> int:
+        """How many samples of the last batches of all ranks `gather_for_metrics` keeps; 0: all, there is no padding."""
+        return self.run.unpadded
+
+    def announce(self) -> None:
+        """Tell Accelerate, if it is at work, that the iteration begins; it does not keep it alive."""
+        if _at_work():
+            sys.modules["accelerate.state"].GradientState()._add_dataloader(self)
+
+    def recall(self) -> None:
+        """Tell it that the loop is over."""
+        if _at_work():
+            sys.modules["accelerate.state"].GradientState()._remove_dataloader(self)
+
+
+def _at_work() -> bool:
+    module: Any = sys.modules.get("accelerate.state")
+    return module is not None and bool(module.GradientState._shared_state)

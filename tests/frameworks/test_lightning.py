@@ -1,0 +1,41 @@
+"""Lightning and Fabric with ``ss.Loader``."""
+
+from __future__ import annotations
+
+import pytest
+
+from .running import Reports, all_differ, each_once, in_batches, missing
+
+SCRIPT = "lightning_script.py"
+pytestmark = [missing("lightning"), pytest.mark.parametrize("workers", [0, 2])]
+
+
+def test_every_sample_once_in_each_epoch(reports: Reports, ranks: int, workers: int) -> None:
+    seen = [found["epochs"] for found in reports(f"lightning {workers}")]
+    for epoch in ("0", "1", "2"):
+        each_once([found[epoch] for found in seen], in_batches(8, ranks))
+    for found in seen:
+        all_differ(list(found.values()))
+
+
+@pytest.mark.parametrize("saved", ["middle", "last", "end"])
+def test_a_checkpoint_goes_on_in_its_epoch(reports: Reports, workers: int, saved: str) -> None:
+    """Saved in the middle of the second epoch, at its last step, and after it."""
+    for found in reports(f"lightning {workers}"):
+        left = {"1": found["epochs"]["1"][found["length"] // 2 :]} if saved == "middle" else {}
+        assert found[saved] == left | {"2": found["epochs"]["2"]}
+
+
+def test_epochs_that_lightning_cuts_short_differ(reports: Reports, workers: int) -> None:
+    for found in reports(f"limited {workers}"):
+        assert [len(epoch) for epoch in found.values()] == [3, 3, 3]
+        all_differ(list(found.values()))
+
+
+def test_fabric(reports: Reports, ranks: int, workers: int) -> None:
+    seen = reports(f"fabric {workers}")
+    for epochs in zip(*(found["epochs"] for found in seen), strict=True):
+        each_once(epochs, in_batches(8, ranks))
+    for found in seen:
+        all_differ(found["epochs"])
+        assert found["resumed"] == found["uninterrupted"]

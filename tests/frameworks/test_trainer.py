@@ -1,0 +1,46 @@
+"""Hugging Face's ``Trainer`` on a data set, and on an ``ss.Loader``."""
+
+from __future__ import annotations
+
+import pytest
+
+from .running import COUNT, Reports, all_differ, each_once, in_batches, missing
+
+SCRIPT = "trainer_script.py"
+pytestmark = [missing("accelerate", "transformers"), pytest.mark.parametrize("workers", [0, 2])]
+
+KINDS = ["dataset", "loader", "collated"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_sample_once_in_each_epoch(reports: Reports, ranks: int, workers: int, kind: str) -> None:
+    seen = reports(f"{kind} {workers}")
+    count = COUNT - COUNT % ranks if kind == "dataset" else in_batches(8, ranks)
+    for epochs in zip(*(found["epochs"] for found in seen), strict=True):
+        each_once(epochs, count)
+    for found in seen:
+        assert len(found["epochs"]) == 3
+        all_differ(found["epochs"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_resume_from_checkpoint_goes_on_in_the_epoch(reports: Reports, workers: int, kind: str) -> None:
+    for found in reports(f"{kind} {workers}"):
+        done = found["save"] - found["length"]
+        assert 0 < done < found["length"]
+        assert found["resumed"] == [found["epochs"][1][done:], found["epochs"][2]]
+
+
+def test_a_loaded_state_is_not_skipped_twice(reports: Reports, workers: int) -> None:
+    for found in reports(f"state {workers}"):
+        done = found["save"] - found["length"]
+        assert found["resumed"] == found["skipped"] == [found["epochs"][1][done:], found["epochs"][2]]
+    for said in reports(f"twice {workers}"):
+        assert "would be skipped once more" in said
+        assert "ignore_data_skip=True" in said
+
+
+def test_an_evaluation_counts_every_sample_once(reports: Reports, workers: int) -> None:
+    for found in reports(f"evaluated {workers}"):
+        for ids in found:
+            assert sorted(ids) == list(range(COUNT))
