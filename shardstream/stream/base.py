@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import multiprocessing
 import os
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -43,7 +44,7 @@ class Stream(IterableDataset[Any]):
         self._settings = settings
         self._clock = clock or EpochClock()
         self._followed = Followed(content, self._clock)
-        self._found_rank: Rank | None = None
+        self._found_rank: tuple[int, Rank] | None = None  # and the process that found it when it pickled this
         self._forget()
 
     def _forget(self) -> None:
@@ -115,8 +116,11 @@ class Stream(IterableDataset[Any]):
         self._checked = self._checked or check_can_be_sent(lambda: self.first_parcel().data, single=self._lists)
 
     def _rank(self) -> Rank:
-        if get_worker_info() is not None and self._found_rank is not None:
-            return self._found_rank
+        parent = multiprocessing.parent_process()
+        if get_worker_info() is not None and self._found_rank is not None and parent is not None:
+            process, rank = self._found_rank
+            if process == parent.pid:  # else it came from a launcher, and this worker was forked: it finds out itself
+                return rank
         dealt = find_dealt(self._settings)
         if dealt is not None:
             return RankOfAll.of(dealt, "Accelerate, which deals out samples to ranks")
@@ -411,7 +415,7 @@ class Stream(IterableDataset[Any]):
         self._settings.check_picklable()
         for part in self._content.parts:
             part.recipe.check_picklable()
-        state = self.__dict__ | {"_found_rank": self._rank()}
+        state = self.__dict__ | {"_found_rank": (os.getpid(), self._rank())}
         for name in ("_own_begin", "_own_order", "_own_version", "_used_order", "_seen", "_progress", "_held"):
             del state[name]
         return state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader
 
 import shardstream as ss
 
@@ -68,6 +70,21 @@ def test_workers_that_do_not_fork_know_their_rank(folder: Path, tmp_path: Path, 
         ranks = on_ranks(tmp_path, 2, epochs, folder, options, {"num_workers": 1, "multiprocessing_context": method}, 1)
     assert ranks == on_ranks(tmp_path, 2, epochs, folder, options, {"num_workers": 0}, 1)
     seen = [i for (epoch,) in ranks for ids, _ in epoch for i in ids]
+    assert len(seen) == len(set(seen)) == 992
+
+
+def handed_on(rank: int, dataset: ss.ShardDataset, method: str) -> list[int]:
+    """The epoch of a data set that was made before the ranks were, by a plain DataLoader."""
+    loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=method)
+    return [i for batch in loader for i in batch["id"].tolist()]
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
+def test_a_data_set_that_a_launcher_hands_to_its_ranks_is_read_once(folder: Path, tmp_path: Path, method: str) -> None:
+    """Its pickle carries the launcher's rank, which is for workers of the launcher alone."""
+    dataset = ss.ShardDataset(folder, fields=["id"], shuffle=True, batch_size=16, seed=2)
+    ranks = on_ranks(tmp_path, 2, handed_on, pickle.loads(pickle.dumps(dataset)), method)
+    seen = [i for rank in ranks for i in rank]
     assert len(seen) == len(set(seen)) == 992
 
 
