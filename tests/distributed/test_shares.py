@@ -75,8 +75,10 @@ def test_workers_that_do_not_fork_know_their_rank(folder: Path, tmp_path: Path, 
 
 def handed_on(rank: int, dataset: ss.ShardDataset, method: str) -> list[int]:
     """The epoch of a data set that was made before the ranks were, by a plain DataLoader."""
-    loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=method)
-    return [i for batch in loader for i in batch["id"].tolist()]
+    batches = iter(DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context=method))
+    ids = next(batches)["id"].tolist()
+    dist.barrier()  # ranks of one pickle share its epoch: all have to have begun with it
+    return ids + [i for batch in batches for i in batch["id"].tolist()]
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
