@@ -4,12 +4,19 @@ A `DataLoader` tells its workers nothing, and without ``persistent_workers`` mak
 what they must agree on lives in anonymous shared memory that every copy maps: the parent's ``set_epoch`` and
 ``load_state_dict`` reach persistent workers, and an epoch that all workers have finished is counted for copies that
 do not exist yet.
+
+A launcher may make a data set and hand it to its ranks, by a fork or by a pickle. They are no workers: each has epochs
+of its own, and takes a copy of this memory before it uses it or forks workers.
 """
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Sequence
 from typing import Any
+
+from torch.utils.data import get_worker_info
 
 from shardstream.errors import UsageError
 from shardstream.order import ORDER_VERSION, OrderParameters
@@ -61,9 +68,28 @@ class EpochClock:
         self._shared = SharedWords(_MARKS + _MOST_WORKERS)
         self._record = SharedRecord()
         self._versions = SharedRecord()
+        self._owner = os.getpid()
+        _clocks.add(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.own()
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        _clocks.add(self)
+
+    def own(self) -> None:
+        """Let go of the memory of the process that this came from, unless this process is a worker of it."""
+        if self._owner != os.getpid() and get_worker_info() is None:
+            self._owner = os.getpid()
+            self._shared = self._shared.copy()
+            self._record, self._versions = self._record.copy(), self._versions.copy()
 
     @property
     def _words(self) -> Any:
+        if self._owner != os.getpid():
+            self.own()
         return self._shared.words
 
     @property
@@ -94,6 +120,7 @@ class EpochClock:
     @property
     def moves(self) -> int:
         """How often `move_to` was called."""
+        self.own()
         return self._versions.writes
 
     @property
@@ -104,10 +131,12 @@ class EpochClock:
 
     def move_to(self, versions: Sequence[int]) -> None:
         """All copies read these versions of the data sets from now on: a state of theirs was loaded."""
+        self.own()
         self._versions.write(list(versions))
 
     def load(self, begin: Begin) -> None:
         """The next iteration begins there."""
+        self.own()
         self._record.write(begin.as_json())
         self._words[_EPOCH] = begin.epoch
         self._words[_TAKER] = 0
@@ -262,6 +291,17 @@ class EpochClock:
         if self._words[_BEGUN_LOADED] and self._words[_BEGUN_LOADED] == self.loaded:
             return Begin.from_json(self._record.read())
         return Begin(int(self._words[_BEGUN_EPOCH]), parameters=self.pinned, version=self.version)
+
+
+_clocks: weakref.WeakSet[EpochClock] = weakref.WeakSet()
+
+
+def _own_all() -> None:
+    for clock in list(_clocks):
+        clock.own()
+
+
+os.register_at_fork(before=_own_all)  # workers are to share what this process has
 
 
 def _tag(worker: Any) -> int:

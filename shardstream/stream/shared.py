@@ -26,6 +26,12 @@ class SharedWords:
         self._tensor = torch.zeros(count, dtype=torch.int64)
         self._share()
 
+    def copy(self) -> SharedWords:
+        """The same numbers in memory of their own."""
+        made = SharedWords(len(self.words))
+        made.words[:] = self.words
+        return made
+
     def __getstate__(self) -> dict[str, Any]:
         return {"tensor": self._tensor}
 
@@ -82,6 +88,12 @@ class SharedRecord:
         place[0] = len(data)
         place[1:].view(np.uint8)[: len(data)] = memoryview(data)
         self._shared.words[0] = version
+
+    def copy(self) -> SharedRecord:
+        """The same value in memory of its own."""
+        made = SharedRecord()
+        made._shared = self._shared.copy()
+        return made
 
     @property
     def writes(self) -> int:

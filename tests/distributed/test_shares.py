@@ -73,21 +73,34 @@ def test_workers_that_do_not_fork_know_their_rank(folder: Path, tmp_path: Path, 
     assert len(seen) == len(set(seen)) == 992
 
 
-def handed_on(rank: int, dataset: ss.ShardDataset, method: str) -> list[int]:
-    """The epoch of a data set that was made before the ranks were, by a plain DataLoader."""
-    batches = iter(DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context=method))
-    ids = next(batches)["id"].tolist()
-    dist.barrier()  # ranks of one pickle share its epoch: all have to have begun with it
-    return ids + [i for batch in batches for i in batch["id"].tolist()]
+def handed_on(rank: int, dataset: ss.ShardDataset, method: str) -> list[list[int]]:
+    """The epochs of a data set that was made before the ranks were, by a plain DataLoader."""
+    loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=method)
+    ids = []
+    for _ in range(3):
+        if rank:  # whose first rank has come to the end before this one begins
+            dist.barrier()
+        ids.append([i for batch in loader for i in batch["id"].tolist()])
+        if not rank:
+            dist.barrier()
+    return ids
 
 
+@pytest.mark.parametrize("pickled", [True, False])
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
-def test_a_data_set_that_a_launcher_hands_to_its_ranks_is_read_once(folder: Path, tmp_path: Path, method: str) -> None:
-    """Its pickle carries the launcher's rank, which is for workers of the launcher alone."""
+def test_a_data_set_that_a_launcher_hands_to_its_ranks_is_read_once(
+    folder: Path, tmp_path: Path, method: str, pickled: bool
+) -> None:
+    """Its pickle carries the launcher's rank, and its epoch lies in shared memory: both are for workers alone."""
     dataset = ss.ShardDataset(folder, fields=["id"], shuffle=True, batch_size=16, seed=2)
-    ranks = on_ranks(tmp_path, 2, handed_on, pickle.loads(pickle.dumps(dataset)), method)
-    seen = [i for rank in ranks for i in rank]
-    assert len(seen) == len(set(seen)) == 992
+    handed = pickle.loads(pickle.dumps(dataset)) if pickled else dataset
+    orders = set()
+    for epoch in zip(*on_ranks(tmp_path, 2, handed_on, handed, method), strict=True):
+        seen = [i for rank in epoch for i in rank]
+        assert len(seen) == len(set(seen)) == 992
+        orders.add(tuple(seen))
+    assert len(orders) == 3
+    assert dataset.epoch == 0
 
 
 def abandon(rank: int, folder: Path, persistent: bool) -> list[int]:

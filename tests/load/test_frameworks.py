@@ -36,7 +36,9 @@ def as_tuple(samples: Any) -> tuple[list[int], str]:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("shape", [{}, {"batch_size": None}, {"collate_fn": as_tuple}], ids=str)
+@pytest.mark.parametrize(
+    "shape", [{}, {"batch_size": None}, {"collate_fn": as_tuple}], ids=["batches", "samples", "collated"]
+)
 def test_a_plain_dataloader_over_its_data_set_gives_the_same(folder: Path, workers: int, shape: dict[str, Any]) -> None:
     loader = make(folder, workers, **shape)
     plain = DataLoader(loader.dataset, batch_size=None, num_workers=workers, collate_fn=loader.collate_fn)
