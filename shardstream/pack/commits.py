@@ -70,10 +70,12 @@ class Committer:
         Raises:
             StorageError: It could not be completed.
         """
-        thread, self._thread = self._thread, None
-        if thread is not None:
+        if self._thread is not None:
             with watched(f"{self._name} to be completed"):
-                thread.join()
+                self._thread.join()
+            self._thread = (
+                None  # only now: whoever is interrupted here abandons it, and its receipt may still be written
+            )
         error, self._error = self._error, None
         if error is not None:
             raise error

@@ -64,6 +64,24 @@ def test_a_shard_that_is_not_completed(told: list[str]) -> None:
     assert told[0].startswith("waiting for shard-000007.tar to be completed, for ")
 
 
+def test_a_commit_whose_wait_is_interrupted_is_still_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by SIGTERM in a worker: the shard is there, and its receipt comes next."""
+    committer, held, done = Committer(), Held(), threading.Event()
+    commit = held.commit
+    monkeypatch.setattr(held, "commit", lambda: (commit(), done.set()))
+    committer.begin(held, "shard-000007.tar")
+    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+    try:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        with pytest.raises(SystemExit):
+            committer.wait()
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    threading.Timer(0.1, held.go.set).start()
+    committer.abandon()
+    assert done.is_set()
+
+
 class Hanging:
     """A disk that hangs: calls come back when it is there again."""
 
