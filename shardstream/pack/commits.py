@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from shardstream.errors import ShardStreamError
@@ -46,46 +46,49 @@ class Committer:
     """
 
     def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
+        # Not the thread itself: CPython before 3.13 takes one for ended whose join a signal has interrupted.
+        self._done: threading.Event | None = None
         self._name = ""
         self._error: BaseException | None = None
 
     def begin(self, out: ObjectWriter | Pending, name: str) -> None:
         """Begin to commit ``out``, of this name; the one before was waited for."""
-        assert self._thread is None
-        self._name = name
-        self._thread = threading.Thread(target=self._commit, args=(out, name), name="shardstream-commit", daemon=True)
-        self._thread.start()
+        assert self._done is None
+        self._name, done = name, threading.Event()
+        arguments = out, name, done
+        threading.Thread(target=self._commit, args=arguments, name="shardstream-commit", daemon=True).start()
+        self._done = done
 
-    def _commit(self, out: ObjectWriter | Pending, name: str) -> None:
+    def _commit(self, out: ObjectWriter | Pending, name: str, done: threading.Event) -> None:
         try:
             with naming(name):
                 out.commit()
         except BaseException as error:
             self._error = error
+        finally:
+            done.set()
 
     def wait(self) -> None:
         """Until what was begun is visible; transfers have deadlines of their own, and a disk that hangs may come back.
 
+        Whoever is interrupted here abandons it, which gives it the time to write its receipt.
+
         Raises:
             StorageError: It could not be completed.
         """
-        if self._thread is not None:
+        if self._done is not None:
             with watched(f"{self._name} to be completed"):
-                self._thread.join()
-            self._thread = (
-                None  # only now: whoever is interrupted here abandons it, and its receipt may still be written
-            )
+                self._done.wait()
+            self._done = None
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def abandon(self) -> None:
         """The run has failed: what is under way may end, but nobody waits for it for long."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            with suppress(RuntimeError):  # never started
-                thread.join(_PATIENCE_S)
+        if self._done is not None:
+            self._done.wait(_PATIENCE_S)
+            self._done = None
         self._error = None
 
 
