@@ -114,7 +114,7 @@ def test_a_slow_transform_of_batches_is_named(folder: Path) -> None:
 
 @pytest.mark.parametrize("ahead", [None, {}])
 def test_a_slow_loop_is_named(folder: Path, ahead: Any) -> None:
-    stats = stats_of(folder, ahead=ahead, pause=75 * PAUSE, batch_size=40, tail="exact")
+    stats = stats_of(folder, ahead=ahead, pause=200 * PAUSE, batch_size=40, tail="exact")
     assert stats.start_seconds <= stats.wait_seconds
     assert stats.diagnosis().bottleneck == "loop"
 
