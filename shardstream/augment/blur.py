@@ -9,7 +9,7 @@ import numpy as np
 from torch import autocast
 from torch.nn.functional import conv2d, pad
 
-from shardstream.augment.draws import Draws, Stream
+from shardstream.augment.draws import Draws, RandomStream
 from shardstream.augment.operation import Drawn, Floats, Operation, checked_range, checked_share
 from shardstream.errors import UsageError
 from shardstream.images.geometry import Size
@@ -34,7 +34,7 @@ class GaussianBlur(Operation):
         torch.Size([8, 3, 32, 32])
     """
 
-    stream: ClassVar[Stream] = Stream.BLUR
+    stream: ClassVar[RandomStream] = RandomStream.BLUR
 
     p: float = 0.5
     kernel_size: int = field(default=23, kw_only=True)

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 import torch
 
-from shardstream.augment.draws import Draws, Stream
+from shardstream.augment.draws import Draws, RandomStream
 from shardstream.augment.operation import Drawn, Floats, Operation, checked_range, checked_share, each
 from shardstream.errors import UsageError
 from shardstream.images.geometry import Size
@@ -42,7 +42,7 @@ class ColorJitter(Operation):
         torch.float32
     """
 
-    stream: ClassVar[Stream] = Stream.COLOR_JITTER
+    stream: ClassVar[RandomStream] = RandomStream.COLOR_JITTER
 
     brightness: Amount = 0.0
     contrast: Amount = 0.0
@@ -110,7 +110,7 @@ class RandomGrayscale(Operation):
         torch.Size([8, 3, 32, 32])
     """
 
-    stream: ClassVar[Stream] = Stream.GRAYSCALE
+    stream: ClassVar[RandomStream] = RandomStream.GRAYSCALE
 
     p: float = 0.1
 

@@ -14,7 +14,7 @@ from shardstream.rng import Domain, unit, words
 _MASK64 = (1 << 64) - 1
 
 
-class Stream(IntEnum):
+class RandomStream(IntEnum):
     """Which operation random words are for. Values never change: old runs resume with the numbers they had."""
 
     CROP = 1
@@ -53,10 +53,10 @@ class Draws:
         positions: Their places in the epoch, with the epoch's key in the stead of ``key``. Of another number of samples
             than ``count`` they are of no use: what came between has added or dropped some.
 
-        >>> Draws(7, 2).uniform(Stream.FLIP, 1)[0, 0] == Draws(7, 9).uniform(Stream.FLIP, 1)[0, 0]
+        >>> Draws(7, 2).uniform(RandomStream.FLIP, 1)[0, 0] == Draws(7, 9).uniform(RandomStream.FLIP, 1)[0, 0]
         np.True_
-        >>> both = Draws(None, 2, Positions(7, np.array([40, 30]))).uniform(Stream.FLIP, 1)
-        >>> both[0, 1] == Draws(None, 1, Positions(7, np.array([30]))).uniform(Stream.FLIP, 1)[0, 0]
+        >>> both = Draws(None, 2, Positions(7, np.array([40, 30]))).uniform(RandomStream.FLIP, 1)
+        >>> both[0, 1] == Draws(None, 1, Positions(7, np.array([30]))).uniform(RandomStream.FLIP, 1)[0, 0]
         np.True_
     """
 
@@ -68,7 +68,7 @@ class Draws:
             self._runs = _runs(positions.values)
         self.key = int(torch.randint(-(1 << 63), (1 << 63) - 1, ())) & _MASK64 if key is None else key
 
-    def words(self, stream: Stream, each: int) -> NDArray[np.uint64]:
+    def words(self, stream: RandomStream, each: int) -> NDArray[np.uint64]:
         """``each`` raw words for every sample: (B, each)."""
         raw = [
             words(count * each, seed=self.key, domain=Domain.BATCH, a=int(stream), skip=first * each)
@@ -76,7 +76,7 @@ class Draws:
         ]
         return np.concatenate(raw).reshape(self.count, each)
 
-    def uniform(self, stream: Stream, each: int) -> NDArray[np.float64]:
+    def uniform(self, stream: RandomStream, each: int) -> NDArray[np.float64]:
         """``each`` numbers in [0, 1) for every sample: (each, B)."""
         return unit(self.words(stream, each)).T
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from shardstream.augment.draws import Draws, Stream
+from shardstream.augment.draws import Draws, RandomStream
 from shardstream.augment.operation import Drawn, Operation, checked_range, checked_share, inside
 from shardstream.errors import UsageError
 from shardstream.images.geometry import Size
@@ -38,7 +38,7 @@ class RandomErasing(Operation):
         torch.Size([8, 3, 32, 32])
     """
 
-    stream: ClassVar[Stream] = Stream.ERASE
+    stream: ClassVar[RandomStream] = RandomStream.ERASE
 
     p: float = 0.5
     scale: tuple[float, float] = field(default=(0.02, 0.33), kw_only=True)

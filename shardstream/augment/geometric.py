@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from shardstream.augment.draws import Draws, Stream
+from shardstream.augment.draws import Draws, RandomStream
 from shardstream.augment.operation import Drawn, Operation, checked_share
 from shardstream.errors import UsageError
 from shardstream.images.geometry import Size, pair
@@ -30,7 +30,7 @@ class RandomHorizontalFlip(Operation):
         torch.uint8
     """
 
-    stream: ClassVar[Stream] = Stream.FLIP
+    stream: ClassVar[RandomStream] = RandomStream.FLIP
     moves_only: ClassVar[bool] = True
 
     p: float = 0.5
@@ -60,7 +60,7 @@ class RandomCrop(Operation):
         torch.Size([8, 3, 32, 32])
     """
 
-    stream: ClassVar[Stream] = Stream.CROP
+    stream: ClassVar[RandomStream] = RandomStream.CROP
     moves_only: ClassVar[bool] = True
 
     size: int | Size

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shardstream.augment.draws import Draws, Stream
+from shardstream.augment.draws import Draws, RandomStream
 from shardstream.augment.operation import Floats, each, inside
 from shardstream.errors import UsageError
 from shardstream.images.geometry import Size
@@ -42,7 +42,7 @@ class Mix:
 
     def draw(self, draws: Draws, size: Size) -> Floats:
         """Draw for images of (height, width) ``size``: (6, B)."""
-        which, first, second, down, across = draws.uniform(Stream.MIX, 5)
+        which, first, second, down, across = draws.uniform(RandomStream.MIX, 5)
         cut = which < (0.5 if self.mixup else 1) if self.cutmix else np.zeros(draws.count, np.bool_)
         kept = np.where(cut, 1.0, symmetric_beta(first, second, self.mixup) if self.mixup else 1.0)
         box = np.zeros((4, draws.count))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shardstream.augment.draws import Draws, Positions, Stream
+from shardstream.augment.draws import Draws, Positions, RandomStream
 from shardstream.errors import UsageError
 from shardstream.images.geometry import Size
 
@@ -39,7 +39,7 @@ class Operation(ABC):
     where pixels are only moved, else float32 in 0..1.
     """
 
-    stream: ClassVar[Stream]
+    stream: ClassVar[RandomStream]
     moves_only: ClassVar[bool] = False
 
     @abstractmethod

@@ -17,8 +17,8 @@ from shardstream.augment.products import multiplied, weights
 from shardstream.errors import UsageError
 from shardstream.images import resize
 from shardstream.images.geometry import Geometry, whole
-from shardstream.stream.crops import Crops
-from shardstream.stream.nested import mapped
+from shardstream.stream.tensors.crops import Crops
+from shardstream.stream.tensors.nested import mapped
 
 T = TypeVar("T")
 

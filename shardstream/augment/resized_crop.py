@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from shardstream.augment.draws import Draws, Stream
+from shardstream.augment.draws import Draws, RandomStream
 from shardstream.augment.operation import Drawn, Operation, checked_range
 from shardstream.augment.products import multiplied, weights
 from shardstream.errors import UsageError
@@ -36,7 +36,7 @@ class RandomResizedCrop(Operation):
         torch.Size([8, 3, 24, 24])
     """
 
-    stream: ClassVar[Stream] = Stream.RESIZED_CROP
+    stream: ClassVar[RandomStream] = RandomStream.RESIZED_CROP
     moves_only: ClassVar[bool] = True
 
     size: int | Size

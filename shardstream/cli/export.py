@@ -22,7 +22,7 @@ from shardstream.cli.stores import (
     place,
     shown,
 )
-from shardstream.pack.export import Tally
+from shardstream.pack.export import PackStats
 from shardstream.pack.export import export as export_all
 
 
@@ -34,7 +34,7 @@ class To(StrEnum):
     PARQUET = "parquet"
 
 
-class Jpeg(StrEnum):
+class ExportJpeg(StrEnum):
     """Choices of ``--jpeg``."""
 
     ORIGINAL = "original"
@@ -47,8 +47,9 @@ def export(
     dest: Annotated[str, typer.Argument(metavar="DEST", help="Folder or URL for the output: new, or empty.")],
     to: Annotated[To, typer.Option("--to", help="What to write: single files, tar shards, or tables.")],
     jpeg: Annotated[
-        Jpeg, typer.Option("--jpeg", help="JPEG files as they were before they were packed, or as they are stored.")
-    ] = Jpeg.ORIGINAL,
+        ExportJpeg,
+        typer.Option("--jpeg", help="JPEG files as they were before they were packed, or as they are stored."),
+    ] = ExportJpeg.ORIGINAL,
     workers: Workers = None,
     source_options: SourceOptions = None,
     storage_options: StorageOptions = None,
@@ -83,10 +84,10 @@ def export(
         )
 
 
-def _teller(update: Update) -> Callable[[Tally, int], None]:
+def _teller(update: Update) -> Callable[[PackStats, int], None]:
     started = time.monotonic()
 
-    def tell(now: Tally, total: int) -> None:
+    def tell(now: PackStats, total: int) -> None:
         speed = now.bytes / max(time.monotonic() - started, 1e-3)
         update(now.samples, total, f"{now.samples:,} of {total:,} samples  {size(speed)}/s")
 

@@ -40,7 +40,7 @@ from shardstream.cli.stores import (
 )
 from shardstream.errors import SourceError, UsageError
 from shardstream.pack import PackOptions, run_pack
-from shardstream.pack.sources.listfile import open_local
+from shardstream.pack.sources.lists.list_file import open_local
 
 _DEFAULTS = PackOptions()
 

@@ -15,7 +15,7 @@ from shardstream.cli.progress import Update
 from shardstream.cli.report import duration, plural, print_json, size, stderr, stdout
 from shardstream.errors import UsageError
 from shardstream.pack import PackProgress, PackReport
-from shardstream.pack.sample import Transform
+from shardstream.pack.encode.sample import Transform
 from shardstream.text import in_one_line
 
 _JSON_EVERY_S = 10.0

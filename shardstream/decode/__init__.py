@@ -1,24 +1,24 @@
 """From stored values to what a training loop gets: field specs over images and fields. Knows nothing of files.
 
-=============  ==============================================================================
-``specs``      ``Decoder`` and those that are no images: ``Text``
-``pictures``   ``Image``, ``Resize``, ``CenterCrop``
-``crops``      ``RandomResizedCrop``, and ``Crop``: by a box that is stored with the sample
-``cuts``       ``Cut``: a crop that the device resizes
-``masks``      ``Mask``: label maps that follow an image
-``boxes``      ``Boxes``, ``PerBox``, ``Points``, which follow an image too
-``placement``  ``Placement``, ``SourceSize``: what was done to an image
-``plan``       ``compile_fields``: what a user wrote into a `DecodePlan` of `Output` objects
-``dtypes``     numbers in another dtype
-``context``    ``SampleContext``: which sample this is; its random words and geometries
-``usercall``   ``UserCall``: a user's callable with keyed random numbers and errors that say where
-=============  ==============================================================================
+================  ===================================================================================
+``specs``         ``Decoder`` and those that are no images: ``Text``
+``pictures``      ``Image``, ``Resize``, ``CenterCrop``
+``crops``         ``RandomResizedCrop``, and ``Crop``: by a box that is stored with the sample
+``device_crops``  ``DeviceCrop``: a crop that the device resizes
+``masks``         ``Mask``: label maps that follow an image
+``boxes``         ``Boxes``, ``PerBox``, ``Points``, which follow an image too
+``placement``     ``Placement``, ``SourceSize``: what was done to an image
+``plan``          ``compile_fields``: what a user wrote into a `DecodePlan` of `Output` objects
+``dtypes``        numbers in another dtype
+``context``       ``SampleContext``: which sample this is; its random words and geometries
+``usercall``      ``UserCall``: a user's callable with keyed random numbers and errors that say where
+================  ===================================================================================
 """
 
 from shardstream.decode.boxes import Boxes, PerBox, Points
 from shardstream.decode.context import SampleContext
 from shardstream.decode.crops import Crop, RandomResizedCrop
-from shardstream.decode.cuts import Cut
+from shardstream.decode.device_crops import DeviceCrop
 from shardstream.decode.masks import Mask
 from shardstream.decode.pictures import CenterCrop, Image, Resize
 from shardstream.decode.placement import Placement, SourceSize
@@ -32,9 +32,9 @@ __all__ = [
     "Boxes",
     "CenterCrop",
     "Crop",
-    "Cut",
     "DecodePlan",
     "Decoder",
+    "DeviceCrop",
     "Image",
     "Job",
     "Mask",

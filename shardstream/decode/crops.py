@@ -12,7 +12,7 @@ import numpy as np
 
 from shardstream.decode.boxes import BoxFormat, check_format, corners
 from shardstream.decode.context import SampleContext
-from shardstream.decode.cuts import Cropping
+from shardstream.decode.device_crops import Cropping
 from shardstream.decode.pictures import checked_size
 from shardstream.decode.specs import Decoder, Slot
 from shardstream.decode.usercall import UserCall

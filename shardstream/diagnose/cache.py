@@ -19,14 +19,15 @@ from shardstream.errors import DataError, StorageError, UsageError
 from shardstream.order import OrderParameters
 from shardstream.order.line import epoch_line
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Transport, locate, loop
-from shardstream.storage.cache import Cache, CachedStore, upkeep
+from shardstream.storage import Location, Transport, locate
+from shardstream.storage.cache import Cache, CachedStore, maintenance
 from shardstream.storage.cache.blocks import Described
+from shardstream.storage.cache.maintenance import CachedSet, Damage, TierStatus
 from shardstream.storage.cache.manifests import KeptManifest, kept_manifests
-from shardstream.storage.cache.upkeep import CachedSet, Damage, TierStatus
+from shardstream.storage.transfer import loop
 
 if TYPE_CHECKING:
-    from shardstream.stream.home import Home
+    from shardstream.dataset.opened import OpenedDataset
 
 _AT_ONCE = 4  # objects; each is fetched by several requests
 _WAIT = 600.0
@@ -84,7 +85,7 @@ def status(cache: str | os.PathLike[str] | Cache) -> CacheStatus:
         0
     """
     where = Cache.of(cache)
-    tiers = upkeep.look(where)
+    tiers = maintenance.look(where)
     path = os.fspath(where.path)
     known = []
     for kept in kept_manifests(where):
@@ -101,7 +102,7 @@ def _known(kept: KeptManifest, cache: Cache) -> KnownSet:
         number = manifest.number_of(described.path)
         return number is not None and int(checksums[number]) == described.checksum
 
-    present = upkeep.present_of(cache, manifest.lineage, belongs)
+    present = maintenance.present_of(cache, manifest.lineage, belongs)
     return KnownSet(kept.url, manifest.lineage, manifest.shards, manifest.bytes, present >= manifest.bytes)
 
 
@@ -132,7 +133,9 @@ def clear(cache: str | os.PathLike[str] | Cache, *, only: str | None = None) -> 
     """
     where = Cache.of(cache)
     wanted = None if only is None else only.rstrip("/")
-    cleared, in_use = upkeep.clear(where, chosen=lambda one: wanted in (None, one.url.rstrip("/"), one.fingerprint))
+    cleared, in_use = maintenance.clear(
+        where, chosen=lambda one: wanted in (None, one.url.rstrip("/"), one.fingerprint)
+    )
     if only is not None and not cleared and not in_use:
         raise UsageError("this data set is not in the cache", url=only, hint="`shardstream cache status` lists them")
     return ClearReport(tuple(cleared), tuple(in_use))
@@ -175,7 +178,7 @@ def verify_cache(
     """
     started = time.monotonic()
     where = Cache.of(cache)
-    compared, damages = upkeep.verify(where, progress=progress)
+    compared, damages = maintenance.verify(where, progress=progress)
     return VerifyCacheReport(str(where.path), compared, tuple(damages), time.monotonic() - started)
 
 
@@ -243,7 +246,7 @@ def warm(
         NotFoundError: There is no data set, or a shard is missing.
         StorageError: Fetching failed for good.
     """
-    from shardstream.stream.home import Home  # needs torch, which takes seconds to import
+    from shardstream.dataset.opened import OpenedDataset  # needs torch, which takes seconds to import
 
     started = time.monotonic()
     location = locate(url, storage_options=storage_options, transport=transport)
@@ -251,7 +254,7 @@ def warm(
         raise UsageError("a local data set needs no cache", url=location.url, hint="read it where it is")
     if node is not None and not 0 <= node[0] < node[1]:
         raise UsageError(f"there is no node {node[0]} of {node[1]}", hint="nodes count from 0: 0/4, 1/4, 2/4, 3/4")
-    home = Home(location, cache=Cache.of(cache))
+    home = OpenedDataset(location, cache=Cache.of(cache))
     shards = _share(home.manifest, node, seed)
     sizes = home.manifest.table.sizes[shards].astype(np.int64)
     work = _Warming(home, shards.tolist(), sizes.tolist(), progress)
@@ -281,7 +284,7 @@ def _share(manifest: Manifest, node: tuple[int, int] | None, seed: int) -> Any:
 class _Warming:
     """Shards being brought, a few at once, in order."""
 
-    def __init__(self, home: Home, shards: list[int], sizes: list[int], progress: OnWarm | None) -> None:
+    def __init__(self, home: OpenedDataset, shards: list[int], sizes: list[int], progress: OnWarm | None) -> None:
         self._home = home
         self._left = deque(zip(shards, sizes, strict=True))
         self._progress = progress

@@ -11,7 +11,7 @@ from shardstream.errors import DataError, NotFoundError, ShardStreamError, Stora
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import AsyncStore, Store
-from shardstream.storage.loop import submit
+from shardstream.storage.transfer.loop import submit
 
 _PART = 8 << 20  # of one request
 _AT_ONCE = 8  # requests: one connection alone seldom fills a line

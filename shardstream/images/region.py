@@ -16,7 +16,7 @@ from shardstream.images import backends
 from shardstream.images.backends import Backend, BackendName
 from shardstream.images.geometry import Box, scaled_size
 from shardstream.images.header import Encoded, ImageInfo, probe
-from shardstream.images.jpeg.cut import MARGIN, Addressable, read
+from shardstream.images.jpeg.cutting import MARGIN, Addressable, read
 
 _WHOLE = 0.9
 """From this share of the image on, cutting costs more than it saves."""

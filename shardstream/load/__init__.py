@@ -1,20 +1,20 @@
 """From workers to the training loop. Knows nothing of formats.
 
-==============  =====================================================================
-``loader``      ``Loader``: a ``DataLoader`` with the right settings and a state
-``feed``        the items of one iteration of it, and what its consumer has received
-``workers``     torch's iterator over worker processes, each of whose waits ends
-``frameworks``  what Accelerate, Trainer, Lightning and Fabric find in a ``Loader``
-``agreement``   ranks compare what they are about to read
-``prefetcher``  ``DevicePrefetcher``: batches on their device some steps ahead
-``flow``        the thread that does it
-``device``      the road to a device: page-locked memory, streams, events
-``packing``     the tensors of a batch side by side in one piece of memory
-``statics``     the same tensors in each step, for CUDA graphs
-``synthetic``   ``Synthetic``: batches that cost nothing
-``report``      ``LoaderStats``: what was delivered, and how long training waited
-``diagnosis``   what it waited for, and what to do about it
-==============  =====================================================================
+===================  ====================================================================
+``loader``           ``Loader``: a ``DataLoader`` with the right settings and a state
+``iteration``        the items of one iteration of it, and what its consumer has received
+``workers``          torch's iterator over worker processes, each of whose waits ends
+``frameworks``       what Accelerate, Trainer, Lightning and Fabric find in a ``Loader``
+``rank_check``       ranks compare what they are about to read
+``prefetcher``       ``DevicePrefetcher``: batches on their device some steps ahead
+``prefetch_thread``  the thread that does it
+``device_copy``      the road to a device: page-locked memory, streams, events
+``packing``          the tensors of a batch side by side in one piece of memory
+``static_buffers``   the same tensors in each step, for CUDA graphs
+``synthetic``        ``Synthetic``: batches that cost nothing
+``report``           ``LoaderStats``: what was delivered, and how long training waited
+``diagnosis``        what it waited for, and what to do about it
+===================  ====================================================================
 """
 
 from shardstream.load.diagnosis import Diagnosis

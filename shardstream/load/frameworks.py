@@ -16,7 +16,7 @@ from typing import Any
 
 from torch.utils.data import Sampler
 
-from shardstream.stream.run import EpochRun
+from shardstream.stream.iteration.epoch_run import EpochRun
 
 
 class ForFrameworks:

@@ -16,13 +16,13 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from shardstream.errors import UsageError, WorkerError
-from shardstream.load.agreement import Agreement
-from shardstream.load.feed import Feed, Reading
 from shardstream.load.frameworks import ForFrameworks
+from shardstream.load.iteration import ConsumerPosition, LoaderIteration
+from shardstream.load.rank_check import RankCheck
 from shardstream.load.report import LoaderStats
 from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, still_busy
 from shardstream.stream.base import Stream
-from shardstream.stream.parcel import CollateParcel, keep
+from shardstream.stream.ipc.worker_batch import CollateWorkerBatch, keep
 from shardstream.waits import watched
 
 logger = logging.getLogger(__name__)
@@ -99,12 +99,14 @@ class Loader(ForFrameworks, DataLoader[Any]):
         single = size is None
         self.stats = LoaderStats(num_workers)
         self._single = single
-        self._current: Reading | None = None
-        self._before: Reading | None = None  # the one that may still have a thread asking for a batch
+        self._current: ConsumerPosition | None = None
+        self._before: ConsumerPosition | None = None  # the one that may still have a thread asking for a batch
         self._begun: weakref.ref[Workers] | None = None
-        self._restarted: tuple[Reading, Feed] | None = None  # an iteration that nobody had begun to take from, and now
-        self._agreement = Agreement()
-        collate: Callable[[Any], Any] = CollateParcel(collate_fn, each=single) if collate_fn else keep
+        self._restarted: tuple[ConsumerPosition, LoaderIteration] | None = (
+            None  # an iteration that nobody had begun to take from, and now
+        )
+        self._agreement = RankCheck()
+        collate: Callable[[Any], Any] = CollateWorkerBatch(collate_fn, each=single) if collate_fn else keep
         persistent = num_workers > 0 if persistent_workers is None else persistent_workers
         lists = collate_fn is not None
         self._shards = dataset.for_loader(
@@ -179,19 +181,19 @@ class Loader(ForFrameworks, DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch promises an object of its own there
         return self._loop(self.feed())
 
-    def feed(self) -> Feed:
+    def feed(self) -> LoaderIteration:
         """Begin an iteration whose consumer counts by itself what it has received; for `DevicePrefetcher`."""
         self.leave()
         self._make_way()
         run = self._shards.assign(self.num_workers)
         self._agreement.check(run.rank, lambda: self._shards.plan(run))
         parcels = self.explained(self._begin)
-        self._current = reading = Reading(run, partial(self._shards.finish_epoch, run.begin.epoch))
+        self._current = reading = ConsumerPosition(run, partial(self._shards.finish_epoch, run.begin.epoch))
         if isinstance(parcels, Workers):
             parcels.given_up = reading.check_open
         request = partial(self.explained, lambda: next(parcels, None), parcels)
         drops = self._shards.drops_samples
-        return Feed(reading, request, self.awaited, single=self._single, drops=drops)
+        return LoaderIteration(reading, request, self.awaited, single=self._single, drops=drops)
 
     def restart(self) -> None:
         current = self._current
@@ -287,7 +289,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self._offset = None
         self._agreement.renew()
 
-    def _loop(self, feed: Feed) -> Iterator[Any]:
+    def _loop(self, feed: LoaderIteration) -> Iterator[Any]:
         stats, first = self.stats, True
         if self._restarted is not None and self._restarted[0] is feed.reading:
             feed = self._restarted[1]

@@ -10,8 +10,8 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from shardstream.errors import UsageError
-from shardstream.stream.nested import mapped, tensors_in
-from shardstream.stream.slabs import is_dense
+from shardstream.stream.tensors.nested import mapped, tensors_in
+from shardstream.stream.tensors.slabs import is_dense
 
 _ALIGNMENT = 512  # what CUDA's allocator gives, and more than any dtype or kernel asks for
 _LARGE = 1 << 20

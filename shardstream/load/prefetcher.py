@@ -13,15 +13,15 @@ import torch
 
 from shardstream.augment import resized
 from shardstream.errors import UsageError
-from shardstream.load.device import CpuRoad, Cuda, CudaRoad, Road
-from shardstream.load.feed import Feed, PlainFeed, PlainReading, Reading
-from shardstream.load.flow import Flow
+from shardstream.load.device_copy import Cuda, CudaCopy, DeviceCopy, HostPassthrough
+from shardstream.load.iteration import ConsumerPosition, LoaderIteration, PlainIteration, PlainPosition
 from shardstream.load.loader import Loader
+from shardstream.load.prefetch_thread import PrefetchThread
 from shardstream.load.report import LoaderStats
-from shardstream.load.statics import Statics
+from shardstream.load.static_buffers import StaticBuffers
 from shardstream.load.workers import LEAVE_S, still_busy
-from shardstream.stream.items import Item
-from shardstream.stream.ranks import local_rank
+from shardstream.stream.ipc.items import StreamItem
+from shardstream.stream.iteration.ranks import local_rank
 
 
 class DevicePrefetcher:
@@ -101,9 +101,9 @@ class DevicePrefetcher:
         self.stats: LoaderStats = loader.stats if isinstance(loader, Loader) else LoaderStats()
         self._depth = depth
         self._reuse = reuse
-        self._road: Road = CudaRoad(Cuda(self.device)) if self.device.type == "cuda" else CpuRoad()
+        self._road: DeviceCopy = CudaCopy(Cuda(self.device)) if self.device.type == "cuda" else HostPassthrough()
         self._transform = _Transform(transform, self.device)
-        self._flow: Flow | None = None
+        self._flow: PrefetchThread | None = None
         self._epochs = 0
 
     def __len__(self) -> int:
@@ -118,17 +118,17 @@ class DevicePrefetcher:
     def __iter__(self) -> Iterator[Any]:
         self._end()
         if isinstance(self.loader, Loader):
-            feed: Feed | PlainFeed = self.loader.feed()
+            feed: LoaderIteration | PlainIteration = self.loader.feed()
             seed, classes = self.loader.seed, self.loader.classes
         else:
-            feed = PlainFeed(self.loader, self._epochs)
+            feed = PlainIteration(self.loader, self._epochs)
             seed, classes = torch.initial_seed(), None
         self._epochs += 1
         self._transform.begin(classes)
         transform, reading = self._transform, feed.reading
-        flow = Flow(feed, self._road, lambda batch, item: transform(batch, reading, item, seed), self._depth)
+        flow = PrefetchThread(feed, self._road, lambda batch, item: transform(batch, reading, item, seed), self._depth)
         self._flow = flow
-        return _Batches(self, feed, flow, Statics() if self._reuse else None)
+        return _Batches(self, feed, flow, StaticBuffers() if self._reuse else None)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration reads, see `Loader.set_epoch`.
@@ -170,7 +170,7 @@ class DevicePrefetcher:
         workers = isinstance(loader, Loader) and loader.num_workers > 0
         if isinstance(loader, Loader):
             loader.leave()
-        # A thread that waits for workers who hang may be left to itself: it asks a `Feed` that has been closed.
+        # A thread that waits for workers who hang may be left to itself: it asks a closed `LoaderIteration`.
         if flow is not None and not flow.stop(LEAVE_S / 2 if workers else LEAVE_S) and not (workers and flow.fetching):
             raise still_busy(flow.awaited())
         self._flow = None
@@ -179,7 +179,13 @@ class DevicePrefetcher:
 class _Batches(Iterator[Any]):
     """One iteration."""
 
-    def __init__(self, owner: DevicePrefetcher, feed: Feed | PlainFeed, flow: Flow, statics: Statics | None) -> None:
+    def __init__(
+        self,
+        owner: DevicePrefetcher,
+        feed: LoaderIteration | PlainIteration,
+        flow: PrefetchThread,
+        statics: StaticBuffers | None,
+    ) -> None:
         self._owner = owner
         self._feed = feed
         self._flow = flow
@@ -187,7 +193,7 @@ class _Batches(Iterator[Any]):
         self._handed: float | None = None
         self._over = False
         # A loader of ours knows by itself whether a thread is asking for a batch; others do not.
-        self._stop = weakref.finalize(self, flow.stop if isinstance(feed, Feed) else flow.leave)
+        self._stop = weakref.finalize(self, flow.stop if isinstance(feed, LoaderIteration) else flow.leave)
         self._stop.atexit = False
 
     def __next__(self) -> Any:
@@ -240,7 +246,7 @@ class _Transform:
             tell(classes)
         self._told = True
 
-    def __call__(self, batch: Any, reading: Reading | PlainReading, item: Item, seed: int) -> Any:
+    def __call__(self, batch: Any, reading: ConsumerPosition | PlainPosition, item: StreamItem, seed: int) -> Any:
         batch = resized(batch)
         if self._function is None:
             return batch

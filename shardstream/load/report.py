@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from shardstream.load import diagnosis
-from shardstream.load.device import Times
-from shardstream.load.flow import Sent
-from shardstream.stream.parcel import Parcel
+from shardstream.load.device_copy import Times
+from shardstream.load.prefetch_thread import Sent
+from shardstream.stream.ipc.worker_batch import WorkerBatch
 
 _LISTED = 1000
 
@@ -103,7 +103,7 @@ class LoaderStats:
         """
         return diagnosis.report(self)
 
-    def add(self, parcels: Sequence[Parcel]) -> None:
+    def add(self, parcels: Sequence[WorkerBatch]) -> None:
         """Count parcels from workers."""
         for parcel in parcels:
             self._add(parcel)
@@ -138,7 +138,7 @@ class LoaderStats:
             self.device_copy_seconds += one.copy
             self.device_transform_seconds += one.transform
 
-    def _add(self, parcel: Parcel) -> None:
+    def _add(self, parcel: WorkerBatch) -> None:
         self.samples += parcel.samples
         self.transport_seconds += parcel.transport
         self.skipped += len(parcel.skipped)

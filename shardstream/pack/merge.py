@@ -13,16 +13,16 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import DuplicateKeyError, UsageError
-from shardstream.pack.copies import ShardCopier
-from shardstream.pack.destination import Destination, check_shards, open_destination
-from shardstream.pack.duplicates import HashRuns, key_hash
 from shardstream.pack.options import check_meta
-from shardstream.pack.threads import each
+from shardstream.pack.output.copies import ShardCopier
+from shardstream.pack.output.destination import Destination, check_shards, open_destination
+from shardstream.pack.sources.duplicates import HashRuns, key_hash
 from shardstream.shards.growing import joined, united_meta
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.table import NamedShards
-from shardstream.storage import Location, Transport, locate
+from shardstream.storage import Location, Transport, locate, open_store
+from shardstream.threads import each
 
 _AT_ONCE = 4  # shards; each holds some 50 MB on its way to a store
 _SCANNED_AT_ONCE = 16  # indexes
@@ -103,7 +103,7 @@ def merge(
     tell = progress or _ignore
     destination = open_destination(dest, storage_options=storage_options, transport=transport)
     places = [locate(url, storage_options=source_options, transport=transport) for url in urls]
-    copiers = [ShardCopier(place, Manifest.read(place.open()), destination.location) for place in places]
+    copiers = [ShardCopier(place, Manifest.read(open_store(place)), destination.location) for place in places]
     names = [copier.source.url for copier in copiers]
     manifest = _merged([copier.manifest for copier in copiers], names, meta)
     if destination.old is not None and not overwrite:

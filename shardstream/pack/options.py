@@ -13,11 +13,11 @@ import xxhash
 from shardstream.errors import UsageError
 from shardstream.extras import require
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
-from shardstream.pack.images import DEFAULT_MAX_PIXELS, ImageOptions, Jpeg
-from shardstream.pack.rows import check_rows
-from shardstream.pack.sample import Transform
+from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, ImageOptions, Jpeg
+from shardstream.pack.encode.sample import Transform
+from shardstream.pack.output.rows import check_rows
 from shardstream.pack.sources import Group, LabelMode
-from shardstream.pack.sources.mapping import parse_fields
+from shardstream.pack.sources.lists.mapping import parse_fields
 from shardstream.shards.fields import check_field_name
 from shardstream.shards.framings import Format, framing_of
 from shardstream.sizes import parse_size

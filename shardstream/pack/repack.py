@@ -8,10 +8,10 @@ from concurrent.futures import Executor
 from typing import Any
 
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
-from shardstream.pack.images import DEFAULT_MAX_PIXELS, Jpeg
+from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, Jpeg
+from shardstream.pack.encode.sample import Transform
 from shardstream.pack.options import PackOptions
 from shardstream.pack.run import OnProgress, run_pack
-from shardstream.pack.sample import Transform
 from shardstream.pack.sources.stored import StoredSource
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest

@@ -12,18 +12,18 @@ from typing import Any, Literal, TypeAlias
 
 from shardstream.errors import UsageError
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
-from shardstream.pack.engines import EngineName, OpenEngine, find_engine, run_on_engine
-from shardstream.pack.images import DEFAULT_MAX_PIXELS, Jpeg
+from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, Jpeg
+from shardstream.pack.encode.sample import Transform
+from shardstream.pack.execution.engines import EngineName, OpenEngine, find_engine, run_on_engine
+from shardstream.pack.execution.task import Task
+from shardstream.pack.execution.workers import check_travels, cores, run_here, run_in_processes, run_on
 from shardstream.pack.options import PackOptions
-from shardstream.pack.plan import PackPlan, open_plan
-from shardstream.pack.receipts import ShardResult
-from shardstream.pack.rejects import REJECTS_NAME, StoredRejects, summary_of
-from shardstream.pack.report import PackReport, sizes_of, sum_of
-from shardstream.pack.sample import Transform
+from shardstream.pack.output.receipts import ShardResult
+from shardstream.pack.output.rejects import REJECTS_NAME, StoredRejects, summary_of
+from shardstream.pack.output.report import PackReport, sizes_of, sum_of
+from shardstream.pack.output.stats import PackStats
+from shardstream.pack.plan.pack_plan import PackPlan, open_plan
 from shardstream.pack.sources import Group, LabelMode
-from shardstream.pack.tally import Tally
-from shardstream.pack.task import Task
-from shardstream.pack.workers import check_travels, cores, run_here, run_in_processes, run_on
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Transport
@@ -45,7 +45,7 @@ class PackProgress:
 
     stage: Literal["plan", "first pass", "pack"]
     total: int = 0
-    tally: Tally = field(default_factory=Tally)
+    tally: PackStats = field(default_factory=PackStats)
     kept: int = 0
 
 
@@ -317,7 +317,7 @@ class _Crew:
     def run(self, stage: Literal["first pass", "pack"], tasks: Sequence[Task], total: int) -> list[ShardResult]:
         """All tasks. What is finished stays, should this fail or be interrupted."""
 
-        def tick(tally: Tally, kept: int) -> None:
+        def tick(tally: PackStats, kept: int) -> None:
             self.tell(PackProgress(stage, total, tally, kept))
 
         if self.engine is not None:

@@ -8,14 +8,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from shardstream.errors import DuplicateKeyError, FieldError, ShardStreamError, UsageError
-from shardstream.pack.commits import Committer
-from shardstream.pack.cut import suffix_of
-from shardstream.pack.destination import open_destination
-from shardstream.pack.duplicates import SeenHashes, key_hash
-from shardstream.pack.growth import append as publish
-from shardstream.pack.growth import append_pattern, leftovers
 from shardstream.pack.options import check_classes, check_format, check_meta
-from shardstream.pack.values import KEY, encode
+from shardstream.pack.output.commits import Committer
+from shardstream.pack.output.destination import open_destination
+from shardstream.pack.output.growth import append as publish
+from shardstream.pack.output.growth import append_pattern, leftovers
+from shardstream.pack.sources.duplicates import SeenHashes, key_hash
+from shardstream.pack.sources.values import KEY, encode
 from shardstream.shards.fields import FieldType, check_field_name
 from shardstream.shards.framings import Format, framing_of, writer_of
 from shardstream.shards.growing import check_grows
@@ -113,7 +112,7 @@ class ShardWriter:
             self._zstd = frozenset(old.codecs if zstd is None else zstd)
             for name, kind in old.fields.items():
                 self._declare(name, kind)
-        suffix = suffix_of(self._format)
+        suffix = framing_of(self._format).suffix
         self._left: tuple[str, ...] = ()
         if self._grows:
             self._pattern = append_pattern(self._destination, suffix)

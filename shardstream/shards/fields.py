@@ -36,7 +36,7 @@ from shardstream.errors import FieldError
 from shardstream.shards import codecs
 from shardstream.shards.tensors import is_tensor, tensor_to_numpy
 
-Kind: TypeAlias = Literal["scalar", "fixed", "payload"]
+FieldKind: TypeAlias = Literal["scalar", "fixed", "payload"]
 
 IMAGE_TYPES = ("jpg", "png", "webp")
 PAYLOAD_TYPES = (*IMAGE_TYPES, "bytes", "str", "json", "msgpack", "array", "tensor")
@@ -76,7 +76,7 @@ class FieldType:
     """
 
     name: str
-    kind: Kind
+    kind: FieldKind
     dtype: np.dtype[Any] | None = None
     shape: tuple[int, ...] | None = None
 

@@ -19,7 +19,7 @@ from shardstream.shards.layout import BLOCK, padding
 from shardstream.shards.npy import npy_header
 from shardstream.shards.writing import OneShard, ShardSummary
 from shardstream.storage import ObjectWriter
-from shardstream.storage.ranged import RangedFile
+from shardstream.storage.base.ranged import RangedFile
 
 INDEX_MEMBER = "__shardstream__/index"
 _END = bytes(2 * BLOCK)

@@ -13,14 +13,14 @@ from shardstream.errors import FieldError
 from shardstream.shards import layout
 from shardstream.shards.builder import IndexBuilder
 from shardstream.shards.checksum import Hasher
-from shardstream.shards.fields import FieldType, Kind, check_field_name, to_bytes, to_fixed, to_scalar
+from shardstream.shards.fields import FieldKind, FieldType, check_field_name, to_bytes, to_fixed, to_scalar
 from shardstream.shards.index import Codec
 from shardstream.shards.keys import check_key
 from shardstream.storage import ObjectWriter
 
 Encoded: TypeAlias = "bytes | memoryview | int | float | bool | NDArray[Any]"
 EncodedSample: TypeAlias = Mapping[str, tuple[FieldType, Encoded]]
-_ENCODERS: dict[Kind, Callable[[FieldType, object], Encoded]] = {
+_ENCODERS: dict[FieldKind, Callable[[FieldType, object], Encoded]] = {
     "scalar": to_scalar,
     "fixed": to_fixed,
     "payload": to_bytes,

@@ -15,20 +15,27 @@ from torch.utils.data import IterableDataset, get_worker_info
 from shardstream.errors import ShardStreamError, UsageError
 from shardstream.order import OrderParameters
 from shardstream.shards.manifest import unknown_field
-from shardstream.stream.assignment import Assignment
-from shardstream.stream.coming import WorkerSteps
-from shardstream.stream.content import Content
-from shardstream.stream.dealt import check_can_be_sent, check_resumes, find_dealt
-from shardstream.stream.epochs import EpochClock
-from shardstream.stream.items import items_of
-from shardstream.stream.makers import Makers
-from shardstream.stream.parcel import Failure, Parcel
-from shardstream.stream.progress import Progress
-from shardstream.stream.ranks import Rank, RankOfAll, find_rank
-from shardstream.stream.run import EpochRun, count_items, say_shape
-from shardstream.stream.settings import Settings
-from shardstream.stream.state import Begin, check_counts, check_worker, content_of, make_state, parse_state
-from shardstream.stream.versions import Followed
+from shardstream.stream.batching.pipeline import StepPipeline
+from shardstream.stream.ipc.items import items_of
+from shardstream.stream.ipc.worker_batch import BatchFailure, WorkerBatch
+from shardstream.stream.iteration.assignment import Assignment
+from shardstream.stream.iteration.coming_steps import WorkerSteps
+from shardstream.stream.iteration.content import Content
+from shardstream.stream.iteration.cursor import Cursor
+from shardstream.stream.iteration.dealt import check_can_be_sent, check_resumes, find_dealt
+from shardstream.stream.iteration.epoch_run import EpochRun, count_items, say_shape
+from shardstream.stream.iteration.epoch_state import SharedEpochState
+from shardstream.stream.iteration.ranks import Rank, RankOfAll, find_rank
+from shardstream.stream.iteration.settings import StreamOptions
+from shardstream.stream.iteration.state import (
+    ResumePoint,
+    check_counts,
+    check_worker,
+    content_of,
+    make_state,
+    parse_state,
+)
+from shardstream.stream.iteration.versions import VersionedContent
 
 logger = logging.getLogger(__name__)
 
@@ -36,27 +43,27 @@ logger = logging.getLogger(__name__)
 class Stream(IterableDataset[Any]):
     """Samples or batches in an order that is a pure function of seed and epoch. Not to be made directly."""
 
-    _settings: Settings
-    _clock: EpochClock
+    _settings: StreamOptions
+    _clock: SharedEpochState
 
-    def _start(self, content: Content, settings: Settings, clock: EpochClock | None = None) -> None:
+    def _start(self, content: Content, settings: StreamOptions, clock: SharedEpochState | None = None) -> None:
         super().__init__()
         self._settings = settings
-        self._clock = clock or EpochClock()
-        self._followed = Followed(content, self._clock)
+        self._clock = clock or SharedEpochState()
+        self._followed = VersionedContent(content, self._clock)
         self._found_rank: tuple[int, Rank] | None = None  # and the process that found it when it pickled this
         self._forget()
 
     def _forget(self) -> None:
         """What belongs to one process only."""
         self._assignment: Assignment | None = None
-        self._own_begin: Begin | None = None
+        self._own_begin: ResumePoint | None = None
         self._own_order: OrderParameters | None = None
         self._own_version: int | None = None
         self._used_order: OrderParameters | None = None
         self._seen = 0
-        self._progress: Progress | None = None
-        self._held: tuple[int, Makers] | None = None
+        self._progress: Cursor | None = None
+        self._held: tuple[int, StepPipeline] | None = None
         self._checked = False
 
     @property
@@ -135,7 +142,7 @@ class Stream(IterableDataset[Any]):
 
     # ------------------------------------------------------------------------------------------------- variations
 
-    def _with(self, content: Content, settings: Settings) -> Self:
+    def _with(self, content: Content, settings: StreamOptions) -> Self:
         copy: Self = object.__new__(type(self))
         copy._start(content, settings, self._clock)
         return copy
@@ -174,13 +181,13 @@ class Stream(IterableDataset[Any]):
         parcel = self.first_parcel()
         return next(iter(parcel.data)) if self._lists else parcel.data
 
-    def first_parcel(self) -> Parcel:
+    def first_parcel(self) -> WorkerBatch:
         """The same as it travels."""
         self._settings.check_complete()
         run = EpochRun(self._content, self._settings, self._rank(), self._fresh(), 0)
         if not run.steps:
             raise UsageError("there is nothing to look at: this rank has no samples", url=self._content.url)
-        return Makers(self._content, self._settings, None).only(run.step(0), lists=self._lists)
+        return StepPipeline(self._content, self._settings, None).only(run.step(0), lists=self._lists)
 
     # -------------------------------------------------------------------------------------------------- iteration
 
@@ -199,14 +206,14 @@ class Stream(IterableDataset[Any]):
         begin, resumed = self._take_begin(info)
         run = EpochRun(self._content, self._settings, self._rank(), begin, workers)
         mark = self._clock.begin(info, run.begin, resumed=resumed, dealt=run.rank.dealt is not None)
-        progress = self._progress = Progress(run, worker, workers, mark)
+        progress = self._progress = Cursor(run, worker, workers, mark)
         if workers and worker == 0 and self._settings.batch_size is None:
             logger.info("single samples cost more on their way to the training process than batches: use ss.Loader")
         if not progress.numbers:  # nobody need ask for anything to have had it all
             self._finish(progress)
         return self._items(progress, self._makers(None, workers))
 
-    def _take_begin(self, info: Any) -> tuple[Begin, bool]:
+    def _take_begin(self, info: Any) -> tuple[ResumePoint, bool]:
         """Where the iteration that begins now begins, and whether a state said so."""
         begin, self._own_begin = self._own_begin, None
         if begin is not None and begin.epoch == self.epoch:
@@ -217,19 +224,21 @@ class Stream(IterableDataset[Any]):
             return loaded, True
         return self._fresh(), False
 
-    def _fresh(self) -> Begin:
+    def _fresh(self) -> ResumePoint:
         """The beginning of the next epoch."""
         parameters, version = self._own_order or self._clock.pinned, self._own_version or self._clock.version
-        return Begin(self.epoch, parameters=parameters, version=version)
+        return ResumePoint(self.epoch, parameters=parameters, version=version)
 
-    def _makers(self, desk: Any, workers: int) -> Makers:
+    def _makers(self, desk: Any, workers: int) -> StepPipeline:
         """Those of this process: another one that a fork made must not share what is on its way."""
         content = self._content
         if self._held is None or self._held[0] != os.getpid() or self._held[1].content is not content:
-            self._held = (os.getpid(), Makers(content, self._settings, desk, workers))
+            self._held = (os.getpid(), StepPipeline(content, self._settings, desk, workers))
         return self._held[1].begin()
 
-    def _parcels(self, makers: Makers, steps: WorkerSteps, worker: int, workers: int) -> Iterator[Parcel | Failure]:
+    def _parcels(
+        self, makers: StepPipeline, steps: WorkerSteps, worker: int, workers: int
+    ) -> Iterator[WorkerBatch | BatchFailure]:
         """For `Loader`, which counts for itself by what was consumed."""
         for step in makers.steps(steps):
             try:
@@ -237,11 +246,11 @@ class Stream(IterableDataset[Any]):
             except ShardStreamError as error:
                 if not workers:
                     raise
-                yield Failure.of(error, worker)
+                yield BatchFailure.of(error, worker)
                 return
             yield parcel
 
-    def _items(self, progress: Progress, makers: Makers) -> Iterator[Any]:
+    def _items(self, progress: Cursor, makers: StepPipeline) -> Iterator[Any]:
         made = partial(next, self._made(progress, makers), None)
         single = self._settings.batch_size is None
         for item in items_of(made, len(progress.numbers), [], single=single, drops=self.drops_samples):
@@ -254,14 +263,14 @@ class Stream(IterableDataset[Any]):
             del data
         self._finish(progress)
 
-    def _made(self, progress: Progress, makers: Makers) -> Iterator[Parcel]:
+    def _made(self, progress: Cursor, makers: StepPipeline) -> Iterator[WorkerBatch]:
         for step in makers.steps(progress.steps):
             parcel = makers.parcel(progress.begin(step), lists=self._lists)
             if parcel.slots is not None:
                 self._clock.drop(progress.mark)
             yield parcel
 
-    def _finish(self, progress: Progress) -> None:
+    def _finish(self, progress: Cursor) -> None:
         if progress.finished:  # said once: a later word could be taken for one of the next iteration
             return
         progress.finish()
@@ -362,7 +371,7 @@ class Stream(IterableDataset[Any]):
         begin = dataclasses.replace(begin, parameters=begin.parameters or used)
         return make_state(self._content, self._settings, begin)
 
-    def _to_begin(self) -> Begin:
+    def _to_begin(self) -> ResumePoint:
         """Where the next iteration begins."""
         return self._own_begin or self._clock.pending() or self._fresh()
 

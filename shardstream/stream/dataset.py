@@ -8,6 +8,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+from shardstream.dataset.opening import Versions, open_datasets
+from shardstream.dataset.paths import PathOrUrl
+from shardstream.dataset.source import DatasetSource
+from shardstream.dataset.view import Split, ViewSpec, Where
 from shardstream.errors import UsageError
 from shardstream.images.backends import Backend, BackendName
 from shardstream.order import SplitBy, Tail
@@ -16,16 +20,12 @@ from shardstream.shards.manifest import Manifest
 from shardstream.storage import Transport
 from shardstream.storage.cache import Cache
 from shardstream.stream.base import Stream
-from shardstream.stream.content import Content, Part
-from shardstream.stream.homes import Versions, find_homes
-from shardstream.stream.places import Place
-from shardstream.stream.ranks import Affinity
-from shardstream.stream.settings import Fields, Recipe, Settings, check_positive
-from shardstream.stream.skips import OnError
-from shardstream.stream.source import Source
-from shardstream.stream.view import Split, ViewSpec, Where
+from shardstream.stream.iteration.content import Content, ContentPart
+from shardstream.stream.iteration.ranks import Affinity
+from shardstream.stream.iteration.settings import DecodeOptions, Fields, StreamOptions, check_positive
+from shardstream.stream.iteration.skips import OnError
 
-_RECIPE = frozenset(field.name for field in dataclasses.fields(Recipe))
+_RECIPE = frozenset(field.name for field in dataclasses.fields(DecodeOptions))
 
 
 class ShardDataset(Stream):
@@ -126,7 +126,7 @@ class ShardDataset(Stream):
 
     def __init__(
         self,
-        url: Place | Sequence[Place],
+        url: PathOrUrl | Sequence[PathOrUrl],
         *,
         fields: Fields = None,
         version: Versions = None,
@@ -149,7 +149,7 @@ class ShardDataset(Stream):
         world_size: int | None = None,
         affinity: Affinity | None = None,
         cache: str | os.PathLike[str] | Cache | None = None,
-        replicas: Sequence[Place] = (),
+        replicas: Sequence[PathOrUrl] = (),
         storage_options: Mapping[str, Any] | None = None,
         transport: Transport = "auto",
         prefetch: int | str | None = None,
@@ -158,7 +158,7 @@ class ShardDataset(Stream):
         chunk: int | None = None,
         window: int | None = None,
     ) -> None:
-        settings = Settings(
+        settings = StreamOptions(
             batch_size=batch_size,
             shuffle=shuffle,
             seed=seed,
@@ -174,7 +174,7 @@ class ShardDataset(Stream):
             threads=threads,
         )
         check_positive("epoch_size", epoch_size)
-        recipe = Recipe(
+        recipe = DecodeOptions(
             fields=fields,
             backend=backend,
             transform=transform,
@@ -183,7 +183,7 @@ class ShardDataset(Stream):
             verify=verify,
             max_value=max_value,
         )
-        homes = find_homes(
+        homes = open_datasets(
             url,
             replicas=replicas,
             cache=cache,
@@ -191,8 +191,8 @@ class ShardDataset(Stream):
             storage_options=storage_options,
             transport=transport,
         )
-        source = Source(homes, ViewSpec.of(split, split_by, where), verify=verify)
-        self._start(Content((Part.of(source, recipe),), epoch_size=epoch_size), settings)
+        source = DatasetSource(homes, ViewSpec.of(split, split_by, where), verify=verify)
+        self._start(Content((ContentPart.of(source, recipe),), epoch_size=epoch_size), settings)
 
     @property
     def manifest(self) -> Manifest:
@@ -216,7 +216,7 @@ class ShardDataset(Stream):
         return self._source.samples
 
     @property
-    def _source(self) -> Source:
+    def _source(self) -> DatasetSource:
         return self._content.parts[0].source
 
     def __repr__(self) -> str:
@@ -240,7 +240,7 @@ class ShardDataset(Stream):
         content = self._content
         if recipe:
             part = content.parts[0]
-            part = Part.of(part.source, dataclasses.replace(part.recipe, **recipe))
+            part = ContentPart.of(part.source, dataclasses.replace(part.recipe, **recipe))
             content = dataclasses.replace(content, parts=(part,))
         if "epoch_size" in changes:
             check_positive("epoch_size", changes["epoch_size"])
@@ -258,7 +258,7 @@ class ShardDataset(Stream):
             100
         """
         part = self._content.parts[0]
-        taken = Part.of(part.source.taking(count), part.recipe)
+        taken = ContentPart.of(part.source.taking(count), part.recipe)
         return self._with(dataclasses.replace(self._content, parts=(taken,)), self._settings)
 
     def repeat(self, times: float) -> Self:

@@ -12,10 +12,10 @@ from shardstream.decode.usercall import UserCall
 from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.order import MixBy, Tail, quotas_of
 from shardstream.stream.base import Stream
-from shardstream.stream.content import Content, Part
 from shardstream.stream.dataset import ShardDataset
-from shardstream.stream.ranks import Affinity
-from shardstream.stream.settings import Settings
+from shardstream.stream.iteration.content import Content, ContentPart
+from shardstream.stream.iteration.ranks import Affinity
+from shardstream.stream.iteration.settings import StreamOptions
 
 Weighted: TypeAlias = ShardDataset | tuple[ShardDataset, float | Fraction | str]
 
@@ -84,7 +84,7 @@ class Mixture(Stream):
         window: int | None = None,
         prefetch: int | str | None = None,
     ) -> None:
-        settings = Settings(
+        settings = StreamOptions(
             batch_size=batch_size,
             shuffle=True,
             seed=seed,
@@ -163,7 +163,7 @@ def _weighted(sources: Any) -> tuple[list[ShardDataset], Sequence[float | Fracti
     return datasets, weights
 
 
-def _check_outputs(names: Sequence[str], parts: Sequence[Part]) -> None:
+def _check_outputs(names: Sequence[str], parts: Sequence[ContentPart]) -> None:
     """Samples of one batch need the same outputs; what a transform makes of them is seen when they are made."""
     plain = [(name, set(part.plan.names)) for name, part in zip(names, parts, strict=True) if not part.recipe.transform]
     for name, outputs in plain[1:]:
@@ -173,7 +173,7 @@ def _check_outputs(names: Sequence[str], parts: Sequence[Part]) -> None:
                 + ", ".join(sorted(outputs ^ plain[0][1])),
                 hint='choose equal outputs by `fields`, or mix by="batches"',
             )
-    first: dict[str, tuple[str, Part, Output]] = {}
+    first: dict[str, tuple[str, ContentPart, Output]] = {}
     for name, part in zip(names, parts, strict=True):
         for output in () if part.recipe.transform else part.plan.outputs:
             if any(isinstance(step, UserCall) for step in output.steps):
@@ -197,7 +197,7 @@ def _unlike(one: Output, other: Output) -> bool:
     return one.slot != other.slot
 
 
-def _told(part: Part, output: Output) -> str:
+def _told(part: ContentPart, output: Output) -> str:
     if output.slot is None:
         return str(part.source.fields[output.sources[0]])
     shape = f" {list(output.slot.shape)}" if output.slot.shape else ""

@@ -8,23 +8,23 @@ from typing import Any, overload
 
 import numpy as np
 
+from shardstream.dataset.indexes import OpenShards
+from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.rows import RowReader
+from shardstream.dataset.source import DatasetSource
+from shardstream.dataset.step import Step
+from shardstream.dataset.view import ViewSpec
 from shardstream.decode.plan import compile_fields
 from shardstream.shards.limits import MAX_VALUE
 from shardstream.sizes import parse_size
 from shardstream.storage import Transport, locate
 from shardstream.storage.cache import Cache
-from shardstream.stream.crops import refuse_samples
-from shardstream.stream.home import Home
-from shardstream.stream.numbers import Numbers, declared_dtypes
-from shardstream.stream.opened import OpenShards
-from shardstream.stream.rows import RowReader
-from shardstream.stream.samples import SampleMaker
-from shardstream.stream.settings import Fields
-from shardstream.stream.skips import SkipPolicy
-from shardstream.stream.source import Source
-from shardstream.stream.stages import StageClock
-from shardstream.stream.step import Step
-from shardstream.stream.view import ViewSpec
+from shardstream.stream.batching.samples import SampleDecoder
+from shardstream.stream.batching.stages import StageClock
+from shardstream.stream.iteration.settings import Fields
+from shardstream.stream.iteration.skips import SkipPolicy
+from shardstream.stream.tensors.crops import refuse_samples
+from shardstream.stream.tensors.numbers import Numbers, declared_dtypes
 
 
 class Reader(Sequence[dict[str, Any]]):
@@ -65,8 +65,8 @@ class Reader(Sequence[dict[str, Any]]):
         transport: Transport = "auto",
     ) -> None:
         place = locate(url, storage_options=storage_options, transport=transport)
-        home = Home(place, cache=None if cache is None else Cache.of(cache), version=version)
-        source = Source([home], ViewSpec(), verify=verify)
+        home = OpenedDataset(place, cache=None if cache is None else Cache.of(cache), version=version)
+        source = DatasetSource([home], ViewSpec(), verify=verify)
         self.manifest = source.manifests[0]
         self._ends = np.cumsum(self.manifest.table.samples, dtype=np.int64)
         plan = compile_fields(fields, self.manifest.fields)
@@ -75,7 +75,7 @@ class Reader(Sequence[dict[str, Any]]):
         largest = parse_size(max_value, name="max_value")
         self._rows = RowReader(OpenShards([source]), types, verify=verify, max_value=largest)
         policy = SkipPolicy("raise", None)
-        self._maker = SampleMaker(
+        self._maker = SampleDecoder(
             self._rows,
             plan,
             self.manifest.fields,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from shardstream.augment import ColorJitter, GaussianBlur, RandomCrop, RandomErasing, RandomHorizontalFlip
-from shardstream.augment.draws import Draws, Stream
+from shardstream.augment.draws import Draws, RandomStream
 from shardstream.augment.mixing import Mix, symmetric_beta
 
 from .references import two_sample_distance
@@ -95,7 +95,7 @@ def test_rectangles_of_erasing_are_torchvisions():
 
 @pytest.mark.parametrize("alpha", [0.01, 0.2, 0.5, 1, 2.5, 40])
 def test_beta(alpha):
-    found = torch.from_numpy(symmetric_beta(*Draws(77, COUNT).uniform(Stream.MIX, 2), alpha))
+    found = torch.from_numpy(symmetric_beta(*Draws(77, COUNT).uniform(RandomStream.MIX, 2), alpha))
     torch.manual_seed(3)
     expected = torch.distributions.Beta(*torch.full((2,), alpha, dtype=torch.float64)).sample((COUNT,))
     assert bool(torch.isfinite(found).all())

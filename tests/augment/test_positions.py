@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import shardstream as ss
 from shardstream.augment import GaussianBlur, ImageBatch, Operation, Positions, RandomCrop, RandomResizedCrop
-from shardstream.augment.draws import Draws, Stream
+from shardstream.augment.draws import Draws, RandomStream
 from shardstream.rng import Domain, words
 
 from .references import MEAN, STD
@@ -34,18 +34,18 @@ AUGMENT: dict[str, Any] = {
 @example([5, 6, 7, 9, 10, 10, 9, 0], 3)
 @example([2**43], 9)
 def test_the_words_of_a_sample_are_those_of_its_position(values: list[int], each: int) -> None:
-    drawn = Draws(None, len(values), Positions(11, np.array(values))).words(Stream.COLOR_JITTER, each)
+    drawn = Draws(None, len(values), Positions(11, np.array(values))).words(RandomStream.COLOR_JITTER, each)
     for position, row in zip(values, drawn.tolist(), strict=True):
-        own = words(each, seed=11, domain=Domain.BATCH, a=int(Stream.COLOR_JITTER), skip=position * each)
+        own = words(each, seed=11, domain=Domain.BATCH, a=int(RandomStream.COLOR_JITTER), skip=position * each)
         assert row == own.tolist()
 
 
 def test_a_key_counts_by_the_place_in_the_batch() -> None:
-    by_key = Draws(11, 7).words(Stream.FLIP, 3)
-    assert np.array_equal(by_key, Draws(None, 7, Positions(11, np.arange(7))).words(Stream.FLIP, 3))
+    by_key = Draws(11, 7).words(RandomStream.FLIP, 3)
+    assert np.array_equal(by_key, Draws(None, 7, Positions(11, np.arange(7))).words(RandomStream.FLIP, 3))
     # Of another number of samples, positions do not say which is which.
-    assert np.array_equal(by_key, Draws(11, 7, Positions(12, np.arange(6))).words(Stream.FLIP, 3))
-    assert Draws(11, 0, Positions(12, np.arange(0))).words(Stream.FLIP, 3).shape == (0, 3)
+    assert np.array_equal(by_key, Draws(11, 7, Positions(12, np.arange(6))).words(RandomStream.FLIP, 3))
+    assert Draws(11, 0, Positions(12, np.arange(0))).words(RandomStream.FLIP, 3).shape == (0, 3)
 
 
 @given(data=st.data())

@@ -20,7 +20,7 @@ from shardstream.cli.progress import progress
 from shardstream.cli.report import duration, plural, size
 from shardstream.images.encode import encode
 from shardstream.pack import ShardWriter
-from shardstream.pack import workers as workers_module
+from shardstream.pack.execution import workers as workers_module
 from shardstream.shards.manifest import Manifest
 
 

@@ -7,7 +7,7 @@ import pytest
 from shardstream.diagnose import FieldInfo, info
 from shardstream.errors import NotFoundError
 from shardstream.shards.manifest import Manifest
-from shardstream.storage.local import LocalStore
+from shardstream.storage.local.store import LocalStore
 
 from .making import flip, make
 

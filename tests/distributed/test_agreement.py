@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 
 import shardstream as ss
-from shardstream.load import agreement
-from shardstream.stream.ranks import Rank
+from shardstream.load import rank_check as agreement
+from shardstream.stream.iteration.ranks import Rank
 
 from ..stream.making import numbered, write_dataset
 from .launching import on_ranks

@@ -18,12 +18,12 @@ import pytest
 
 from shardstream.errors import MissingExtraError, ShardStreamError, UsageError, WorkerError
 from shardstream.pack import pack, pack_plan
-from shardstream.pack import workers as workers_module
-from shardstream.pack.engines import ENGINES, Engine, contract, find_engine, run_on_engine
-from shardstream.pack.engines.contract import PackedTask, pack_task, run_task, unpack_result
-from shardstream.pack.plan import PackPlan
-from shardstream.pack.task import ShardTask
-from shardstream.pack.workers import run_ahead
+from shardstream.pack.execution import workers as workers_module
+from shardstream.pack.execution.engines import ENGINES, Engine, contract, find_engine, run_on_engine
+from shardstream.pack.execution.engines.contract import PackedTask, pack_task, run_task, unpack_result
+from shardstream.pack.execution.task import ShardTask
+from shardstream.pack.execution.workers import run_ahead
+from shardstream.pack.plan.pack_plan import PackPlan
 
 from ..pack.making import tree
 from .contract import SMALL

@@ -16,7 +16,7 @@ import pytest
 
 from shardstream.errors import UsageError, WorkerError
 from shardstream.pack import PackProgress, pack
-from shardstream.pack.engines import contract
+from shardstream.pack.execution.engines import contract
 
 from ..pack.making import tree
 from ..pack.test_kill import until

@@ -10,9 +10,9 @@ import pytest
 import torch.distributed as dist
 
 import shardstream as ss
-from shardstream.load import agreement
-from shardstream.load.agreement import Agreement
-from shardstream.stream.ranks import Rank
+from shardstream.load import rank_check as agreement
+from shardstream.load.rank_check import RankCheck
+from shardstream.stream.iteration.ranks import Rank
 
 SOURCE = "torch.distributed"
 PLAN = {"fingerprint": "abc", "seed": 1, "epoch": 0, "position": 128}
@@ -25,11 +25,11 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     return store
 
 
-def of_process(monkeypatch: pytest.MonkeyPatch) -> Agreement:
+def of_process(monkeypatch: pytest.MonkeyPatch) -> RankCheck:
     """The first loader that another process makes at one place of the program."""
-    monkeypatch.setattr(Agreement, "_made", Counter())
+    monkeypatch.setattr(RankCheck, "_made", Counter())
     monkeypatch.setattr(agreement, "_place", lambda: "here")
-    return Agreement()
+    return RankCheck()
 
 
 def test_ranks_that_agree_pass_in_any_order(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,12 +61,12 @@ def test_it_is_compared_at_first_and_after_a_state_was_loaded(store: Any, monkey
 
 
 def make(seed: int, rank: int) -> None:
-    Agreement().check(Rank(rank, 2, SOURCE), lambda: PLAN | {"seed": seed})
+    RankCheck().check(Rank(rank, 2, SOURCE), lambda: PLAN | {"seed": seed})
 
 
 def test_loaders_are_told_apart_by_place_and_number(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for rank in (0, 1):
-        monkeypatch.setattr(Agreement, "_made", Counter())
+        monkeypatch.setattr(RankCheck, "_made", Counter())
         if rank == 0:
             make(77, rank)  # rank 0 looks at something of its own
         for seed in (1, 2):
@@ -77,7 +77,7 @@ def test_loaders_are_told_apart_by_place_and_number(store: Any, monkeypatch: pyt
 def test_loaders_of_one_place_are_compared(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ss.errors.RankError, match="seed is 3 on rank 1 and 1 on rank 0"):  # noqa: PT012 - one place
         for rank, seed in ((0, 1), (1, 3)):
-            monkeypatch.setattr(Agreement, "_made", Counter())
+            monkeypatch.setattr(RankCheck, "_made", Counter())
             make(seed, rank)
 
 
@@ -87,4 +87,4 @@ def test_without_a_store_or_others_nothing_is_compared(monkeypatch: pytest.Monke
         raise AssertionError("looked for a store")
 
     monkeypatch.setattr(agreement, "_store", fail)
-    Agreement().check(rank, lambda: dict(PLAN))
+    RankCheck().check(rank, lambda: dict(PLAN))

@@ -12,10 +12,10 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 
 import shardstream as ss
-from shardstream.load.device import CudaRoad
-from shardstream.load.feed import PlainFeed
-from shardstream.load.flow import Flow
+from shardstream.load.device_copy import CudaCopy
+from shardstream.load.iteration import PlainIteration
 from shardstream.load.packing import Packing, memory_of
+from shardstream.load.prefetch_thread import PrefetchThread
 from shardstream.load.report import LoaderStats
 
 from .simulated import Simulated
@@ -28,7 +28,7 @@ def batches() -> list[torch.Tensor]:
     return [torch.full((SIZE,), n + 1, dtype=torch.uint8) for n in range(STEPS)]
 
 
-def train(device: Simulated, road: CudaRoad, *, transformed: bool = False, alone: bool = False) -> list[int]:
+def train(device: Simulated, road: CudaCopy, *, transformed: bool = False, alone: bool = False) -> list[int]:
     """What the kernels of a training loop saw: batches arrive two ahead, are used, and let go at once."""
     seen: list[int] = []
     sent: list[Any] = []
@@ -74,7 +74,7 @@ ANY = list(itertools.product(EITHER, repeat=3))
 @pytest.mark.parametrize("streams", ANY)
 def test_kernels_see_their_batch_whatever_runs_first(streams: tuple[bool, ...], *, transformed: bool, alone: bool):
     device = simulated(streams)
-    seen = train(device, CudaRoad(device), transformed=transformed, alone=alone)
+    seen = train(device, CudaCopy(device), transformed=transformed, alone=alone)
     assert seen == expected(transformed=transformed)
     if all(streams):
         assert device.reused > 0  # memory does come back: protection is not hoarding
@@ -109,14 +109,14 @@ def test_without_any_one_rule_kernels_would_see_something_else(rule: str, *, alo
                 rest(*arguments)
 
         setattr(device, call, but_one)
-        if train(device, CudaRoad(device), transformed=True, alone=alone) != expected(transformed=True):
+        if train(device, CudaCopy(device), transformed=True, alone=alone) != expected(transformed=True):
             wrong.append(streams)
     assert wrong
 
 
 def test_without_waiting_for_a_slot_copies_would_take_later_batches():
     device = simulated((False, False, False))
-    road = CudaRoad(device)
+    road = CudaCopy(device)
     sent = []
     for batch in batches():
         with road.working():
@@ -132,7 +132,7 @@ def test_without_waiting_for_a_slot_copies_would_take_later_batches():
 
 def test_a_batch_is_copied_while_the_one_before_is_transformed():
     device = simulated((False, False, False))
-    road = CudaRoad(device)
+    road = CudaCopy(device)
     done: list[int] = []
     with road.working():
         for n, batch in enumerate(batches()[:2]):
@@ -161,7 +161,7 @@ def test_device_memory_is_bounded_by_depth_however_far_the_host_runs_ahead(
         device.kernel(device.transforms, result, lambda memory: memory.fill(1))
         return result
 
-    flow = Flow(PlainFeed([batches()[0]] * steps, 0), CudaRoad(device), transform, depth)
+    flow = PrefetchThread(PlainIteration([batches()[0]] * steps, 0), CudaCopy(device), transform, depth)
     while sent := flow.receive():  # the loop's kernels run when somebody waits for them, and not before
         device.kernel(device.consumer, sent.batch, lambda memory: seen.append(int(memory.min())))
         del sent
@@ -174,7 +174,7 @@ def test_device_memory_is_bounded_by_depth_however_far_the_host_runs_ahead(
 
 def test_kept_batches_are_never_written_to():
     device = simulated((True, True, True))
-    road = CudaRoad(device)
+    road = CudaCopy(device)
     kept = []
     with road.working():
         for batch in batches():
@@ -186,7 +186,7 @@ def test_kept_batches_are_never_written_to():
 
 def test_page_locked_memory_is_two_batches_however_many_there_are():
     device = simulated((True, True, True))
-    road = CudaRoad(device)
+    road = CudaCopy(device)
     assert road.pinned_bytes == 0
     with road.working():
         for size in (1000, 5000, 3000, 900, 4097):
@@ -196,7 +196,7 @@ def test_page_locked_memory_is_two_batches_however_many_there_are():
 
 def test_whoever_keeps_labels_keeps_labels_alone():
     device = simulated((True, True, True))
-    road = CudaRoad(device)
+    road = CudaCopy(device)
     labels = []
     with road.working():
         for n in range(8):
@@ -230,7 +230,7 @@ class MoreSlots(Slots):
 def test_tensors_inside_of_unknown_objects_are_protected_too(own: Any):
     device = simulated((True, True, True))
     protected = []
-    road = CudaRoad(device)
+    road = CudaCopy(device)
     with road.working():
         tensor = road.send(torch.zeros(SIZE, dtype=torch.uint8))
         ticket = road.sent()
@@ -241,7 +241,7 @@ def test_tensors_inside_of_unknown_objects_are_protected_too(own: Any):
 
 def test_times_are_known_when_the_device_is_done():
     device = simulated((False, False, False))
-    road = CudaRoad(device)
+    road = CudaCopy(device)
     with road.working():
         road.send(torch.zeros(8))
         ticket = road.sent()
@@ -317,7 +317,7 @@ def test_all_memory_of_a_tensor_of_any_kind_is_protected(kind: str):
 def test_tensors_that_cannot_lie_in_the_slab_travel_alone_and_are_counted():
     device = simulated((True, True, True))
     batch = {"x": torch.zeros(4), **kinds(), "rows": pack_sequence([torch.ones(3), torch.ones(2)])}
-    flow = Flow(PlainFeed([batch], 0), CudaRoad(device), lambda batch, _: batch, 1)
+    flow = PrefetchThread(PlainIteration([batch], 0), CudaCopy(device), lambda batch, _: batch, 1)
     sent = flow.receive()
     assert sent is not None
     assert sent.alone == len(kinds()) + 2  # a packed sequence of these two: its data, and the sizes of its steps
@@ -341,4 +341,4 @@ def test_objects_with_a_way_of_their_own_are_moved_by_it_and_not_taken_apart():
 def test_a_tensor_that_hides_its_memory_is_refused():
     device = simulated((True, True, True))
     with pytest.raises(ss.errors.UsageError, match=r"layout torch\._mkldnn cannot be moved"):
-        CudaRoad(device).send({"x": [torch.zeros(2, 2).to_mkldnn()]})
+        CudaCopy(device).send({"x": [torch.zeros(2, 2).to_mkldnn()]})

@@ -21,7 +21,8 @@ import torch
 
 import shardstream as ss
 from shardstream import waits
-from shardstream.load import flow, loader, prefetcher, workers
+from shardstream.load import loader, prefetcher, workers
+from shardstream.load import prefetch_thread as flow
 
 from ..stream.making import numbered, write_dataset
 from .prefetching import no_thread_is_left, wait_until
@@ -98,7 +99,7 @@ def test_a_loop_that_breaks_does_not_wait_for_a_source_that_hangs(held: Held, ca
         assert held.asked.acquire(timeout=30)
         break
     assert not held.go.is_set()
-    assert "still waits for an item of a Held" in told(caplog, "shardstream.load.flow")[0]
+    assert "still waits for an item of a Held" in told(caplog, "shardstream.load.prefetch_thread")[0]
 
 
 def test_a_new_iteration_of_a_source_that_hangs_is_refused_until_it_has_come_back(held: Held) -> None:

@@ -22,14 +22,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardstream as ss
-from shardstream.stream import handover
-from shardstream.stream.lent import SlabPool
-from shardstream.stream.slabs import is_dense
+from shardstream.stream.ipc import handover
+from shardstream.stream.tensors.shared_slabs import SharedSlabPool
+from shardstream.stream.tensors.slabs import is_dense
 
 from ..stream.making import numbered, write_dataset
 from .lending import is_lent, lent_ranges
 
-WIDTH = SlabPool.smallest  # of a sample's value, in elements of int32
+WIDTH = SharedSlabPool.smallest  # of a sample's value, in elements of int32
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +266,7 @@ def test_any_tensor_arrives_as_it_was(dtype: torch.dtype, shape: list[int], time
     tensor = tensor.permute(draw.sample(range(tensor.ndim), tensor.ndim))
     if tensor.ndim and draw.random() < 0.3:
         tensor = tensor[draw.randrange(2) :: 2]
-    pool = SlabPool()
+    pool = SharedSlabPool()
     arrived = received(tensor, pool)
     assert arrived.dtype == tensor.dtype
     assert torch.equal(arrived, tensor)
@@ -274,7 +274,7 @@ def test_any_tensor_arrives_as_it_was(dtype: torch.dtype, shape: list[int], time
         assert arrived.stride() == tensor.stride()
 
 
-def received(tensor: torch.Tensor, pool: SlabPool) -> torch.Tensor:
+def received(tensor: torch.Tensor, pool: SharedSlabPool) -> torch.Tensor:
     """A tensor as the other side gets it; that is this process, too."""
     travelling = handover.packed(tensor, pool)
     function, arguments = travelling.__reduce__()

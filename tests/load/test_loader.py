@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import shardstream as ss
-from shardstream.stream.parcel import Parcel
+from shardstream.stream.ipc.worker_batch import WorkerBatch
 
 from ..stream.making import numbered, photograph, square, write_dataset
 
@@ -268,7 +268,7 @@ def test_pinning_reaches_every_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 100)
     one = torch.ones(2)
     rows = ss.Ragged(one, torch.tensor([0, 2]))
-    parcel = Parcel({"a": one, "b": [one, "text"], "c": (one, {"d": rows})}, samples=2).pin_memory()
+    parcel = WorkerBatch({"a": one, "b": [one, "text"], "c": (one, {"d": rows})}, samples=2).pin_memory()
     assert parcel.data["a"].tolist() == parcel.data["b"][0].tolist() == parcel.data["c"][0].tolist() == [101, 101]
     assert parcel.data["b"][1] == "text"
     assert parcel.data["c"][1]["d"].values.tolist() == [101, 101]

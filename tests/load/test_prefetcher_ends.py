@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import shardstream as ss
-from shardstream.load.device import CpuRoad
-from shardstream.load.feed import PlainFeed
-from shardstream.load.flow import Flow
+from shardstream.load.device_copy import HostPassthrough
+from shardstream.load.iteration import PlainIteration
+from shardstream.load.prefetch_thread import PrefetchThread
 
 from .prefetching import folder, no_thread_is_left, stream, threads, wait_until
 
@@ -74,7 +74,7 @@ def test_a_process_that_leaves_in_the_middle_ends_at_once(folder: Path, tmp_path
 
 
 def test_a_flow_that_has_ended_says_so_again() -> None:
-    flow = Flow(PlainFeed(iter([1]), 0), CpuRoad(), lambda batch, _: batch, 2)
+    flow = PrefetchThread(PlainIteration(iter([1]), 0), HostPassthrough(), lambda batch, _: batch, 2)
     assert flow.receive() is not None
     assert [flow.receive(), flow.receive()] == [None, None]
     flow.stop(30)

@@ -11,7 +11,7 @@ import pytest
 
 import shardstream as ss
 from shardstream.load import LoaderStats
-from shardstream.stream.parcel import Parcel
+from shardstream.stream.ipc.worker_batch import WorkerBatch
 
 from ..storage.faults import FaultProxy
 from ..storage.places import WebPlace
@@ -141,7 +141,7 @@ def test_nothing_yet() -> None:
 
 def test_the_lines_of_a_report() -> None:
     stats = LoaderStats(workers=8, samples=2000, late=2)
-    stats.add([Parcel(None, 0, stages={"decode": 60.0, "read": 8.0, "assemble": 6.0})])
+    stats.add([WorkerBatch(None, 0, stages={"decode": 60.0, "read": 8.0, "assemble": 6.0})])
     for _ in range(10):
         stats.waited(0.9)
     stats.seconds = 10.0

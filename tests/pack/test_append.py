@@ -199,7 +199,7 @@ def test_a_run_that_fails_leaves_the_data_set_as_it_was(tmp_path: Path) -> None:
 KILLED = """
 import os, sys
 from shardstream.pack import ShardWriter
-from shardstream.storage.base import Store
+from shardstream.storage.base.store import Store
 put = Store.put
 def put_or_die(store, path, data):
     if path == sys.argv[2]:

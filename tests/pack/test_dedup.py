@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.pack import PackOptions, pack, pack_plan, run_pack
-from shardstream.pack import dedup as dedup_module
-from shardstream.pack.dedup import Distinct
-from shardstream.pack.sources.base import Part, Source
+from shardstream.pack.plan import dedup as dedup_module
+from shardstream.pack.plan.dedup import Distinct
+from shardstream.pack.sources.base import Source, SourcePart
 
 from ..storage.places import S3Place
 from .making import jpeg, photo_list, samples, tree
@@ -90,7 +90,7 @@ class Numbers(Source):
     def __len__(self) -> int:
         return self.count
 
-    def part(self, numbers: Any) -> Part:
+    def part(self, numbers: Any) -> SourcePart:
         return numbers
 
     @property

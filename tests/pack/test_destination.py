@@ -7,8 +7,8 @@ import pytest
 
 from shardstream.errors import DestinationError, StorageError
 from shardstream.pack import ShardWriter, pack
-from shardstream.pack.destination import Destination
-from shardstream.pack.sample import Recipe
+from shardstream.pack.encode.sample import SampleEncoder
+from shardstream.pack.output.destination import Destination
 from shardstream.shards.manifest import Manifest
 
 from .making import jpeg, objects, photo_list, photos, samples, tree
@@ -81,7 +81,7 @@ def test_a_failed_overwrite_leaves_the_old_one(tmp_path: Path, monkeypatch: pyte
     def fail(*_args: object) -> None:
         raise StorageError("disk full")
 
-    monkeypatch.setattr(Recipe, "load", fail)
+    monkeypatch.setattr(SampleEncoder, "load", fail)
     with pytest.raises(StorageError, match="disk full"):
         pack(source, out, shard_size=SMALL, workers=0, overwrite=True)
     assert tree(out) == before

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardstream.pack.duplicates import SeenHashes, repeated
+from shardstream.pack.sources.duplicates import SeenHashes, repeated
 
 hashes = st.integers(0, 50) | st.integers(0, 2**64 - 1)
 

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from shardstream.errors import ChecksumError, DestinationError, FormatError, StorageError, UsageError
-from shardstream.images.jpeg.cut import is_addressable
+from shardstream.images.jpeg.cutting import is_addressable
 from shardstream.pack import ShardWriter, export, pack
 from shardstream.pack.export.files import put_all
 from shardstream.pack.export.names import extensions, file_stem
 from shardstream.shards.fields import FieldType
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import open_store
-from shardstream.storage.local import LocalStore
+from shardstream.storage.local.store import LocalStore
 
 from ..shards.peers import gnu_tar_names, webdataset_samples
 from ..storage.places import S3Place
@@ -174,7 +174,7 @@ def _begun(tmp_path: Path, to: str) -> None:
 KILLED = """
 import os, sys
 from shardstream.pack import export
-from shardstream.pack.commits import Pending
+from shardstream.pack.output.commits import Pending
 commit, left = Pending.commit, [int(sys.argv[4])]
 def commit_or_die(pending):
     if not left[0]:

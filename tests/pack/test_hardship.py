@@ -17,8 +17,8 @@ import pytest
 from shardstream.diagnose import verify
 from shardstream.errors import StorageError
 from shardstream.pack import PackOptions, pack, pack_plan, run_pack
-from shardstream.pack import files as files_module
-from shardstream.pack.files import Unreadable, read_file
+from shardstream.pack.encode import files as files_module
+from shardstream.pack.encode.files import Unreadable, read_file
 
 from ..storage.faults import FaultProxy
 from ..storage.places import S3Place

@@ -16,7 +16,7 @@ import shardstream as ss
 from shardstream.cli import app
 from shardstream.diagnose import info
 from shardstream.errors import MissingExtraError
-from shardstream.images.jpeg.cut import is_addressable
+from shardstream.images.jpeg.cutting import is_addressable
 from shardstream.images.jpeg.transcode import restore
 from shardstream.pack import pack
 from shardstream.shards.manifest import Manifest

@@ -61,7 +61,7 @@ def children() -> list[int]:
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             continue
-        if int(parent) == os.getpid() and state != "Z" and b"shardstream.pack.worker" in command:
+        if int(parent) == os.getpid() and state != "Z" and b"shardstream.pack.execution.worker" in command:
             found.append(int(pid))
     return found
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shardstream.errors import FieldError, SourceError, UsageError
 from shardstream.pack import pack
 from shardstream.pack.sources import File, Item, Reject, open_source
-from shardstream.pack.sources.mapping import FieldRule, parse_fields
+from shardstream.pack.sources.lists.mapping import FieldRule, parse_fields
 
 from .making import jpeg, photos, samples
 
@@ -196,8 +196,8 @@ json_values = st.recursive(
     json_values, st.sampled_from(["int", "int8", "float32", "bool", "str", "json", "bytes", "array", "file", "msgpack"])
 )
 def test_any_value_is_a_field_or_a_reject(value: object, kind: str) -> None:
-    from shardstream.pack.sources.mapping import BoundField, is_path
-    from shardstream.pack.sources.records import Broken
+    from shardstream.pack.sources.lists.mapping import BoundField, is_path
+    from shardstream.pack.sources.lists.records import Broken
 
     (rule,) = parse_fields({"a": f"x:{kind}"})
     with contextlib.suppress(Broken):

@@ -11,10 +11,11 @@ import pytest
 
 from shardstream.diagnose import verify
 from shardstream.errors import ChecksumError, DestinationError, DuplicateKeyError, FieldError, StorageError, UsageError
-from shardstream.pack import MergeProgress, ShardWriter, duplicates, merge
-from shardstream.pack.copies import ShardCopier
+from shardstream.pack import MergeProgress, ShardWriter, merge
+from shardstream.pack.output.copies import ShardCopier
+from shardstream.pack.sources import duplicates
 from shardstream.shards.manifest import Manifest
-from shardstream.storage.local import LocalStore
+from shardstream.storage.local.store import LocalStore
 
 from ..storage.places import S3Place
 from .making import samples, tree

@@ -15,7 +15,7 @@ import pytest
 
 from shardstream.errors import SourceError, StorageError, UsageError
 from shardstream.pack import PackOptions, PackProgress, pack
-from shardstream.pack import workers as workers_module
+from shardstream.pack.execution import workers as workers_module
 from shardstream.shards.framings import framing_of
 from shardstream.shards.manifest import Manifest
 

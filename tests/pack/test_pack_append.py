@@ -11,7 +11,7 @@ import pytest
 import shardstream as ss
 from shardstream.errors import DestinationError, FieldError, UsageError
 from shardstream.pack import PackOptions, pack, pack_plan, run_pack
-from shardstream.pack.destination import Destination
+from shardstream.pack.output.destination import Destination
 from shardstream.shards.manifest import Manifest
 
 from ..storage.places import S3Place

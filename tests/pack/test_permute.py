@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardstream.pack.permute import Permutation
+from shardstream.pack.plan.permute import Permutation
 
 
 @given(st.integers(0, 3000), st.integers(0, 2**64 - 1))

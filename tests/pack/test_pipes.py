@@ -12,8 +12,8 @@ import pytest
 
 from shardstream.errors import SourceError
 from shardstream.pack import pack
-from shardstream.pack.sources import listfile
-from shardstream.pack.sources.listfile import open_local
+from shardstream.pack.sources.lists import list_file as listfile
+from shardstream.pack.sources.lists.list_file import open_local
 
 from .making import photo_list, tree
 

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from shardstream.errors import AccessError, StorageError
 from shardstream.images.encode import encode
 from shardstream.pack import PackOptions, pack, run_pack
-from shardstream.pack import reading as reading_module
-from shardstream.pack.files import Files, Unreadable
-from shardstream.pack.reading import read_all
-from shardstream.pack.sources import File, Item, Part, Reject
+from shardstream.pack.encode import reading as reading_module
+from shardstream.pack.encode.files import Files, Unreadable
+from shardstream.pack.encode.reading import read_all
+from shardstream.pack.sources import File, Item, Reject, SourcePart
 
 from ..storage.places import AzurePlace, S3Place, WebPlace
 from .making import jpeg, samples, tree
 
 
-class Listed(Part):
+class Listed(SourcePart):
     """Samples as they are given; counts how many were asked for."""
 
     def __init__(self, items: list[Item | Reject]) -> None:

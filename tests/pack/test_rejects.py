@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from shardstream.errors import StorageError
 from shardstream.pack import PackOptions, pack, pack_plan, run_pack
-from shardstream.pack import rejects as rejects_module
-from shardstream.pack.receipts import ShardResult, from_bytes, receipt_name, reject_entry, rejects_of, to_bytes
-from shardstream.pack.rejects import SortedRejects, StoredRejects, lines_of, summary_of
+from shardstream.pack.output import rejects as rejects_module
+from shardstream.pack.output.receipts import ShardResult, from_bytes, receipt_name, reject_entry, rejects_of, to_bytes
+from shardstream.pack.output.rejects import SortedRejects, StoredRejects, lines_of, summary_of
+from shardstream.pack.output.stats import PackStats
 from shardstream.pack.sources import Reject
-from shardstream.pack.tally import Tally
 from shardstream.shards.fields import FieldType
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage import locate, open_store
@@ -42,7 +42,9 @@ def test_they_come_back_in_order(rejects: list[Reject], parts: int) -> None:
 
 def result(rejects: int) -> ShardResult:
     summary = ShardSummary(3, 4, 5, 6, FIELDS)
-    return ShardResult(1, summary, {"jpg": {'"rejects":[': 2}}, Tally(samples=3, rejects=rejects), {10: 3}, kept=True)
+    return ShardResult(
+        1, summary, {"jpg": {'"rejects":[': 2}}, PackStats(samples=3, rejects=rejects), {10: 3}, kept=True
+    )
 
 
 @given(REJECTS)
@@ -110,7 +112,7 @@ def test_different_faults_are_counted_in_bounded_memory(monkeypatch: pytest.Monk
 @given(REJECTS, st.integers(1, 40))
 def test_lists_are_read_in_pieces_of_any_size(rejects: list[Reject], piece: int) -> None:
     place = locate("memory://rejects")
-    place.open().put("rejects.jsonl", b"".join(lines_of(rejects)))
+    open_store(place).put("rejects.jsonl", b"".join(lines_of(rejects)))
     before, rejects_module._PIECE = rejects_module._PIECE, piece
     try:
         assert list(StoredRejects(place)) == rejects
@@ -144,8 +146,8 @@ PEAK = """
 import json, sys
 from pathlib import Path
 from shardstream.pack import PackOptions, run_pack
-from shardstream.pack.receipts import reject_entry
-from shardstream.pack.rejects import SortedRejects, StoredRejects, save_rejects, summary_of
+from shardstream.pack.output.receipts import reject_entry
+from shardstream.pack.output.rejects import SortedRejects, StoredRejects, save_rejects, summary_of
 from shardstream.pack.sources import Reject
 from shardstream.storage import locate
 
@@ -158,7 +160,7 @@ def listed(count, out):
         for i in range(int(count)):
             found.add([Reject(i * 7 % int(count) + 1, f"a/{'x' * 40}/{i}", "there is no such file")])
         summary_of(found)
-        save_rejects(locate(out).open(), found)
+        save_rejects(open_store(locate(out)), found)
     return summary_of(StoredRejects(locate(out))).count
 
 rejects = {"packed": packed, "listed": listed}[sys.argv[1]](*sys.argv[2:])

@@ -16,7 +16,8 @@ from pyarrow import parquet
 
 from shardstream.errors import NotFoundError, SourceError, StorageError
 from shardstream.pack import pack
-from shardstream.pack.sources import File, Item, ListSource, Reject, listfile, open_source
+from shardstream.pack.sources import File, Item, ListSource, Reject, open_source
+from shardstream.pack.sources.lists import list_file as listfile
 
 from ..storage.places import AzurePlace, S3Place, WebPlace
 from .making import jpeg, photo_list, photos, samples

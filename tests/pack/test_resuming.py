@@ -15,8 +15,8 @@ import pytest
 import shardstream as ss
 from shardstream.errors import DestinationError, StorageError, UsageError
 from shardstream.pack import PackOptions, pack, pack_plan, run_pack
-from shardstream.pack.destination import Destination
-from shardstream.pack.sample import Recipe
+from shardstream.pack.encode.sample import SampleEncoder
+from shardstream.pack.output.destination import Destination
 from shardstream.pack.sources import Item
 
 from ..storage.places import S3Place
@@ -143,7 +143,7 @@ def test_kept_shards_are_not_read_again(source: Path, tmp_path: Path, monkeypatc
     def fail(*_: object) -> None:
         raise AssertionError("loaded again")
 
-    monkeypatch.setattr(Recipe, "load", fail)
+    monkeypatch.setattr(SampleEncoder, "load", fail)
     seen = []
     manifest = pack(source, tmp_path / "out", shard_size=SMALL, workers=0, progress=seen.append)
     assert manifest.shards == len(shards)
@@ -154,16 +154,16 @@ def test_kept_shards_are_not_read_again(source: Path, tmp_path: Path, monkeypatc
 def test_an_error_keeps_what_is_finished(
     source: Path, whole: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load, loaded = Recipe.load, []
+    load, loaded = SampleEncoder.load, []
 
-    def full(self: Recipe, item: Item, contents: dict[str, bytes]) -> object:
+    def full(self: SampleEncoder, item: Item, contents: dict[str, bytes]) -> object:
         if len(loaded) == 25:
             raise StorageError("no room")
         loaded.append(item)
         return load(self, item, contents)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recipe, "load", full)
+        patch.setattr(SampleEncoder, "load", full)
         with pytest.raises(StorageError, match="no room"):
             pack(source, tmp_path / "out", shard_size=SMALL, workers=0)
     kept = len(list((tmp_path / "out").glob("*.tar")))

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import DuplicateKeyError, SourceError
-from shardstream.pack import duplicates
-from shardstream.pack.duplicates import HashRuns
-from shardstream.pack.sources import scan as scanning
-from shardstream.pack.sources.columns import Wanted, understand
-from shardstream.pack.sources.lines import index_lines, survey
-from shardstream.pack.sources.listfile import spooled
-from shardstream.pack.sources.lists import ListRecords
-from shardstream.pack.sources.lists import key_rule as rule_of
-from shardstream.pack.sources.records import split
-from shardstream.pack.sources.rows import RowReader
-from shardstream.pack.sources.scan import Scan, scan
+from shardstream.pack.sources import duplicates
+from shardstream.pack.sources.duplicates import HashRuns
+from shardstream.pack.sources.lists import scan as scanning
+from shardstream.pack.sources.lists.columns import Wanted, understand
+from shardstream.pack.sources.lists.line_reader import LineReader
+from shardstream.pack.sources.lists.lines import index_lines, survey
+from shardstream.pack.sources.lists.list_file import spooled
+from shardstream.pack.sources.lists.records import split
+from shardstream.pack.sources.lists.scan import ListScan, scan
+from shardstream.pack.sources.lists.source import ListRecords
+from shardstream.pack.sources.lists.source import key_rule as rule_of
 
 _SEPARATORS = {"tab": b"\t", "csv": b",", "blank": b" ", "lst": b"\t"}
 pieces = st.sampled_from([
@@ -38,20 +38,20 @@ def records_of(data: bytes, kind: Any) -> ListRecords:
     return ListRecords(text, index_lines(text, survey(text)[0], quoted=kind == "csv"))
 
 
-def reader_of(records: ListRecords, kind: Any, wanted: Wanted) -> RowReader:
+def reader_of(records: ListRecords, kind: Any, wanted: Wanted) -> LineReader:
     first = split(kind, records.read(np.array([0]))[0])
-    return RowReader(kind, understand(kind, first, wanted), rule_of(wanted), wanted.labels, "/folder")
+    return LineReader(kind, understand(kind, first, wanted), rule_of(wanted), wanted.labels, "/folder")
 
 
-def seen(records: ListRecords, reader: RowReader) -> tuple[dict[int, int], object]:
-    walk = Scan(records, reader)
+def seen(records: ListRecords, reader: LineReader) -> tuple[dict[int, int], object]:
+    walk = ListScan(records, reader)
     found = {}
     for part in walk.hashed():
         found |= dict(zip(part.numbers.tolist(), part.hashes.tolist(), strict=True))
     return found, walk.findings
 
 
-def check_seen_alike(records: ListRecords, reader: RowReader, block: int) -> None:
+def check_seen_alike(records: ListRecords, reader: LineReader, block: int) -> None:
     """By numpy, so many bytes at a time, and one by one."""
     whole = scanning._BLOCK, scanning._FAST
     try:
@@ -124,7 +124,7 @@ def test_lists_that_are_all_alike_are_read_fast(kind: str, line: str) -> None:
     data = "".join(line.format(i, i) for i in range(1000)).encode()
     records = records_of(data, kind)
     reader = reader_of(records, kind, Wanted())
-    walk = Scan(records, reader)
+    walk = ListScan(records, reader)
     walk._slowly = lambda _data, _starts, rows, _first: (
         pytest.fail("slow") if len(rows) else scanning.Hashed(rows, rows)
     )  # type: ignore[method-assign,assignment,return-value]

@@ -29,15 +29,15 @@ from shardstream.errors import (
     UsageError,
 )
 from shardstream.pack import PackOptions, PackProgress, ShardWriter, pack, run_pack
-from shardstream.pack.channel import ParentEnd, WorkerEnd
-from shardstream.pack.commits import Committer
-from shardstream.pack.receipts import ShardResult
-from shardstream.pack.tally import Tally
-from shardstream.pack.worker import Done, _work
+from shardstream.pack.execution.channel import ParentEnd, WorkerEnd
+from shardstream.pack.execution.worker import Done, _work
+from shardstream.pack.output.commits import Committer
+from shardstream.pack.output.receipts import ShardResult
+from shardstream.pack.output.stats import PackStats
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage import Location, locate
-from shardstream.storage.base import ObjectWriter
+from shardstream.storage.base.store import ObjectWriter
 
 from ..storage.faults import FaultProxy
 from ..storage.places import AzurePlace, S3Place
@@ -289,7 +289,7 @@ class Task:
     def finished(self) -> None: ...
 
     def write(self, _report: object) -> tuple[ShardResult, ObjectWriter]:
-        return ShardResult(self.number, ShardSummary(0, 0, 0, 0, {}), {}, Tally(), {}), Ending(self.error)
+        return ShardResult(self.number, ShardSummary(0, 0, 0, 0, {}), {}, PackStats(), {}), Ending(self.error)
 
 
 @pytest.mark.parametrize("dest", ["out", "s3://bucket/out"])

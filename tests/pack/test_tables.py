@@ -16,7 +16,8 @@ import pytest
 
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
 from shardstream.pack import pack
-from shardstream.pack.sources import File, Item, Reject, open_source, tables
+from shardstream.pack.sources import File, Item, Reject, open_source
+from shardstream.pack.sources.lists import tables
 
 from ..storage.places import S3Place
 from .making import jpeg, photo_list, samples

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from shardstream import threads as threads_module
 from shardstream import waits
-from shardstream.pack import threads as threads_module
-from shardstream.pack.commits import Committer
-from shardstream.pack.reading import read_all
-from shardstream.pack.sources import Item, Part, Reject
-from shardstream.pack.threads import Threads, each
-from shardstream.storage import behind as behind_module
-from shardstream.storage import local as local_module
-from shardstream.storage.behind import WriteBehind
-from shardstream.storage.local import LocalStore
+from shardstream.pack.encode.reading import read_all
+from shardstream.pack.output.commits import Committer
+from shardstream.pack.sources import Item, Reject, SourcePart
+from shardstream.storage.local import store as local_module
+from shardstream.storage.local import write_behind as behind_module
+from shardstream.storage.local.store import LocalStore
+from shardstream.storage.local.write_behind import WriteBehind
+from shardstream.threads import Threads, each
 
 from .making import photo_list
 from .test_kill import until
@@ -162,7 +162,7 @@ def test_a_file_that_does_not_come(told: list[str], before: str) -> None:
     assert found == [one.path for one in items]
 
 
-class Stuck(Part):
+class Stuck(SourcePart):
     def __init__(self, back: threading.Event) -> None:
         self.back = back
 
@@ -234,7 +234,7 @@ def test_no_thread_is_begun_for_nothing() -> None:
 HANGS = """
 import sys, threading, time
 from shardstream.pack import pack
-from shardstream.pack.files import Files
+from shardstream.pack.encode.files import Files
 
 quick = Files.read
 

@@ -22,10 +22,10 @@ import pytest
 from shardstream import waits
 from shardstream.errors import ShardStreamError, SourceError, UsageError, WorkerError
 from shardstream.pack import PackOptions, PackProgress, ShardWriter, export, pack, repack, run_pack
-from shardstream.pack import workers as workers_module
-from shardstream.pack.channel import ParentEnd, framed
-from shardstream.pack.tally import Tally
-from shardstream.pack.workers import run_in_processes
+from shardstream.pack.execution import workers as workers_module
+from shardstream.pack.execution.channel import ParentEnd, framed
+from shardstream.pack.execution.workers import run_in_processes
+from shardstream.pack.output.stats import PackStats
 from shardstream.storage import locate
 
 from .making import photo_list, samples, tree
@@ -34,7 +34,7 @@ from .test_kill import children, until
 HELPERS = """
 import os, signal, subprocess, time
 from dataclasses import dataclass
-from shardstream.pack.tally import Tally
+from shardstream.pack.output.stats import Tally
 
 @dataclass
 class Result:
@@ -394,7 +394,7 @@ def test_an_executor_that_was_shut_down(tmp_path: Path) -> None:
 
 
 def test_totals_come_while_tasks_are_done(helpers: ModuleType, tmp_path: Path) -> None:
-    seen: list[Tally] = []
+    seen: list[PackStats] = []
     tasks = [helpers.Task(i, b"", locate(tmp_path)) for i in range(5)]
     list(run_in_processes(tasks, lambda tally, kept: seen.append(tally), workers=2))
     assert seen[-1].samples == 5

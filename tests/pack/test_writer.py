@@ -19,7 +19,7 @@ from shardstream.errors import (
 )
 from shardstream.images.header import probe
 from shardstream.pack import ShardWriter
-from shardstream.pack.values import encode
+from shardstream.pack.sources.values import encode
 from shardstream.shards.manifest import Manifest
 
 from .making import jpeg, samples, tree

@@ -12,7 +12,7 @@ from shardstream.errors import ChecksumError, DataError, FieldError, NotFoundErr
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import FieldValues, Framing
 from shardstream.storage import Buffers, FetchedBuffers, MappedBuffers
-from shardstream.storage.local import LocalStore
+from shardstream.storage.local.store import LocalStore
 
 from .making import TYPES, Sample, samples_of
 

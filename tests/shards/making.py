@@ -14,7 +14,7 @@ from shardstream.shards.framings import framing_of, writer_of
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.writing import ShardSummary, encode_value
 from shardstream.storage import MappedBuffers, ObjectMeta, ObjectWriter, Store
-from shardstream.storage.local import LocalStore
+from shardstream.storage.local.store import LocalStore
 
 FRAMINGS = ("tar", "record")
 Sample = tuple[str, dict[str, Any]]

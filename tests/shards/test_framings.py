@@ -6,7 +6,7 @@ import pytest
 
 from shardstream.errors import FormatError, UsageError
 from shardstream.shards.framings import framing_of, writer_of
-from shardstream.storage.local import LocalStore
+from shardstream.storage.local.store import LocalStore
 
 from .contract import FramingContract
 from .loose_files import LooseFiles

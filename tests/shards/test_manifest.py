@@ -26,7 +26,7 @@ from shardstream.shards.heads import MANIFEST_NAME, resealed
 from shardstream.shards.manifest import Manifest, merge_fields, unknown_field
 from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.shards.writing import ShardSummary
-from shardstream.storage.local import LocalStore
+from shardstream.storage.local.store import LocalStore
 
 
 def summary(samples: int, size: int = 1000, checksum: int = 7, **fields: str) -> ShardSummary:

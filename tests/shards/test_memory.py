@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from shardstream.shards.fields import FieldType
-from shardstream.storage.local import LocalStore
+from shardstream.storage.local.store import LocalStore
 
 from .making import write_shard
 

@@ -16,7 +16,7 @@ from shardstream.shards import record
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framings import writer_of
 from shardstream.shards.writing import encode_value
-from shardstream.storage.local import LocalStore
+from shardstream.storage.local.store import LocalStore
 
 from .making import FRAMINGS, TYPES, extract_all, samples_of, scan_bytes, shard_bytes, write_shard
 

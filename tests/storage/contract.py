@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from shardstream.errors import NotFoundError, StorageError, UsageError
 from shardstream.storage import AsyncStore, FetchedBuffers, MappedBuffers, ObjectMeta, Request, Store, fetch, open_store
-from shardstream.storage.access import Transport
-from shardstream.storage.loop import run
+from shardstream.storage.base.location import Transport
+from shardstream.storage.transfer.loop import run
 
 from .places import Place
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from shardstream.storage import locate
-from shardstream.storage.obstore_client import settings_of
+from shardstream.storage.clients.obstore_client import settings_of
 
 HIDDEN = "geheim0815geheim"
 HIDDEN64 = "Z2VoZWltMDgxNWdlaGVpbQ=="

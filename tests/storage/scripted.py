@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shardstream.storage.client import Body, Client, Fault, FaultKind, Head
+from shardstream.storage.transfer.client import Body, Client, Fault, FaultKind, Head
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from shardstream.errors import UsageError
 from shardstream.storage import locate
-from shardstream.storage.access import Location
-from shardstream.storage.address import Address, parse
+from shardstream.storage.base.address import Address, parse
+from shardstream.storage.base.location import Location
 
 SECRET = "geheim0815"
 ACME = "https://acme.blob.core.windows.net"

@@ -13,10 +13,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError, UsageError
-from shardstream.storage import locate, region
-from shardstream.storage.answers import Expired, NoRole, OutOfRange, WrongRegion, explain
-from shardstream.storage.client import Client, Fault
-from shardstream.storage.urls import make_client
+from shardstream.storage import locate
+from shardstream.storage.clients import region
+from shardstream.storage.clients.obstore_errors import Expired, NoRole, OutOfRange, WrongRegion, explain
+from shardstream.storage.opening import make_client
+from shardstream.storage.transfer.client import Client, Fault
 
 HIDDEN = "geheim0815geheim"
 

@@ -8,12 +8,12 @@ from functools import partial
 import pytest
 
 from shardstream.errors import AccessError, StorageError
-from shardstream.storage.attempts import attempt
-from shardstream.storage.client import Fault
-from shardstream.storage.counters import counters
-from shardstream.storage.loop import run
-from shardstream.storage.pace import Pace
-from shardstream.storage.retry import RetryPolicy
+from shardstream.storage.base.counters import counters
+from shardstream.storage.transfer.attempts import attempt
+from shardstream.storage.transfer.client import Fault
+from shardstream.storage.transfer.latency import Pace
+from shardstream.storage.transfer.loop import run
+from shardstream.storage.transfer.retry import RetryPolicy
 
 SOON = RetryPolicy(first=0.001, cap=0.001, deadline=30, contact=30)
 

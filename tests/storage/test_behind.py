@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import StorageError
-from shardstream.storage.behind import WriteBehind
-from shardstream.storage.local import LocalStore
+from shardstream.storage.local.store import LocalStore
+from shardstream.storage.local.write_behind import WriteBehind
 
 SIZES = st.sampled_from([0, 1, 511, 70_000, 1 << 20, (3 << 20) + 1])
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shardstream.errors import StorageError
 from shardstream.storage import FetchedBuffers, MappedBuffers, Request
-from shardstream.storage.local import LocalStore
+from shardstream.storage.local.store import LocalStore
 
 DATA = bytes(range(200))
 RANGES = st.tuples(st.integers(0, 200), st.integers(0, 60)).map(lambda r: (r[0], min(r[1], 200 - r[0])))

@@ -11,8 +11,8 @@ import pytest
 
 from shardstream.errors import ChangedError, NotFoundError, StorageError
 from shardstream.storage import locate
-from shardstream.storage.client import Client, Fault
-from shardstream.storage.urls import make_client
+from shardstream.storage.opening import make_client
+from shardstream.storage.transfer.client import Client, Fault
 
 from .places import Place
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from shardstream.storage.counters import NAMES, Counters, counters
+from shardstream.storage.base.counters import NAMES, Counters, counters
 
 
 def test_they_count_from_zero_by_name() -> None:

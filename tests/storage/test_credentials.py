@@ -54,11 +54,11 @@ def test_web_servers_with_passwords_headers_and_signed_urls(transport, web_serve
 )
 @pytest.mark.parametrize("transport", ["obstore", "fsspec"])
 def test_secrets_stay_out_of_errors_logs_and_reprs(url, options, transport, caplog) -> None:
-    from shardstream.storage.retry import RetryPolicy
+    from shardstream.storage.transfer.retry import RetryPolicy
 
     caplog.set_level(logging.DEBUG)
     location = locate(url, storage_options=options, transport=transport)
-    store = location.open().with_policy(RetryPolicy(deadline=0.2))
+    store = open_store(location).with_policy(RetryPolicy(deadline=0.2))
     with pytest.raises(StorageError) as caught:
         store.get("x")
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("shardstream")]

@@ -9,7 +9,7 @@ import pytest
 
 from shardstream.errors import AccessError, MissingExtraError, NotFoundError, UsageError
 from shardstream.storage import open_store
-from shardstream.storage.options import Fixed
+from shardstream.storage.clients.options import Fixed
 
 from .credentials import HIDDEN, HIDDEN64, bare_environment, key_of, settings  # noqa: F401
 from .places import OPEN, AzurePlace

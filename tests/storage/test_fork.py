@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from shardstream.storage import open_store
-from shardstream.storage.base import Store
+from shardstream.storage.base.store import Store
 
 
 def in_child(work: Callable[[], bool]) -> int:
@@ -106,7 +106,7 @@ def test_a_parent_that_used_obstore_by_itself(s3) -> None:
 
 
 def test_the_copy_comes_from_a_file_where_memory_cannot_be_loaded_from(s3, monkeypatch) -> None:
-    from shardstream.storage import own_obstore
+    from shardstream.storage.clients import forked_obstore as own_obstore
 
     s3.plant("x", b"123")
     store = open_store(s3.url(), storage_options=s3.options)

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from shardstream.errors import StorageError
-from shardstream.storage import local
-from shardstream.storage.local import LocalStore
-from shardstream.storage.mapping import map_file
+from shardstream.storage.local import store as local
+from shardstream.storage.local.mapped_files import map_file
+from shardstream.storage.local.store import LocalStore
 
 from .contract import StoreContract
 

@@ -14,7 +14,7 @@ import threading
 import pytest
 
 from shardstream.errors import NotFoundError, StorageError
-from shardstream.storage import loop
+from shardstream.storage.transfer import loop
 
 from .faults import FaultProxy
 

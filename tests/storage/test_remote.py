@@ -15,12 +15,12 @@ import warnings
 import pytest
 
 from shardstream.errors import ChangedError, NotFoundError, StorageError, UsageError
-from shardstream.storage.client import Fault, Head
-from shardstream.storage.counters import counters
-from shardstream.storage.loop import run
-from shardstream.storage.remote import RemoteStore
-from shardstream.storage.retry import RetryPolicy
-from shardstream.storage.upload import PART
+from shardstream.storage.base.counters import counters
+from shardstream.storage.transfer.client import Fault, Head
+from shardstream.storage.transfer.loop import run
+from shardstream.storage.transfer.remote import RemoteStore
+from shardstream.storage.transfer.retry import RetryPolicy
+from shardstream.storage.transfer.upload import PART
 
 from .contract import StoreContract
 from .held import OBJECTS, HeldClient, HeldUpload
@@ -227,7 +227,7 @@ def test_the_version_of_an_object_is_kept(store, held) -> None:
 
 
 def test_only_so_many_versions_are_kept(store, held, monkeypatch) -> None:
-    monkeypatch.setattr("shardstream.storage.remote._VERSIONS", 3)
+    monkeypatch.setattr("shardstream.storage.transfer.remote._VERSIONS", 3)
     for number in range(5):
         held[str(number)] = (b"0123456789", 1)
         store.get(str(number), 1, 2)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import StorageError
-from shardstream.storage import sorting
-from shardstream.storage.sorting import SortedNames
+from shardstream.storage.base import sorting
+from shardstream.storage.base.sorting import SortedNames
 
 NAMES = st.lists(
     st.tuples(st.binary(min_size=1, max_size=9).map(lambda name: name.replace(b"\0", b"\n")), st.integers(0, 10**18))

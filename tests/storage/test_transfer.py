@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError
-from shardstream.storage.client import Fault, Head
-from shardstream.storage.counters import counters
-from shardstream.storage.loop import run
-from shardstream.storage.pace import SMALL_CHUNK, Pace, Recent
-from shardstream.storage.retry import RetryPolicy
-from shardstream.storage.transfer import Fetched, fetch
+from shardstream.storage.base.counters import counters
+from shardstream.storage.transfer.client import Fault, Head
+from shardstream.storage.transfer.fetch import Fetched, fetch
+from shardstream.storage.transfer.latency import SMALL_CHUNK, Pace, Recent
+from shardstream.storage.transfer.loop import run
+from shardstream.storage.transfer.retry import RetryPolicy
 
 from .scripted import GOOD, Answer, ScriptedClient
 

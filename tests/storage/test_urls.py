@@ -10,8 +10,8 @@ import pytest
 
 from shardstream.errors import MissingExtraError, UsageError
 from shardstream.storage import locate, open_object, open_store
-from shardstream.storage.local import LocalStore
-from shardstream.storage.remote import RemoteStore
+from shardstream.storage.local.store import LocalStore
+from shardstream.storage.transfer.remote import RemoteStore
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_stores_behind_a_network(url) -> None:
     store = open_store(url, storage_options={"anon": True} if url.startswith("s3") else None)
     assert isinstance(store, RemoteStore)
     assert store.url == url
-    assert locate(url).open().url == url if not url.startswith("s3") else True
+    assert open_store(locate(url)).url == url if not url.startswith("s3") else True
 
 
 def test_unknown_schemes_are_refused_with_a_list_of_what_is_known() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import shardstream as ss
 from shardstream.errors import StorageError
 from shardstream.storage import AsyncStore, ObjectMeta, ObjectWriter
-from shardstream.storage.local import LocalStore
+from shardstream.storage.local.store import LocalStore
 
 
 class FarStore(AsyncStore):

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardstream as ss
+from shardstream.dataset.read_ahead import ReadAhead
 from shardstream.errors import ChecksumError, StorageError
-from shardstream.stream.ahead import ReadAhead
 
 from .far import from_afar
 from .making import numbered, write_dataset
@@ -70,7 +70,7 @@ def test_batches_are_those_from_a_disk_whatever_the_budget(
 
 def test_an_epoch_is_whole_however_few_indexes_stay_open(tmp_path, monkeypatch) -> None:
     """All steps need the same shards, whose indexes push each other out while they are on their way again."""
-    monkeypatch.setattr("shardstream.stream.opened.OPEN_INDEXES", 1)
+    monkeypatch.setattr("shardstream.dataset.indexes.OPEN_INDEXES", 1)
     folder = write_dataset(tmp_path, numbered([75] * 4, bin=payload))
     dataset = ss.ShardDataset(
         folder, batch_size=4, shuffle=True, tail="exact", lanes=4, window=4, prefetch=3000, fields=["id", "bin"]

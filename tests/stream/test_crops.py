@@ -16,12 +16,12 @@ from torch.utils.data import DataLoader
 
 import shardstream as ss
 from shardstream.augment import resize_crops, resized
-from shardstream.decode import Crop, Cut, Mask, RandomResizedCrop, Resize
-from shardstream.decode.cuts import MOST
+from shardstream.decode import Crop, DeviceCrop, Mask, RandomResizedCrop, Resize
+from shardstream.decode.device_crops import MOST
 from shardstream.errors import BatchError, FieldError, UsageError
 from shardstream.images.header import probe
 from shardstream.images.jpeg.transcode import make_addressable
-from shardstream.stream.lent import SlabPool
+from shardstream.stream.tensors.shared_slabs import SharedSlabPool
 
 from ..load.lending import is_lent, lent_ranges
 from .making import labels, numbered, photograph, write_dataset
@@ -108,7 +108,9 @@ def test_the_pixels_are_those_of_the_worker(scenes: Path, expected: list[Any]) -
 def test_through_workers_on_lent_memory(scenes: Path, expected: list[Any], method: str) -> None:
     loader = ss.Loader(data(scenes, "device"), num_workers=2, multiprocessing_context=method)
     for batch, wanted in zip(loader, expected, strict=True):
-        assert all(is_lent(batch[name].values) == (len(batch[name].values) * 3 >= SlabPool.smallest) for name in CUT)
+        assert all(
+            is_lent(batch[name].values) == (len(batch[name].values) * 3 >= SharedSlabPool.smallest) for name in CUT
+        )
         assert same(resized(batch), wanted)
 
 
@@ -309,4 +311,4 @@ def test_the_choice_is_checked() -> None:
     with pytest.raises(UsageError, match="gpu"):
         RandomResizedCrop(24, resize="gpu")  # type: ignore[arg-type]
     assert pickle.loads(pickle.dumps(fields("device"))) == fields("device")
-    assert Cut._fields == ("pixels", "size", "flip")
+    assert DeviceCrop._fields == ("pixels", "size", "flip")

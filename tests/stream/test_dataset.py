@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardstream as ss
-from shardstream.storage.local import LocalStore
+from shardstream.storage.local.store import LocalStore
 
 from .making import labels, numbered, photograph, write_dataset
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import shardstream as ss
-from shardstream.stream.ranks import Dealt, Rank, RankOfAll
-from shardstream.stream.run import EpochRun, count_items
-from shardstream.stream.state import Begin
+from shardstream.stream.iteration.epoch_run import EpochRun, count_items
+from shardstream.stream.iteration.ranks import Dealt, Rank, RankOfAll
+from shardstream.stream.iteration.state import ResumePoint
 
 from .making import numbered, write_dataset
 
@@ -31,8 +31,8 @@ def positions(run: EpochRun) -> list[list[int]]:
     return [run.step(number).positions.tolist() for number in range(run.steps)]
 
 
-def run_of(dataset: Any, rank: Rank, begin: Begin | None = None) -> EpochRun:
-    return EpochRun(dataset._content, dataset._settings, rank, begin or Begin(0), 2)
+def run_of(dataset: Any, rank: Rank, begin: ResumePoint | None = None) -> EpochRun:
+    return EpochRun(dataset._content, dataset._settings, rank, begin or ResumePoint(0), 2)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_batches_of_the_data_set_are_dealt_out_whole(folder: Path) -> None:
 def test_what_is_left_of_an_epoch_is_dealt_out_evenly(folder: Path) -> None:
     dataset = ss.ShardDataset(folder, shuffle=True)
     begun = run_of(dataset, dealt(12, 2)).begin
-    left = run_of(dataset, dealt(12, 2), Begin(0, position=100, parameters=begun.parameters))
+    left = run_of(dataset, dealt(12, 2), ResumePoint(0, position=100, parameters=begun.parameters))
     assert [position for step in positions(left) for position in step] == list(range(100, 226))
 
 

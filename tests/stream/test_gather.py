@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import shardstream as ss
+from shardstream.dataset import mapped_rows as gather
+from shardstream.dataset import rows
+from shardstream.dataset.mapped_rows import MappedRowReader
 from shardstream.errors import ChecksumError
-from shardstream.storage.mapping import address_of, gather_at
-from shardstream.stream import gather, rows
-from shardstream.stream.gather import Gatherer
+from shardstream.storage.local.mapped_files import address_of, gather_at
 
 from .making import numbered, write_dataset
 
@@ -60,7 +61,7 @@ def test_equal_to_reading_shard_by_shard(
     with monkeypatch.context() as patch:
         patch.setattr(rows.RowReader, "_one_by_one", None)
         gathered = batches(mixed, verify=verify, **view)
-    monkeypatch.setattr(Gatherer, "read", lambda *_: None)
+    monkeypatch.setattr(MappedRowReader, "read", lambda *_: None)
     assert gathered == batches(mixed, verify=verify, **view)
     assert len({key for batch in gathered for key in batch["__key__"]}) == sum(len(batch["id"]) for batch in gathered)
 
@@ -97,7 +98,7 @@ def test_a_filter_ends_with_its_shard_where_another_takes_its_place(
         return [(batch["__source__"].tolist(), batch["id"].tolist()) for batch in mixture]
 
     gathered = mixed()
-    monkeypatch.setattr(Gatherer, "read", lambda *_: None)
+    monkeypatch.setattr(MappedRowReader, "read", lambda *_: None)
     assert gathered == mixed()
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import shardstream as ss
 from shardstream.errors import BatchError, FieldError
 from shardstream.shards.fields import SCALAR_TYPES
-from shardstream.stream.numbers import Numbers, common_dtype
+from shardstream.stream.tensors.numbers import Numbers, common_dtype
 
 from .exact import exactly, near
 from .making import write_dataset

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import shardstream as ss
-from shardstream.stream.places import find_places
+from shardstream.dataset.paths import find_paths
 
 from .making import numbered, photograph, write_dataset
 
@@ -47,13 +47,13 @@ def test_all_forms_name_the_same(root: Path) -> None:
     ],
 )
 def test_braces(text: str | list[str], places: list[str]) -> None:
-    assert find_places(text) == places
+    assert find_paths(text) == places
 
 
 @pytest.mark.parametrize("text", ["a{3..1}", "a{x}", "a{1..}", "a{}", "a{1..2000000}", "s3://b/part-*", []])
 def test_what_cannot_be_read_is_refused(text: str | list[str]) -> None:
     with pytest.raises(ss.errors.UsageError):
-        find_places(text)
+        find_paths(text)
 
 
 def test_a_glob_that_finds_nothing_says_so(root: Path) -> None:

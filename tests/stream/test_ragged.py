@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import shardstream as ss
-from shardstream.stream.collate import collate_rows, collate_values
-from shardstream.stream.numbers import Numbers
+from shardstream.stream.batching.collate import collate_rows, collate_values
+from shardstream.stream.tensors.numbers import Numbers
 
 from ..load.lending import is_lent
 from .making import numbered, write_dataset

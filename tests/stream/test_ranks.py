@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import shardstream as ss
-from shardstream.stream import ranks
-from shardstream.stream.ranks import find_groups, find_rank
+from shardstream.stream.iteration import ranks
+from shardstream.stream.iteration.ranks import find_groups, find_rank
 
 from .making import numbered, write_dataset
 

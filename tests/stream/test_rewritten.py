@@ -164,7 +164,7 @@ def test_a_cache_of_two_versions_is_repaired_once_the_first_is_back(web, folder,
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_an_index_that_is_read_again_has_to_be_the_same(web, folder, tmp_path, monkeypatch, cached) -> None:
-    monkeypatch.setattr("shardstream.stream.opened.OPEN_INDEXES", 2)
+    monkeypatch.setattr("shardstream.dataset.indexes.OPEN_INDEXES", 2)
     upload(folder, web)
     dataset = open_set(web, cache=ss.Cache(tmp_path / "cache", size=1) if cached else None)
     assert sorted(epoch(dataset, {3: lambda: again(folder, web)})) == list(range(SAMPLES))

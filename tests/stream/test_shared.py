@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from shardstream.dataset.shared import SharedRecord, WorkerStatuses, place_of, source_and_shard
 from shardstream.errors import UsageError
-from shardstream.stream.shared import SharedRecord, WorkerDesk, place_of, source_and_shard
 
 
-def answer(record: SharedRecord, desk: WorkerDesk) -> None:
+def answer(record: SharedRecord, desk: WorkerStatuses) -> None:
     value = record.read()
     desk.place(1).at(value["shard"], 3)
     record.write([value, os.getpid()])
@@ -22,7 +22,7 @@ def answer(record: SharedRecord, desk: WorkerDesk) -> None:
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
 def test_other_processes_see_the_same(method: str) -> None:
-    record, desk = SharedRecord(), WorkerDesk(2)
+    record, desk = SharedRecord(), WorkerStatuses(2)
     assert record.read() is None
     record.write({"shard": 7})
     process = multiprocessing.get_context(method).Process(target=answer, args=(record, desk))

@@ -216,7 +216,7 @@ def test_without_store_and_cache_it_is_one_error(folder, web, proxy, tmp_path, m
 
 
 def _be_impatient(monkeypatch: pytest.MonkeyPatch, dataset: ss.ShardDataset) -> None:
-    from shardstream.storage.retry import RetryPolicy
+    from shardstream.storage.transfer.retry import RetryPolicy
 
     store = dataset._source._homes[0]._store
     monkeypatch.setattr(store, "policy", RetryPolicy(deadline=1.0, contact=1.0, stall=1.0))
@@ -266,7 +266,7 @@ def test_braces_in_a_url(web, tmp_path) -> None:
 
 
 def test_nothing_is_listed_to_train(folder, s3, monkeypatch, tmp_path) -> None:
-    from shardstream.storage.remote import RemoteStore
+    from shardstream.storage.transfer.remote import RemoteStore
 
     upload(folder, s3)
     monkeypatch.setattr(RemoteStore, "list", lambda *_: pytest.fail("a bucket was listed"))

@@ -12,7 +12,7 @@ import torch
 
 import shardstream as ss
 from shardstream.errors import BatchError, DecodeError, ShardStreamError, TransformError, UsageError
-from shardstream.stream.crew import Crew
+from shardstream.stream.batching.decode_pool import DecodePool
 
 from .making import labels, numbered, photograph, square, write_dataset
 
@@ -198,7 +198,7 @@ def test_the_number_is_checked(pairs: Path) -> None:
 
 
 def test_all_before_the_first_that_fails_are_done() -> None:
-    crew = Crew(4)
+    crew = DecodePool(4)
     try:
         for fails in (0, 1, 7, 50, 99):
             done: list[int] = []

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 import shardstream as ss
 from shardstream.diagnose import cache as caches
 from shardstream.errors import UsageError
-from shardstream.storage.counters import counters
+from shardstream.storage.base.counters import counters
 
 from ..storage.faults import FaultProxy
 from ..storage.places import WebPlace
@@ -87,14 +87,14 @@ def test_a_run_of_the_old_version_goes_on(folder: Path, view: str, workers: int,
     newer(folder)
     assert loader().dataset.fingerprint != state["fingerprint"]
 
-    caplog.set_level(logging.INFO, "shardstream.stream.versions")
+    caplog.set_level(logging.INFO, "shardstream.stream.iteration.versions")
     resumed = loader()
     resumed.load_state_dict(state)
     assert begun + all_of(resumed) == whole
     assert all_of(resumed) == following
     assert resumed.dataset.fingerprint == state["fingerprint"]
     assert resumed.state_dict()["versions"] == state["versions"]
-    said = [one.getMessage() for one in caplog.records if one.name == "shardstream.stream.versions"]
+    said = [one.getMessage() for one in caplog.records if one.name == "shardstream.stream.iteration.versions"]
     assert len(said) == 1
     assert "state is of version 1" in said[0]
 

@@ -158,7 +158,7 @@ def test_a_view_survives_pickling_without_another_scan(folder: Path, monkeypatch
     def scan(*_: object) -> None:
         raise AssertionError("scanned again")
 
-    monkeypatch.setattr("shardstream.stream.view._scan", scan)
+    monkeypatch.setattr("shardstream.dataset.view._scan", scan)
     copy = pickle.loads(data)
     assert copy.fingerprint == dataset.fingerprint
     assert ids_of(copy) == ids_of(dataset)

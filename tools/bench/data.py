@@ -91,7 +91,7 @@ def pinned(paths: Iterable[Path]) -> list[memoryview]:
 
     Some kernels take pages back within seconds, however much memory is free.
     """
-    from shardstream.storage.mapping import map_file
+    from shardstream.storage.local.mapped_files import map_file
 
     maps = [map_file(path).data for path in paths]
     libc = ctypes.CDLL(None, use_errno=True)

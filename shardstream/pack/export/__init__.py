@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from shardstream.pack.export.run import ExportReport, Kind, export
-from shardstream.pack.tally import Tally
+from shardstream.pack.export.run import ExportFormat, ExportReport, export
+from shardstream.pack.output.stats import PackStats
 
-__all__ = ["ExportReport", "Kind", "Tally", "export"]
+__all__ = ["ExportFormat", "ExportReport", "PackStats", "export"]

@@ -14,10 +14,10 @@ import numpy as np
 from shardstream.errors import StorageError
 from shardstream.pack.export.contract import FOLDER, Sample, Target
 from shardstream.pack.export.names import extensions, file_stem
-from shardstream.pack.threads import each
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import ObjectWriter, Store
-from shardstream.storage.local import LocalStore
+from shardstream.storage.local.store import LocalStore
+from shardstream.threads import each
 from shardstream.waits import watched
 
 LIST_NAME = "labels.tsv"

@@ -10,25 +10,29 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from shardstream.errors import DestinationError, UsageError
+from shardstream.pack.execution.jobs import Jobs
+from shardstream.pack.execution.workers import cores, run_here, run_in_processes
 from shardstream.pack.export.contract import FOLDER, Target
 from shardstream.pack.export.files import FilesTarget
 from shardstream.pack.export.parquet import ParquetTarget
 from shardstream.pack.export.task import ExportTask
 from shardstream.pack.export.webdataset import WebDatasetTarget
-from shardstream.pack.jobs import Jobs
-from shardstream.pack.tally import Tally
-from shardstream.pack.workers import cores, run_here, run_in_processes
+from shardstream.pack.output.stats import PackStats
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Store, Transport, locate
+from shardstream.storage import Location, Store, Transport, locate, open_store
 
 STATE_NAME = "export.json"
 
-Kind: TypeAlias = Literal["files", "webdataset", "parquet"]
+ExportFormat: TypeAlias = Literal["files", "webdataset", "parquet"]
 Jpeg: TypeAlias = Literal["original", "keep"]
-OnExport: TypeAlias = Callable[[Tally, int], None]
+OnExport: TypeAlias = Callable[[PackStats, int], None]
 """Called some ten times a second with totals, and with the number of samples there are in all."""
 
-_TARGETS: dict[Kind, type[Target]] = {"files": FilesTarget, "webdataset": WebDatasetTarget, "parquet": ParquetTarget}
+_TARGETS: dict[ExportFormat, type[Target]] = {
+    "files": FilesTarget,
+    "webdataset": WebDatasetTarget,
+    "parquet": ParquetTarget,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ def export(
     url: str | os.PathLike[str] | Location,
     dest: str | os.PathLike[str] | Location,
     *,
-    to: Kind,
+    to: ExportFormat,
     jpeg: Jpeg = "original",
     workers: int | None = None,
     source_options: Mapping[str, Any] | None = None,
@@ -107,9 +111,9 @@ def export(
     if place.address.kind == "http":
         raise DestinationError("a web server takes no files", url=place.url, hint="write to a folder or a store")
     count = _worker_count(workers, place)
-    manifest = Manifest.read(source.open())
+    manifest = Manifest.read(open_store(source))
     target = _TARGETS[to](manifest)
-    store = place.open()
+    store = open_store(place)
     identity = {"to": to, "jpeg": jpeg, "source": manifest.fingerprint, "classes": manifest.classes, "layout": 1}
     state = _begun(store, identity)
     if state is not None and state["complete"]:
@@ -173,14 +177,14 @@ def _remove_folder(path: str) -> None:
         os.rmdir(path)
 
 
-def _run(tasks: _Tasks, samples: int, workers: int, progress: OnExport | None) -> tuple[Tally, int]:
+def _run(tasks: _Tasks, samples: int, workers: int, progress: OnExport | None) -> tuple[PackStats, int]:
     """All tasks; totals of what was done, and how many samples had been done before."""
 
-    def tick(done: Tally, _kept: int) -> None:
+    def tick(done: PackStats, _kept: int) -> None:
         if progress is not None:
             progress(done, samples)
 
-    total, kept = Tally(), 0
+    total, kept = PackStats(), 0
     running = run_in_processes(tasks, tick, workers=workers) if workers > 1 else run_here(tasks, tick)
     for result in running:
         if result.kept:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from shardstream.pack.commits import Pending, creating
+from shardstream.pack.execution.jobs import Report, store_at
 from shardstream.pack.export.contract import FOLDER, Sample, Target
 from shardstream.pack.export.reading import read_samples
-from shardstream.pack.jobs import Report, store_at
-from shardstream.pack.tally import Tally
+from shardstream.pack.output.commits import Pending, creating
+from shardstream.pack.output.stats import PackStats
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location
 
@@ -25,7 +25,7 @@ class ExportResult:
         kept: Whether an earlier run had done it.
     """
 
-    tally: Tally
+    tally: PackStats
     kept: bool = False
 
 
@@ -68,7 +68,7 @@ class ExportTask:
             return None
         store = store_at(self.dest)
         whole = store.exists(self._receipt) and store.exists(self.name)
-        return ExportResult(Tally(self.samples), kept=True) if whole else None
+        return ExportResult(PackStats(self.samples), kept=True) if whole else None
 
     def write(self, report: Report | None = None) -> tuple[ExportResult, Pending]:
         """Do it; the commit is left to the caller."""
@@ -86,12 +86,12 @@ class ExportTask:
 class _Counted:
     def __init__(self, report: Report | None) -> None:
         self._report = report
-        self.total = Tally()
+        self.total = PackStats()
 
     def through(self, parts: Iterator[Sequence[Sample]]) -> Iterator[Sequence[Sample]]:
         for part in parts:
             yield part
-            done = Tally(len(part), bytes=sum(_size(value) for one in part for value in one.values.values()))
+            done = PackStats(len(part), bytes=sum(_size(value) for one in part for value in one.values.values()))
             self.total = self.total.plus(done)
             if self._report is not None:
                 self._report(done)

@@ -1,29 +1,20 @@
 """Where samples come from.
 
-===========  ===============================================================================
-``base``     the contract: ``Source``, ``Part``, ``Item``, ``Reject``; what a file becomes
-``lists``    lists: tab-separated lines, csv, JSON lines, and others
-``folders``  folders of class folders, flat folders, patterns; one file a sample, or several
-``listings`` all files below a folder or URL
-``columns``  which column of a list is what, headers, labels
-``mapping``  ``fields=``: which column becomes which field, and as what
-``rows``     how a record of a list becomes a sample
-``tables``   lists in Parquet and Arrow files
-``records``  a record of a list, from its bytes to its columns
-``listfile``  lists as files read by range, also those that lie elsewhere
-``lines``    where the lines of a list begin, in numpy
-``spool``    records of any bytes in a temporary file
-``scan``     a whole list read once: common folder, names of labels, equal keys
-``spans``    where paths stand in a block of lines, in numpy
-``objects``  JSON lines as lines of plain text
-``keys``     keys from paths, line numbers and columns
-``paths``    paths and URLs; pure text
-``tars``     WebDataset's tar files
-``lmdb``     LMDB databases of encoded images
-``python``   sequences and iterables of dicts
+===============  ===============================================================================
+``base``         the contract: ``Source``, ``Part``, ``Item``, ``Reject``; what a file becomes
+``lists/``       lists: tab-separated lines, csv, JSON lines, Parquet and others
+``folders``      folders of class folders, flat folders, patterns; one file a sample, or several
+``listings``     all files below a folder or URL
+``keys``         keys from paths, line numbers and columns
+``paths``        paths and URLs; pure text
+``tars``         WebDataset's tar files
+``lmdb``         LMDB databases of encoded images
+``python``       sequences and iterables of dicts
 ``huggingface``  what is particular to data sets of Hugging Face
-``stored``   data sets of ours, to be packed again
-===========  ===============================================================================
+``stored``       data sets of ours, to be packed again
+``duplicates``   equal keys, in eight bytes a key
+``values``       values from Python, typed and encoded
+===============  ===============================================================================
 """
 
 from __future__ import annotations
@@ -33,16 +24,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardstream.errors import SourceError, UsageError
-from shardstream.pack.sources.base import File, Item, Part, Reject, Source, StreamSource
-from shardstream.pack.sources.columns import LabelMode, Wanted
+from shardstream.pack.sources.base import File, Item, Reject, Source, SourcePart, StreamSource
 from shardstream.pack.sources.folders import FolderSource, Group
-from shardstream.pack.sources.listings import Listing, split_glob
-from shardstream.pack.sources.lists import ListSource, open_text_list, suffix_of
+from shardstream.pack.sources.listings import FileListing, split_glob
+from shardstream.pack.sources.lists.columns import LabelMode, Wanted
+from shardstream.pack.sources.lists.mapping import parse_fields
+from shardstream.pack.sources.lists.source import ListSource, open_text_list, suffix_of
+from shardstream.pack.sources.lists.tables import TABLES, open_tables
 from shardstream.pack.sources.lmdb import LmdbSource, is_lmdb
-from shardstream.pack.sources.mapping import parse_fields
 from shardstream.pack.sources.paths import join, scheme_of
 from shardstream.pack.sources.python import python_source
-from shardstream.pack.sources.tables import TABLES, open_tables
 from shardstream.pack.sources.tars import is_tar, tar_source
 from shardstream.storage import Location, Transport, locate, open_object
 
@@ -53,9 +44,9 @@ __all__ = [
     "Item",
     "LabelMode",
     "ListSource",
-    "Part",
     "Reject",
     "Source",
+    "SourcePart",
     "open_source",
 ]
 
@@ -135,26 +126,26 @@ def open_source(
     return open_text_list(location, wanted)
 
 
-def _matches(listing: Listing) -> list[Location]:
+def _matches(listing: FileListing) -> list[Location]:
     found = [listing.root.join(entry.path) for entry in listing.entries()]
     if not found:
         raise SourceError("no file matches the pattern", url=join(listing.root.url, listing.pattern or ""))
     return found
 
 
-def _listing(text: str, at: Callable[[str], Location]) -> Listing | None:
+def _listing(text: str, at: Callable[[str], Location]) -> FileListing | None:
     """What is to be listed, if this is no list."""
     web = scheme_of(text) in ("http", "https")
     chosen = None if web or os.path.lexists(text) else split_glob(text)
     if chosen is not None:
-        return Listing(at(chosen[0]), chosen[1])
+        return FileListing(at(chosen[0]), chosen[1])
     location = at(text)
     if location.local:
-        return Listing(location) if os.path.isdir(location.address.prefix) else None
+        return FileListing(location) if os.path.isdir(location.address.prefix) else None
     if web or (suffix_of(location.url) and not text.endswith("/")):
         return None
     if text.endswith("/") or not location.address.prefix or not _is_object(location):
-        return Listing(location)
+        return FileListing(location)
     return None
 
 

@@ -61,7 +61,7 @@ class Reject(NamedTuple):
     reason: str
 
 
-class Part(ABC):
+class SourcePart(ABC):
     """Some samples of a source in a fixed order. Picklable, and small: it goes to the process that reads it."""
 
     @abstractmethod
@@ -98,7 +98,7 @@ class Source(ABC):
         """Number of samples, unreadable ones included."""
 
     @abstractmethod
-    def part(self, numbers: NDArray[np.int64]) -> Part:
+    def part(self, numbers: NDArray[np.int64]) -> SourcePart:
         """These samples, each number in [0, len), in this order."""
 
     @property
@@ -128,7 +128,7 @@ class StreamSource(ABC):
     notes: tuple[str, ...] = ()
     classes: tuple[str, ...] | None = None
     types: Mapping[str, FieldType] = MappingProxyType({})
-    streams: Sequence[Part]
+    streams: Sequence[SourcePart]
     travels: bool = True
     origin: Origin | None = None
     key: str = "path"

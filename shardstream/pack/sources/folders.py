@@ -23,23 +23,23 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
-from shardstream.pack.duplicates import first_repeat
 from shardstream.pack.sources.base import (
     LABEL,
     FieldOfExtension,
     File,
     Item,
     LabelFile,
-    Part,
     Reject,
     Source,
+    SourcePart,
     field_of_extension,
 )
-from shardstream.pack.sources.columns import LabelMode
+from shardstream.pack.sources.duplicates import first_repeat
 from shardstream.pack.sources.keys import MODES, KeyRule
-from shardstream.pack.sources.listings import Entry, Listing, grouped
+from shardstream.pack.sources.listings import Entry, FileListing, grouped
+from shardstream.pack.sources.lists.columns import LabelMode
+from shardstream.pack.sources.lists.spool import Records, Spool
 from shardstream.pack.sources.paths import join
-from shardstream.pack.sources.spool import Records, Spool
 from shardstream.shards.fields import FieldType, type_of_extension
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.text import valid_unicode
@@ -129,7 +129,7 @@ def _fields_of(packed_ends: tuple[bytes, ...], images: bool, cls_files: bool) ->
 
 
 @dataclass(frozen=True, slots=True)
-class FolderPart(Part):
+class FolderPart(SourcePart):
     """Some samples of a listing: their records end to end, and where each ends."""
 
     reader: FileReader
@@ -175,7 +175,7 @@ class FolderSource(Source):
     lendable = True
 
     def __init__(
-        self, listing: Listing, *, key: str = "path", group: Group = "file", labels: LabelMode | None = None
+        self, listing: FileListing, *, key: str = "path", group: Group = "file", labels: LabelMode | None = None
     ) -> None:
         if key not in MODES:
             raise UsageError(f"key={key!r}: a folder has no columns", hint="use 'path', 'stem' or 'line'")
@@ -209,7 +209,7 @@ class FolderSource(Source):
         if key != "line":
             self._find_duplicates()
 
-    def _list(self, listing: Listing, found: _Found, group: Group, *, flat: bool) -> None:
+    def _list(self, listing: FileListing, found: _Found, group: Group, *, flat: bool) -> None:
         samples = (
             grouped(listing.entries(), _stem)
             if group == "stem"

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from shardstream.errors import NotFoundError, SourceError
-from shardstream.storage import Location, Store
-from shardstream.storage.local import entries_of
-from shardstream.storage.sorting import SortedNames
+from shardstream.storage import Location, Store, open_store
+from shardstream.storage.base.sorting import SortedNames
+from shardstream.storage.local.store import entries_of
 
 _MAGIC = re.compile(r"[*?[]")
 
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     size: int | None
 
 
-class Listing(NamedTuple):
+class FileListing(NamedTuple):
     """What is to be listed.
 
     Attributes:
@@ -50,7 +50,7 @@ class Listing(NamedTuple):
             StorageError: The store does not tell.
         """
         matches = _all if self.pattern is None else glob_pattern(self.pattern).fullmatch
-        found = _walk(self.root.address.prefix, "") if self.root.local else _listed(self.root.open())
+        found = _walk(self.root.address.prefix, "") if self.root.local else _listed(open_store(self.root))
         return (entry for entry in found if matches(entry.path))
 
     def takes(self, name: str) -> bool:

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from shardstream.errors import DecodeError, DuplicateKeyError, SourceError, UsageError
 from shardstream.extras import require
 from shardstream.images.header import probe
-from shardstream.pack.duplicates import first_repeat
-from shardstream.pack.sources.base import Item, Part, Reject, Source
+from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
+from shardstream.pack.sources.duplicates import first_repeat
 from shardstream.pack.sources.keys import MODES
 from shardstream.shards.keys import check_key
 from shardstream.text import valid_unicode
@@ -43,7 +43,7 @@ def is_lmdb(path: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class LmdbPart(Part):
+class LmdbPart(SourcePart):
     """Some entries of a database, by their keys."""
 
     path: str

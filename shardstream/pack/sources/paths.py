@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from shardstream.errors import UsageError
-from shardstream.storage.address import parse
+from shardstream.storage.base.address import parse
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 

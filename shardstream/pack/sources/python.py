@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError, DuplicateKeyError, SourceError, UsageError
 from shardstream.images.header import probe
-from shardstream.pack.duplicates import first_repeat
-from shardstream.pack.sources.base import LABEL, Item, Part, Reject, Source, StreamSource
+from shardstream.pack.sources.base import LABEL, Item, Reject, Source, SourcePart, StreamSource
+from shardstream.pack.sources.duplicates import first_repeat
 from shardstream.pack.sources.huggingface import labels_of, undecoded
 from shardstream.pack.sources.keys import MODES
-from shardstream.pack.values import KEY
+from shardstream.pack.sources.values import KEY
 
 _SMALL = 1 << 20  # bytes of a pickle that goes along with every task
 _IMAGE = frozenset(("bytes", "path"))
@@ -94,7 +94,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class SamplesPart(Part):
+class SamplesPart(SourcePart):
     """Samples that were read already, and travel along."""
 
     shape: Shape
@@ -107,7 +107,7 @@ class SamplesPart(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class PickledPart(Part):
+class PickledPart(SourcePart):
     """Samples of a sequence that comes along as a pickle, and is opened once in each process."""
 
     shape: Shape
@@ -165,7 +165,7 @@ class SequenceSource(Source):
     def __len__(self) -> int:
         return len(self._samples)
 
-    def part(self, numbers: NDArray[np.int64]) -> Part:
+    def part(self, numbers: NDArray[np.int64]) -> SourcePart:
         if self._pickled is not None:
             return PickledPart(self._shape, numbers, self._pickled)
         samples = tuple(self._samples[number] for number in numbers.tolist())
@@ -247,7 +247,7 @@ class IterableSource(StreamSource):
 
     def __init__(self, samples: Iterable[Any], *, key: str) -> None:
         self.url = f"a {type(samples).__name__}"
-        self.streams: Sequence[Part] = (_IterablePart(samples, key),)
+        self.streams: Sequence[SourcePart] = (_IterablePart(samples, key),)
         self.key = "stem" if key == "stem" else "path"
 
     @property
@@ -256,7 +256,7 @@ class IterableSource(StreamSource):
 
 
 @dataclass(frozen=True, slots=True)
-class _IterablePart(Part):
+class _IterablePart(SourcePart):
     samples: Iterable[Any]
     key: str
 

@@ -16,21 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
-from shardstream.pack.duplicates import first_repeat
-from shardstream.pack.sources.base import Item, Part, Reject, Source
+from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
+from shardstream.pack.sources.duplicates import first_repeat
 from shardstream.pack.sources.keys import MODES
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import FieldValues
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest, unknown_field
-from shardstream.storage import Location, Store, fetch
+from shardstream.storage import Location, Store, fetch, open_store
 
 _AT_ONCE = 256  # samples read together
 _OPEN_INDEXES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class StoredPart(Part):
+class StoredPart(SourcePart):
     """Samples of a data set by their numbers in stored order."""
 
     place: Location
@@ -117,7 +117,7 @@ class _Opened:
     """A data set in the process that reads it."""
 
     def __init__(self, place: Location) -> None:
-        self.store: Store = place.open()
+        self.store: Store = open_store(place)
         self.manifest = Manifest.read(self.store)
         self._ends = np.cumsum(self.manifest.table.samples, dtype=np.int64)
         self._indexes: OrderedDict[int, ShardIndex] = OrderedDict()

@@ -21,12 +21,12 @@ import xxhash
 
 from shardstream.braces import without_braces
 from shardstream.errors import NotFoundError, ShardStreamError, SourceError, UsageError
-from shardstream.pack.sources.base import LABEL, Item, Part, Reject, StreamSource
+from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart, StreamSource
 from shardstream.pack.sources.keys import MODES
-from shardstream.pack.threads import each
-from shardstream.storage import Location, Store, Transport, locate
-from shardstream.storage.ranged import RangedFile
+from shardstream.storage import Location, Store, Transport, locate, open_store
+from shardstream.storage.base.ranged import RangedFile
 from shardstream.text import valid_unicode
+from shardstream.threads import each
 
 _SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _REQUESTS = 16  # sizes asked of a store at once
@@ -35,7 +35,7 @@ _OWN = "__"  # members of WebDataset's and ours that are no samples lie in folde
 
 
 @dataclass(frozen=True, slots=True)
-class TarStream(Part):
+class TarStream(SourcePart):
     """The samples of one tar file, in its order.
 
     Attributes:
@@ -49,7 +49,7 @@ class TarStream(Part):
     size: int
 
     def __iter__(self) -> Iterator[Item | Reject]:
-        store = self.folder.open()
+        store = open_store(self.folder)
         url = store.locate(self.name)
         if store.size(self.name) != self.size:
             raise SourceError("the tar file changed while it was being packed", url=url, hint="pack it again")
@@ -162,7 +162,7 @@ def tar_source(
     found = []
     for place in places:
         parent = place.parent()
-        folder, store = opened.setdefault(parent.url, (parent, parent.open()))
+        folder, store = opened.setdefault(parent.url, (parent, open_store(parent)))
         found.append((folder, store, place.url.rpartition("/")[2]))
 
     def size(one: tuple[Location, Store, str]) -> int:

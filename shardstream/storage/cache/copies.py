@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.storage.buffers import Buffers, gathered
+from shardstream.storage.base.buffers import Buffers, gathered
 from shardstream.storage.cache.store import CachedStore
 
 _EMPTY = memoryview(b"")

@@ -29,7 +29,7 @@ class Busy(OSError):
     """The ledger was held by others for too long."""
 
 
-class Book:
+class LedgerEntry:
     """The open ledger.
 
     Attributes:
@@ -94,7 +94,7 @@ class Ledger:
         self._count = count
 
     @contextmanager
-    def open(self, *, wait: float = _WAIT) -> Iterator[Book]:
+    def open(self, *, wait: float = _WAIT) -> Iterator[LedgerEntry]:
         """Hold the ledger.
 
         Raises:
@@ -105,7 +105,7 @@ class Ledger:
         if held is None:
             raise Busy(f"the ledger {self._folder.place(LEDGER)} was held by other processes for {wait:g} s")
         with held:
-            book = Book(held.descriptor)
+            book = LedgerEntry(held.descriptor)
             if not book.readable:
                 book.set(self._count(), None)
             yield book

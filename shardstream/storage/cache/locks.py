@@ -22,7 +22,7 @@ _FLOCK = struct.Struct("@hhqqi4x")
 _TAKEN = (errno.EAGAIN, errno.EACCES)
 
 
-class Held:
+class FileLock:
     """An open file that carries a lock.
 
     A child that is forked meanwhile shares the lock, knowingly or not. So there are two ends: `close`, after which the
@@ -58,7 +58,7 @@ class Held:
         self.close()
 
 
-class Claim(Held):
+class Claim(FileLock):
     """Blocks of a file that this process is about to fetch."""
 
     def _unlock(self) -> None:
@@ -89,7 +89,7 @@ def lock(descriptor: int, *, shared: bool, wait: float) -> bool:
         pause = min(2 * pause, 0.02)
 
 
-def lock_file(folder: Folder, name: str, *, shared: bool, wait: float) -> Held | None:
+def lock_file(folder: Folder, name: str, *, shared: bool, wait: float) -> FileLock | None:
     """Open a file, made if there is none, and lock it; ``None`` if that took longer than ``wait`` seconds.
 
     The file that is locked is the one that has the name: one that was removed meanwhile is left alone.
@@ -99,7 +99,7 @@ def lock_file(folder: Folder, name: str, *, shared: bool, wait: float) -> Held |
     """
     deadline = time.monotonic() + wait
     while True:
-        held = Held(folder.open_or_create(name))
+        held = FileLock(folder.open_or_create(name))
         if not lock(held.descriptor, shared=shared, wait=max(0.0, deadline - time.monotonic())):
             held.close()
             return None
@@ -119,7 +119,7 @@ def is_locked(folder: Folder, name: str) -> bool:
         descriptor = folder.open(name, os.O_RDONLY)
     except FileNotFoundError:
         return False
-    with Held(descriptor):
+    with FileLock(descriptor):
         return not lock(descriptor, shared=False, wait=0.0)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shardstream.errors import UsageError
 from shardstream.sizes import parse_size
-from shardstream.storage.address import parse
+from shardstream.storage.base.address import parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Cache:
             any data sets and jobs. It must be empty, or a cache already, and of this user or of root: nothing of
             anybody else is used.
         size: Bytes that `path` may hold, of all data sets and processes together: a number, or ``"800GB"``. Default:
-            as much as the file system has, but for a reserve (`shardstream.storage.cache.room`).
+            as much as the file system has, but for a reserve (`shardstream.storage.cache.capacity`).
         memory: Folder of a file system in memory, such as ``"/dev/shm"``, that is filled before `path`; a folder of our
             own is made in it. Default: none. What is fixed is that shuffled training uses all objects alike, so which
             of them lie in memory makes no difference.

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import StorageError
-from shardstream.storage.base import AsyncStore, ObjectMeta, ObjectWriter
-from shardstream.storage.buffers import joined
+from shardstream.storage.base.buffers import joined
+from shardstream.storage.base.counters import counters
+from shardstream.storage.base.store import AsyncStore, ObjectMeta, ObjectWriter
 from shardstream.storage.cache.blocks import BlockFile, Described
-from shardstream.storage.cache.bring import Loose, Unwritable, assemble, blocks_of, bring
-from shardstream.storage.cache.places import Places
+from shardstream.storage.cache.fill import Loose, Unwritable, assemble, blocks_of, bring
+from shardstream.storage.cache.session import CacheSession
 from shardstream.storage.cache.spec import Cache
-from shardstream.storage.counters import counters
-from shardstream.storage.loop import run
+from shardstream.storage.transfer.loop import run
 
 _STEP = 32  # blocks brought at a time
 _SHORT = 1 << 20  # what is read on the loop itself
@@ -54,7 +54,7 @@ class CachedStore(AsyncStore):
         self.fingerprint = fingerprint
         self._origin = origin
         self._identify = identify
-        self._places = Places(cache, fingerprint, origin.url)
+        self._places = CacheSession(cache, fingerprint, origin.url)
         self._admitting: dict[str, asyncio.Future[BlockFile | None]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:

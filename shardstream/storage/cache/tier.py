@@ -18,10 +18,10 @@ from contextlib import suppress
 
 from shardstream.errors import UsageError
 from shardstream.storage.cache.blocks import SUFFIX
+from shardstream.storage.cache.capacity import in_memory, room
 from shardstream.storage.cache.folder import NEW, Folder
-from shardstream.storage.cache.ledger import LEDGER, Book, Ledger
-from shardstream.storage.cache.locks import Held, is_locked, lock, lock_file
-from shardstream.storage.cache.room import in_memory, room
+from shardstream.storage.cache.ledger import LEDGER, Ledger, LedgerEntry
+from shardstream.storage.cache.locks import FileLock, is_locked, lock, lock_file
 
 MARKER = "shardstream-cache.json"
 ABOUT = "about.json"
@@ -56,7 +56,7 @@ class Tier:
         self._shared = shared
         self._disk = disk
         self._folder: Folder | None = None
-        self._lease: Held | None = None
+        self._lease: FileLock | None = None
 
     # ----------------------------------------------------------------------------------------------------- the folder
 
@@ -126,7 +126,7 @@ class Tier:
         if self._lease is None:
             self._lease = self._join()
 
-    def _join(self) -> Held:
+    def _join(self) -> FileLock:
         """Say that this process uses the cache; the first one counts what is there, as the last user may have died."""
         held = lock_file(self.folder, LEASE, shared=False, wait=0.0)
         if held is not None:
@@ -161,18 +161,18 @@ class Tier:
 
     # ------------------------------------------------------------------------------------------------------- the room
 
-    def bound(self, book: Book) -> int:
+    def bound(self, book: LedgerEntry) -> int:
         """Bytes that files here may take."""
         most = self.most(book)
         if self.limit is not None:
             return min(self.limit, most)
         return most // 2 if self.modest else most
 
-    def most(self, book: Book) -> int:
+    def most(self, book: LedgerEntry) -> int:
         """Bytes that files here could take if there were no limit."""
         return book.used + room(self.folder.descriptor, memory=self.memory)
 
-    def limited(self, need: int, book: Book) -> bool:
+    def limited(self, need: int, book: LedgerEntry) -> bool:
         """Whether it is the limit, rather than the file system, that forbids ``need`` more bytes."""
         return self.limit is not None and book.used + need > self.limit
 
@@ -184,7 +184,7 @@ class Tier:
         except OSError:
             return True
 
-    def make_room(self, need: int, keep: Folder, book: Book) -> bool:
+    def make_room(self, need: int, keep: Folder, book: LedgerEntry) -> bool:
         """See that ``need`` more bytes may be given out, by clearing what is not in use if that helps.
 
         Data sets other than that of the folder ``keep`` go, the one that was not used for longest first.
@@ -200,10 +200,10 @@ class Tier:
             return False  # clearing would not help
         return any(self.clear(self.set(name), book) and self._fits(need, book) for _, _, name in sorted(unused))
 
-    def _fits(self, need: int, book: Book) -> bool:
+    def _fits(self, need: int, book: LedgerEntry) -> bool:
         return book.used + need <= self.bound(book)
 
-    def clear(self, folder: Folder, book: Book) -> bool:
+    def clear(self, folder: Folder, book: LedgerEntry) -> bool:
         """Remove a data set's folder; False if it is in use, or not ours."""
         if folder.stat(ABOUT) is None:
             return False

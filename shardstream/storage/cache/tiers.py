@@ -6,7 +6,7 @@ import hashlib
 import os
 from weakref import WeakValueDictionary
 
-from shardstream.storage.cache.room import RESERVED_MEMORY, memory_left
+from shardstream.storage.cache.capacity import RESERVED_MEMORY, memory_left
 from shardstream.storage.cache.spec import Cache
 from shardstream.storage.cache.tier import Tier
 

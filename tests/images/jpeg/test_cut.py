@@ -15,7 +15,7 @@ from PIL import Image
 
 from shardstream.errors import DecodeError
 from shardstream.images.geometry import Box
-from shardstream.images.jpeg.cut import Addressable, is_addressable, read
+from shardstream.images.jpeg.cutting import Addressable, is_addressable, read
 from shardstream.images.jpeg.scan import NAME, OURS
 from shardstream.images.jpeg.transcode import make_addressable, restore
 

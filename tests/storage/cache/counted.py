@@ -9,8 +9,8 @@ from pathlib import Path
 
 from shardstream.errors import NotFoundError, StorageError
 from shardstream.storage import ObjectMeta, ObjectWriter
-from shardstream.storage.base import AsyncStore
-from shardstream.storage.local import LocalStore
+from shardstream.storage.base.store import AsyncStore
+from shardstream.storage.local.store import LocalStore
 
 
 class CountedStore(AsyncStore):

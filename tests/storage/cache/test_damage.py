@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardstream.storage import loop
-from shardstream.storage.cache import Cache, places
-from shardstream.storage.counters import counters
+from shardstream.storage.base.counters import counters
+from shardstream.storage.cache import Cache
+from shardstream.storage.cache import session as places
+from shardstream.storage.transfer import loop
 
 from .making import MIB, World, flip, in_child, noise
 

@@ -16,7 +16,9 @@ import pytest
 
 import shardstream.storage.cache as room
 from shardstream.errors import NotFoundError, StorageError
-from shardstream.storage.cache import Cache, places, upkeep
+from shardstream.storage.cache import Cache
+from shardstream.storage.cache import maintenance as upkeep
+from shardstream.storage.cache import session as places
 from shardstream.storage.cache.manifests import forget_manifest, keep_manifest, kept_manifest, kept_manifests
 from shardstream.storage.cache.tiers import memory_folder
 

@@ -12,10 +12,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from shardstream.storage.cache import Cache, bring, places
+from shardstream.storage.cache import Cache
+from shardstream.storage.cache import fill as bring
+from shardstream.storage.cache import session as places
 from shardstream.storage.cache.folder import Folder
 from shardstream.storage.cache.ledger import Busy
-from shardstream.storage.cache.locks import Claim, Held, is_locked, lock_file
+from shardstream.storage.cache.locks import Claim, FileLock, is_locked, lock_file
 from shardstream.storage.cache.locks import claim as claim_descriptor
 from shardstream.storage.cache.tier import Tier
 
@@ -248,10 +250,10 @@ def test_a_child_forked_meanwhile_does_not_prolong_a_lock(tmp_path) -> None:
 def test_a_lock_is_on_the_file_that_has_the_name(tmp_path) -> None:
     folder = Folder.root(str(tmp_path))
     first = lock_file(folder, "x", shared=True, wait=0)
-    assert isinstance(first, Held)
+    assert isinstance(first, FileLock)
     assert lock_file(folder, "x", shared=False, wait=0.01) is None
     folder.unlink("x")
-    assert isinstance(lock_file(folder, "x", shared=False, wait=0.01), Held)
+    assert isinstance(lock_file(folder, "x", shared=False, wait=0.01), FileLock)
 
 
 def test_a_ledger_that_is_held_too_long_is_an_error_and_a_damaged_one_is_counted_anew(world) -> None:

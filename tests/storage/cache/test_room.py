@@ -8,8 +8,10 @@ import subprocess
 
 import pytest
 
-from shardstream.storage.cache import Cache, places, room
-from shardstream.storage.cache.room import in_memory, memory_left
+from shardstream.storage.cache import Cache
+from shardstream.storage.cache import capacity as room
+from shardstream.storage.cache import session as places
+from shardstream.storage.cache.capacity import in_memory, memory_left
 from shardstream.storage.cache.tier import Tier
 from shardstream.storage.cache.tiers import memory_folder, more_memory, shortage, tiers_of
 

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from shardstream.storage.cache import Cache, folder, places, upkeep
+from shardstream.storage.cache import Cache, folder
+from shardstream.storage.cache import maintenance as upkeep
+from shardstream.storage.cache import session as places
 from shardstream.storage.cache.manifests import keep_manifest, kept_manifest
 from shardstream.storage.cache.tiers import memory_folder
 

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardstream.errors import NotFoundError, StorageError, UsageError
-from shardstream.storage import loop
+from shardstream.storage.base.counters import counters
 from shardstream.storage.cache import Cache, CachedBuffers
-from shardstream.storage.counters import counters
+from shardstream.storage.transfer import loop
 
 from .making import MIB, World, noise
 

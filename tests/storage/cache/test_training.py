@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import shardstream as ss
-from shardstream.storage.cache import Cache, places
+from shardstream.storage.cache import Cache
+from shardstream.storage.cache import session as places
 
 from .making import flip
 

@@ -7,7 +7,8 @@ import os
 import pytest
 
 from shardstream.errors import NotFoundError, UsageError
-from shardstream.storage.cache import Cache, upkeep
+from shardstream.storage.cache import Cache
+from shardstream.storage.cache import maintenance as upkeep
 from shardstream.storage.cache.manifests import forget_manifest, keep_manifest, kept_manifest, kept_manifests
 
 from .making import MIB, flip, noise

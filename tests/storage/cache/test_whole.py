@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from shardstream.storage.cache import blocks, places
+from shardstream.storage.cache import blocks
+from shardstream.storage.cache import session as places
 
 from .making import MIB, flip, noise
 

@@ -17,7 +17,7 @@ from bench.data import BATCH, WORKERS
 from bench.harness import private_dirty
 from bench.scale.arithmetic import result
 from shardstream.order import EpochOrder, Remaining
-from shardstream.stream import run
+from shardstream.stream.iteration import epoch_run
 
 STARTS = 15  # of each kind, in turn
 EPOCHS = 6  # of which the pauses between are looked at
@@ -59,7 +59,7 @@ def order_share(folder: str, workers: int, chunk: int | None = None) -> dict[str
     if not workers:
         _consume(dataset)  # opens the shards
     for owner, name in (
-        (run, "step_positions"),
+        (epoch_run, "step_positions"),
         (Remaining, "positions"),
         (EpochOrder, "__init__"),
         (EpochOrder, "locate"),

@@ -15,7 +15,7 @@ from matplotlib.path import Path as Line
 from bench.drawing import INK, STYLE, save
 from bench.shuffle.settings import Setting
 from bench.shuffle.study import FINE, FULL, LARGE, OURS, PY1BR, PY1E, SIZES, WDS, Reached
-from shardstream.pack.permute import Permutation
+from shardstream.pack.plan.permute import Permutation
 
 # Told apart by their marks, too.
 _LOOKS = {

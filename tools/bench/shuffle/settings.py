@@ -10,7 +10,7 @@ import numpy as np
 from bench.shuffle.measures import Integers
 from shardstream import rng
 from shardstream.order import OrderParameters, default_parameters
-from shardstream.pack.permute import Permutation
+from shardstream.pack.plan.permute import Permutation
 
 BATCH = 128
 WORKERS = 2

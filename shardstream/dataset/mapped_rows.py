@@ -1,0 +1,375 @@
+"""``MappedRowReader``: stored values of many shards at once, where all of these lie in memory as mapped files.
+
+A batch takes a few samples from each of some dozens of shards, so going from shard to shard costs more than small
+values themselves. Here everything that is needed of an open shard is a number in a table: where its columns begin, in
+the index and in the object. The samples of a step are then a handful of numpy operations over all shards, and with
+fixed-size fields nothing of Python runs for a sample but the call of its checksum.
+
+What is out of the ordinary is left to the road by way of each shard, which is the one that explains what is wrong:
+shards that are not mapped, samples that lack a field, compressed values and those that are too large, damage.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.dataset.indexes import OPEN_INDEXES, OpenShard, OpenShards
+from shardstream.dataset.row_batch import RowBatch
+from shardstream.dataset.shared import source_and_shard
+from shardstream.errors import ShardStreamError
+from shardstream.shards.checksum import checksums
+from shardstream.shards.fields import FieldType
+from shardstream.shards.framing import FieldValues
+from shardstream.shards.index import Column
+from shardstream.shards.limits import too_large
+from shardstream.storage.local.mapped_files import address_of, gather_at
+
+Integers = NDArray[np.int64]
+
+
+class MappedRowReader:
+    """Reads fields of samples over all their shards at once.
+
+    Args:
+        shards: The open shards.
+        types: The fields to read.
+        verify: Compare checksums.
+        max_value: Bytes that one value may have.
+    """
+
+    def __init__(self, shards: OpenShards, types: dict[str, FieldType], *, verify: bool, max_value: int) -> None:
+        self._open = shards
+        self._columns = {name: _column_of(kind, verify=verify) for name, kind in types.items()}
+        self._max_value = max_value
+        self._needs_whole = any(kind.kind != "scalar" for kind in types.values())
+        self._keys = _Keys()
+        self._places = np.empty(0, np.int64)  # of the known shards, sorted
+        self._slots = np.empty(0, np.int64)  # where each of these stands in what follows
+        self._free = list(range(OPEN_INDEXES))
+        self._shards: list[OpenShard | None] = [None] * OPEN_INDEXES  # None also for those to be left alone
+        self._names = np.empty(OPEN_INDEXES, object)
+        self._fits = np.zeros(OPEN_INDEXES, np.bool_)
+        self._samples = np.zeros(OPEN_INDEXES, np.int64)
+        self._shift = np.zeros(OPEN_INDEXES, np.int64)
+        self._chosen = _Numbers()  # rows of views that do not just begin later
+        self._used = np.zeros(OPEN_INDEXES, np.int64)
+        self._reads = 0
+
+    def read(self, places: Integers, rows: Integers) -> RowBatch | None:
+        """The values of rows of shards, ``None`` where they have to be read shard by shard.
+
+        Args:
+            places: The shards, numbers that `place_of` made: (n,).
+            rows: Rows of the view in them: (n,).
+        """
+        slots = self._find(places)
+        if slots is None:
+            return None
+        stored = rows + self._shift[slots]
+        if self._chosen.any:
+            picked = np.flatnonzero(self._chosen.has(slots))
+            stored[picked] = self._chosen.take(slots[picked], rows[picked])
+        if int(stored.min()) < 0 or (stored >= self._samples[slots]).any():
+            return None
+        columns = {}
+        for name, column in self._columns.items():
+            values = column.read(slots, stored)
+            if values is None:
+                return None
+            columns[name] = values
+        keys = self._keys.taken(slots, stored)
+        return None if keys is None else RowBatch(keys, self._names[slots].tolist(), stored.tolist(), columns)
+
+    def _find(self, places: Integers) -> Integers | None:
+        """Where each shard stands in the table."""
+        self._reads += 1
+        found = self._look_up(places)
+        if found is None:
+            new = np.setdiff1d(places, self._places).tolist()
+            if len(new) > OPEN_INDEXES or not all(map(self._add, new)):
+                return None
+            found = self._look_up(places)
+            if found is None:  # some made room for others
+                return None
+        self._used[found] = self._reads
+        return found if self._fits[found].all() else None
+
+    def _look_up(self, places: Integers) -> Integers | None:
+        if not len(self._places):
+            return None
+        at = np.minimum(np.searchsorted(self._places, places), len(self._places) - 1)
+        return self._slots[at] if (self._places[at] == places).all() else None
+
+    def _add(self, place: int) -> bool:
+        try:
+            opened = self._open.open(*source_and_shard(place))
+        except ShardStreamError:  # raised again where it is explained
+            return False
+        if not self._free:
+            self._make_room()
+        slot = self._free.pop()
+        self._used[slot] = self._reads
+        self._fits[slot] = self._enter(slot, opened)
+        at = int(np.searchsorted(self._places, place))
+        self._places = np.insert(self._places, at, place)
+        self._slots = np.insert(self._slots, at, slot)
+        return True
+
+    def _make_room(self) -> None:
+        """Forget the quarter of the shards that was used longest ago."""
+        old = np.argsort(self._used[self._slots], kind="stable")[: OPEN_INDEXES // 4]
+        for slot in self._slots[old].tolist():
+            self._shards[slot] = None
+            self._chosen.clear(slot)
+            self._keys.clear(slot)
+            for column in self._columns.values():
+                column.clear(slot)
+            self._free.append(slot)
+        self._places, self._slots = np.delete(self._places, old), np.delete(self._slots, old)
+
+    def _enter(self, slot: int, opened: OpenShard) -> bool:
+        """Write down where everything lies; whether all of it lies as it has to."""
+        index, place = opened.index, opened.place
+        if not (opened.framing.addressed and place.store.mapped) or not index.samples:
+            return False
+        if any(name not in index.columns for name in self._columns):
+            return False
+        every = np.arange(index.samples)
+        if any(too_large(index.columns[name], every, self._max_value) for name in self._columns):
+            return False
+        # Labels alone touch nothing but the index.
+        whole = place.store.get(place.name) if self._needs_whole else None
+        if whole is not None and len(whole) < index.end:  # replaced since its index was read
+            return False
+        self._shards[slot] = opened
+        self._names[slot] = index.path
+        self._samples[slot] = index.samples
+        self._shift[slot] = opened.rows if isinstance(opened.rows, int) else 0
+        if not isinstance(opened.rows, int):
+            self._chosen.put(slot, opened.rows)
+        self._keys.put(slot, *index.keys.parts)
+        return all(column.put(slot, index.columns[name], whole) for name, column in self._columns.items())
+
+
+class _Numbers:
+    """An array of each shard, looked up at one place of each of many."""
+
+    def __init__(self) -> None:
+        self._held: list[NDArray[Any] | None] = [None] * OPEN_INDEXES
+        self._address = np.zeros(OPEN_INDEXES, np.int64)
+        self._width = np.zeros(OPEN_INDEXES, np.int64)
+        self.any = False
+
+    def put(self, slot: int, values: NDArray[Any]) -> None:
+        """The array of a shard: unsigned, or int64 that are not negative."""
+        self._held[slot] = values
+        self._address[slot] = address_of(values)
+        self._width[slot] = values.itemsize
+        self.any = True
+
+    def clear(self, slot: int) -> None:
+        """There is none any more."""
+        self._held[slot] = None
+        self._width[slot] = 0
+
+    def has(self, slots: Integers) -> NDArray[np.bool_]:
+        """Whether there is one."""
+        return self._width[slots] > 0
+
+    def take(self, slots: Integers, at: Integers) -> Integers:
+        """The numbers at these places, as int64."""
+        return self.bits(slots, at).view(np.int64)
+
+    def bits(self, slots: Integers, at: Integers) -> NDArray[np.uint64]:
+        """The numbers at these places, as uint64."""
+        widths = self._width[slots]
+        width = int(widths[0]) if len(widths) else 8
+        addresses = self._address[slots] + at * widths
+        if (widths == width).all():
+            return gather_at(addresses, width).view(f"<u{width}").reshape(-1).astype(np.uint64)
+        out = np.empty(len(slots), np.uint64)
+        for width in np.unique(widths).tolist():
+            those = widths == width
+            out[those] = gather_at(addresses[those], width).view(f"<u{width}").reshape(-1)
+        return out
+
+
+class _Keys:
+    """The keys of each shard."""
+
+    def __init__(self) -> None:
+        self._ends = _Numbers()
+        self._blobs: list[memoryview | None] = [None] * OPEN_INDEXES
+        self._address = np.zeros(OPEN_INDEXES, np.int64)
+        self._ascii = np.zeros(OPEN_INDEXES, np.bool_)
+
+    def put(self, slot: int, ends: NDArray[Any], blob: memoryview) -> None:
+        """The keys of a shard: where each ends, and all of them."""
+        octets = np.frombuffer(blob, np.uint8)
+        self._ends.put(slot, ends)
+        self._blobs[slot] = blob
+        self._address[slot] = address_of(octets)
+        self._ascii[slot] = not len(octets) or int(octets.max()) < 128
+
+    def clear(self, slot: int) -> None:
+        """There are none any more."""
+        self._ends.clear(slot)
+        self._blobs[slot] = None
+
+    def taken(self, slots: Integers, rows: Integers) -> Callable[[], list[str]] | list[str] | None:
+        """The keys of these rows, or what finds them before the next read; ``None`` where one is no UTF-8."""
+        if self._ascii[slots].all():
+            return partial(self._decoded, slots, rows)
+        try:
+            return self._decoded(slots, rows)
+        except UnicodeDecodeError:
+            return None
+
+    def _decoded(self, slots: Integers, rows: Integers) -> list[str]:
+        ends = self._ends.take(slots, rows)
+        begins = np.where(rows > 0, self._ends.take(slots, np.maximum(rows - 1, 0)), 0)
+        lengths = ends - begins
+        stops = np.cumsum(lengths)
+        # Every byte by its own address: they are few.
+        shifts = self._address[slots] + begins - (stops - lengths)
+        octets = gather_at(np.repeat(shifts, lengths) + np.arange(int(stops[-1])), 1).tobytes()
+        bounds = zip((stops - lengths).tolist(), stops.tolist(), strict=True)
+        if octets.isascii():
+            text = octets.decode("ascii")
+            return [text[start:stop] for start, stop in bounds]
+        return [octets[start:stop].decode() for start, stop in bounds]
+
+
+class _Column(ABC):
+    """One field in each shard."""
+
+    def __init__(self, kind: FieldType, *, verify: bool) -> None:
+        self._type = kind
+        self._verify = verify
+        self._sums = _Numbers()
+        self._base = np.zeros(OPEN_INDEXES, np.int64)  # address of the first value, or of the object
+
+    def put(self, slot: int, column: Column, whole: memoryview | None) -> bool:
+        """Write down where its values lie; whether they can be gathered."""
+        if column.valid is not None or column.codec != "none" or column.type != self._type:
+            return False
+        if column.checksums is not None:
+            self._sums.put(slot, column.checksums)
+        return self._put(slot, column, whole)
+
+    @abstractmethod
+    def _put(self, slot: int, column: Column, whole: memoryview | None) -> bool: ...
+
+    def clear(self, slot: int) -> None:
+        """Forget a shard."""
+        self._sums.clear(slot)
+
+    @abstractmethod
+    def read(self, slots: Integers, rows: Integers) -> FieldValues | None:
+        """Their values; ``None`` where one is damaged, or not like the others."""
+
+    def _sound(self, slots: Integers, rows: Integers, values: Sequence[Any] | NDArray[Any]) -> bool:
+        if not self._verify:
+            return True
+        known = self._sums.has(slots)
+        if not known.any():  # written without
+            return True
+        return bool(known.all()) and checksums(values) == self._sums.bits(slots, rows).tolist()
+
+
+class _Scalars(_Column):
+    def __init__(self, kind: FieldType, *, verify: bool) -> None:
+        super().__init__(kind, verify=verify)
+        self._values: list[NDArray[Any] | None] = [None] * OPEN_INDEXES
+
+    def _put(self, slot: int, column: Column, whole: memoryview | None) -> bool:
+        assert column.values is not None
+        self._values[slot] = column.values
+        self._base[slot] = address_of(column.values)
+        return True
+
+    def clear(self, slot: int) -> None:
+        self._values[slot] = None
+
+    def read(self, slots: Integers, rows: Integers) -> FieldValues | None:
+        width = self._type.width
+        raw = gather_at(self._base[slots] + rows * width, width)
+        return FieldValues(self._type, np.ndarray(len(slots), self._type.dtype, raw), None)
+
+
+class _Fixed(_Column):
+    def __init__(self, kind: FieldType, *, verify: bool) -> None:
+        super().__init__(kind, verify=verify)
+        self._offsets = _Numbers()
+        self._wholes: list[memoryview | None] = [None] * OPEN_INDEXES
+
+    def _put(self, slot: int, column: Column, whole: memoryview | None) -> bool:
+        assert whole is not None
+        self._wholes[slot] = whole
+        self._base[slot] = address_of(whole) + (column.base or 0)
+        if column.base is None:
+            assert column.offsets is not None
+            self._offsets.put(slot, column.offsets)
+        return self._type.width > 0
+
+    def clear(self, slot: int) -> None:
+        super().clear(slot)
+        self._offsets.clear(slot)
+        self._wholes[slot] = None
+
+    def read(self, slots: Integers, rows: Integers) -> FieldValues | None:
+        scattered = self._offsets.has(slots) if self._offsets.any else np.zeros(1, np.bool_)
+        if scattered.all():
+            offsets = self._offsets.take(slots, rows)
+        elif scattered.any():  # tar and record shards side by side
+            return None
+        else:
+            offsets = rows * self._type.width
+        raw = gather_at(self._base[slots] + offsets, self._type.width)
+        if not self._sound(slots, rows, raw):
+            return None
+        assert self._type.shape is not None
+        return FieldValues(self._type, np.ndarray((len(slots), *self._type.shape), self._type.dtype, raw), None)
+
+
+class _Payloads(_Column):
+    def __init__(self, kind: FieldType, *, verify: bool) -> None:
+        super().__init__(kind, verify=verify)
+        self._offsets = _Numbers()
+        self._lengths = _Numbers()
+        self._wholes: list[memoryview | None] = [None] * OPEN_INDEXES
+
+    def _put(self, slot: int, column: Column, whole: memoryview | None) -> bool:
+        assert column.offsets is not None
+        assert column.lengths is not None
+        assert whole is not None
+        self._wholes[slot] = whole
+        self._offsets.put(slot, column.offsets)
+        self._lengths.put(slot, column.lengths)
+        return True
+
+    def clear(self, slot: int) -> None:
+        super().clear(slot)
+        self._offsets.clear(slot)
+        self._lengths.clear(slot)
+        self._wholes[slot] = None
+
+    def read(self, slots: Integers, rows: Integers) -> FieldValues | None:
+        begins = self._offsets.take(slots, rows)
+        ends = begins + self._lengths.take(slots, rows)
+        wholes: list[Any] = self._wholes
+        places = zip(slots.tolist(), begins.tolist(), ends.tolist(), strict=True)
+        views: list[memoryview | None] = [wholes[slot][begin:end] for slot, begin, end in places]
+        return FieldValues(self._type, views, None) if self._sound(slots, rows, views) else None
+
+
+def _column_of(kind: FieldType, *, verify: bool) -> _Column:
+    if kind.kind == "scalar":
+        return _Scalars(kind, verify=verify)
+    return (_Fixed if kind.kind == "fixed" else _Payloads)(kind, verify=verify)

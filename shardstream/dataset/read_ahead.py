@@ -1,0 +1,355 @@
+"""``ReadAhead``: bytes of coming samples, fetched before anybody waits for them.
+
+The order is arithmetic, so a worker knows its coming steps, across the ends of windows and epochs. It plans them in
+order, and has as many bytes on their way or at hand as its budget allows; the step that is needed next is never held
+back by it. While all its open windows fit half of the budget, a window is read whole, in few large reads, when its
+first sample comes near; otherwise, and in the first step after a start, samples are read one by one, so that a first
+batch is there after a few round trips.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.dataset.indexes import OpenShard, OpenShards
+from shardstream.dataset.opened import Shard
+from shardstream.dataset.shared import place_of, source_and_shard
+from shardstream.dataset.step import ComingSteps, Located, Step
+from shardstream.errors import ShardStreamError
+from shardstream.storage import AsyncStore, Buffers, FetchedBuffers, Read, ReadQueue, Request
+from shardstream.storage.base.ranges import plan_reads
+from shardstream.storage.cache import CachedBuffers, CachedStore
+
+_MOST_STEPS = 1024  # planned ahead: samples of a few bytes would fill no budget
+_MOST_LOCATED = 128  # steps whose places are known
+_MOST_WAITING = 16  # of them steps whose indexes are still on their way
+_MOST_KEPT = 4096  # shards that are known to be in the cache
+_OPEN_SHARE = 0.6  # of the budget for open windows: half, and a little for those who write 1GB for 1GiB
+_FILLED = 0.85  # of the budget with what is held: the heap has holes between it
+_AT_ONCE = 8  # steps that are planned while a batch waits
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(slots=True, eq=False)
+class _Unit:
+    """Bytes that are fetched and given up together: a part of a window, or the samples of a step in one shard."""
+
+    key: tuple[int, ...]  # begins with the place
+    reads: list[Read]
+    parts: list[tuple[Request, memoryview]]  # what was read
+    bytes: int
+    left: int  # rows that were not used yet
+    uses: int = 0  # planned steps that need it
+    asked: bool = False
+    closed: bool = False  # no step beyond the planned ones needs it
+    cached: CachedStore | None = None  # where it lies in a cache: it is copied from there when it is used
+
+
+@dataclass(slots=True, eq=False)
+class _Planned:
+    """A step with what it needs."""
+
+    number: int
+    located: Located
+    coming: ComingSteps
+    begins: bool  # whether it is the first of its epoch
+    waits_for: list[int]  # places whose index is not known to be at hand
+    units: dict[int, list[_Unit]] = field(default_factory=dict)  # by place
+    rows: list[tuple[_Unit, int]] = field(default_factory=list)
+    prepared: bool = False
+
+    @property
+    def new(self) -> list[_Unit]:
+        """What nobody asked for yet."""
+        return [unit for units in self.units.values() for unit in units if not unit.asked]
+
+
+def groups(keys: Integers) -> Iterator[tuple[int, Integers]]:
+    """Each key with the slots that have it, in order of key."""
+    order = np.argsort(keys, kind="stable")
+    ends = np.flatnonzero(np.diff(keys[order], append=-1)) + 1
+    start = 0
+    for end in ends.tolist():
+        slots = order[start:end]
+        start = end
+        yield int(keys[slots[0]]), slots
+
+
+class ReadAhead:
+    """Plans and holds what the coming steps of a process read.
+
+    Args:
+        shards: The open shards.
+        fields: For each source the fields that are read.
+        queue: Where reads go.
+        budget: Bytes on their way or at hand.
+    """
+
+    def __init__(self, shards: OpenShards, fields: Sequence[Sequence[str]], queue: ReadQueue, *, budget: int) -> None:
+        self._shards = shards
+        self._fields = fields
+        self._queue = queue
+        self._budget = budget
+        self._units: dict[tuple[int, ...], _Unit] = {}
+        self._begin(None)
+
+    def _begin(self, coming: ComingSteps | None) -> None:
+        self._queue.cancel(read for unit in self._units.values() for read in unit.reads)
+        self._shards.forget()
+        self._coming = coming
+        self._steps: Iterator[Located] = iter(()) if coming is None else coming.located()
+        self._at_beginning = True
+        self._running: Hashable = None
+        self._located: deque[_Planned] = deque()
+        self._planned: deque[_Planned] = deque()
+        self._waiting: list[_Planned] = []
+        self._current: _Planned | None = None
+        self._units = {}
+        self._lanes: dict[tuple[int, int], tuple[tuple[int, int], list[_Unit]]] = {}
+        self._kept: dict[int, Buffers] = {}
+        self._fetched: dict[int, tuple[list[_Unit], FetchedBuffers]] = {}
+        self._held = 0
+        self._number = 0
+        self._whole: bool | None = None  # whether windows are read whole; not known before a shard was seen
+
+    # ------------------------------------------------------------------------------------------------------ its use
+
+    def steps(self, coming: ComingSteps) -> Iterator[Step]:
+        """The coming steps; the bytes of each are at hand, or on their way, until the next one is asked for.
+
+        What was planned for an epoch that was foreseen is kept, if it is the one that comes.
+        """
+        self._give_up()
+        following = self._next()
+        if following is None or not following.begins or following.coming.key != coming.key:
+            self._begin(coming)
+        self._running = coming.key
+        while (planned := self._next()) is not None and planned.coming.key == coming.key:
+            if not self._planned:
+                self._prepare(planned)
+                self._admit(planned)
+            self._current = self._planned.popleft()
+            self._fill()
+            yield self._current.located.step
+            self._give_up()
+
+    def buffers(self, place: int) -> Buffers | None:
+        """The bytes that the present step needs of a shard; ``None`` where nothing of it was read ahead.
+
+        Raises:
+            StorageError: They could not be read.
+        """
+        kept = self._kept.get(place)
+        if kept is not None:
+            return kept
+        units = None if self._current is None else self._current.units.get(place)
+        if not units:
+            return None
+        self._queue.wait(read for unit in units for read in unit.reads)
+        for unit in units:
+            unit.parts += [part for read in unit.reads for part in read.parts]
+            unit.reads = []
+        # What was read for the other units is in the cache, too.
+        cached = next((unit.cached for unit in units if unit.cached is not None), None)
+        if cached is not None:
+            return CachedBuffers(cached)
+        known = self._fetched.get(place)
+        if known is None or known[0] != units:
+            known = self._fetched[place] = units, FetchedBuffers(part for unit in units for part in unit.parts)
+        return known[1]
+
+    # ----------------------------------------------------------------------------------------------------- planning
+
+    def _next(self) -> _Planned | None:
+        """The step that comes next, planned or not."""
+        if self._planned:
+            return self._planned[0]
+        self._look_ahead()
+        return self._located[0] if self._located else None
+
+    def _fill(self) -> None:
+        """Plan further steps while there is room; few at a time, for a batch waits for this."""
+        for _ in range(min(_AT_ONCE, _MOST_STEPS - len(self._planned))):
+            self._look_ahead()
+            if not self._located or self._located[0].waits_for:
+                return
+            planned = self._located[0]
+            self._prepare(planned)
+            if self._held + sum(unit.bytes for unit in planned.new) > _FILLED * self._budget:
+                return
+            self._admit(planned)
+
+    def _look_ahead(self) -> None:
+        """Have the places of coming steps known, and their indexes on their way."""
+        # One that was prepared has had its indexes, whether or not they are still open.
+        self._waiting = [planned for planned in self._waiting if not planned.prepared and self._waits(planned)]
+        for _ in range(_AT_ONCE):
+            if len(self._located) >= _MOST_LOCATED or len(self._waiting) >= _MOST_WAITING:
+                return
+            found = next(self._steps, None)
+            if found is None:
+                # No further than into the next epoch: a small data set would be fetched over and over.
+                if self._coming is None or self._coming.key != self._running:
+                    return
+                following = self._coming.following()
+                if following is None:
+                    return
+                self._coming, self._steps, self._at_beginning = following, following.located(), True
+                continue
+            assert self._coming is not None
+            places = np.unique(place_of(found.step.sources, found.step.shards)).tolist()
+            planned = _Planned(self._number, found, self._coming, self._at_beginning, places)
+            self._at_beginning = False
+            self._number += 1
+            self._located.append(planned)
+            if self._waits(planned):
+                self._waiting.append(planned)
+
+    def _waits(self, planned: _Planned) -> bool:
+        """Whether indexes of a step's shards are on their way; they are from now on."""
+        planned.waits_for = [here for here in planned.waits_for if not self._expect(here, planned.number)]
+        return bool(planned.waits_for)
+
+    def _expect(self, here: int, number: int) -> bool:
+        try:
+            return self._shards.expect(*source_and_shard(here), order=number)
+        except ShardStreamError:  # it is raised when the step comes
+            return True
+
+    def _prepare(self, planned: _Planned) -> None:
+        """Find what a step needs; nothing is asked for yet."""
+        if planned.prepared:
+            return
+        step = planned.located.step
+        one_by_one = not self._whole
+        for here, slots in groups(place_of(step.sources, step.shards)):
+            if here in self._kept:
+                continue
+            source, shard = source_and_shard(here)
+            try:
+                opened = self._shards.open(source, shard)
+            except ShardStreamError:  # the same
+                continue
+            fields = self._fields[source]
+            if opened.place.store.mapped or not opened.has_bytes(fields):
+                continue
+            if self._whole is None:
+                self._decide(opened, fields)
+            cached = _whole_in_cache(opened)
+            if cached is not None:
+                self._keep(here, cached)
+            elif one_by_one:
+                rows = np.unique(step.rows[slots])
+                unit = self._unit((here, -1, planned.number), planned, opened, rows, fields)
+                self._need(planned, here, {unit.key: (unit, len(rows))})
+            else:
+                self._need_windows(planned, here, opened, slots)
+        planned.prepared = True
+
+    def _keep(self, here: int, cached: CachedStore) -> None:
+        """From now on a shard is read from the cache, which holds all of it; should that end, it reads again."""
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[here] = CachedBuffers(cached)
+
+    def _decide(self, opened: OpenShard, fields: Sequence[str]) -> None:
+        samples = None if self._coming is None else self._coming.open_samples
+        self._whole = samples is not None and samples * opened.mean_bytes(fields) <= _OPEN_SHARE * self._budget
+
+    def _need_windows(self, planned: _Planned, here: int, opened: OpenShard, slots: Integers) -> None:
+        source, _ = source_and_shard(here)
+        located = planned.located
+        epoch = located.step.epoch
+        columns = (located.lane, located.window, located.first, located.last)
+        needed: dict[tuple[int, ...], tuple[_Unit, int]] = {}
+        parts = Counter(zip(*(one[slots].tolist() for one in columns), strict=True))
+        for (lane, window, first, last), rows in parts.items():
+            key = (here, epoch, lane, first, last)
+            unit = self._units.get(key)
+            if unit is None:
+                unit = self._unit(key, planned, opened, np.arange(first, last), self._fields[source])
+                self._open_window((source, lane), (epoch, window), unit)
+            needed[key] = unit, rows
+        self._need(planned, here, needed)
+
+    def _open_window(self, lane: tuple[int, int], window: tuple[int, int], unit: _Unit) -> None:
+        """A lane reads one window after another: those before this one end with what is planned already."""
+        now, units = self._lanes.get(lane, (window, []))
+        if now != window:
+            for old in units:
+                old.closed = True
+                self._drop_if_done(old)
+            units = []
+        self._lanes[lane] = window, [*units, unit]
+
+    def _unit(
+        self, key: tuple[int, ...], planned: _Planned, opened: OpenShard, rows: Integers, fields: Sequence[str]
+    ) -> _Unit:
+        place = opened.place
+        assert isinstance(place.store, AsyncStore)
+        requests = plan_reads(opened.plan(opened.stored_rows(rows), fields))
+        cached = _in_cache(place, requests)
+        reads = []
+        if cached is None:
+            reads = [Read(place.store, one, order=planned.number, size=place.size) for one in requests]
+        size = sum(read.request.length or 0 for read in reads)
+        self._units[key] = unit = _Unit(key, reads, [], size, len(rows), cached=cached)
+        return unit
+
+    def _need(self, planned: _Planned, here: int, needed: Mapping[tuple[int, ...], tuple[_Unit, int]]) -> None:
+        """A step needs so many rows of these units of a shard."""
+        planned.units[here] = [unit for unit, _ in needed.values()]
+        planned.rows += needed.values()
+        for unit, _ in needed.values():
+            unit.uses += 1
+
+    def _admit(self, planned: _Planned) -> None:
+        new = planned.new
+        for unit in new:
+            unit.asked = True
+            self._held += unit.bytes
+        self._queue.submit([read for unit in new for read in unit.reads])
+        self._located.popleft()
+        self._planned.append(planned)
+
+    # -------------------------------------------------------------------------------------------------- giving up
+
+    def _give_up(self) -> None:
+        """The present step is done with."""
+        done, self._current = self._current, None
+        if done is None:
+            return
+        for unit, rows in done.rows:
+            unit.left -= rows
+        for units in done.units.values():
+            for unit in units:
+                unit.uses -= 1
+                self._drop_if_done(unit)
+
+    def _drop_if_done(self, unit: _Unit) -> None:
+        if unit.uses <= 0 and (unit.closed or unit.left <= 0) and self._units.get(unit.key) is unit:
+            del self._units[unit.key]
+            self._fetched.pop(unit.key[0], None)
+            if unit.asked:
+                self._held -= unit.bytes
+
+
+def _whole_in_cache(opened: OpenShard) -> CachedStore | None:
+    """The store of a shard, where a cache has all of it."""
+    store = opened.place.store
+    return store if isinstance(store, CachedStore) and store.holds(opened.place.name) else None
+
+
+def _in_cache(place: Shard, requests: Sequence[Request]) -> CachedStore | None:
+    """The store of a shard, where a cache has all that the reads would bring."""
+    if not isinstance(place.store, CachedStore) or not requests:
+        return None
+    offsets = np.array([one.offset for one in requests], np.int64)
+    lengths = np.array([one.length for one in requests], np.int64)
+    return place.store if place.store.holds_ranges(place.name, offsets, lengths) else None

@@ -1,0 +1,236 @@
+"""``DatasetSource``: one data set, or several laid end to end, through a view: what exists, in no order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from shardstream.dataset.opened import OpenedDataset, Shard
+from shardstream.dataset.shared import SharedWords
+from shardstream.dataset.view import Matcher, ViewSpec, make_view, matcher_of
+from shardstream.errors import FieldError, FormatError, UsageError
+from shardstream.shards.fields import FieldType
+from shardstream.shards.index import ShardIndex
+from shardstream.shards.manifest import Manifest
+from shardstream.storage import Request
+
+
+class DatasetSource:
+    """The samples that a `ShardDataset` streams, numbered by shard and row of the view.
+
+    Holds nothing a sample, and of each shard only what its data set's table and the view hold. Its pickle has
+    addresses and fingerprints; counts that took a scan of the data travel in shared memory.
+
+    Args:
+        homes: The data sets; several are streamed as one, in this order.
+        spec: The view.
+        verify: Compare checksums of indexes.
+
+    Raises:
+        FieldError, UsageError: The view asks for what is not there.
+    """
+
+    def __init__(self, homes: Sequence[OpenedDataset], spec: ViewSpec, *, verify: bool) -> None:
+        self._load(homes, spec, verify, None)
+
+    def _load(self, homes: Sequence[OpenedDataset], spec: ViewSpec, verify: bool, filtered: SharedWords | None) -> None:
+        self._homes = tuple(homes)
+        self.manifests = tuple(home.manifest for home in homes)
+        self.spec = spec
+        self._verify = verify
+        self._filtered = filtered
+        self._begins = np.cumsum([0] + [one.shards for one in self.manifests])
+        columns = [one.table.samples for one in self.manifests]
+        self._stored = columns[0] if len(columns) == 1 else np.concatenate(columns)  # one alone stays mapped
+        self.fields, self._conflicts = _merged_fields(self.manifests)
+        self.data = joint_identity([one.fingerprint for one in self.manifests])
+        self.fingerprint = self.data if spec.whole else digest([self.data, spec.as_json()])
+        self._matchers = [matcher_of(spec, one.fields, one.classes, one.url) for one in self.manifests]
+        self._make_view()
+
+    def _make_view(self) -> None:
+        known = None if self._filtered is None else self._filtered.words[: len(self._stored)]
+        count = self._count_matches if self.spec.where else None
+        self._view, filtered = make_view(self.spec, self._stored, count, known)
+        if filtered is not None and self._filtered is None:
+            self._filtered = SharedWords(max(len(filtered), 1))
+            self._filtered.words[: len(filtered)] = filtered
+        self.counts = self._view.counts
+        self.samples = int(self.counts.sum(dtype=np.int64))
+
+    @property
+    def shards(self) -> int:
+        """Number of shards of all data sets."""
+        return len(self.counts)
+
+    @property
+    def mean_bytes(self) -> float:
+        """Mean stored bytes a sample."""
+        return sum(one.bytes for one in self.manifests) / max(sum(one.samples for one in self.manifests), 1)
+
+    @property
+    def url(self) -> str:
+        """The address, for messages."""
+        urls = [one.url for one in self.manifests]
+        return urls[0] if len(urls) == 1 else f"{urls[0]} and {len(urls) - 1} more"
+
+    def taking(self, count: int) -> DatasetSource:
+        """The first ``count`` samples of this, in stored order."""
+        copy: DatasetSource = object.__new__(DatasetSource)
+        copy.__dict__.update(self.__dict__)
+        copy.spec = self.spec.taking(count)
+        copy.fingerprint = digest([self.data, copy.spec.as_json()])
+        copy._make_view()
+        return copy
+
+    def at(self, versions: Sequence[int]) -> DatasetSource:
+        """The same view of the data sets as they were at these versions, one for each.
+
+        Raises:
+            UsageError: There is no such version, or the view asks for what was not there.
+            StorageError: It cannot be read.
+        """
+        homes = [home.at(version) for home, version in zip(self._homes, versions, strict=True)]
+        return DatasetSource(homes, self.spec, verify=self._verify)
+
+    def check_fields(self, names: Collection[str]) -> None:
+        """Refuse fields that the data sets hold with different types, and labels that mean different things.
+
+        Raises:
+            FieldError: There is one; names both data sets.
+        """
+        for name in names:
+            if name in self._conflicts:
+                raise FieldError(self._conflicts[name], field=name, hint="leave it out of `fields`, or pack them alike")
+        known = [one for one in self.manifests if one.classes is not None]
+        for other in known[1:]:
+            if "cls" in names and other.classes != known[0].classes:
+                raise UsageError(
+                    f"{known[0].url} and {other.url} have different class names, so equal labels mean different things",
+                    field="cls",
+                    hint="pack them with the same classes, or leave cls out of `fields`",
+                )
+
+    def manifest_of(self, shard: int) -> tuple[Manifest, int]:
+        """The data set that a shard belongs to, and its number there."""
+        member = self._member(shard)
+        return self.manifests[member], shard - int(self._begins[member])
+
+    @property
+    def verifies(self) -> bool:
+        """Whether indexes are compared with their checksums."""
+        return self._verify
+
+    @property
+    def over_network(self) -> bool:
+        """Whether shards come over a network."""
+        return any(home.over_network for home in self._homes)
+
+    @property
+    def cached(self) -> bool:
+        """Whether what comes over a network stays in a cache."""
+        return any(home.cached for home in self._homes)
+
+    def place_of(self, shard: int) -> Shard:
+        """Where the bytes of a shard are read."""
+        member = self._member(shard)
+        return self._homes[member].shard(shard - int(self._begins[member]))
+
+    def tail_request(self, shard: int, place: Shard) -> Request | None:
+        """The bytes that `scan` begins with, to be read ahead; ``None`` where it reads in a way of its own."""
+        manifest, _ = self.manifest_of(shard)
+        length = min(manifest.reader.tail_bytes(manifest.index_bytes), place.size)
+        return Request(place.name, place.size - length, length) if length else None
+
+    def scan(self, shard: int, place: Shard, tail: memoryview | None = None) -> ShardIndex:
+        """Read the index of a shard.
+
+        Args:
+            shard: Which.
+            place: From `place_of`.
+            tail: The bytes of `tail_request`, where they are at hand.
+
+        Raises:
+            DataError: It is damaged, or the shard does not belong here.
+            StorageError: It cannot be read.
+        """
+        manifest, number = self.manifest_of(shard)
+        end = None if tail is None else (tail, place.size)
+        index = manifest.reader.scan(
+            place.store, place.name, index_bytes=manifest.index_bytes, verify=self._verify, tail=end
+        )
+        _check(index, manifest, number)
+        return index
+
+    def rows(self, shard: int, index: ShardIndex) -> NDArray[np.int64] | int:
+        """The rows of an open shard that the view's rows are; a number where they just begin later."""
+        return self._view.rows_of(shard, index, self._matcher(shard))
+
+    def _matcher(self, shard: int) -> Matcher | None:
+        return self._matchers[self._member(shard)]
+
+    def _member(self, shard: int) -> int:
+        return int(np.searchsorted(self._begins, shard, side="right")) - 1
+
+    def _count_matches(self, shard: int, first: int, last: int) -> int:
+        matcher = self._matcher(shard)
+        assert matcher is not None
+        return int(matcher(self.scan(shard, self.place_of(shard)))[first:last].sum())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "homes": self._homes,
+            "fingerprint": self.fingerprint,
+            "spec": self.spec,
+            "verify": self._verify,
+            "filtered": self._filtered,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._load(state["homes"], state["spec"], state["verify"], state["filtered"])
+        if self.fingerprint != state["fingerprint"]:
+            raise FormatError(
+                "the data set was replaced by another one since this object was made",
+                url=self.url,
+                hint="make a new ShardDataset",
+            )
+
+
+def _merged_fields(manifests: Sequence[Manifest]) -> tuple[dict[str, FieldType], dict[str, str]]:
+    """The fields of all data sets, and what is wrong with those that they hold with different types."""
+    found: dict[str, tuple[FieldType, str]] = {}
+    conflicts: dict[str, str] = {}
+    for one in manifests:
+        for name, kind in one.fields.items():
+            first, where = found.setdefault(name, (kind, one.url))
+            if first != kind:
+                conflicts[name] = f"the field is {first} in {where}, but {kind} in {one.url}"
+    return {name: kind for name, (kind, _) in found.items()}, conflicts
+
+
+def _check(index: ShardIndex, manifest: Manifest, shard: int) -> None:
+    expected = int(manifest.table.samples[shard])
+    hint = "`shardstream verify` lists every shard that does not belong"
+    if index.samples != expected:
+        what = f"the shard holds {index.samples} samples, the manifest says {expected}"
+        raise FormatError(what, url=index.url, shard=index.path, hint=hint)
+    for name, column in index.columns.items():
+        kind = manifest.fields.get(name)
+        if kind is not None and column.type != kind:
+            what = f"the shard holds {column.type}, the manifest says {kind}"
+            raise FormatError(what, url=index.url, shard=index.path, field=name, hint=hint)
+
+
+def joint_identity(fingerprints: Sequence[str]) -> str:
+    """The identity of several things in this order; of one, its own."""
+    return fingerprints[0] if len(fingerprints) == 1 else digest(fingerprints)
+
+
+def digest(value: Any) -> str:
+    """32 hexadecimal digits of a JSON value."""
+    return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True).encode())

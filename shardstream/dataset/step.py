@@ -1,0 +1,73 @@
+"""``Step``: the samples of one step by where they lie; ``Located``: with what is read then; ``ComingSteps``: many."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step consists of. Arrays are of length b.
+
+    Attributes:
+        epoch: The epoch.
+        positions: int64, positions in the epoch.
+        shards: int64, shard numbers.
+        rows: int64, sample numbers inside their shards.
+        valid: False where a position repeats an earlier one as padding; ``None`` if none does.
+        sources: int64, the number of each sample's source in a mixture; ``None`` for a data set.
+    """
+
+    epoch: int
+    positions: NDArray[np.int64]
+    shards: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    valid: NDArray[np.bool_] | None
+    sources: NDArray[np.int64] | None = None
+
+    def only(self, slots: NDArray[np.int64]) -> Step:
+        """These slots of the step, as a step."""
+        valid = None if self.valid is None else self.valid[slots]
+        sources = None if self.sources is None else self.sources[slots]
+        return Step(self.epoch, self.positions[slots], self.shards[slots], self.rows[slots], valid, sources)
+
+
+class Located(NamedTuple):
+    """A step, and which rows are read around the same time as its own. Arrays are int64, of length b.
+
+    Attributes:
+        step: The step.
+        first: First row of the part of the window that lies in the sample's shard.
+        last: The row after its last one.
+        lane: Which lane of its source reads it.
+        window: Which window of the epoch it is; a lane reads one after another.
+    """
+
+    step: Step
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    lane: NDArray[np.int64]
+    window: NDArray[np.int64]
+
+
+class ComingSteps(Protocol):
+    """The steps that a process goes through, as far as whoever reads ahead has to know them."""
+
+    @property
+    def key(self) -> Hashable:
+        """What is equal for equal steps."""
+
+    @property
+    def open_samples(self) -> int | None:
+        """Samples of the windows that are open at a time; ``None`` where windows should not be read whole."""
+
+    def located(self) -> Iterator[Located]:
+        """The steps, one after another."""
+
+    def following(self) -> ComingSteps | None:
+        """The steps of the next epoch; ``None`` if it is not known that there is one."""

@@ -1,0 +1,210 @@
+"""``LoaderIteration``: the items of one iteration of a loader, and how far whoever takes them has come.
+
+An iteration has two sides: what was fetched, and what the training loop has received. In a plain loop they are the
+same; a `DevicePrefetcher` fetches ahead, in a thread of its own. So a feed hands items out, and the consumer says which
+of them it has received, and that it has received all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from shardstream.augment import Positions
+from shardstream.errors import UsageError
+from shardstream.load.frameworks import Announced
+from shardstream.rng import ALL_RANKS, Domain, words
+from shardstream.stream.ipc.items import StreamItem, items_of
+from shardstream.stream.ipc.worker_batch import BatchFailure, WorkerBatch
+from shardstream.stream.iteration.epoch_run import EpochRun
+from shardstream.stream.iteration.ranks import find_rank
+from shardstream.waits import watched
+
+ENDED = "this iterator ended when a newer one of the same loader began, or a state was loaded"
+
+
+class ConsumerPosition(Announced):
+    """How far one iteration of a `Loader` has come. Holds nothing of its workers: they end with who takes the items.
+
+    Args:
+        run: What is read.
+        finish: Called when the consumer has received all.
+
+    Attributes:
+        run: What is read.
+        taken: Positions of this rank's stream that the consumer has received.
+        over: Whether it has received all: the last item counts, not the question for one more.
+    """
+
+    def __init__(self, run: EpochRun, finish: Callable[[], None]) -> None:
+        self.run = run
+        self.taken = 0
+        self.over = False
+        self._finish = finish
+        self._lock = threading.Lock()
+        self._closed = False
+        self.announce()
+        if not run.steps:
+            self.finish()
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """While somebody asks for an item.
+
+        Raises:
+            UsageError: It was closed.
+        """
+        with self._lock:
+            self.check_open()
+            yield
+
+    def close(self) -> None:
+        """No more items: another iteration begins, or nobody wants more. Whoever is asking may still be at it."""
+        self._closed = True
+        self.recall()
+
+    def check_open(self) -> None:
+        """Refuse where it was closed.
+
+        Raises:
+            UsageError: It was.
+        """
+        if self._closed:
+            raise UsageError(ENDED, hint="use a loader for each loop")
+
+    def left(self, timeout: float) -> bool:
+        """Whether nobody is asking for an item, or has stopped within so many seconds."""
+        if not self._lock.acquire(timeout=timeout):
+            return False
+        self._lock.release()
+        return True
+
+    def receive(self, item: StreamItem) -> None:
+        """The consumer has received an item."""
+        self.taken = item.after
+        if item.last:
+            self.finish()
+
+    def finish(self) -> None:
+        """The consumer has received all there was."""
+        if not self._closed and not self.over:
+            self.over = True
+            self._finish()
+
+    def end(self) -> None:
+        """The consumer has asked for one more, and there was none."""
+        self.finish()
+        self.recall()
+
+    def state(self) -> dict[str, Any]:
+        """The state after what the consumer has received."""
+        return self.run.state_at(self.run.after((self.taken,)))
+
+    def key(self, item: StreamItem, seed: int) -> int:
+        """64 random bits for an item, the same in each run that gives this rank these samples at this place."""
+        begin, rank = self.run.begin, self.run.rank
+        position = begin.position + item.before * rank.world_size
+        drawn = words(1, seed=seed, domain=Domain.BATCH, epoch=begin.epoch, a=position, b=rank.rank)
+        return int(drawn[0])
+
+    def positions(self, item: StreamItem, seed: int) -> Positions | None:
+        """Which samples of the epoch are in an item that is a batch; ``None`` for a single sample.
+
+        Nothing of it travels: it is the same arithmetic that tells the worker what to read.
+        """
+        size = self.run.batch_size
+        if size is None:
+            return None
+        values = self.run.positions(item.before // size)
+        slots = item.counted[-1].slots
+        epoch = self.run.begin.epoch
+        drawn = words(1, seed=seed, domain=Domain.BATCH, epoch=epoch, b=ALL_RANKS)
+        return Positions(int(drawn[0]), values if slots is None else values[slots])
+
+
+class LoaderIteration(Iterator[StreamItem]):
+    """The items of one iteration of a `Loader`.
+
+    Args:
+        reading: How far it has come.
+        request: Gives the next parcel, or ``None`` at the end.
+        awaited: Says, for people, what it waits for.
+        single: Whether parcels hold lists of samples.
+        drops: Whether samples can be missing in them.
+
+    Attributes:
+        reading: How far it has come.
+        rest: After the end: parcels that came without an item.
+        awaited: As given.
+    """
+
+    def __init__(
+        self,
+        reading: ConsumerPosition,
+        request: Callable[[], WorkerBatch | BatchFailure | None],
+        awaited: Callable[[], str],
+        *,
+        single: bool,
+        drops: bool,
+    ) -> None:
+        self.reading = reading
+        self.awaited = awaited
+        self.rest: list[WorkerBatch] = []
+        self._items = items_of(request, reading.run.steps, self.rest, single=single, drops=drops)
+
+    def __next__(self) -> StreamItem:
+        with self.reading.asking():
+            return next(self._items)
+
+
+class PlainIteration(Iterator[StreamItem]):
+    """The same for anything that can be iterated over: it has no state, and nothing is known of what it counts.
+
+    Args:
+        items: What is handed out.
+        epoch: How many iterations there were before.
+    """
+
+    def __init__(self, items: Iterable[Any], epoch: int) -> None:
+        self.reading = PlainPosition(epoch)
+        self.rest: list[WorkerBatch] = []
+        self._name = type(items).__name__
+        with watched(f"an iteration of a {self._name} to begin"):
+            self._items = iter(items)
+        self._count = 0
+
+    def awaited(self) -> str:
+        """What it waits for, for people."""
+        return f"an item of a {self._name}"
+
+    def __next__(self) -> StreamItem:
+        data = next(self._items)
+        self._count += 1
+        return StreamItem(data, [], self._count - 1, self._count, last=False)
+
+
+class PlainPosition:
+    """How far the iteration of any iterator has come: nobody wants to know.
+
+    Args:
+        epoch: How many iterations there were before.
+    """
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def receive(self, item: StreamItem) -> None:
+        """There is nobody to tell."""
+
+    def end(self) -> None:
+        """There is nobody to tell."""
+
+    def key(self, item: StreamItem, seed: int) -> int:
+        """64 random bits for an item."""
+        rank = find_rank().rank
+        return int(words(1, seed=seed, domain=Domain.BATCH, epoch=self._epoch, a=item.before, b=rank)[0])
+
+    def positions(self, item: StreamItem, seed: int) -> None:
+        """Nobody knows which samples an item holds."""

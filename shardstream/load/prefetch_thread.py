@@ -1,0 +1,202 @@
+"""``PrefetchThread``: one iteration of a `DevicePrefetcher`: a thread that sends batches some steps ahead."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from queue import SimpleQueue
+from typing import Any
+
+from shardstream.errors import UsageError
+from shardstream.load.device_copy import DeviceCopy
+from shardstream.load.iteration import ENDED, LoaderIteration, PlainIteration
+from shardstream.load.workers import LEAVE_S
+from shardstream.stream.ipc.items import StreamItem
+from shardstream.waits import watched
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE = 5.0  # seconds for a thread at the end of the process
+
+Transform = Callable[[Any, StreamItem], Any]
+
+
+@dataclass(slots=True)
+class Sent:
+    """A batch on its way, or received.
+
+    Attributes:
+        batch: As the transform left it.
+        ticket: For `DeviceCopy.receive`.
+        item: What it was made of, without the data.
+        sending: Seconds that the thread spent on `DeviceCopy.send`.
+        transforming: Seconds that it spent in the transform.
+        alone: Tensors of it that travelled one by one.
+        late: Whether the device was still at it when it was received.
+    """
+
+    batch: Any
+    ticket: Any
+    item: StreamItem
+    sending: float
+    transforming: float
+    alone: int
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    error: BaseException | None
+
+
+class PrefetchThread:
+    """The thread, and what it has sent.
+
+    It begins with the first batch at once, and is at most ``depth`` ahead of the receiver, and of the device, which may
+    be behind the receiver. It ends when the data does, with an error, or after `stop`.
+
+    Args:
+        items: What is to be sent; only the thread asks for them.
+        road: To the device.
+        transform: What is done there.
+        depth: How many batches may be ready or in work while the receiver has one, or its device is still at it.
+
+    Attributes:
+        awaited: Says, for people, what the thread is waiting for.
+    """
+
+    def __init__(
+        self, items: LoaderIteration | PlainIteration, road: DeviceCopy, transform: Transform, depth: int
+    ) -> None:
+        self.awaited: Callable[[], str] = items.awaited
+        self._items = items
+        self._road = road
+        self._transform = transform
+        self._depth = depth
+        self._room = threading.Semaphore(depth)
+        self._marks: deque[Any] = deque()
+        self._stopped = False
+        self._sent: SimpleQueue[Sent | _Ended] = SimpleQueue()
+        # A daemon, so that a process that ends in the middle of a loop does not wait for it for ever; `_stop_all` ends
+        # it while CUDA is still there.
+        self._thread = threading.Thread(target=self._run, name="shardstream-prefetch", daemon=True)
+        _running.add(self)
+        self._thread.start()
+
+    @property
+    def fetching(self) -> bool:
+        """Whether the thread is asking for an item, and will do nothing else any more once it was stopped."""
+        return self.awaited == self._items.awaited
+
+    def receive(self) -> Sent | None:
+        """The next batch, to be used on the stream that the calling thread works on; ``None`` at the end.
+
+        Raises:
+            UsageError: It was stopped.
+            Exception: Whatever the loader or the transform raised, in its turn.
+        """
+        if self._stopped:
+            raise UsageError(ENDED, hint="use a prefetcher for each loop")
+        with watched(lambda: self.awaited()):
+            sent = self._sent.get()
+        if isinstance(sent, Sent):
+            sent.late, mark = self._road.receive(sent.batch, sent.ticket)
+            self._marks.append(mark)
+            self._room.release()
+            return sent
+        self._sent.put(_Ended(None))  # for who asks again
+        error = sent.error
+        if error is None:
+            return None
+        try:
+            raise error
+        finally:  # or this frame, which the error's traceback holds, would hold the error, and with it the workers
+            del error, sent
+
+    def stop(self, timeout: float = 0) -> bool:
+        """Have the thread end after what it is doing.
+
+        Args:
+            timeout: Seconds to wait until it has.
+
+        Returns:
+            Whether it has.
+        """
+        self._stopped = True
+        self._room.release()
+        if threading.current_thread() is not self._thread:  # where the cycle collector runs in it
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def leave(self) -> None:
+        """The same, where whoever goes on may want the source for something else: give it time to come back."""
+        if not self.stop(LEAVE_S):
+            logger.warning("a loop was left; after %g s its prefetcher still waits for %s", LEAVE_S, self.awaited())
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            with self._road.working():
+                self._send_all()
+        except BaseException as raised:  # for the receiver to raise
+            error = raised
+        self._sent.put(_Ended(None if self._stopped else error))
+        del error  # as in `receive`
+
+    def _send_all(self) -> None:
+        for number in count():
+            self._room.acquire()
+            item = None if self._stopped else next(self._items, None)
+            if item is None or self._stopped:
+                return
+            if number >= self._depth:  # one was received for each batch that there was no room for at first
+                self.awaited = _settling
+                self._road.settle(self._marks.popleft())
+            self._sent.put(self._send(item))
+            del item  # its memory is the worker's again as soon as it was copied
+
+    def _send(self, item: StreamItem) -> Sent:
+        begun = time.perf_counter()
+        self.awaited = _copying
+        batch = self._road.send(item.data)
+        item = item._replace(data=None)
+        moved = time.perf_counter()
+        self.awaited = _transforming
+        batch = self._transform(batch, item)
+        ticket = self._road.sent()
+        done = time.perf_counter()
+        sent = Sent(batch, ticket, item, moved - begun, done - moved, self._road.alone(ticket))
+        self.awaited = self._items.awaited
+        return sent
+
+
+def _settling() -> str:
+    return "the device, to finish steps that were launched before"
+
+
+def _copying() -> str:
+    return "a batch to be copied to its device"
+
+
+def _transforming() -> str:
+    return "the transform of a DevicePrefetcher"
+
+
+_running: weakref.WeakSet[PrefetchThread] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    flows = list(_running)
+    for flow in flows:
+        flow.stop()
+    deadline = time.monotonic() + _PATIENCE
+    for flow in flows:
+        flow.stop(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,175 @@
+"""The content of a file, wherever it lies; what is wrong with it is said in one sentence, for ``rejects.jsonl``."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any
+from urllib.parse import unquote
+
+from shardstream.errors import NotFoundError, StorageError, UsageError
+from shardstream.storage import Location, Store, Transport, open_store
+from shardstream.storage.base.address import Address, parse
+from shardstream.storage.base.location import Access
+from shardstream.storage.transfer.remote import RemoteStore
+from shardstream.storage.transfer.retry import RetryPolicy
+
+# Not the sample's fault: the run must stop, or every sample after it would be rejected too.
+_EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+# A list of URLs names hosts that are no more by the thousand; a minute's patience for each would be days.
+_WEB = RetryPolicy(deadline=20.0, contact=5.0, stall=5.0, cap=2.0)
+_STORES = 64  # hosts and buckets whose connections are kept
+
+
+class Unreadable(Exception):
+    """A sample that cannot be packed; the message says why."""
+
+
+def is_url(path: str) -> bool:
+    """Whether a path is a URL."""
+    return "://" in path
+
+
+class Files:
+    """Reads files by path or URL. For any thread; each process has its own.
+
+    Args:
+        options: Credentials and settings for URLs, as ``storage_options``.
+        transport: The library that speaks to stores.
+        same_host: Whether web servers may not redirect to other hosts.
+    """
+
+    def __init__(
+        self, options: Mapping[str, Any] | None = None, transport: Transport = "auto", *, same_host: bool = False
+    ) -> None:
+        self._options = dict(options or {})
+        self._transport: Transport = transport
+        self._same_host = same_host
+        self._stores: dict[tuple[str, str], Store] = {}
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _files, (self._options, self._transport, self._same_host)
+
+    def read(self, path: str) -> bytes:
+        """The content of a regular file or of an object.
+
+        Raises:
+            Unreadable: It is not there, cannot be read, or is empty.
+            StorageError: The machine is out of memory or file handles, or a bucket as a whole cannot be read.
+        """
+        if not is_url(path):
+            return read_file(path)
+        address = _address(path)
+        if address.kind == "local":
+            return read_file(address.prefix)
+        try:
+            store, name = self._object(address)
+            data = bytes(store.get(name))
+        except NotFoundError as error:
+            raise Unreadable("there is no such file") from error
+        except StorageError as error:
+            # One web server of thousands is no reason to stop; a bucket that cannot be read will not be for the next.
+            if address.kind != "http":
+                raise
+            raise Unreadable(error.what) from error
+        if not data:
+            raise Unreadable("the file is empty")
+        return data
+
+    def size(self, path: str) -> int:
+        """The size of a file in bytes; 0 where there is no such file.
+
+        Raises:
+            StorageError: A bucket as a whole cannot be read.
+        """
+        try:
+            if not is_url(path):
+                return os.path.getsize(path) if os.path.isfile(path) else 0
+            address = _address(path)
+            if address.kind == "local":
+                return self.size(address.prefix)
+            store, name = self._object(address)
+            return store.size(name)
+        except (Unreadable, NotFoundError):
+            return 0
+        except StorageError:
+            if not path.lower().startswith("http"):
+                raise
+            return 0
+        except (OSError, ValueError):
+            return 0
+
+    def _object(self, address: Address) -> tuple[Store, str]:
+        """The store that an object lies in, and its name there."""
+        root = address.url[: len(address.url) - len(address.prefix)].rstrip("/")
+        known = root, address.secret
+        with self._lock:
+            store = self._stores.get(known)
+            if store is None:
+                if len(self._stores) >= _STORES:
+                    self._stores.pop(next(iter(self._stores)))
+                store = self._stores[known] = self._open(root, address)
+        return store, unquote(address.prefix) if address.kind == "http" else address.prefix
+
+    def _open(self, root: str, address: Address) -> Store:
+        store = open_store(Location(root, Access(self._options, self._transport, address.secret, self._same_host)))
+        return store.with_policy(_WEB) if address.kind == "http" and isinstance(store, RemoteStore) else store
+
+
+def _files(options: Mapping[str, Any], transport: Transport, same_host: bool) -> Files:
+    return Files(options, transport, same_host=same_host)
+
+
+def _address(url: str) -> Address:
+    try:
+        address = parse(url)
+    except UsageError as error:
+        raise Unreadable(f"it is no URL of a file: {error.what}") from error
+    if not address.prefix:
+        raise Unreadable("the URL names no file")
+    return address
+
+
+def read_file(path: str) -> bytes:
+    """The content of a regular file.
+
+    Raises:
+        Unreadable: It cannot be read, is no regular file, or is empty.
+        StorageError: The machine is out of memory or file handles.
+    """
+    try:
+        # Opening a pipe would wait for its writer; the flag means nothing for files.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise _explain(error, path) from error
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise Unreadable("it is a directory" if stat.S_ISDIR(found.st_mode) else "it is no regular file")
+        data = os.read(handle, found.st_size + 1)
+        if len(data) != found.st_size:  # larger than one read can be, or being written just now
+            data += b"".join(iter(lambda: os.read(handle, 1 << 24), b""))
+        after = os.fstat(handle)
+        if (after.st_size, after.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
+            raise Unreadable("the file changed while it was being read")
+    except OSError as error:
+        raise _explain(error, path) from error
+    finally:
+        os.close(handle)
+    if not data:
+        raise Unreadable("the file is empty")
+    return data
+
+
+def _explain(error: OSError | ValueError, path: str) -> Unreadable | StorageError:
+    if isinstance(error, ValueError):  # a zero byte in the path
+        return Unreadable(f"no file can be called so: {error}")
+    if error.errno in _EXHAUSTED:
+        return StorageError(f"{error.strerror}", url=path, hint="raise the limit (ulimit -n), or use fewer workers")
+    if error.errno == errno.ENOENT:
+        return Unreadable("there is no such file")
+    return Unreadable(error.strerror or str(error))

@@ -1,0 +1,126 @@
+"""From the contents of files to encoded values. What cannot be packed is said in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from shardstream.errors import DecodeError, FieldError
+from shardstream.pack.encode.files import Unreadable
+from shardstream.pack.encode.images import ImageOptions
+from shardstream.pack.sources.base import File, Item, LabelFile
+from shardstream.pack.sources.values import KEY, encode
+from shardstream.shards.fields import FieldType, from_bytes
+from shardstream.shards.writing import Encoded
+
+Transform: TypeAlias = Callable[[dict[str, Any]], "Mapping[str, Any] | None"]
+"""A user's function of a sample: what is to be stored in its place, or ``None`` to leave it out."""
+
+
+class Loaded(NamedTuple):
+    """A sample as it is to be stored.
+
+    Attributes:
+        fields: Type and encoded value by name.
+        kinds: By name of a JPEG field, what became of the file: ``"addressable"``, or what kind of file was kept.
+    """
+
+    fields: dict[str, tuple[FieldType, Encoded]]
+    kinds: dict[str, str]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all fields as they are stored."""
+        return sum(
+            len(value) if isinstance(value, bytes | memoryview) else int(getattr(value, "nbytes", 8))
+            for _, value in self.fields.values()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SampleEncoder:
+    """How a sample becomes what is stored.
+
+    Attributes:
+        images: What becomes of image files.
+        types: Types of fields that were declared.
+        transform: Called with each sample before anything else.
+    """
+
+    images: ImageOptions
+    types: Mapping[str, FieldType] = field(default_factory=dict)
+    transform: Transform | None = None
+
+    def load(self, item: Item, contents: Mapping[str, bytes]) -> Loaded | None:
+        """A sample as it is to be stored; ``None``: the transform leaves it out.
+
+        Args:
+            item: The sample.
+            contents: What its files hold.
+
+        Raises:
+            Unreadable: It cannot be packed.
+        """
+        values: Mapping[str, Any] = values_of(item, contents)
+        if self.transform is not None:
+            transformed = _transformed(self.transform, item.key, self._decoded(values))
+            if transformed is None:
+                return None
+            values = transformed
+        fields: dict[str, tuple[FieldType, Encoded]] = {}
+        kinds: dict[str, str] = {}
+        for name, value in values.items():
+            if value is None:
+                continue
+            try:
+                kind, encoded = encode(name, value, self.types.get(name))
+                if kind.is_image:
+                    assert isinstance(encoded, bytes | memoryview)
+                    encoded, what = self.images.prepare(bytes(encoded))
+                    if what is not None:
+                        kinds[name] = what
+            except (DecodeError, FieldError) as error:
+                raise Unreadable(error.what) from error
+            fields[name] = kind, encoded
+        return Loaded(fields, kinds)
+
+    def _decoded(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Values as users know them: text as str, JSON as what it holds; image files stay bytes."""
+        found = dict(values)
+        for name, value in values.items():
+            kind = self.types.get(name)
+            if isinstance(value, bytes) and kind is not None and kind.kind == "payload" and not kind.is_image:
+                found[name] = from_bytes(kind, memoryview(value))
+        return found
+
+
+def values_of(item: Item, contents: Mapping[str, bytes]) -> dict[str, Any]:
+    """The values of a sample, with what its files hold; `Unreadable` for a label that is none."""
+    return {
+        name: _content(value, contents[name]) if isinstance(value, File) else value
+        for name, value in item.values.items()
+    }
+
+
+def _content(file: File, data: bytes) -> bytes | int:
+    if not isinstance(file, LabelFile):
+        return data
+    try:
+        return int(data)
+    except ValueError:
+        raise Unreadable(f"its label, {data[:20]!r}, is no integer") from None
+
+
+def _transformed(transform: Transform, key: str, values: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    try:
+        found = transform({KEY: key, **values})
+    except Exception as error:
+        raise Unreadable(f"transform raised {type(error).__name__}: {error}") from error
+    if found is None:
+        return None
+    if not isinstance(found, Mapping):
+        raise Unreadable(f"transform returned a {type(found).__name__}, not a dict of fields")
+    if found.get(KEY, key) != key:
+        raise Unreadable(f"transform changed the key to {found[KEY]!r}")
+    return {name: value for name, value in found.items() if name != KEY}

@@ -1,0 +1,195 @@
+"""One shard is one task: independent of all others, picklable, the same bytes wherever it runs, never done twice."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Protocol
+
+from shardstream.errors import FieldError, UsageError
+from shardstream.pack.encode.files import Files, Unreadable
+from shardstream.pack.encode.reading import Contents, read_all
+from shardstream.pack.encode.sample import Loaded, SampleEncoder
+from shardstream.pack.execution.jobs import PackJob, Report, run_job, store_at
+from shardstream.pack.output.commits import Pending, creating
+from shardstream.pack.output.receipts import ShardResult, finished, receipt_name, reject_entry, to_bytes
+from shardstream.pack.output.rows import lines_bytes, lines_name
+from shardstream.pack.output.stats import Counts, PackStats, Stopwatch
+from shardstream.pack.sources import Item, Reject, SourcePart
+from shardstream.shards.framings import Format, writer_of
+from shardstream.shards.writing import OneShard
+from shardstream.storage import Location
+from shardstream.text import valid_unicode
+
+_REPORT_S = 0.05  # adding it up costs as much as the header of a sample
+
+
+class Task(PackJob[ShardResult], Protocol):
+    """What makes an object of a pack run: it leaves a receipt once that is whole, and is never done twice."""
+
+    @property
+    def number(self) -> int:
+        """Which of the tasks of a run."""
+
+    @property
+    def part(self) -> SourcePart:
+        """The samples that it reads."""
+
+    @property
+    def files(self) -> Files:
+        """Reads their files."""
+
+    def run(self) -> ShardResult:
+        """Do it, or find that it is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTask:
+    """Write one shard.
+
+    Attributes:
+        number: Which shard.
+        name: Its object name.
+        dest: Place of the data set. It holds credentials, so tasks travel through pipes, never in a command line.
+        part: Its samples, in stored order.
+        format: Framing.
+        zstd: Fields to compress.
+        checksums: Whether the index holds a checksum of each value.
+        recipe: How a sample becomes what is stored.
+        files: Reads the files of samples.
+        lines: Whether to leave the numbers of the lines that the shard was made of.
+    """
+
+    number: int
+    name: str
+    dest: Location
+    part: SourcePart
+    format: Format
+    zstd: frozenset[str]
+    checksums: bool
+    recipe: SampleEncoder
+    files: Files
+    lines: bool = False
+
+    def run(self) -> ShardResult:
+        """Read the samples and write the shard, atomically; or find that it is written already.
+
+        Running a task again, elsewhere, or twice at once does no harm: the shard has the same bytes.
+
+        Raises:
+            SourceError: The source changed since it was planned.
+            StorageError: The destination cannot be written, or a store of the source cannot be read.
+        """
+        return run_job(self)
+
+    def finished(self) -> ShardResult | None:
+        """What an earlier run wrote, where it is whole and right."""
+        store = store_at(self.dest)
+        if self.lines and not store.exists(lines_name(self.name)):
+            return None
+        return finished(store, self.name, self.format)
+
+    def write(self, report: Report | None = None) -> tuple[ShardResult, Pending]:
+        """Make the shard; its commit is left to the caller."""
+        store = store_at(self.dest)
+        with creating(store, self.name) as out:
+            with closing(writer_of(self.format)(out, zstd=self.zstd, checksums=self.checksums)) as shard:
+                filling = _Filling(self, shard, report or _ignore)
+                filling.fill()
+                result = filling.result()
+            receipts = {receipt_name(self.name): to_bytes(result, filling.rejects)}
+            if self.lines:
+                receipts = {lines_name(self.name): filling.lines()} | receipts
+            return result, Pending(out, store, receipts)
+
+
+class _Filling:
+    """Samples on their way into one shard.
+
+    Attributes:
+        rejects: Those that it lacks, as they stand in its receipt: a fifth of the memory that objects would take.
+    """
+
+    def __init__(self, task: ShardTask, shard: OneShard, report: Report) -> None:
+        self._task = task
+        self._shard = shard
+        self._report = report
+        self.rejects = bytearray()
+        self._kinds: dict[str, Counter[str]] = {}
+        self._sizes: Counter[int] = Counter()
+        self._tally = PackStats()
+        self._packed, self._dropped = array("q"), array("q")
+
+    def fill(self) -> None:
+        watch = Stopwatch()
+        added = Counts()
+        for item, contents in read_all(self._task.part, self._task.files.read):
+            added.reading += watch.lap()
+            try:
+                loaded = self._load(item, contents, added)
+                added.preparing += watch.lap()
+                if loaded is None:
+                    added.dropped += 1
+                    self._dropped.append(item.line)
+                else:
+                    self._write(item, loaded)
+                    added.samples += 1
+                    self._packed.append(item.line)
+            except Unreadable as error:
+                added.rejects += 1
+                if self.rejects:
+                    self.rejects += b","
+                self.rejects += reject_entry(Reject(item.line, valid_unicode(item.path), str(error)))
+            added.writing += watch.lap()
+            if added.seconds >= _REPORT_S:
+                self._add(added.taken())
+                added = Counts()
+        self._add(added.taken())
+
+    def _load(self, item: Item | Reject, contents: Contents | Unreadable, added: Counts) -> Loaded | None:
+        """A sample as it is to be stored, ``None`` if it is left out; `Unreadable`."""
+        if isinstance(item, Reject):
+            raise Unreadable(item.reason)
+        if isinstance(contents, Unreadable):
+            raise contents
+        size = sum(map(len, contents.values()))
+        added.bytes += size
+        if item.size is not None and size != item.size:
+            raise Unreadable(f"it has {size} bytes, and had {item.size} when it was listed")
+        return self._task.recipe.load(item, contents)
+
+    def _write(self, item: Item | Reject, loaded: Loaded) -> None:
+        assert isinstance(item, Item)
+        try:
+            self._shard.write(item.key, loaded.fields)
+        except FieldError:  # it fits its own type, but not that of the samples before it
+            raise
+        except UsageError as error:
+            raise Unreadable(error.what) from error
+        self._count(loaded)
+
+    def _count(self, loaded: Loaded) -> None:
+        self._sizes[max(loaded.size, 1).bit_length() - 1] += 1
+        for name, kind in loaded.kinds.items():
+            self._kinds.setdefault(name, Counter())[kind] += 1
+
+    def _add(self, tally: PackStats) -> None:
+        self._tally = self._tally.plus(tally)
+        self._report(tally)
+
+    def lines(self) -> bytes:
+        """The numbers of the lines that it was made of."""
+        return lines_bytes(self._packed, self._dropped)
+
+    def result(self) -> ShardResult:
+        """Finish the shard."""
+        watch = Stopwatch()
+        summary = self._shard.finish()
+        self._add(PackStats(writing=watch.lap()))
+        kinds = {name: dict(counts) for name, counts in self._kinds.items()}
+        return ShardResult(self._task.number, summary, kinds, self._tally, dict(sorted(self._sizes.items())))
+
+
+def _ignore(_tally: PackStats) -> None: ...

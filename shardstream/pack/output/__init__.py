@@ -1,0 +1,14 @@
+"""What a run leaves: shards on their way out, receipts, rejects, reports, and the data set that they become.
+
+===============  =================================================================================
+``destination``  the place of the output: what it holds, how the new replaces the old, cleaning up
+``growth``       appending: the next version of a data set
+``copies``       shards copied byte for byte
+``commits``      finished shards on their way out, while the next is made
+``receipts``     what a finished task leaves beside its shard, so that nothing is done twice
+``rejects``      what could not be packed, any number of it, listed and counted without being held
+``rows``         ``rows.parquet``: what became of every line of the source
+``stats``        what was done, counted, and where the time went
+``report``       what a run did, for its caller and as ``report.json``
+===============  =================================================================================
+"""

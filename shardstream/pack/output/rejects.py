@@ -1,0 +1,171 @@
+"""Samples that could not be packed, any number of them: they lie in receipts, and nobody holds all of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from shardstream.errors import NotFoundError, StorageError
+from shardstream.pack.sources import Reject
+from shardstream.storage import Location, Store, open_store
+from shardstream.storage.base.sorting import SortedNames
+from shardstream.storage.local.store import LocalStore
+from shardstream.text import json_text, printable
+
+REJECTS_NAME = "rejects.jsonl"
+
+_PIECE = 1 << 20
+_HELD = 100_000  # rejects that are sorted at once: some 20 MB
+_REASONS = 50  # most frequent ones that are told
+_COUNTED = 10_000  # different ones that are counted at most; beyond, the rarest are forgotten now and then
+_PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
+_MAX_EXAMPLE = 200
+_SEPARATOR = b"\1"
+# What a sorted name must not hold, or separates its parts, in bytes that leave the order as it is.
+_ESCAPES = ((b"\2", b"\2\5"), (b"\1", b"\2\4"), (b"\0", b"\2\3"))
+
+
+class SortedRejects:
+    """Collects rejects and gives them back by line, path and reason, as often as asked; a context manager."""
+
+    def __init__(self) -> None:
+        self._names = SortedNames(_HELD)
+
+    def __enter__(self) -> SortedRejects:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._names.clear()
+
+    def add(self, rejects: Iterable[Reject]) -> None:
+        """Add some.
+
+        Raises:
+            StorageError: The disk for temporary files is full.
+        """
+        self._names.add((_packed(one), one.line) for one in rejects)
+
+    def __iter__(self) -> Iterator[Reject]:
+        for packed, line in self._names:
+            path, reason = packed[20:].split(_SEPARATOR)
+            yield Reject(line, _unescaped(path), _unescaped(reason))
+
+
+def _packed(one: Reject) -> bytes:
+    return b"%020d%s%s%s" % (one.line, _escaped(one.path), _SEPARATOR, _escaped(one.reason))
+
+
+def _escaped(text: str) -> bytes:
+    data = text.encode()
+    for plain, escaped in _ESCAPES:
+        data = data.replace(plain, escaped)
+    return data
+
+
+def _unescaped(data: bytes) -> str:
+    for plain, escaped in reversed(_ESCAPES):
+        data = data.replace(escaped, plain)
+    return data.decode()
+
+
+@dataclass(slots=True)
+class RejectSummary:
+    """What a report says of rejects.
+
+    Attributes:
+        count: How many.
+        first: The first of them.
+        reasons: How many by reason, with what is particular to a sample left out; most frequent first.
+    """
+
+    count: int = 0
+    first: Reject | None = None
+    reasons: Mapping[str, int] = field(default_factory=dict)
+
+
+def summary_of(rejects: Iterable[Reject]) -> RejectSummary:
+    """Count them; numbers and what stands in quotes are left out of reasons, so that equal faults count as one."""
+    found, reasons = RejectSummary(), Counter[str]()
+    for one in rejects:
+        found.count += 1
+        found.first = found.first or one
+        reasons[printable(_PARTICULAR.sub("…", one.reason))[:_MAX_EXAMPLE]] += 1
+        if len(reasons) > 2 * _COUNTED:
+            reasons = Counter(most_frequent(reasons, _COUNTED))
+    found.reasons = most_frequent(reasons, _REASONS)
+    return found
+
+
+def most_frequent(counts: Mapping[str, int], most: int | None = None) -> dict[str, int]:
+    """So many of them, in order; equal ones by name."""
+    return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:most])
+
+
+def lines_of(rejects: Iterable[Reject]) -> Iterator[bytes]:
+    """The lines of ``rejects.jsonl``."""
+    for one in rejects:
+        yield json_text({"path": one.path, "line": one.line, "reason": one.reason}).encode() + b"\n"
+
+
+def save_rejects(store: Store, rejects: Iterable[Reject]) -> None:
+    """Write ``rejects.jsonl``, if there are any."""
+    put_pieces(store, REJECTS_NAME, lines_of(rejects))
+
+
+def put_pieces(store: Store, name: str, pieces: Iterable[bytes]) -> None:
+    """Write an object piece by piece; none where there is no byte of it."""
+    filled = filter(None, pieces)
+    first = next(filled, None)
+    if first is not None:
+        with store.create(name) as out:
+            out.write(first)
+            for piece in filled:
+                out.write(piece)
+
+
+def pieces_of(store: Store, name: str) -> Iterator[bytes]:
+    """The bytes of an object, some at a time; none where there is no such object."""
+    try:
+        if isinstance(store, LocalStore):
+            yield from store.pieces(name, _PIECE)
+            return
+        size = store.size(name)
+    except NotFoundError:
+        return
+    for offset in range(0, size, _PIECE):
+        yield bytes(store.get(name, offset, min(_PIECE, size - offset)))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRejects:
+    """The rejects in a ``rejects.jsonl``, read whenever they are asked for.
+
+    Attributes:
+        place: Where it lies; it need not exist.
+    """
+
+    place: Location
+
+    def __iter__(self) -> Iterator[Reject]:
+        """They, in their order.
+
+        Raises:
+            StorageError: The list is damaged.
+        """
+        store = open_store(self.place)
+        rest = b""
+        try:
+            for piece in pieces_of(store, REJECTS_NAME):
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    entry = json.loads(line)
+                    yield Reject(entry["line"], entry["path"], entry["reason"])
+            if rest:
+                raise ValueError("its last line has no end")
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(
+                "the list of rejects is damaged", url=store.locate(REJECTS_NAME), hint="pack again with --overwrite"
+            ) from error

@@ -1,0 +1,108 @@
+"""What a run did: for the caller, and as ``report.json`` in the destination.
+
+The file says nothing of time or place, so that it is the same after any number of interruptions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardstream.pack.output.receipts import ShardResult
+from shardstream.pack.output.rejects import RejectSummary, most_frequent
+from shardstream.pack.output.stats import PackStats
+from shardstream.pack.sources import Reject
+from shardstream.shards.manifest import Manifest
+from shardstream.text import json_text, printable
+
+
+@dataclass(frozen=True, slots=True)
+class PackReport:
+    """What a run did.
+
+    Attributes:
+        manifest: The data set.
+        complete: Whether the same plan was complete already, so that nothing was written.
+        rejects: Number of samples that could not be packed.
+        rejects_url: The list of them; ``None`` if there are none.
+        first_reject: One of them, as an example.
+        notes: What the user should know about how the source was understood.
+        seconds: Time from the call to the end.
+        reasons: Rejects by reason, with what is particular to a sample left out; most frequent first.
+        sizes: How many samples have a size whose binary logarithm rounds down to the key.
+        tally: Sums over all shards, those of earlier runs included.
+        kept: Shards that an earlier run had written.
+        duplicates: Exact copies that were left out.
+    """
+
+    manifest: Manifest
+    complete: bool
+    rejects: int
+    rejects_url: str | None
+    first_reject: Reject | None
+    notes: tuple[str, ...]
+    seconds: float
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[int, int] = field(default_factory=dict)
+    tally: PackStats = field(default_factory=PackStats)
+    kept: int = 0
+    duplicates: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "notes", tuple(map(printable, self.notes)))  # they name columns, folders and classes
+
+
+def kinds_of(results: Iterable[ShardResult]) -> dict[str, dict[str, int]]:
+    """What became of JPEG files, all shards together: by field, most frequent first."""
+    found: dict[str, Counter[str]] = {}
+    for result in results:
+        for name, counts in result.kinds.items():
+            found.setdefault(name, Counter()).update(counts)
+    return {name: most_frequent(counts) for name, counts in sorted(found.items())}
+
+
+def sizes_of(results: Iterable[ShardResult]) -> dict[int, int]:
+    """The histogram of sizes of all shards together."""
+    found: Counter[int] = Counter()
+    for result in results:
+        found.update(result.sizes)
+    return dict(sorted(found.items()))
+
+
+def report_bytes(manifest: Manifest, results: Sequence[ShardResult], rejects: RejectSummary, *, copies: int) -> bytes:
+    """The content of ``report.json``.
+
+    Args:
+        manifest: The data set.
+        results: Its shards.
+        rejects: What could not be packed.
+        copies: Exact copies that were left out.
+    """
+    tally = sum_of(results)
+    entry: dict[str, Any] = {
+        "plan": manifest.plan,
+        "version": manifest.version,
+        "samples": tally.samples,
+        "shards": len(results),
+        "bytes": sum(one.summary.bytes for one in results),
+        "read_bytes": tally.bytes,
+        "rejects": rejects.count,
+        "reject_reasons": dict(rejects.reasons),
+        "duplicates": copies,
+        "dropped": tally.dropped,
+        "kinds": kinds_of(results),
+        "sample_sizes": [
+            {"from": 1 << size, "below": 2 << size, "samples": count} for size, count in sizes_of(results).items()
+        ],
+    }
+    return json_text(entry, indent=2).encode() + b"\n"
+
+
+def sum_of(results: Iterable[ShardResult]) -> PackStats:
+    """All that was done, in this run and in those before it."""
+    total = PackStats()
+    for result in results:
+        total = total.plus(result.tally)
+    return total

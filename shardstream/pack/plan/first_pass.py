@@ -1,0 +1,121 @@
+"""The first of two passes over what can only be read in order: its samples, as they come, into temporary shards.
+
+They are shards of ours in the destination, below the folder of receipts, so that any machine of a run reaches them, and
+are removed with it. Then the samples are counted and can be read in any order, and the second pass shuffles them like
+any other source. It costs writing and reading all bytes once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import xxhash
+
+from shardstream.errors import FieldError, SourceError
+from shardstream.pack.encode.files import Files, Unreadable
+from shardstream.pack.encode.images import ImageOptions
+from shardstream.pack.encode.reading import read_all
+from shardstream.pack.encode.sample import SampleEncoder, values_of
+from shardstream.pack.execution.task import ShardTask, Task
+from shardstream.pack.output.receipts import FOLDER, ShardResult, rejects_of
+from shardstream.pack.output.rejects import SortedRejects, StoredRejects, save_rejects
+from shardstream.pack.sources import Reject
+from shardstream.pack.sources.base import SourcePart, StreamSource
+from shardstream.pack.sources.stored import StoredSource
+from shardstream.pack.sources.values import KEY
+from shardstream.pack.writer import ShardWriter
+from shardstream.shards.heads import MANIFEST_NAME
+from shardstream.shards.manifest import Manifest
+from shardstream.storage import Location, Store, open_store
+from shardstream.text import valid_unicode
+
+Run: TypeAlias = Callable[[Sequence[Task]], Sequence[ShardResult]]
+"""Runs tasks somewhere, all of them."""
+
+_PATTERN = "spool-{:06d}.rec"
+_SHARD_SIZE = "1GB"  # of shards that are written one after another
+
+
+def spooled(source: StreamSource, dest: Location, files: Files, run: Run) -> tuple[StoredSource, Iterable[Reject]]:
+    """A stream as a source that can be read in any order, and what it held that cannot be packed.
+
+    A stream that an earlier run had read to its end is not read again, if its fingerprint can be known beforehand.
+
+    Args:
+        source: The stream.
+        dest: Place of the data set.
+        files: Reads files that its samples name.
+        run: Runs tasks.
+
+    Raises:
+        SourceError: It holds no sample that can be packed.
+        DuplicateKeyError: Two samples have one key.
+    """
+    known = source.fingerprint
+    name = "spool" if known is None else f"spool-{xxhash.xxh3_64_hexdigest(known.encode())}"
+    place = dest.join(f"{FOLDER}/{name}")
+    store = open_store(place)
+    if known is None or not store.exists(MANIFEST_NAME):
+        if source.travels:
+            _by_tasks(source, place, store, files, run)
+        else:
+            _one_by_one(source, place, store, files)
+    found = StoredSource(place, key=source.key, fingerprint=known, unique=not source.travels)
+    found.url = source.url
+    found.notes = (
+        *source.notes,
+        f"It can only be read in order: {found.manifest.bytes:,} bytes went through temporary shards first.",
+    )
+    return found, StoredRejects(place)
+
+
+def _by_tasks(source: StreamSource, place: Location, store: Store, files: Files, run: Run) -> None:
+    recipe = SampleEncoder(ImageOptions(jpeg="keep"), dict(source.types))
+    tasks = [
+        ShardTask(number, _PATTERN.format(number), place, stream, "record", frozenset(), True, recipe, files)
+        for number, stream in enumerate(source.streams)
+    ]
+    results = sorted(run(tasks), key=lambda result: result.number)
+    rejects = (one for result in results for one in rejects_of(store, result, _PATTERN.format(result.number)))
+    if not any(result.summary.samples for result in results):
+        raise _nothing(source, rejects)
+    save_rejects(store, rejects)
+    summaries = [result.summary for result in results]
+    Manifest.of(summaries, _PATTERN, framing="record", classes=source.classes).save(store)
+
+
+def _one_by_one(source: StreamSource, place: Location, store: Store, files: Files) -> None:
+    options: dict[str, Any] = {"format": "record", "shard_size": _SHARD_SIZE, "classes": source.classes}
+    with SortedRejects() as rejects:
+        with ShardWriter(place, **options, overwrite=True) as writer:
+            for stream in source.streams:
+                rejects.add(_write(stream, writer, files))
+            if not writer.samples:
+                raise _nothing(source, rejects)
+        save_rejects(store, rejects)
+
+
+def _write(stream: SourcePart, writer: ShardWriter, files: Files) -> Iterator[Reject]:
+    """Write what can be packed; gives the rest."""
+    for item, contents in read_all(stream, files.read):
+        if isinstance(item, Reject):
+            yield item
+        elif isinstance(contents, Unreadable):
+            yield Reject(item.line, valid_unicode(item.path), str(contents))
+        else:
+            try:
+                writer.write({KEY: item.key, **values_of(item, contents)})
+            except FieldError as error:
+                yield Reject(item.line, valid_unicode(item.path), error.what)
+            except Unreadable as error:
+                yield Reject(item.line, valid_unicode(item.path), str(error))
+
+
+def _nothing(source: StreamSource, rejects: Iterable[Reject]) -> SourceError:
+    one = next(iter(rejects), None)
+    if one is None:
+        return SourceError("it holds no samples", url=source.url, hint="there is nothing to pack")
+    return SourceError(
+        f"no sample can be packed ({one.path}: {one.reason})", url=source.url, hint="look at what it holds"
+    )

@@ -1,0 +1,272 @@
+"""Which sample goes where: a function of the source and the options, never of workers, time or place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from shardstream.errors import NotFoundError, SourceError
+from shardstream.pack.encode.files import Files, Unreadable, is_url
+from shardstream.pack.encode.reading import read_all
+from shardstream.pack.encode.sample import SampleEncoder
+from shardstream.pack.execution.jobs import Jobs
+from shardstream.pack.execution.task import ShardTask
+from shardstream.pack.options import PackOptions
+from shardstream.pack.output.receipts import FOLDER
+from shardstream.pack.plan.inference import infer_types
+from shardstream.pack.plan.permute import Permutation
+from shardstream.pack.sources import File, Item, Reject, Source, SourcePart
+from shardstream.shards.fields import FieldType
+from shardstream.shards.layout import FORMAT_VERSION
+from shardstream.storage import Location, Store
+from shardstream.text import valid_unicode
+from shardstream.threads import each
+
+PLAN_VERSION = 1
+SAMPLED = 1000
+_TRIED = 64  # samples that are transformed or made smaller for the estimate: a second or two, for 10 % of error
+_SAMPLED_STREAM = 1  # the stream of the permutation that chooses the files whose sizes are looked at
+_REQUESTS = 32  # sizes asked of remote stores at once
+# What a sample costs beside its bytes: a member's header and half a block of padding for file and label, or none.
+_OVERHEAD = {"tar": 2 * (512 + 256), "record": 64}
+_SCALAR_BYTES = 8
+
+
+@dataclass(frozen=True)
+class PackLayout:
+    """Samples cut into shards. Stored position p is sample π(p) of the source; shard s holds [s·per, (s+1)·per).
+
+    Attributes:
+        source: Where samples come from.
+        options: What was asked for.
+        files: Reads the files of samples.
+        types: Types of fields, as far as they are not left to each value.
+        per_shard: Samples a shard; the last may hold fewer, and rejected samples leave a shard shorter.
+        fingerprint: Hash of all that changes a byte of the result, 32 hexadecimal digits.
+    """
+
+    source: Source
+    options: PackOptions
+    files: Files
+    types: Mapping[str, FieldType]
+    per_shard: int
+    fingerprint: str
+
+    @property
+    def samples(self) -> int:
+        """Number of samples, unreadable ones included."""
+        return len(self.source)
+
+    @property
+    def shards(self) -> int:
+        """Number of shards."""
+        return -(-self.samples // self.per_shard)
+
+    def numbers(self, shard: int) -> NDArray[np.int64]:
+        """The positions that a shard holds."""
+        start = shard * self.per_shard
+        return np.arange(start, min(start + self.per_shard, self.samples), dtype=np.int64)
+
+    @property
+    def stem(self) -> str:
+        """What the names of the shards begin with: another plan's shards never bear the same name."""
+        return f"shard-{self.fingerprint[:8]}"
+
+    def tasks(self, dest: Location, pattern: str) -> Sequence[ShardTask]:
+        """A task a shard, made when asked for.
+
+        Args:
+            dest: Place of the data set.
+            pattern: Name of shard i is ``pattern.format(i)``.
+        """
+        return _Tasks(self, dest, pattern)
+
+
+class _Tasks(Jobs[ShardTask]):
+    def __init__(self, cut: PackLayout, dest: Location, pattern: str) -> None:
+        self._cut = cut
+        self._dest = dest
+        self._pattern = pattern
+        self._order = Permutation(cut.samples, seed=cut.options.seed) if cut.options.shuffle else None
+        self._recipe = SampleEncoder(cut.options.images, cut.types, cut.options.transform)
+
+        self.lendable = cut.source.lendable
+
+    def __len__(self) -> int:
+        return self._cut.shards
+
+    def name(self, number: int) -> str:
+        return self._pattern.format(number)
+
+    def make(self, number: int) -> ShardTask:
+        cut = self._cut
+        numbers = cut.numbers(number)
+        return ShardTask(
+            number=number,
+            name=self.name(number),
+            dest=self._dest,
+            part=cut.source.part(numbers if self._order is None else self._order(numbers)),
+            format=cut.options.format,
+            zstd=frozenset(cut.options.zstd),
+            checksums=cut.options.checksums,
+            recipe=self._recipe,
+            files=cut.files,
+            lines=cut.options.rows,
+        )
+
+
+def make_layout(source: Source, options: PackOptions, files: Files, store: Store) -> PackLayout:
+    """Cut a source into shards of about ``options.shard_size``, by the mean size of some 1,000 of its samples.
+
+    Where samples are transformed, or images made smaller, some of them are, to see by how much.
+
+    What lies behind URLs answers differently from day to day: the cut of such a source is kept in the destination until
+    the data set is complete, so that a run that goes on finds its shards.
+
+    Raises:
+        SourceError: None of those samples can be read.
+    """
+    identity = _identity(source.fingerprint, options)
+    if source.mean_bytes is not None:
+        types = dict(source.types)
+        per_shard = _per_shard(source, options, files, types, source.mean_bytes)
+        return PackLayout(source, options, files, types, per_shard, _digest(identity))
+    sampled = list(_sampled(source, SAMPLED))
+    types = infer_types(sampled, source.types, url=source.url) if options.transform is None else dict(source.types)
+    if any(map(_answers_vary, sampled)):
+        name = f"{FOLDER}/{_digest(identity)}.cut"
+        kept = _kept(store, name)
+        per_shard = kept or _per_shard(source, options, files, types, _mean(_sizes(source, sampled, files)))
+        if kept is None:
+            store.put(name, json.dumps(per_shard).encode())
+    else:
+        sizes = _sizes(source, sampled, files)
+        per_shard = _per_shard(source, options, files, types, _mean(sizes))
+        # Relative paths mean other files elsewhere: their sizes tell them apart, where their names do not.
+        identity["sizes"] = xxhash.xxh3_64_hexdigest(np.array(sizes, "<u8").tobytes())
+        identity["per_shard"] = per_shard
+    return PackLayout(source, options, files, types, per_shard, _digest(identity))
+
+
+def fingerprint_of(source: str, options: PackOptions) -> str:
+    """The plan's fingerprint where the source's own says all of it, sizes too.
+
+    Args:
+        source: Fingerprint of the source.
+        options: What was asked for.
+    """
+    return _digest(_identity(source, options))
+
+
+def _identity(source: str, options: PackOptions) -> dict[str, Any]:
+    return {
+        "plan_version": PLAN_VERSION,
+        "format_version": FORMAT_VERSION,
+        "source": source,
+        **options.identity,
+    }
+
+
+def _mean(sizes: Sequence[int]) -> float:
+    return sum(sizes) / len(sizes)
+
+
+def _digest(identity: dict[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(identity, sort_keys=True, separators=(",", ":")).encode())
+
+
+def _kept(store: Store, name: str) -> int | None:
+    with suppress(NotFoundError, ValueError):
+        found = json.loads(bytes(store.get(name)))
+        return found if isinstance(found, int) and found > 0 else None
+    return None
+
+
+def _answers_vary(item: Item | Reject) -> bool:
+    return (
+        isinstance(item, Item)
+        and item.size is None
+        and any(isinstance(value, File) and is_url(value.path) for value in item.values.values())
+    )
+
+
+def _per_shard(source: Source, options: PackOptions, files: Files, types: Mapping[str, FieldType], mean: float) -> int:
+    cost = mean * _change(source, options, files, types) + _OVERHEAD[options.format]
+    wanted = max(1, int(options.shard_bytes // cost))
+    shards = -(-len(source) // wanted)
+    return -(-len(source) // shards)
+
+
+def _sampled(source: Source, most: int) -> SourcePart:
+    """Up to ``most`` samples, chosen by a permutation of its own."""
+    return source.part(_sampled_numbers(source, most))
+
+
+def _sampled_numbers(source: Source, most: int) -> NDArray[np.int64]:
+    count = min(most, len(source))
+    return Permutation(len(source), seed=0, stream=_SAMPLED_STREAM)(np.arange(count, dtype=np.int64))
+
+
+def _change(source: Source, options: PackOptions, files: Files, types: Mapping[str, FieldType]) -> float:
+    """The bytes that samples take once they are transformed and made smaller, as a share of what they take before."""
+    if options.max_side is None and options.transform is None:
+        return 1.0
+    before = after = 0
+    recipe = SampleEncoder(options.images, types, options.transform)
+    for item, contents in read_all(_sampled(source, _TRIED), files.read):
+        if not isinstance(item, Reject) and not isinstance(contents, Unreadable):
+            with suppress(Unreadable):
+                loaded = recipe.load(item, contents)
+                if loaded is not None:
+                    before += sum(map(len, contents.values())) + _plain_bytes(item)
+                    after += loaded.size
+    return after / before if before else 1.0
+
+
+def _plain_bytes(item: Item) -> int:
+    return sum(_length(value) for value in item.values.values() if not isinstance(value, File))
+
+
+def _length(value: object) -> int:
+    if isinstance(value, bytes | str):
+        return len(value)
+    return int(getattr(value, "nbytes", _SCALAR_BYTES))
+
+
+def _sizes(source: Source, sampled: Sequence[Item | Reject], files: Files) -> list[int]:
+    """Sizes of those of these samples that can be read."""
+    first = next((f"{valid_unicode(one.path)}: {one.reason}" for one in sampled if isinstance(one, Reject)), None)
+    items = [one for one in sampled if isinstance(one, Item)]
+    at_once = _REQUESTS if any(map(_answers_vary, items)) else 1
+    sizes = list(each(lambda item: _size(item, files), items, at_once=at_once, what="the size of a file of the source"))
+    missing = next((item for item, size in zip(items, sizes, strict=True) if not size), None)
+    if missing is not None and first is None:
+        first = f"{valid_unicode(missing.path)}: missing, empty, or no file"
+    found = [size for size in sizes if size]
+    if not found:
+        whole = len(sampled) == len(source)
+        raise SourceError(
+            f"{'no file of the list' if whole else f'none of {len(sampled)} files sampled from the list'} "
+            f"can be read ({first})",
+            url=source.url,
+            hint="relative paths are taken from the folder of the list",
+        )
+    return found
+
+
+def _size(item: Item, files: Files) -> int:
+    """Bytes of a sample; 0 where one of its files is not to be had. Labels beside files count nothing."""
+    paths = [value.path for value in item.values.values() if isinstance(value, File)]
+    if not paths:
+        return _plain_bytes(item)
+    if item.size is not None:
+        return item.size
+    sizes = [files.size(path) for path in paths]
+    return sum(sizes) if all(sizes) else 0

@@ -1,0 +1,342 @@
+"""``ss.pack_plan``: the work of `pack` as independent tasks, for any engine that can call a function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+from shardstream.errors import SourceError, UsageError, did_you_mean
+from shardstream.pack.encode.files import Files
+from shardstream.pack.execution.task import ShardTask
+from shardstream.pack.execution.workers import cores, run_in_processes
+from shardstream.pack.options import PackOptions
+from shardstream.pack.output.destination import (
+    DUPLICATES_NAME,
+    REPORT_NAME,
+    ROWS_NAME,
+    Destination,
+    check_apart,
+    check_shards,
+    open_destination,
+    staged,
+)
+from shardstream.pack.output.growth import append as publish
+from shardstream.pack.output.receipts import ShardResult, read_receipt, rejects_of
+from shardstream.pack.output.rejects import REJECTS_NAME, RejectSummary, SortedRejects, lines_of, summary_of
+from shardstream.pack.output.report import kinds_of, report_bytes
+from shardstream.pack.output.rows import write_rows
+from shardstream.pack.plan.dedup import without_copies
+from shardstream.pack.plan.first_pass import Run, spooled
+from shardstream.pack.plan.layout import PackLayout, fingerprint_of, make_layout
+from shardstream.pack.sources import Reject, Source, open_source
+from shardstream.pack.sources.base import StreamSource
+from shardstream.shards.framings import framing_of
+from shardstream.shards.growing import check_grows, grown
+from shardstream.shards.heads import parse_head
+from shardstream.shards.manifest import Manifest
+from shardstream.storage import Location, Transport
+from shardstream.threads import each
+
+_AT_ONCE = 16  # receipts read from a remote store at once
+
+
+@dataclass(frozen=True)
+class PackPlan:
+    """What `pack` would do, cut into tasks of a shard each. Made by `pack_plan`.
+
+    A task runs anywhere: it can be pickled, names its files by path or URL, and leaves a receipt beside its shard, so
+    that nothing has to be brought back. A task that was done already, by whomever, finds that out and does nothing.
+
+    Attributes:
+        destination: The place of the data set as it was found.
+        fingerprint: Hash of all that changes a byte of the result, 32 hexadecimal digits.
+        notes: What the user should know about how the source was understood, as whole sentences.
+        pattern: Name of shard i is ``pattern.format(i)``.
+        cut: Which sample goes where; ``None`` if the plan is complete.
+        manifest: The data set, if the plan is complete in its destination already; else ``None``.
+        rejects: What was found while planning that cannot be packed, read when it is asked for.
+        duplicates: Exact copies that were found while planning, as ``duplicates.jsonl``.
+        append: Whether the shards become the next version of the data set that is there.
+
+    Example:
+        >>> plan = pack_plan("list.tsv", "new/")
+        >>> for task in plan.tasks:
+        ...     _ = task.run()
+        >>> plan.commit().samples
+        200
+    """
+
+    destination: Destination
+    fingerprint: str
+    notes: tuple[str, ...]
+    pattern: str
+    cut: PackLayout | None = None
+    manifest: Manifest | None = None
+    rejects: Iterable[Reject] = ()
+    duplicates: bytes = b""
+    append: bool = False
+
+    @property
+    def samples(self) -> int:
+        """Number of samples of the source, unreadable ones included; those of the data set, once it is complete."""
+        return self.manifest.samples if self.cut is None and self.manifest is not None else self._cut.samples
+
+    @property
+    def shards(self) -> int:
+        """Number of shards."""
+        return self.manifest.shards if self.cut is None and self.manifest is not None else self._cut.shards
+
+    @property
+    def _cut(self) -> PackLayout:
+        assert self.cut is not None
+        return self.cut
+
+    @property
+    def tasks(self) -> Sequence[ShardTask]:
+        """A task a shard, made when asked for; none if the plan is complete.
+
+        A task holds what ``storage_options`` and ``source_options`` hold: send it over channels that may carry keys.
+        """
+        return () if self.manifest is not None else self._cut.tasks(self.destination.location, self.pattern)
+
+    def commit(self, results: Iterable[ShardResult] | None = None) -> Manifest:
+        """Make the data set visible, once all tasks have run.
+
+        Args:
+            results: What the tasks returned, in any order. Default: read from their receipts.
+
+        Raises:
+            UsageError: Tasks have not run yet; says how many, and names one.
+            SourceError: No sample could be read.
+            FieldError: Two shards hold one field with different types; names both.
+            StorageError: The destination cannot be written, or a shard is not there as it was written.
+        """
+        return self.manifest if self.manifest is not None else self.complete(results)[0]
+
+    def complete(self, results: Iterable[ShardResult] | None = None) -> tuple[Manifest, RejectSummary]:
+        """`commit`, of a plan that is not complete yet, with what is to be said of rejects."""
+        found = sorted(self._receipts() if results is None else results, key=lambda result: result.number)
+        with SortedRejects() as rejects:
+            rejects.add(self.rejects)
+            for result in found:
+                rejects.add(rejects_of(self.destination.store, result, self.pattern.format(result.number)))
+            summary = summary_of(rejects)
+            if not any(result.summary.samples for result in found):
+                self.destination.discard(self.pattern)
+                raise self._nothing(summary.first)
+            return self._publish(found, rejects, summary), summary
+
+    def _publish(self, found: Sequence[ShardResult], rejects: Iterable[Reject], summary: RejectSummary) -> Manifest:
+        made = self._manifest(found)
+        manifest = self._grown(made) if self.append else self.destination.settle(made)
+        if self._cut.options.rows:
+            self._write_rows(manifest, found)
+        beside = {
+            REJECTS_NAME: lines_of(rejects),
+            DUPLICATES_NAME: (self.duplicates,),
+            REPORT_NAME: (report_bytes(manifest, found, summary, copies=self.duplicates.count(b"\n")),),
+        }
+        if self.append:
+            return self.destination.commit_next(manifest, lambda: publish(self.destination, made), beside)
+        return self.destination.commit(manifest, beside)
+
+    def _grown(self, made: Manifest) -> Manifest:
+        assert self.destination.old is not None
+        return grown(self.destination.old, made)
+
+    def _write_rows(self, manifest: Manifest, results: Sequence[ShardResult]) -> None:
+        store = self.destination.store
+        before = manifest.shards - len(results)  # of a data set that grows
+        names = [(self.pattern.format(one.number), manifest.shard_name(before + one.number)) for one in results]
+        with store.create(staged(manifest, ROWS_NAME)) as out:
+            write_rows(
+                store,
+                out,
+                ((*name, result) for name, result in zip(names, results, strict=True)),
+                format=self._cut.options.format,
+                rejects=self.rejects,
+                duplicates=self.duplicates,
+            )
+
+    def _nothing(self, one: Reject | None) -> SourceError:
+        if one is None:
+            return SourceError("the transform leaves no sample", url=self._cut.source.url, hint="look at transform=")
+        return SourceError(
+            f"no file can be read ({one.path}: {one.reason})",
+            url=self._cut.source.url,
+            hint="relative paths are taken from the folder of the list",
+        )
+
+    def _receipts(self) -> list[ShardResult]:
+        store = self.destination.store
+        names = [self.pattern.format(number) for number in range(self.shards)]
+        at_once = 1 if self.destination.location.local else _AT_ONCE
+        found = list(each(partial(read_receipt, store), names, at_once=at_once, what=f"a receipt in {store.url}"))
+        missing = [name for name, result in zip(names, found, strict=True) if result is None]
+        if missing:
+            raise UsageError(
+                f"{len(missing)} of {len(names)} shards are not written yet",
+                url=store.url,
+                shard=missing[0],
+                hint="run all of plan.tasks first; those that are done already take no time",
+            )
+        return [result for result in found if result is not None]
+
+    def _manifest(self, results: Sequence[ShardResult]) -> Manifest:
+        options, source = self._cut.options, self._cut.source
+        return Manifest.of(
+            [result.summary for result in results],
+            self.pattern,
+            framing=options.format,
+            zstd=options.zstd,
+            classes=_classes(source, options),
+            meta=options.meta,
+            seed=options.seed if options.shuffle else None,
+            plan=self.fingerprint,
+            kinds=kinds_of(results),
+        )
+
+
+def pack_plan(
+    source: Any,
+    dest: str | os.PathLike[str] | Location,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    source_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+    overwrite: bool = False,
+    append: bool = False,
+    **options: Any,
+) -> PackPlan:
+    """The work of `pack` as tasks that run anywhere: on a cluster, under a scheduler, one by one.
+
+    A source that can only be read in order is read by this call, in as many processes as there are cores.
+
+    Args:
+        source: As of `pack`.
+        dest: The same. Workers elsewhere have to reach it: a URL, or a folder that all machines share.
+        storage_options: The same.
+        source_options: The same.
+        transport: The same.
+        overwrite: The same.
+        append: The same.
+        options: Every other argument of `pack` that has a part in what is written (``format``, ``seed``, ``jpeg``...).
+
+    Raises:
+        UsageError: An argument that is not allowed, or unknown.
+        DestinationError, SourceError, DuplicateKeyError, StorageError: As `pack`.
+
+    Example:
+        >>> plan = pack_plan("list.tsv", "records/", format="record")
+        >>> _ = [task.run() for task in plan.tasks], plan.commit()
+    """
+    known = [field.name for field in fields(PackOptions)]
+    for name in options:
+        if name not in known:
+            raise UsageError(f"pack_plan takes no argument {name!r}", hint=f"{did_you_mean(name, known)}see ss.pack")
+    return open_plan(
+        source,
+        dest,
+        PackOptions(**options),
+        run=lambda tasks: list(run_in_processes(tasks, lambda _done, _kept: None, workers=cores())),
+        storage_options=storage_options,
+        source_options=source_options,
+        transport=transport,
+        overwrite=overwrite,
+        append=append,
+    )
+
+
+def open_plan(
+    source: Any,
+    dest: str | os.PathLike[str] | Location,
+    options: PackOptions,
+    *,
+    run: Run,
+    storage_options: Mapping[str, Any] | None = None,
+    source_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+    overwrite: bool = False,
+    append: bool = False,
+) -> PackPlan:
+    """`pack_plan`, with options that were checked.
+
+    Args:
+        source: As of `pack`.
+        dest: The same.
+        options: The same.
+        run: Runs the first pass over a source that can only be read in order.
+        storage_options: As of `pack`.
+        source_options: The same.
+        transport: The same.
+        overwrite: The same.
+        append: The same.
+
+    Raises:
+        DestinationError: ``dest`` holds another data set, or files in the way that are not ours.
+        SourceError: See `pack`.
+    """
+    if append and overwrite:
+        raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
+    options.images.check()
+    destination = open_destination(dest, storage_options=storage_options, transport=transport, append=append)
+    origin = open_source(
+        source,
+        key=options.key,
+        labels=options.labels,
+        fields=options.fields,
+        group=options.group,
+        allow_other_origins=options.allow_other_origins,
+        source_options=source_options,
+        transport=transport,
+    )
+    if options.classes is not None and origin.classes is not None:
+        raise UsageError("classes are given by the class folders", hint="leave `classes` out")
+    files = Files(source_options, transport, same_host=origin.origin is not None)
+    rejects: Iterable[Reject] = ()
+    if isinstance(origin, StreamSource):
+        if origin.fingerprint is not None:
+            complete = _complete(destination, fingerprint_of(origin.fingerprint, options), append, overwrite)
+            if complete is not None:
+                return PackPlan(destination, complete.plan or "", origin.notes, "", manifest=complete)
+        origin, rejects = spooled(origin, destination.location, files, run)
+    check_apart(origin.root, destination)
+    cut = make_layout(origin, options, files, destination.store)
+    complete = _complete(destination, cut.fingerprint, append, overwrite)
+    if append and destination.old is not None:
+        check_grows(
+            destination.old, framing=options.format, fields=dict(origin.types), classes=_classes(origin, options)
+        )
+    pattern = destination.pattern(cut.stem, framing_of(options.format).suffix)
+    duplicates = b""
+    if options.dedup and complete is None:
+        cut, duplicates = without_copies(cut, destination.location, run)
+    grows = append and destination.old is not None
+    return PackPlan(destination, cut.fingerprint, origin.notes, pattern, cut, complete, rejects, duplicates, grows)
+
+
+def _classes(source: Source, options: PackOptions) -> Sequence[str] | None:
+    return source.classes if source.classes is not None else options.classes
+
+
+def _complete(destination: Destination, fingerprint: str, append: bool, overwrite: bool) -> Manifest | None:
+    """The data set that is there, if this plan is in it already."""
+    old = destination.old
+    if old is None or overwrite:
+        return None
+    if append:
+        store = destination.store
+        plans = (
+            parse_head(store.get(one.head), lambda head: head["plan"], url=store.url, name=one.head)
+            for one in old.history
+        )
+        if fingerprint not in (old.plan, *plans):
+            return None
+    elif old.plan != fingerprint or old.history:  # what has grown is more than its last part
+        raise destination.refuse()
+    check_shards(destination.store, old)
+    destination.finish(old)
+    return old

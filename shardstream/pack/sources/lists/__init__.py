@@ -1,0 +1,17 @@
+"""Lists of files: text in several forms, Parquet and Arrow.
+
+===============  ==================================================================
+``source``       lists: tab-separated lines, csv, JSON lines, and others
+``list_file``    lists as files read by range, also those that lie elsewhere
+``lines``        where the lines of a list begin, in numpy
+``records``      a record of a list, from its bytes to its columns
+``columns``      which column of a list is what, headers, labels
+``mapping``      ``fields=``: which column becomes which field, and as what
+``line_reader``  how a record of a list becomes a sample
+``scan``         a whole list read once: common folder, names of labels, equal keys
+``spans``        where paths stand in a block of lines, in numpy
+``objects``      JSON lines as lines of plain text
+``spool``        records of any bytes in a temporary file
+``tables``       lists in Parquet and Arrow files
+===============  ==================================================================
+"""

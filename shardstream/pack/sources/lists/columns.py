@@ -1,0 +1,222 @@
+"""Which column of a list is what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from shardstream.errors import UsageError, did_you_mean
+from shardstream.pack.sources.base import LABEL
+from shardstream.pack.sources.keys import MODES
+from shardstream.pack.sources.lists.mapping import NAME, BoundField, FieldRule, is_path
+from shardstream.pack.sources.lists.records import Broken, CellKind, Cells, Column
+
+LabelMode: TypeAlias = Literal["int", "name"]
+
+# How the columns that matter are called in headers, in lower case.
+PATH_NAMES = frozenset((
+    *("path", "file", "filename", "file_name", "filepath", "file_path"),
+    *("image", "image_path", "imagepath", "img", "img_path", "jpg", "jpeg", "png", "url", "image_url"),
+))  # fmt: skip
+LABEL_NAMES = frozenset((
+    *("label", "labels", "cls", "class", "class_id", "class_idx", "class_name"),
+    *("target", "category", "category_id", "label_id", "label_idx", "y"),
+))  # fmt: skip
+_MIN, _MAX = -(1 << 63), (1 << 63) - 1
+_EXACT = 1 << 53  # up to which a float tells integers apart
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a list.
+
+    Attributes:
+        count: How many every record has; ``None`` where that may differ.
+        path: The one with the path; ``None`` if samples have no files.
+        label: The one with the label; ``None`` if there is none.
+        key: The one with the key, if keys come from a column.
+        fields: Fields and their columns, if the user chose them.
+        header: Whether the first record names the columns.
+        unused: Names of columns that are not packed.
+    """
+
+    count: int | None
+    path: Column | None = 0
+    label: Column | None = None
+    key: Column | None = None
+    fields: tuple[BoundField, ...] = ()
+    header: bool = False
+    unused: tuple[str, ...] = ()
+
+    def check(self, cells: Cells) -> None:
+        """Refuse a record of another width; `Broken`."""
+        if self.count is not None and len(cells) != self.count:
+            raise Broken(f"the line has {_columns(len(cells))} where the first has {self.count}")
+
+
+def _columns(count: int) -> str:
+    return "1 column" if count == 1 else f"{count} columns"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user says of a list: how keys are made, what labels are, which fields there are, what it may name.
+
+    Attributes:
+        key: How keys are made, see `KeyRule`.
+        labels: ``"int"`` or ``"name"``.
+        fields: Which column becomes which field.
+        other_origins: Whether a list that is not local may name files anywhere.
+    """
+
+    key: str = "path"
+    labels: LabelMode = "int"
+    fields: tuple[FieldRule, ...] = ()
+    other_origins: bool = False
+
+
+def understand(kind: CellKind, first: Cells, wanted: Wanted, *, names: Sequence[str] | None = None) -> Columns:
+    """The columns of a list by its first record.
+
+    It is a header if it names every column of ``wanted.fields``, or if one of its columns is called like a path
+    (`PATH_NAMES`, in any case); the label is then the column that is called like one (`LABEL_NAMES`). Without a header,
+    the path comes first and the label second.
+
+    Args:
+        kind: How records are written.
+        first: The first record.
+        wanted: What the user asked for.
+        names: Names of the columns, where the list tells them apart from its records.
+
+    Raises:
+        UsageError: A column that the list does not have.
+    """
+    if isinstance(first, dict):
+        found = _by_name(list(first), wanted, number=False)
+    elif names is not None:
+        found = _by_name(names, wanted, number=True)
+    elif kind == "lst":
+        found = Columns(3 if len(first) == 3 else None, path=len(first) - 1 if len(first) == 3 else -1, label=1)
+        found = _numbered(found, len(first), wanted)
+    elif kind == "blank":
+        found = _numbered(Columns(2, label=1), 2, wanted)
+    elif _is_header(first, wanted):
+        found = replace(_by_name([name.strip() for name in first], wanted, number=True), header=True)
+    else:
+        found = _numbered(Columns(len(first), label=1 if len(first) > 1 else None), len(first), wanted)
+    return _check_files(found, wanted)
+
+
+def _is_header(first: list[str], wanted: Wanted) -> bool:
+    names = [name.strip() for name in first]
+    if wanted.fields and all(rule.column in names for rule in wanted.fields):
+        return True
+    return any(name.lower() in PATH_NAMES for name in names)
+
+
+def _by_name(names: Sequence[str], wanted: Wanted, *, number: bool) -> Columns:
+    """Columns that have names; their places are numbers, or the names themselves."""
+
+    def place(name: str) -> Column:
+        if not number:
+            return name  # of a key that the first object may lack
+        if name in names:
+            return names.index(name)
+        if name.isdecimal() and int(name) < len(names):
+            return int(name)
+        raise UsageError(
+            f"the list has no column {name!r}",
+            hint=f"{did_you_mean(name, names)}its columns are {', '.join(names)}",
+        )
+
+    if wanted.key not in MODES and wanted.key not in names:
+        raise UsageError(
+            f"key={wanted.key!r} is neither 'path', 'stem' nor 'line', nor a column of the list",
+            hint=f"its columns are {', '.join(names)}",
+        )
+    path = next((name for name in names if name.lower() in PATH_NAMES), None)
+    label = next((name for name in names if name.lower() in LABEL_NAMES), None)
+    key = None if wanted.key in MODES else wanted.key
+    found = Columns(
+        len(names) if number else None,
+        None if path is None else place(path),
+        None if label is None else place(label),
+        None if key is None else place(key),
+        tuple(_bound(rule, place(rule.column), wanted) for rule in wanted.fields),
+    )
+    if not wanted.fields:
+        if path is None:
+            raise UsageError(
+                "no column of the list is called like a path",
+                hint=f"name it: --field jpg=COLUMN; its columns are {', '.join(names)}",
+            )
+        found = replace(found, unused=tuple(name for name in names if name not in (path, label, key)))
+    return found
+
+
+def _numbered(default: Columns, width: int, wanted: Wanted) -> Columns:
+    """Columns without names."""
+
+    def place(text: str) -> Column:
+        if text.isdecimal() and int(text) < width:
+            return int(text)
+        raise UsageError(
+            f"the list has no column {text!r}: it has no header",
+            hint=f"use the number of one of its {_columns(width)}, from 0",
+        )
+
+    key = None
+    if wanted.key not in MODES:
+        if not wanted.key.isdecimal():
+            raise UsageError(
+                f"key={wanted.key!r} is no way to make keys, and the list has no header with such a column",
+                hint="use 'path', 'stem', 'line', or name a column in a header line (path, label, ...)",
+            )
+        key = place(wanted.key)
+    fields = tuple(_bound(rule, place(rule.column), wanted) for rule in wanted.fields)
+    return replace(default, key=key, fields=fields)
+
+
+def _bound(rule: FieldRule, column: Column, wanted: Wanted) -> BoundField:
+    if rule.name == LABEL and wanted.labels == "name":
+        rule = replace(rule, type=NAME)
+    return BoundField(rule, column, is_path(rule))
+
+
+def _check_files(columns: Columns, wanted: Wanted) -> Columns:
+    """With chosen fields, the path of a sample is that of its first file."""
+    if not wanted.fields:
+        return columns
+    named = next((field.column for field in columns.fields if field.rule.type == NAME), None)
+    if wanted.labels == "name" and named is None:
+        raise UsageError("labels='name' needs a label", hint=f"add a field: --field {LABEL}=COLUMN")
+    path = next((field.column for field in columns.fields if field.path), None)
+    if path is None and wanted.key in ("path", "stem"):
+        raise UsageError(
+            f"no field is a file, from whose path key={wanted.key!r} could be made",
+            hint="--key line, or --key with the name of a column",
+        )
+    return replace(columns, path=path, label=named)
+
+
+def parse_label(value: object) -> int:
+    """A label as an integer of 64 bits; also one that a float holds, as MXNet and pandas write them.
+
+    Raises:
+        ValueError: It is none.
+    """
+    number: int | float
+    if isinstance(value, str):
+        if "_" in value:
+            raise ValueError(value)
+        number = float(value) if "." in value else int(value)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        number = value
+    else:
+        raise ValueError(value)  # noqa: TRY004 - one fault for callers, whatever the JSON type
+    if isinstance(number, float) and not (abs(number) <= _EXACT and number.is_integer()):
+        raise ValueError(value)
+    if not _MIN <= number <= _MAX:
+        raise ValueError(value)
+    return int(number)

@@ -1,0 +1,178 @@
+"""How the record of a list becomes a sample: everything that a worker needs besides the records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from shardstream.errors import DecodeError
+from shardstream.images.header import probe
+from shardstream.pack.sources.base import LABEL, File, Item, Reject, Value, field_of_extension, file_item
+from shardstream.pack.sources.keys import KeyRule
+from shardstream.pack.sources.lists.columns import Columns, LabelMode, parse_label
+from shardstream.pack.sources.lists.mapping import NAME, check_text
+from shardstream.pack.sources.lists.records import (
+    Broken,
+    CellKind,
+    Cells,
+    cell,
+    content_of,
+    is_image,
+    shown,
+    split,
+    text_of,
+)
+from shardstream.pack.sources.paths import Origin, extension_of, join
+from shardstream.text import valid_unicode
+
+_KEY_HINT = "--key line makes keys of the numbers of lines, --key COLUMN of a column"
+_ORIGIN_HINT = "allow_other_origins=True (--allow-other-origins), if you trust whoever wrote the list"
+_NAMES_HINT = "labels='name' (--labels name) numbers names in sorting order and keeps them as the classes"
+
+
+@dataclass(frozen=True, slots=True)
+class LineReader:
+    """How a record becomes a sample.
+
+    Attributes:
+        kind: How records are written.
+        columns: Which column is what.
+        keys: How samples get their keys.
+        labels: ``"int"`` or ``"name"``.
+        folder: Local folder or URL that relative paths are taken from.
+        names: Numbers of labels by name; empty until they are known.
+        origin: Where all files have to lie; ``None``: anywhere.
+    """
+
+    kind: CellKind
+    columns: Columns
+    keys: KeyRule
+    labels: LabelMode
+    folder: str
+    names: Mapping[str, int] = field(default_factory=dict)
+    origin: Origin | None = field(default=None, repr=False)  # no part of what the source is
+
+    @property
+    def whole(self) -> LineReader:
+        """The same with keys that still have what is common to all."""
+        return replace(self, keys=replace(self.keys, common=""))
+
+    def item(self, raw: bytes, line: int) -> Item | Reject:
+        """The sample of a record."""
+        path = ""
+        try:
+            cells = self.cells(raw)
+            path = self.path(cells)
+            return self._item(cells, path, line)
+        except Broken as error:
+            return Reject(line, valid_unicode(path), str(error))
+
+    def check(self, raw: bytes, line: int) -> None:
+        """Refuse a record that is broken; `Broken`."""
+        cells = self.cells(raw)
+        self._item(cells, self.path(cells), line)
+
+    def cells(self, raw: bytes) -> Cells:
+        """The columns of a record, as many as it must have; `Broken`."""
+        cells = split(self.kind, raw)
+        self.columns.check(cells)
+        return cells
+
+    def path(self, cells: Cells) -> str:
+        """The path that keys and messages use, empty if samples have no files; `Broken`."""
+        if self.columns.path is None:
+            return ""
+        path = cell(cells, self.columns.path, "path")
+        if is_image(path):
+            path = path["path"] or path["bytes"]
+        if path == "":
+            raise Broken("the line has no path")
+        if not isinstance(path, str):
+            return ""  # the content of a file may stand there
+        if not path.isascii():
+            check_text(valid_unicode(path))
+        return path
+
+    def key(self, cells: Cells, path: str, line: int) -> str:
+        """The key of a record; `Broken`."""
+        column = self.columns.key
+        if column is not None:
+            return self.keys.key(line, path, text_of(cell(cells, column, "key"), "key"))
+        if not path and self.keys.mode != "line":
+            raise Broken("the line has no path", hint=_KEY_HINT)
+        return self.keys.key(line, path)
+
+    def name(self, cells: Cells) -> str:
+        """The name of the label; `Broken`."""
+        assert self.columns.label is not None
+        name = label_name(text_of(cell(cells, self.columns.label, "label"), "label"))
+        if not name:
+            raise Broken("the label is missing")
+        return name
+
+    def _item(self, cells: Cells, path: str, line: int) -> Item | Reject:
+        key = self.key(cells, path, line)
+        if self.columns.fields:
+            values = {one.rule.name: self._field(i, cells) for i, one in enumerate(self.columns.fields)}
+            return Item(line, path, key, values)
+        if self.kind == "lst" and self.columns.count is None:
+            return self._detection(cells, path, key, line)
+        label = None if self.columns.label is None else self._label(cells)
+        content = content_of(cell(cells, self.columns.path, "path")) if self.kind == "packed" else None  # type: ignore[arg-type]
+        if content is not None:
+            return Item(line, path, key, {_image_field(content): content, **({} if label is None else {LABEL: label})})
+        return file_item(line, path, key, self._file(path), label=label)
+
+    def _field(self, number: int, cells: Cells) -> Value:
+        one = self.columns.fields[number]
+        if one.rule.type == NAME:
+            return self._number(self.name(cells))
+        value = one.value(cells)
+        return self._file(value) if one.path and isinstance(value, str) else value
+
+    def _file(self, path: str) -> File:
+        """The file of a path in the list; `Broken` where the list may not name it."""
+        found = join(self.folder, path)
+        if self.origin is not None and not self.origin.holds(found):
+            raise Broken(f"{shown(path)} does not lie below {self.origin.url}, as the list does", hint=_ORIGIN_HINT)
+        return File(found)
+
+    def _label(self, cells: Cells) -> int:
+        if self.labels == "name":
+            return self._number(self.name(cells))
+        assert self.columns.label is not None
+        value = cell(cells, self.columns.label, "label")
+        try:
+            return parse_label(value)
+        except ValueError:
+            what = shown(value) if isinstance(value, str) else repr(value)
+            raise Broken(f"the label {what} is no integer of 64 bits", hint=_NAMES_HINT) from None
+
+    def _number(self, name: str) -> int:
+        return self.names[name] if self.names else 0
+
+    def _detection(self, cells: Cells, path: str, key: str, line: int) -> Item | Reject:
+        """MXNet's lists for detection: any number of labels, as one array."""
+        extension = field_of_extension(extension_of(path))
+        if extension.field is None:
+            return Reject(line, valid_unicode(path), extension.reason)
+        assert isinstance(cells, list)
+        try:
+            label = np.array([float(text) for text in cells[1:-1]], np.float32)
+        except ValueError as error:
+            raise Broken(f"a label is no number: {error}") from None
+        return Item(line, path, key, {extension.field: self._file(path), LABEL: label})
+
+
+def _image_field(content: bytes) -> str:
+    try:
+        return probe(content).kind
+    except DecodeError as error:
+        raise Broken(error.what) from error
+
+
+def label_name(text: str) -> str:
+    """The name of a class as it is kept."""
+    return valid_unicode(text.strip())

@@ -1,0 +1,206 @@
+"""Where the records of a text file begin: found by numpy a block at a time, eight bytes a record, no strings."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+_CHUNK = 4 << 20
+_BOM = b"\xef\xbb\xbf"
+_NEWLINE, _RETURN, _QUOTE, _COMMA = b'\n\r",'
+
+
+class TextFile(Protocol):
+    """A text file, read by range.
+
+    Attributes:
+        size: Its bytes.
+    """
+
+    size: int
+
+    def read(self, start: int, end: int) -> bytes:
+        """Bytes ``[start, end)``, both inside the file."""
+
+    def map(self) -> mmap.mmap | bytes:
+        """All of it, addressable."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineIndex:
+    """Records of a text file, blank lines left out.
+
+    Attributes:
+        starts: int64 (n + 1), byte offset of each record, and where the file ends. Blank lines may follow a record.
+        jumps: int64, numbers of the records before which lines were left out, or that follow one of several lines.
+        shifts: int64, line minus number of the records from that one on.
+    """
+
+    starts: NDArray[np.int64]
+    jumps: NDArray[np.int64]
+    shifts: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def lines(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The first line of each of these records, from 1."""
+        return numbers + self.shifts[np.searchsorted(self.jumps, numbers, side="right") - 1]
+
+    def without_first(self) -> LineIndex:
+        """The records after the first."""
+        return replace(self, starts=self.starts[1:], jumps=self.jumps - 1, shifts=self.shifts + 1)
+
+
+class _Builder:
+    """Sized by a first pass, since growing would copy; what stays unused is never touched."""
+
+    def __init__(self, limit: int) -> None:
+        self._starts = np.empty(limit + 1, np.int64)
+        self._count, self._shift = 0, 0
+        self._jumps: list[NDArray[np.int64]] = []
+        self._shifts: list[NDArray[np.int64]] = []
+
+    def add(self, starts: NDArray[np.int64], lines: NDArray[np.int64]) -> None:
+        found = self._count + len(starts)
+        self._starts[self._count : found] = starts
+        shifts = lines - np.arange(self._count, found)
+        changes = np.flatnonzero(np.diff(shifts, prepend=self._shift))
+        if len(changes):
+            self._jumps.append(changes + self._count)
+            self._shifts.append(shifts[changes])
+            self._shift = int(shifts[-1])
+        self._count = found
+
+    def index(self, size: int) -> LineIndex:
+        self._starts[self._count] = size
+        nothing = np.empty(0, np.int64)  # lines count from 1 and numbers from 0: the first record is always a jump
+        return LineIndex(
+            self._starts[: self._count + 1],
+            np.concatenate((nothing, *self._jumps)),
+            np.concatenate((nothing, *self._shifts)),
+        )
+
+
+def survey(text: TextFile) -> tuple[int, str]:
+    """Number of line ends in a file, and the hash of all of it."""
+    newlines, hasher = 0, xxhash.xxh3_128()
+    for position in range(0, text.size, _CHUNK):
+        data = text.read(position, min(position + _CHUNK, text.size))
+        newlines += data.count(b"\n")
+        hasher.update(data)
+    return newlines, hasher.hexdigest()
+
+
+def index_lines(text: TextFile, newlines: int, *, quoted: bool) -> LineIndex:
+    """Find the records.
+
+    Args:
+        text: The file. A byte order mark at its start belongs to no record.
+        newlines: How many line ends it has.
+        quoted: Whether line ends between double quotes belong to the record, as in csv (RFC 4180).
+    """
+    start = len(_BOM) if text.read(0, min(len(_BOM), text.size)) == _BOM else 0
+    builder = _Builder(newlines + 1)
+    if not _index_blocks(text, start, builder, quoted=quoted):
+        builder = _Builder(newlines + 1)
+        _index_odd_csv(text, start, builder)
+    return builder.index(text.size)
+
+
+def _index_blocks(text: TextFile, start: int, builder: _Builder, *, quoted: bool) -> bool:
+    """All records; False if quotes stand where no csv has them."""
+    line, lines_before, odd = 1, 0, False  # line of the open record; line ends before the block; is a quote open?
+    for position in range(start, text.size, _CHUNK):
+        length = min(_CHUNK, text.size - position)
+        before, after = position > 0, position + length < text.size
+        data = np.frombuffer(text.read(position - before, position + length + after), np.uint8)
+        block = data[before : before + length]
+        ends = np.flatnonzero(block == _NEWLINE)
+        numbers = lines_before + np.arange(len(ends)) + 2  # of the line after each line end
+        lines_before += len(ends)
+        if quoted:
+            quotes = np.flatnonzero(block == _QUOTE)
+            if not _regular(data, quotes + before, odd):
+                return False
+            keep = np.searchsorted(quotes, ends) + odd & 1 == 0
+            ends, numbers = ends[keep], numbers[keep]
+            odd = bool(len(quotes) + odd & 1)
+        if len(ends):
+            begins = np.concatenate(([start], ends[:-1] + position + 1))
+            first = np.concatenate(([line], numbers[:-1]))
+            start, line = int(ends[-1]) + position + 1, int(numbers[-1])
+            lengths = ends + position - begins
+            filled = (lengths > 1) | ((lengths == 1) & (block[np.maximum(ends - 1, 0)] != _RETURN))
+            builder.add(begins[filled], first[filled])
+    if odd:
+        return False
+    if text.read(start, text.size).removesuffix(b"\r"):
+        builder.add(np.array([start]), np.array([line]))
+    return True
+
+
+def _regular(data: NDArray[np.uint8], quotes: NDArray[np.int64], odd: bool) -> bool:
+    """Whether quotes open where a field begins and close where it ends, or are doubled."""
+    opening, closing = quotes[odd::2], quotes[1 - odd :: 2]
+    before = data[opening[opening > 0] - 1]
+    after = data[closing[closing < len(data) - 1] + 1]
+    return bool(
+        np.isin(before, (_NEWLINE, _COMMA, _QUOTE)).all() and np.isin(after, (_NEWLINE, _RETURN, _COMMA, _QUOTE)).all()
+    )
+
+
+def _index_odd_csv(text: TextFile, start: int, builder: _Builder) -> None:
+    data, line = text.map(), 1
+    starts, lines = [], []
+    for begin, end in _odd_records(data, start):
+        if data[begin:end].removesuffix(b"\r"):
+            starts.append(begin)
+            lines.append(line)
+        line += data[begin:end].count(b"\n") + 1
+        if len(starts) == _CHUNK >> 6:
+            builder.add(np.array(starts), np.array(lines))
+            starts, lines = [], []
+    if starts:
+        builder.add(np.array(starts), np.array(lines))
+
+
+def _odd_records(data: mmap.mmap | bytes, start: int) -> Iterator[tuple[int, int]]:
+    """Where each record begins and ends. One whose quotes are wrong ends with its first line: no more is lost."""
+    while start < len(data):
+        end = _record_end(data, start)
+        yield start, end
+        start = end + 1
+
+
+def _record_end(data: mmap.mmap | bytes, start: int) -> int:
+    first = _find(data, b"\n", start)
+    at = start
+    while True:
+        if data[at : at + 1] != b'"':
+            newline = _find(data, b"\n", at)
+            comma = data.find(b",", at, newline)
+            if comma < 0:
+                return newline
+            at = comma + 1
+            continue
+        close = data.find(b'"', at + 1)
+        while close >= 0 and data[close + 1 : close + 2] == b'"':
+            close = data.find(b'"', close + 2)
+        after = data[close + 1 : close + 2]
+        if close < 0 or after not in (b"", b",", b"\r", b"\n"):
+            return first
+        if after != b",":
+            return _find(data, b"\n", close + 1)
+        at = close + 2
+
+
+def _find(data: mmap.mmap | bytes, what: bytes, start: int) -> int:
+    found = data.find(what, start)
+    return len(data) if found < 0 else found

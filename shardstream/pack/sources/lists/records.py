@@ -1,0 +1,125 @@
+"""One record of a list, from its bytes to its columns."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from typing import Any, Literal, TypeAlias, TypeGuard
+
+import msgpack
+
+from shardstream.text import valid_unicode
+
+CellKind: TypeAlias = Literal["tab", "csv", "blank", "lst", "json", "packed"]
+"""How the columns of a record are told apart: ``tab`` (also lines of one column), ``csv``, ``blank`` (a path, which may
+hold blanks, then a label), ``lst`` (of MXNet: number, labels, path, with tabs), ``json`` (an object), ``packed`` (a
+msgpack list, which is how other kinds of lists are copied to a temporary file)."""
+
+Column: TypeAlias = int | str
+"""A column by its number, or by its name in a JSON object."""
+
+Cells: TypeAlias = "list[Any] | dict[str, Any]"
+"""The columns of a record. Text that was no UTF-8 holds surrogates, as Python has them in file names."""
+
+_BLANKS = re.compile(r"[ \t\v\f]+")
+_TEXTS = {int: "a number", float: "a number", bool: "true or false", dict: "an object", list: "a list"}
+
+
+class Broken(Exception):
+    """A record that cannot be a sample; the message is the reason that stands in ``rejects.jsonl``.
+
+    Args:
+        reason: Why.
+        hint: What to do about it, if the whole list is like that.
+    """
+
+    def __init__(self, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(reason)
+        self.hint = hint
+
+
+def split(kind: CellKind, raw: bytes) -> Cells:
+    """The columns of a record; its line end, and blank lines after it, belong to none.
+
+    Raises:
+        Broken: It is malformed.
+    """
+    if kind == "packed":
+        cells: list[Any] = msgpack.unpackb(raw, strict_map_key=False)
+        return cells
+    raw = raw.rstrip(b"\r\n") if kind == "csv" else raw.partition(b"\n")[0].removesuffix(b"\r")
+    if kind == "json":
+        return _json(raw)
+    text = raw.decode("utf-8", "surrogateescape")
+    if kind in ("tab", "lst"):
+        return text.split("\t")
+    if kind == "blank":
+        stripped = text.rstrip(" \t\v\f")
+        words = list(_BLANKS.finditer(stripped))
+        return [stripped[: words[-1].start()], stripped[words[-1].end() :]] if words else [stripped]
+    try:
+        return next(csv.reader([text], strict=True))
+    except (csv.Error, StopIteration) as error:
+        raise Broken(f'malformed csv: {error}; a " inside of quotes is written as ""') from error
+
+
+def _json(raw: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(raw.decode())
+    except (ValueError, RecursionError) as error:
+        raise Broken(f"malformed JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Broken(f"{kind_of(found)}, where a JSON object is needed")
+    return found
+
+
+def cell(cells: Cells, column: Column, name: str) -> Any:
+    """The value of a column that has one.
+
+    Raises:
+        Broken: There is none.
+    """
+    try:
+        value = cells[column]  # type: ignore[index]  # names go with objects, numbers with lists
+    except (KeyError, IndexError):
+        value = None
+    if value is None:
+        raise Broken(f"it has no {name}")
+    return value
+
+
+def is_image(value: object) -> TypeGuard[dict[str, Any]]:
+    """Whether a value is what Hugging Face makes of an image: its file, or the path of it, or both."""
+    return isinstance(value, dict) and value.keys() == {"bytes", "path"}
+
+
+def content_of(value: object) -> bytes | None:
+    """The content of a file that stands in a table, if one does."""
+    found = value["bytes"] if is_image(value) else value
+    return found if isinstance(found, bytes) and found else None
+
+
+def text_of(value: object, name: str) -> str:
+    """The text of a column, whatever JSON type it has.
+
+    Raises:
+        Broken: It is a list or an object, or bytes.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise Broken(f"its {name} is {kind_of(value)}, no text")
+
+
+def kind_of(value: object) -> str:
+    """What a value of a list is, in words."""
+    if isinstance(value, str):
+        return f"the text {shown(value)}"
+    return _TEXTS.get(type(value), "binary" if isinstance(value, bytes) else f"a {type(value).__name__}")
+
+
+def shown(text: str) -> str:
+    """A text as messages quote it: not all of a long one."""
+    return repr(valid_unicode(text if len(text) <= 60 else f"{text[:57]}..."))

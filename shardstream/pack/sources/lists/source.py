@@ -1,0 +1,204 @@
+"""Lists of files: tab-separated lines, csv, JSON lines, and others (see ``records``).
+
+UTF-8, with or without byte order mark; Unix or Windows line ends; blank lines are skipped. In ``.csv`` files commas
+separate the columns, with quotes as in RFC 4180. A header is recognised by the name of its path column, or by the names
+that were asked for (see ``columns``). Paths are relative to the folder of the list. Planning reads the list and keeps
+eight bytes a line (sixteen while keys are compared); tasks carry their lines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from shardstream.errors import SourceError, UsageError
+from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
+from shardstream.pack.sources.keys import MODES, KeyRule
+from shardstream.pack.sources.lists.columns import Columns, Wanted, parse_label, understand
+from shardstream.pack.sources.lists.line_reader import LineReader
+from shardstream.pack.sources.lists.lines import LineIndex, index_lines, survey
+from shardstream.pack.sources.lists.list_file import ListFile, check_text, open_list
+from shardstream.pack.sources.lists.mapping import declared_types
+from shardstream.pack.sources.lists.records import Broken, CellKind, split
+from shardstream.pack.sources.lists.scan import scan
+from shardstream.pack.sources.lists.spool import Records
+from shardstream.pack.sources.paths import Origin
+from shardstream.storage import Location
+
+_FIRST = 100
+_KINDS: dict[str, CellKind] = {".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".tsv": "tab"}
+_DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what has no folder of its own
+_HINT = "every line needs the same columns: path, or path<TAB>label (with commas in a .csv)"
+
+
+@dataclass(frozen=True, slots=True)
+class ListPart(SourcePart):
+    """Records of a list: their bytes end to end, where each ends, and their lines."""
+
+    reader: LineReader
+    data: bytes
+    ends: NDArray[np.int64]
+    lines: NDArray[np.int64]
+
+    def __iter__(self) -> Iterator[Item | Reject]:
+        start = 0
+        for end, line in zip(self.ends.tolist(), self.lines.tolist(), strict=True):
+            yield self.reader.item(self.data[start:end], line)
+            start = end
+
+
+class ListRecords(Records):
+    """The records of a list on a local disk."""
+
+    def __init__(self, file: ListFile, index: LineIndex) -> None:
+        super().__init__(file, index.starts)
+        self._index = index
+
+    def lines(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._index.lines(numbers)
+
+
+class ListSource(Source):
+    """A list of files.
+
+    Args:
+        records: Its records.
+        reader: How they become samples, as far as the first one tells.
+        digest: Hash of its content.
+
+    Raises:
+        SourceError: An empty list, or one whose first lines are all broken; names list and line.
+        DuplicateKeyError: Two lines with one key; names both.
+    """
+
+    lendable = True
+
+    def __init__(self, records: Records, reader: LineReader, digest: str) -> None:
+        self.url = records.file.url
+        self._records = records
+        self._digest = digest
+        if reader.columns.unused:
+            self.notes = (f"Columns that are not packed: {', '.join(reader.columns.unused)}.",)
+        if reader.kind == "blank":
+            self.notes = ("Read as a path and a label, with blanks between them.",)
+        self.types = declared_types(tuple(field.rule for field in reader.columns.fields))
+        self.origin = reader.origin
+        try:
+            if not len(records):
+                raise SourceError("the list is empty", hint="write one file a line: path<TAB>label")
+            self._check_first(reader)
+            self._reader = scan(records, reader)
+        except SourceError as error:
+            raise error.at(url=self.url) from error.__cause__
+        if self._reader.names:
+            self.classes = tuple(self._reader.names)
+
+    def _check_first(self, reader: LineReader) -> None:
+        """A list whose first lines are all broken is not what it was taken for."""
+        numbers = np.arange(min(_FIRST, len(self._records)))
+        first = None
+        for raw, line in zip(self._records.read(numbers), self._records.lines(numbers).tolist(), strict=True):
+            try:
+                reader.check(raw, line)
+            except Broken as error:
+                first = first or SourceError(str(error), line=line, hint=error.hint or _HINT)
+            else:
+                return
+        if first is not None:
+            raise first
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def part(self, numbers: NDArray[np.int64]) -> ListPart:
+        self._records.file.check()
+        found = self._records.read(numbers)
+        ends = np.cumsum([len(raw) for raw in found], dtype=np.int64)
+        return ListPart(self._reader, b"".join(found), ends, self._records.lines(numbers))
+
+    @property
+    def fingerprint(self) -> str:
+        reader = self._reader
+        fields = [[field.rule.name, field.column, field.rule.type] for field in reader.columns.fields]
+        known = json.dumps(["list", reader.kind, reader.labels, reader.columns.header, fields, self._digest])
+        return xxhash.xxh3_128_hexdigest(known.encode())
+
+
+def open_text_list(location: Location, wanted: Wanted) -> ListSource:
+    """A list of text lines, wherever it lies.
+
+    Raises:
+        SourceError: See `ListSource`.
+        DuplicateKeyError: See `ListSource`.
+        UsageError: No such column.
+    """
+    file = open_list(location)
+    check_text(file)
+    newlines, digest = survey(file)
+    name = location.url.rpartition("/")[2]
+    kind = _KINDS.get(suffix_of(name))
+    index = index_lines(file, newlines, quoted=kind == "csv")
+    records = ListRecords(file, index)
+    head = records.read(np.arange(min(_FIRST, len(records))))
+    kind = kind or _guess(name, head, wanted)
+    try:
+        columns = understand(kind, split(kind, head[0]) if head else [], wanted)
+    except Broken as error:
+        raise SourceError(str(error), url=file.url, line=1, hint=error.hint or _HINT) from error
+    except UsageError as error:
+        raise error.at(url=file.url) from error.__cause__
+    records = ListRecords(file, index.without_first() if columns.header else index)
+    return ListSource(records, row_reader(kind, columns, wanted, location), digest)
+
+
+def row_reader(kind: CellKind, columns: Columns, wanted: Wanted, location: Location) -> LineReader:
+    """How the records of the list at this place become samples, before its paths are known."""
+    folder = folder_of(location)
+    origin = None if wanted.other_origins else Origin.of(folder)
+    return LineReader(kind, columns, key_rule(wanted), wanted.labels, folder, origin=origin)
+
+
+def key_rule(wanted: Wanted) -> KeyRule:
+    """How keys are made, before the paths are known."""
+    return KeyRule(wanted.key if wanted.key in MODES else "column")
+
+
+def folder_of(location: Location) -> str:
+    """The folder or URL that relative paths of a list are taken from; for one from a pipe, the current folder."""
+    if location.local and location.url.startswith(_DESCRIPTORS):
+        return os.getcwd()
+    return location.url.rpartition("/")[0] or "/"
+
+
+def suffix_of(name: str) -> str:
+    """The extension of a list, with its dot, in lower case."""
+    return os.path.splitext(name)[1].lower()
+
+
+def _guess(name: str, head: list[bytes], wanted: Wanted) -> CellKind:
+    """How the records are written, where the list's name does not tell: as most of the first ones are."""
+
+    def most(yes: Callable[[bytes], bool]) -> bool:
+        return 2 * sum(map(yes, head)) > len(head)
+
+    if suffix_of(name) == ".lst" and most(lambda raw: raw.count(b"\t") >= 2):
+        return "lst"
+    if most(lambda raw: b"\t" in raw):
+        return "tab"
+    if most(lambda raw: raw.startswith(b"{")):
+        return "json"
+    return "blank" if most(lambda raw: _ends_with_label(raw, wanted)) else "tab"
+
+
+def _ends_with_label(raw: bytes, wanted: Wanted) -> bool:
+    *path, label = split("blank", raw)
+    try:
+        return bool(path) and (wanted.labels == "name" or parse_label(label) is not None)
+    except ValueError:
+        return False

@@ -1,0 +1,14 @@
+"""What all stores have in common: the contract, names of places, ranges of bytes.
+
+============  =================================================================================
+``store``     the contract: ``Store``, ``ObjectWriter``, ``ObjectMeta``, ``Request``
+``buffers``   ``Buffers``: what was read, addressed by object and byte range; vectorised gather
+``location``  ``Location``: a URL that was looked at, with options that nobody sees
+``address``   what a URL says, and which part of it is a secret; pure text
+``ranges``    which reads serve which ranges: neighbours joined, long ones split; pure
+``ranged``    bytes read by range, as a file for other libraries
+``sorting``   names in order, any number of them in bounded memory
+``counters``  what transfers did, counted
+``heap``      a heap that suits a process whose work is to read
+============  =================================================================================
+"""

@@ -1,0 +1,137 @@
+"""A place that data lies in, with all it takes to get there, and nothing of that to be seen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+from shardstream.errors import UsageError
+from shardstream.storage.base.address import Address, parse
+
+Transport: TypeAlias = Literal["auto", "obstore", "fsspec"]
+"""Which library speaks to a store: ``auto`` takes obstore where it can, fsspec elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a store is reached: options as the user gave them, the transport, and what the URL held.
+
+    Its repr shows the names of options only, for their values are keys and tokens. It is pickled into worker processes,
+    and only there: nothing of it is written to an index or a state.
+
+    Attributes:
+        options: ``storage_options``.
+        transport: See `Transport`.
+        secret: User information and query of the URL, see ``address``.
+        same_host: Whether a web server that redirects to another host is refused. Only fsspec can be told so.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    transport: Transport = "auto"
+    secret: str = ""
+    same_host: bool = False
+
+    def __repr__(self) -> str:
+        held = ", with what the URL held" if self.secret else ""
+        return f"Access(options: {', '.join(sorted(self.options)) or 'none'}; transport {self.transport}{held})"
+
+    def __hash__(self) -> int:
+        return hash((self.transport, self.secret, frozenset(self.options)))
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A URL or local path that was looked at, and how it is reached. ``str()`` of it is the URL, without secrets.
+
+    Attributes:
+        url: As the user wrote it, without secrets and without a slash at its end; an absolute path for local folders.
+        access: How it is reached; empty for local folders.
+    """
+
+    url: str
+    access: Access = field(default_factory=Access)
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def address(self) -> Address:
+        """The URL, taken apart."""
+        return parse(self.url, self.access.secret)
+
+    @property
+    def local(self) -> bool:
+        """Whether it is a folder of this machine."""
+        return self.address.kind == "local"
+
+    @property
+    def transport(self) -> Literal["local", "obstore", "fsspec"]:
+        """The library that speaks to this store."""
+        kind = self.address.kind
+        if kind == "local":
+            return "local"
+        pinned = kind == "http" and self.access.same_host
+        return "fsspec" if kind == "fsspec" or pinned or self.access.transport == "fsspec" else "obstore"
+
+    def join(self, name: str) -> Location:
+        """The place ``name`` below this one, reached in the same way."""
+        slash = "" if self.url.endswith("/") else "/"
+        return Location(f"{self.url}{slash}{name.strip('/')}", self.access)
+
+    def parent(self) -> Location:
+        """The place that holds this one; its name there is the last part of the URL.
+
+        Raises:
+            UsageError: This is a whole bucket, or a host.
+        """
+        folder, slash, _ = self.url.rpartition("/")
+        if self.local:
+            return Location(folder or "/")
+        if not slash or not self.address.prefix or folder.endswith("/"):
+            raise UsageError("the URL names no object", url=self.url)
+        return Location(folder, self.access)
+
+
+def locate(
+    place: str | os.PathLike[str] | Location,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+) -> Location:
+    """Look at a URL or path, without going there.
+
+    Args:
+        place: URL, local path, or a `Location`, which is returned as it is unless options are given with it.
+        storage_options: Credentials and settings by name, see ``docs/storage.md``. Default: the environment's.
+        transport: See `Transport`.
+
+    Raises:
+        UsageError: No URL that could be meant, a transport that cannot, options for a local folder.
+
+        >>> str(locate("https://acme.blob.core.windows.net/data/one/?sv=2024&sig=hidden"))
+        'https://acme.blob.core.windows.net/data/one'
+    """
+    if transport not in get_args(Transport):
+        raise UsageError(f"no transport is called {transport!r}", hint=f"one of {', '.join(get_args(Transport))}")
+    if isinstance(place, Location):
+        if storage_options is None and transport == "auto":
+            return place
+        if storage_options is None:
+            storage_options = place.access.options
+        return locate_address(parse(place.url, place.access.secret), storage_options, transport)
+    return locate_address(parse(place), storage_options or {}, transport)
+
+
+def locate_address(address: Address, options: Mapping[str, Any], transport: Transport) -> Location:
+    """What `locate` does once the URL has been taken apart."""
+    if address.kind == "local":
+        return Location(address.url)
+    if address.kind == "fsspec" and transport == "obstore":
+        raise UsageError(
+            f"obstore does not speak {address.scheme}://",
+            url=address.url,
+            hint='transport="auto" takes fsspec for it',
+        )
+    return Location(address.url, Access(dict(options), transport, address.secret))

@@ -1,0 +1,132 @@
+"""``CachedDataset``: one data set's folder in one tier, in use by this process."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from contextlib import suppress
+from urllib.parse import quote
+
+import xxhash
+
+from shardstream.storage.base.counters import counters
+from shardstream.storage.cache.blocks import SUFFIX, BlockFile, Described, make_file
+from shardstream.storage.cache.folder import Folder
+from shardstream.storage.cache.locks import FileLock, lock_file
+from shardstream.storage.cache.tier import ABOUT, LEASE, Tier
+
+_SAFE = re.compile(r"[0-9a-f]{8,64}")
+_NAME_BYTES = 120
+_WAIT = 10.0
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class NoRoom(Exception):
+    """An object has no room in a tier.
+
+    Args:
+        bound: Bytes that may be given out there.
+        limited: Whether that is the user's limit, rather than what the file system has.
+    """
+
+    def __init__(self, bound: int, *, limited: bool) -> None:
+        super().__init__(bound)
+        self.bound = bound
+        self.limited = limited
+
+
+class CachedDataset:
+    """The folder, leased for as long as this lives.
+
+    Make it with `CachedDataset.open`.
+
+    Attributes:
+        broken: Why nothing can be written, if nothing can. What is there can be read.
+    """
+
+    def __init__(self, tier: Tier, folder: Folder, lease: FileLock | None, broken: OSError | None) -> None:
+        self.tier = tier
+        self.folder = folder
+        self.broken = broken
+        self._lease = lease
+
+    @classmethod
+    def open(cls, tier: Tier, fingerprint: str, url: str) -> CachedDataset:
+        """The place of a data set, made if there is none.
+
+        Raises:
+            UsageError: The tier's folder is not ours.
+            OSError: There is none, and none can be made.
+        """
+        name = fingerprint if _SAFE.fullmatch(fingerprint) else xxhash.xxh3_128_hexdigest(fingerprint.encode())
+        lease = None
+        try:
+            tier.prepare()
+            folder, lease = _join(tier, name)
+            os.utime(lease.descriptor)  # for `last_used`
+            try:
+                folder.check(ABOUT)
+            except FileNotFoundError:  # on a full disk, blocks of files that are there can still be stored
+                folder.write_json(ABOUT, {"url": url, "fingerprint": fingerprint})
+        except OSError as error:
+            with suppress(OSError):
+                return cls(tier, tier.set(name), lease, error)
+            raise
+        return cls(tier, folder, lease, None)
+
+    def file(self, described: Described) -> str:
+        """The name of an object's file: another one for each path, size, checksum and version."""
+        name = quote(described.path, safe="")
+        key = xxhash.xxh3_64_hexdigest(json.dumps(described).encode())
+        return f"{name[-_NAME_BYTES:]}.{key}{SUFFIX}"
+
+    def find(self, described: Described) -> BlockFile | None:
+        """The object's file; ``None`` if there is none that can be used."""
+        try:
+            held = BlockFile(self.folder, self.file(described), described, writable=self.broken is None)
+            counters().add("cache_repaired", held.compare())
+        except OSError:
+            return None
+        return held
+
+    def admit(self, described: Described) -> BlockFile | None:
+        """The object's file, made if there is none; ``None`` where nothing can be written.
+
+        Raises:
+            NoRoom: There is no room for it.
+            OSError, ValueError: It cannot be made.
+        """
+        if self.broken is not None:
+            return None
+        if not self.folder.named():
+            raise FileNotFoundError(errno.ENOENT, "the data set's folder was removed", self.folder.path)
+        name, tier = self.file(described), self.tier
+        with tier.ledger.open() as book:
+            found = self.find(described)
+            if found is not None:  # another process was faster
+                return found
+            there = self.folder.stat(name)
+            need = described.file_size - (0 if there is None else there.st_size)
+            if not tier.make_room(need, self.folder, book):
+                raise NoRoom(tier.bound(book), limited=tier.limited(need, book))
+            book.give(need, tier.limit)
+            try:
+                make_file(self.folder, name, described)  # also a damaged one, which those who have it keep as it is
+            except BaseException as error:
+                book.give(-need, tier.limit)
+                if isinstance(error, OSError) and error.errno in _FULL:
+                    raise NoRoom(book.used, limited=False) from error
+                raise
+            return BlockFile(self.folder, name, described, writable=True)
+
+
+def _join(tier: Tier, name: str) -> tuple[Folder, FileLock]:
+    for _ in range(3):
+        folder = tier.set(name, make=True)
+        with suppress(FileNotFoundError):  # cleared between the two steps
+            held = lock_file(folder, LEASE, shared=True, wait=_WAIT)
+            if held is not None and folder.named():
+                return folder, held
+    raise OSError(errno.EAGAIN, "waited in vain for another process to clear the data set", tier.root)

@@ -1,0 +1,17 @@
+"""The libraries that speak to stores, and where their credentials come from.
+
+==================  =============================================================
+``obstore_client``  S3, Azure, GCS and web servers through obstore
+``forked_obstore``  the obstore of this process, also after a fork
+``obstore_errors``  what obstore's errors mean, without what they quote; pure
+``aws``             S3's credentials, endpoint and region
+``region``          in which region a bucket lies
+``azure``           Azure's account, credentials and endpoint
+``gcs``             Google's credentials
+``web``             plain web servers
+``options``         ``storage_options`` of every ecosystem, as obstore takes them
+``fsspec_client``   every other store, and on request these, through fsspec
+``fsspec_options``  the same options, as fsspec's file systems take them
+``fsspec_errors``   what the errors of its file systems mean; pure
+==================  =============================================================
+"""

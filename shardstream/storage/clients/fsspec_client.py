@@ -1,0 +1,361 @@
+"""Every store that fsspec knows, and S3, Azure, GCS and web servers where it is asked for.
+
+fsspec runs its coroutines on a loop of its own, in a thread that it makes anew after a fork; file systems without
+coroutines are called in threads. Each range asks for the object's size and version first, because few file systems give
+them with the data; and again where it took several requests, so that no range is of two versions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from shardstream.errors import (
+    AccessError,
+    ChangedError,
+    MissingExtraError,
+    NotFoundError,
+    StorageError,
+    UsageError,
+    did_you_mean,
+)
+from shardstream.extras import require
+from shardstream.storage.base.location import Location
+from shardstream.storage.base.store import ObjectMeta
+from shardstream.storage.clients.fsspec_errors import answer_of, without_answer
+from shardstream.storage.clients.fsspec_options import file_system_of, same_host_session, web_path
+from shardstream.storage.clients.obstore_errors import Expired, OutOfRange, WrongRegion, from_answer, refusal
+from shardstream.storage.transfer.client import Body, Client, Fault, Head, Upload
+
+_T = TypeVar("_T")
+_PART = 8 << 20  # bytes of a part of an upload
+_SPOOL = 64 << 20  # bytes of an upload that stay in memory, where it goes out as one
+_LEAST = 256 << 10  # bytes of a request that is worth its round trip
+_VERSION = ("ETag", "etag", "e_tag", "generation", "blob_id", "md5Hash", "md5", "checksum")
+_TIMES = ("LastModified", "last_modified", "mtime", "modified", "updated")
+# File systems whose files, open for writing, show nothing before they are closed.
+_SHOW_WHEN_CLOSED = ("s3", "abfs", "gs")
+
+
+def check(location: Location) -> None:
+    """Say early what cannot work: a missing package, a protocol that nobody knows.
+
+    Raises:
+        UsageError: An unknown protocol, or options that cannot work.
+        MissingExtraError: A package is not installed.
+    """
+    registry = require("fsspec.registry", extra="fsspec", purpose=f"for {location.address.scheme}:// URLs")
+    address = location.address
+    protocol = {"s3": "s3", "azure": "abfs", "gcs": "gs"}.get(address.kind, address.scheme)
+    if protocol not in registry.known_implementations and protocol not in registry.registry:
+        known = sorted(
+            {"s3", "az", "abfss", "gs", "https", "file", "hf", "memory"} | set(registry.known_implementations)
+        )
+        raise UsageError(
+            f"nobody knows the scheme {protocol}://",
+            url=location.url,
+            hint=did_you_mean(protocol, known)
+            + "known: a local path, s3, az, abfss, gs, https, and fsspec's: "
+            + ", ".join(sorted(registry.known_implementations)),
+        )
+    _class_of(protocol, location.url)
+    file_system_of(address, location.access.options, os.environ)
+
+
+def _class_of(protocol: str, url: str) -> Any:
+    fsspec = require("fsspec", extra="fsspec", purpose=f"for {protocol}:// URLs")
+    try:
+        return fsspec.get_filesystem_class(protocol)
+    except (ImportError, ValueError) as error:
+        packages = {
+            "s3": "s3fs",
+            "abfs": "adlfs",
+            "gs": "gcsfs",
+            "hf": "huggingface_hub",
+            "https": "aiohttp",
+            "http": "aiohttp",
+        }
+        package = packages.get(protocol)
+        raise MissingExtraError(
+            f"fsspec needs another package for {protocol}:// URLs",
+            url=url,
+            hint=f"pip install {package}" if package else f"fsspec says: {error}",
+        ) from error
+
+
+class FsspecClient(Client):
+    """A store through fsspec."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._address = location.address
+        self._sending: Any = None
+        self._build()
+
+    def _build(self) -> None:
+        found = file_system_of(self._address, self._location.access.options, os.environ)
+        self._protocol: str = found["protocol"]
+        self._query: str = found["query"]
+        kind = _class_of(self._protocol, self._location.url)
+        # fsspec keeps instances by their arguments, so that data sets of one bucket share connections.
+        self._arguments = found["arguments"] | {"use_listings_cache": False}
+        if self._address.kind == "http" and self._location.access.same_host:
+            self._arguments["get_client"] = same_host_session
+        self._files = self._make(kind, _without_retries(self._protocol, self._arguments))
+        _no_retries(self._files)
+        self._root = found["root"]
+        if self._address.kind != "http":
+            self._root = str(self._files._strip_protocol(self._root)).rstrip("/")
+
+    def _make(self, kind: Any, arguments: dict[str, Any]) -> Any:
+        try:
+            return kind(**arguments)
+        except Exception as error:
+            raise UsageError(
+                f"fsspec's {self._protocol} does not take these options ({type(error).__name__})",
+                url=self._location.url,
+                hint=f"look at {', '.join(sorted(self._location.access.options)) or 'the environment'}",
+            ) from None
+
+    def _name(self, path: str) -> str:
+        if self._address.kind == "http":
+            return f"{self._root}/{web_path(path)}{self._query}"
+        return f"{self._root}/{path}" if self._root else path
+
+    def _writing(self) -> Any:
+        """The file system with the retries of its own, of which reading has no need."""
+        if self._sending is None:
+            self._sending = self._make(type(self._files), self._arguments | {"skip_instance_cache": True})
+        return self._sending
+
+    async def _call(self, name: str, *arguments: Any, sending: bool = False, **named: Any) -> Any:
+        """One call of a file system, on its loop or in a thread."""
+        files = self._writing() if sending else self._files
+        try:
+            if files.async_impl and hasattr(files, f"_{name}"):
+                work = getattr(files, f"_{name}")(*arguments, **named)
+                return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, files.loop))
+            return await in_thread(lambda: getattr(files, name)(*arguments, **named))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            raise self._explain(error, sending=sending) from None
+
+    def _explain(self, error: BaseException, *, sending: bool = False) -> Exception:
+        hint = "look at storage_options, and at the variables that the file system reads"
+        bucket = self._address.bucket or self._address.prefix.partition("/")[0]
+        answer = answer_of(error)
+        if answer.status or answer.code:
+            said = from_answer(answer, bucket=bucket, hint=hint, sending=sending)
+            if isinstance(said, Expired):
+                return refusal(answer.status, answer.code, hint, sending=sending)
+            if isinstance(said, WrongRegion):
+                return StorageError(f"the bucket {bucket!r} lies in another region", hint="set AWS_REGION")
+            if isinstance(said, OutOfRange):
+                return StorageError("the range lies past the end of the object")
+            return said
+        return without_answer(error, hint)
+
+    # ------------------------------------------------------------------------------------------------------ reading
+
+    async def head(self, path: str) -> Head:
+        try:
+            info = await self._call("info", self._name(path))
+        except (AccessError, NotFoundError):
+            if self._address.kind in ("s3", "azure"):
+                # An answer to HEAD has no body, hence no code that says what is missing or refused.
+                await self._call("cat_file", self._name(path), start=0, end=1)
+            raise
+        size = info.get("size")
+        if info.get("type") == "directory" or (size is None and info.get("type") != "file"):
+            raise NotFoundError("no such object")
+        if size is None:
+            raise StorageError("the server does not say how long the file is")
+        version = next((info[name] for name in (*_VERSION, *_TIMES) if info.get(name)), None)
+        return Head(int(size), None if version is None else str(version))
+
+    async def open(self, path: str, start: int, stop: int | None, *, etag: str | None = None) -> Body:
+        head = await self.head(path)
+        if etag is not None and head.etag is not None and head.etag != etag:
+            raise ChangedError("the object was replaced by another one while it was being read")
+        first = max(0, head.size + start) if start < 0 else start
+        last = head.size if stop is None else min(stop, head.size)
+        if first > head.size or (first == head.size and stop is not None and stop > first):
+            raise StorageError(f"byte {first} lies past the end of an object of {head.size} bytes", offset=first)
+        return _Body(self, path, head, first, max(first, last))
+
+    async def list(self, prefix: str, after: str = "") -> AsyncIterator[list[ObjectMeta]]:
+        if self._address.kind == "http":
+            raise StorageError(
+                "a web server does not list its files", hint="give the URL of one data set, which has a manifest"
+            )
+        folder = self._name(prefix.rpartition("/")[0]).rstrip("/")
+        try:
+            found = await self._call("find", folder, detail=True)
+        except NotFoundError as error:
+            if "bucket" in error.what:
+                raise
+            return
+        base = f"{self._root}/" if self._root else ""
+        page = []
+        for name, info in found.items():
+            path = name.lstrip("/") if not base else name.removeprefix(base)
+            if path.startswith(prefix) and path > after and info.get("type") != "directory":
+                page.append(ObjectMeta(path, int(info["size"])))
+        yield page
+
+    # ------------------------------------------------------------------------------------------------------ writing
+
+    def _writable(self) -> None:
+        if self._address.kind == "http":
+            raise StorageError("a web server is read only", hint="write to the store that it serves")
+
+    async def put(self, path: str, data: bytes | bytearray | memoryview) -> None:
+        self._writable()
+        await self._folder(path)
+        await self._call("pipe_file", self._name(path), bytes(data), sending=True)
+
+    async def _folder(self, path: str) -> None:
+        """Make the folder of an object, where the store has such."""
+        if self._protocol not in _SHOW_WHEN_CLOSED:
+            with suppress(Exception):
+                await in_thread(lambda: self._files.makedirs(self._name(path).rpartition("/")[0], exist_ok=True))
+
+    async def upload(self, path: str) -> Upload:
+        self._writable()
+        await self._folder(path)
+        return _Upload(self, path)
+
+    async def delete(self, path: str) -> None:
+        self._writable()
+        with suppress(NotFoundError):
+            await self._call("rm_file", self._name(path), sending=True)
+
+    async def copy(self, path: str, target: str) -> None:
+        self._writable()
+        await self._folder(target)
+        await self._call("cp_file", self._name(path), self._name(target), sending=True)
+
+
+class _Body(Body):
+    def __init__(self, client: FsspecClient, path: str, head: Head, start: int, stop: int) -> None:
+        self._client = client
+        self._path = path
+        self.head, self.start, self.stop = head, start, stop
+
+    async def chunks(self, least: int) -> AsyncIterator[memoryview]:
+        at = self.start
+        while at < self.stop:
+            until = min(self.stop, at + max(least, _LEAST))
+            data = await self._client._call("cat_file", self._client._name(self._path), start=at, end=until)
+            if len(data) != until - at:
+                raise Fault("short body", f"{len(data)} bytes came where {until - at} were asked for")
+            yield memoryview(data).toreadonly()
+            at = until
+        if self.stop - self.start > max(least, _LEAST):  # several requests, none of which can name a version
+            now = await self._client.head(self._path)
+            if now != self.head:
+                raise ChangedError("the object was replaced by another one while it was being read")
+
+
+class _Upload(Upload):
+    """A file of the file system that shows when it is closed; for others, one that is sent as a whole."""
+
+    def __init__(self, client: FsspecClient, path: str) -> None:
+        self._client = client
+        self._path = path
+        self._file: Any = None
+
+    async def send(self, data: bytes) -> None:
+        await self._do(lambda: self._open().write(data))
+
+    async def finish(self) -> None:
+        if self._client._protocol in _SHOW_WHEN_CLOSED:
+            await self._do(lambda: self._open().close())
+            return
+
+        def send() -> None:
+            with self._open() as spool:
+                spool.seek(0)
+                self._client._writing().pipe_file(self._client._name(self._path), spool.read())
+
+        await self._do(send)
+
+    async def abort(self) -> None:
+        with suppress(Exception):
+            await self._do(self._drop)
+
+    def _open(self) -> Any:
+        if self._file is None:
+            client = self._client
+            if client._protocol in _SHOW_WHEN_CLOSED:
+                self._file = client._writing().open(client._name(self._path), "wb", block_size=_PART)
+            else:
+                self._file = tempfile.SpooledTemporaryFile(_SPOOL)  # noqa: SIM115 - `finish` closes it
+        return self._file
+
+    def _drop(self) -> None:
+        file, self._file = self._file, None
+        if file is None:
+            return
+        if self._client._protocol in _SHOW_WHEN_CLOSED:
+            with suppress(Exception):
+                file.discard()
+            file.closed = True  # or its end would be taken for a close, and show it
+        else:
+            file.close()
+
+    async def _do(self, work: Callable[[], _T]) -> _T:
+        try:
+            return await in_thread(work)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            raise self._client._explain(error, sending=True) from None
+
+
+async def in_thread(work: Callable[[], _T]) -> _T:
+    """A blocking call, in a thread of its own that nobody waits for at the end of the process."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_T] = loop.create_future()
+
+    def finish(result: Any, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)
+
+    def run() -> None:
+        result, failed = None, None
+        try:
+            result = work()
+        except BaseException as error:
+            failed = RuntimeError("StopIteration") if isinstance(error, StopIteration) else error
+        with suppress(RuntimeError):  # the loop has gone
+            loop.call_soon_threadsafe(finish, result, failed)
+
+    threading.Thread(target=run, name="shardstream-fsspec", daemon=True).start()
+    return await done
+
+
+def _without_retries(protocol: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    if protocol != "s3":
+        return arguments
+    config = {"retries": {"total_max_attempts": 1}, **arguments["config_kwargs"]}
+    return {**arguments, "config_kwargs": config}
+
+
+def _no_retries(files: Any) -> None:
+    """Retries are made in one place, for all stores; where a file system's own can be turned off, they are."""
+    if hasattr(files, "retries") and isinstance(files.retries, int):
+        files.retries = 1
+    policy = getattr(getattr(getattr(files, "service_client", None), "_config", None), "retry_policy", None)
+    if policy is not None and hasattr(policy, "total_retries"):
+        policy.total_retries = 0

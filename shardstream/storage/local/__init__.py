@@ -1,0 +1,8 @@
+"""Folders of the local file system.
+
+================  ======================================================================================
+``store``         folders of the local file system: mapped for reads, temporary name + rename for writes
+``mapped_files``  a file as read-only memory that holds no file descriptor
+``write_behind``  writing a file in a thread, and bringing it to the disk as it grows
+================  ======================================================================================
+"""

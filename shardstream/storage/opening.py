@@ -1,0 +1,86 @@
+"""URLs and paths to stores."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from shardstream.errors import ShardStreamError
+from shardstream.storage.base.location import Location, Transport, locate
+from shardstream.storage.base.store import Store
+from shardstream.storage.local.store import LocalStore
+from shardstream.storage.transfer.client import Client
+
+
+def open_store(
+    place: str | os.PathLike[str] | Location,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+) -> Store:
+    """The store rooted at a URL or local folder. Nothing is asked of it yet.
+
+    Args:
+        place: A path, a URL, or a `Location`.
+        storage_options: Credentials and settings by name; default: the environment's.
+        transport: Which library speaks to the store; see `shardstream.storage.base.location.Transport`.
+
+    Raises:
+        UsageError: The URL, an option or the transport cannot work.
+        MissingExtraError: A package that this scheme needs is not installed.
+
+        >>> open_store("file:///data/out").url
+        '/data/out'
+    """
+    return open_location(locate(place, storage_options=storage_options, transport=transport))
+
+
+def open_location(location: Location) -> Store:
+    """What `open_store` does once the place has been looked at."""
+    if location.local:
+        return LocalStore(location.address.prefix)
+    from shardstream.storage.transfer.remote import RemoteStore
+
+    if location.transport == "obstore":
+        from shardstream.storage.clients.obstore_client import check
+    else:
+        from shardstream.storage.clients.fsspec_client import check
+    try:
+        check(location)
+    except ShardStreamError as error:
+        raise error.at(url=location.url) from error.__cause__
+    return RemoteStore(location.url, functools.partial(make_client, location))
+
+
+def make_client(location: Location) -> Client:
+    """A client of this process for a store that is not local.
+
+    Raises:
+        UsageError: Options that cannot work.
+        AccessError: No credentials.
+        MissingExtraError: A package is not installed.
+    """
+    if location.transport == "obstore":
+        from shardstream.storage.clients.obstore_client import ObstoreClient
+
+        return ObstoreClient(location)
+    from shardstream.storage.clients.fsspec_client import FsspecClient
+
+    return FsspecClient(location)
+
+
+def open_object(
+    place: str | os.PathLike[str] | Location,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+) -> tuple[Store, str]:
+    """The store of the folder that holds an object, and the object's name in it.
+
+    Raises:
+        UsageError: As `open_store`, or the URL names no object.
+    """
+    location = locate(place, storage_options=storage_options, transport=transport)
+    return open_location(location.parent()), location.url.rpartition("/")[2]

@@ -1,0 +1,15 @@
+"""Bytes over a network, whatever library speaks to the store.
+
+=============  =======================================================================================
+``remote``     ``RemoteStore``: stores behind a network, over a client made where it is used
+``upload``     objects being written to a remote store
+``client``     one attempt at one request, whatever library speaks to the store: ``Client``, ``Fault``
+``fetch``      one range, whatever the network does: attempts, resumption, second attempts, checks
+``attempts``   requests that are no ranged reads, made again until they are answered
+``retry``      when to try again, as arithmetic
+``latency``    how fast a store has answered lately; pure
+``readahead``  many reads on their way at once, those needed first first
+``listing``    a listing of any length, page by page
+``loop``       the event loop of this process on which all transfers run
+=============  =======================================================================================
+"""

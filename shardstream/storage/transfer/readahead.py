@@ -1,0 +1,175 @@
+"""Many reads on their way at once, those that are needed first first."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import count
+
+from shardstream.errors import StorageError
+from shardstream.storage.base.buffers import Buffers, FetchedBuffers, MappedBuffers, joined
+from shardstream.storage.base.ranges import plan_reads
+from shardstream.storage.base.store import AsyncStore, Request, Store
+from shardstream.storage.transfer import loop
+from shardstream.waits import watched
+
+REQUESTS = 128
+"""Reads on their way at once in a process at most: at 50 ms latency and 55 KB a read, 140 MB/s."""
+
+ON_THE_WAY = 64 << 20
+"""Bytes on their way at once, beyond which no further read begins: at 50 ms latency, 1.3 GB/s."""
+
+_LONGEST_WAIT = 900.0  # every transfer has a shorter deadline of its own; this one is for what nobody thought of
+_numbers = count()
+
+
+class Read:
+    """One range that was asked for.
+
+    Args:
+        store: Where it lies.
+        request: The range; its length is known.
+        order: Smaller numbers are read first.
+        size: Size of the object, where it is known.
+    """
+
+    __slots__ = ("_error", "_pieces", "_task", "cancelled", "done", "order", "request", "size", "store")
+
+    def __init__(self, store: AsyncStore, request: Request, *, order: int, size: int | None = None) -> None:
+        self.store = store
+        self.request = request
+        self.order = (order, next(_numbers))
+        self.size = size
+        self.done = False
+        self.cancelled = False
+        self._pieces: list[memoryview] = []
+        self._error: Exception | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def __lt__(self, other: Read) -> bool:
+        return self.order < other.order
+
+    @property
+    def parts(self) -> list[tuple[Request, memoryview]]:
+        """What came, once it is done.
+
+        Raises:
+            StorageError: Nothing came.
+        """
+        if self._error is not None:
+            raise self._error
+        parts, offset = [], self.request.offset
+        for piece in self._pieces:
+            parts.append((Request(self.request.path, offset, len(piece)), piece))
+            offset += len(piece)
+        return parts
+
+    @property
+    def data(self) -> memoryview:
+        """The bytes in one piece, once it is done.
+
+        Raises:
+            StorageError: Nothing came.
+        """
+        return joined([piece for _, piece in self.parts])
+
+
+class ReadQueue:
+    """Reads of one process, so many at a time. For one thread that asks and waits."""
+
+    def __init__(self) -> None:
+        self._running = 0
+        self._bytes = 0
+        self._waiting: list[Read] = []
+        self._arrived = threading.Condition()
+
+    def submit(self, reads: Sequence[Read]) -> None:
+        """Begin these, as soon as it is their turn."""
+        if reads:
+            loop.submit(lambda: self._take(reads))
+
+    def cancel(self, reads: Iterable[Read]) -> None:
+        """Nobody needs these any more."""
+        gone = [read for read in reads if not read.done]
+        for read in gone:
+            read.cancelled = True
+        if any(read._task is not None for read in gone):
+            loop.submit(lambda: _stop(gone))
+
+    def wait(self, reads: Iterable[Read]) -> None:
+        """Return once all of these are done, with or without success.
+
+        Raises:
+            StorageError: They never were.
+        """
+        begun = time.monotonic()
+        with self._arrived:
+            for read in reads:
+                with watched(partial(_told, read)):
+                    while not read.done:
+                        if not self._arrived.wait(1.0) and time.monotonic() - begun > _LONGEST_WAIT:
+                            raise StorageError(
+                                f"waited {_LONGEST_WAIT:g} s for {read.request.length} bytes",
+                                url=read.store.locate(read.request.path),
+                                offset=read.request.offset,
+                                hint="look at the network and the store",
+                            )
+
+    async def _take(self, reads: Sequence[Read]) -> None:
+        for read in reads:
+            heapq.heappush(self._waiting, read)
+        self._start()
+
+    def _start(self) -> None:
+        while self._waiting and self._running < REQUESTS and self._bytes < ON_THE_WAY:
+            read = heapq.heappop(self._waiting)
+            if not read.cancelled:
+                self._running += 1
+                self._bytes += read.request.length or 0
+                read._task = asyncio.get_running_loop().create_task(self._fetch(read))
+
+    async def _fetch(self, read: Read) -> None:
+        path, offset, length = read.request
+        assert length is not None
+        try:
+            read._pieces = await read.store.read(path, offset, length, size=read.size)
+        except Exception as error:
+            read._error = error
+        except asyncio.CancelledError:
+            read._error = StorageError("the read was given up", url=read.store.locate(path), offset=offset)
+            raise
+        finally:
+            read._task = None
+            self._running -= 1
+            self._bytes -= length
+            with self._arrived:
+                read.done = True
+                self._arrived.notify_all()
+            self._start()
+
+
+def _told(read: Read) -> str:
+    return f"{read.request.length} bytes at {read.request.offset} of {read.store.locate(read.request.path)}"
+
+
+async def _stop(reads: Iterable[Read]) -> None:
+    for read in reads:
+        if read._task is not None:
+            read._task.cancel()
+
+
+def fetch(store: Store, plan: Callable[[], Iterable[Request]]) -> Buffers:
+    """The buffers for a plan: a mapped store needs none; of any other its ranges are read now, side by side."""
+    if store.mapped:
+        return MappedBuffers(store)
+    if not isinstance(store, AsyncStore):
+        return FetchedBuffers((request, store.get(*request)) for request in plan())
+    queue = ReadQueue()
+    reads = [Read(store, request, order=0) for request in plan_reads(plan())]
+    queue.submit(reads)
+    queue.wait(reads)
+    return FetchedBuffers(part for read in reads for part in read.parts)

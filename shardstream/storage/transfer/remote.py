@@ -1,0 +1,337 @@
+"""Stores behind a network: the synchronous `Store` and the ranges of `AsyncStore`, over a client made where it is used.
+
+An object's version (ETag) is remembered from the first answer on, so that ranges of one object are never of two
+versions: after a replacement they raise ChangedError. Reading an object whole takes it as it is now; so do readers that
+can tell by checksums of their own whether it holds the same bytes, by `renew`.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+from shardstream.errors import ChangedError, NotFoundError, StorageError, UsageError
+from shardstream.storage.base.buffers import joined
+from shardstream.storage.base.counters import counters
+from shardstream.storage.base.sorting import SortedNames
+from shardstream.storage.base.store import AsyncStore, ObjectMeta, ObjectWriter
+from shardstream.storage.transfer.attempts import attempt
+from shardstream.storage.transfer.client import Client, Head
+from shardstream.storage.transfer.fetch import Fetched, fetch, past_the_end
+from shardstream.storage.transfer.latency import Pace
+from shardstream.storage.transfer.listing import Listing
+from shardstream.storage.transfer.loop import abandon, at_stop, run
+from shardstream.storage.transfer.retry import RetryPolicy
+from shardstream.storage.transfer.upload import PART, RemoteWriter
+
+T = TypeVar("T")
+
+_VERSIONS = 4096  # objects whose version is remembered: 0.5 MB
+_GRACE = 30.0  # seconds that a waiting thread gives the loop beyond the transfer's own deadline
+_EMPTY = memoryview(b"")
+
+
+class RemoteStore(AsyncStore):
+    """Objects below one URL, read and written over a network.
+
+    Safe to pickle and to carry over a fork: each process makes its own client with its first request.
+
+    Args:
+        url: The root, without secrets.
+        make_client: Makes the client; picklable. Called on the loop, once in each process.
+        policy: When requests are made again and when they are given up.
+    """
+
+    def __init__(self, url: str, make_client: Callable[[], Client], *, policy: RetryPolicy | None = None) -> None:
+        self.url = url
+        self.policy = policy or RetryPolicy()
+        self._make_client = make_client
+        self._mine: _Mine | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., RemoteStore], tuple[object, ...]]:
+        return _rebuild, (type(self), self.url, self._make_client, self.policy)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    def with_policy(self, policy: RetryPolicy) -> RemoteStore:
+        """The same store, over the same connections, with other patience."""
+        other = type(self)(self.url, self._make_client, policy=policy)
+        other._mine = self._own()
+        return other
+
+    # ------------------------------------------------------------------------------------------------------ reading
+
+    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+        self._check(path)
+        if offset < 0 or length < 0:
+            raise past_the_end(offset, length, size or 0).at(url=self.locate(path))
+        if not length:
+            return []
+        return (await self._fetch(path, offset, length, size=size)).pieces
+
+    def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
+        self._check(path)
+        if offset < 0 or (length is not None and length < 0):
+            raise StorageError(
+                f"no range of bytes: offset {offset}, length {length}", url=self.locate(path), offset=offset
+            )
+        if length == 0:
+            return self._empty(path, offset)
+        if offset == 0 and length is None:
+            return self.whole(path)[0]
+        found = self._run(lambda: self._fetch(path, offset, length), f"bytes from {offset} on", path, length or 0)
+        return joined(found.pieces)
+
+    def whole(self, path: str) -> tuple[memoryview, Head]:
+        """An object as it is now, with its size and version.
+
+        Raises:
+            NotFoundError: No such object.
+            StorageError: Reading failed for good.
+        """
+        self._check(path)
+        self.forget(path)
+        found = self._run(lambda: self._fetch(path, 0, None), "the object", path)
+        return joined(found.pieces), found.head
+
+    def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
+        self._check(path)
+        if length <= 0:
+            return _EMPTY, self.size(path)
+        return self._run(lambda: self._tail(path, length), f"the last {length} bytes", path, length)
+
+    async def _tail(self, path: str, length: int) -> tuple[memoryview, int]:
+        client = self._client()
+        if client.suffix_ranges:
+            found = await self._fetch(path, -length, None)
+            return joined(found.pieces), found.head.size
+        size = (await self._head(path)).size
+        start = max(0, size - length)
+        if start == size:
+            return _EMPTY, size
+        found = await self._fetch(path, start, size - start, size=size)
+        return joined(found.pieces), size
+
+    def _empty(self, path: str, offset: int) -> memoryview:
+        size = self.size(path)
+        if offset > size:
+            raise past_the_end(offset, 0, size).at(url=self.locate(path))
+        return _EMPTY
+
+    async def _fetch(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> Fetched:
+        mine = self._own()
+        found = await fetch(
+            self._client(),
+            path,
+            offset,
+            length,
+            where=self.locate(path),
+            policy=self.policy,
+            pace=mine.pace,
+            size=size,
+            etag=version.etag if (version := mine.versions.get(path)) else None,
+        )
+        self._remember(path, found.head)
+        return found
+
+    def _remember(self, path: str, head: Head) -> None:
+        versions = self._own().versions
+        if head.etag is None:
+            return
+        known = versions.setdefault(path, _Version(head.etag, renewed=False))
+        if (
+            known.etag != head.etag
+        ):  # two first reads at once, with a replacement between them; or one of before `renew`
+            raise ChangedError(
+                "the object was replaced while in use", url=self.locate(path), hint="open the data set anew"
+            )
+        self._keep_few(path)
+
+    def _keep_few(self, path: str) -> None:
+        versions = self._own().versions
+        versions.move_to_end(path)
+        if len(versions) > _VERSIONS:
+            versions.popitem(last=False)
+
+    def forget(self, path: str) -> None:
+        """Take the next answer's version of an object as the right one."""
+        self._own().versions.pop(path, None)
+
+    def renew(self, path: str) -> None:
+        if not self.renewed(path):
+            # The version itself, for reads of the old one may still be on their way.
+            etag = self.head(path).etag
+            if etag is not None:
+                self._own().versions[path] = _Version(etag, renewed=True)
+                self._keep_few(path)
+
+    def renewed(self, path: str) -> bool:
+        known = self._own().versions.get(path)
+        return known is not None and known.renewed
+
+    def head(self, path: str) -> Head:
+        """Size and version of an object as it is now.
+
+        Raises:
+            NotFoundError: No such object.
+        """
+        self._check(path)
+        return self._run(lambda: self._head(path), "the size", path)
+
+    async def _head(self, path: str) -> Head:
+        return await self._ask(lambda: self._client().head(path), "asking for the size", path)
+
+    def size(self, path: str) -> int:
+        return self.head(path).size
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.head(path)
+        except NotFoundError:
+            return False
+        return True
+
+    def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
+        listing = Listing(prefix)
+
+        async def ask() -> list[ObjectMeta] | None:
+            return await listing.page(self._client())
+
+        async def page() -> list[ObjectMeta] | None:
+            return await self._ask(ask, "listing", prefix, limit=self.policy.deadline)
+
+        with SortedNames() as found:
+            while (metas := self._run(page, "the list", prefix)) is not None:
+                if listing.from_start:
+                    found.clear()
+                found.add((os.fsencode(path), size) for path, size in metas)
+            for name, size in found:
+                yield ObjectMeta(os.fsdecode(name), size)
+
+    # ------------------------------------------------------------------------------------------------------ writing
+
+    def create(self, path: str) -> ObjectWriter:
+        """Begin an object, see `ObjectWriter`.
+
+        Parts are sent while more is written, so at most about five of them are held. Nothing is visible before
+        `commit`; parts of a writer that was killed stay invisible, and the store's own rules remove them.
+        """
+        self._check(path)
+        return RemoteWriter(self, path)
+
+    def put(self, path: str, data: bytes | bytearray | memoryview) -> None:
+        view = memoryview(data).cast("B")
+        if len(view) > PART:
+            super().put(path, view)
+            return
+        self._check(path)
+        self.forget(path)
+        limit = self.policy.allowed(len(view))
+
+        def put() -> Awaitable[None]:
+            return self._client().put(path, view)
+
+        self._run(lambda: self._ask(put, "writing", path, limit=limit), "a write", path, len(view))
+        counters().add("sent", len(view))
+
+    def delete(self, path: str) -> None:
+        self._check(path)
+        self.forget(path)
+
+        def delete() -> Awaitable[None]:
+            return self._client().delete(path)
+
+        self._run(lambda: self._ask(delete, "deleting", path), "a deletion", path)
+
+    def move(self, path: str, target: str) -> None:
+        """Copy inside the store, then delete: a reader may see both for a moment."""
+        self.copy(path, target)
+        self.delete(path)
+
+    def copy(self, path: str, target: str) -> None:
+        """Copy an object inside the store, replacing one of the new name; not through this machine where avoidable.
+
+        Raises:
+            NotFoundError: No such object.
+        """
+        self._check(path)
+        self._check(target)
+        self.forget(target)
+        limit = self.policy.deadline
+
+        def copy() -> Awaitable[None]:
+            return self._client().copy(path, target)
+
+        self._run(lambda: self._ask(copy, "copying", path, limit=limit), "a copy", path)
+
+    def sweep(self) -> None:
+        """Nothing: what was not committed is invisible, and somebody else may be writing it."""
+
+    # ----------------------------------------------------------------------------------------------------- plumbing
+
+    def _own(self) -> _Mine:
+        mine = self._mine
+        if mine is None or mine.pid != os.getpid():
+            mine = self._mine = _Mine()
+        return mine
+
+    def _client(self) -> Client:
+        """This process's client; on the loop only."""
+        mine = self._own()
+        if mine.client is None:
+            mine.client = self._make_client()
+            at_stop(mine.client.settle)
+        return mine.client
+
+    async def _ask(self, ask: Callable[[], Awaitable[T]], what: str, path: str, *, limit: float | None = None) -> T:
+        pace = self._own().pace
+        return await attempt(ask, what=what, where=self.locate(path), policy=self.policy, pace=pace, limit=limit)
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, T]], what: str, path: str, length: int = 0) -> T:
+        # The transfer has its own deadline, with a better message; this one is for a loop that cannot keep its own.
+        wait = self.policy.allowed(length) + _GRACE
+        return run(work, wait=wait, what=f"{what} of {self.locate(path)}")
+
+    def _check(self, path: str) -> None:
+        """Names come from manifests too, and those may be hostile."""
+        if not path or path.startswith("/") or "\0" in path or ".." in path.split("/"):
+            raise UsageError(f"{path!r} leads out of the store", url=self.url, hint="use paths below the store's root")
+
+
+class _Version(NamedTuple):
+    """The version of an object that ranges have to be of, and whether it was taken in place of an earlier one."""
+
+    etag: str
+    renewed: bool
+
+
+class _Mine:
+    """What belongs to one process."""
+
+    def __init__(self) -> None:
+        _all.add(self)
+        self.pid = os.getpid()
+        self.client: Client | None = None
+        self.pace = Pace()
+        self.versions: OrderedDict[str, _Version] = OrderedDict()
+
+
+_all: weakref.WeakSet[_Mine] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    # A client that belongs to the parent must not be taken down here, not even by a store that is let go of.
+    for mine in _all:
+        abandon(mine)
+    _all.clear()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
+
+
+def _rebuild(kind: type[RemoteStore], url: str, make_client: Callable[[], Client], policy: RetryPolicy) -> RemoteStore:
+    return kind(url, make_client, policy=policy)

@@ -1,0 +1,251 @@
+"""``Content``: which samples an epoch has, and the order they come in; of one source or of several mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.dataset.shared import source_and_shard
+from shardstream.dataset.source import DatasetSource, digest, joint_identity
+from shardstream.decode.plan import DecodePlan, compile_fields
+from shardstream.errors import FieldError, UsageError
+from shardstream.order import (
+    EpochOrder,
+    MixBy,
+    MixedOrder,
+    OrderParameters,
+    SizedOrder,
+    default_parameters,
+    mixing_parameters,
+)
+from shardstream.stream.iteration.ranks import Rank, find_groups
+from shardstream.stream.iteration.settings import DecodeOptions, StreamOptions
+from shardstream.stream.tensors.numbers import Numbers, common_dtype, declared_dtypes
+
+
+@dataclass(frozen=True, slots=True)
+class ContentPart:
+    """One source with how its samples are made. Make it with `ContentPart.of`.
+
+    Attributes:
+        source: The samples.
+        recipe: What is asked for.
+        plan: The same, compiled against what is stored.
+    """
+
+    source: DatasetSource
+    recipe: DecodeOptions
+    plan: DecodePlan
+
+    @classmethod
+    def of(cls, source: DatasetSource, recipe: DecodeOptions) -> ContentPart:
+        """The part, checked.
+
+        Raises:
+            FieldError, UsageError: What is asked for is not stored, or not alike in all data sets of the source.
+        """
+        plan = compile_fields(recipe.fields, source.fields, backend=recipe.backend)
+        source.check_fields(plan.sources)
+        return cls(source, recipe, plan)
+
+    def goes_with(self, other: ContentPart) -> bool:
+        """Whether samples of both can be made as if they were of one source."""
+        kinds = [{name: part.source.fields.get(name) for name in part.plan.sources} for part in (self, other)]
+        return kinds[0] == kinds[1] and self.recipe.makes_the_same(other.recipe)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a plan is compiled anew in the worker: it is cheap, and has no pickle
+        return ContentPart.of, (self.source, self.recipe)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What is streamed.
+
+    Attributes:
+        parts: The sources; one for a data set.
+        epoch_size: Positions of an epoch; ``None`` for each sample of the one source once.
+        quotas: With several sources: samples of each in a block of the mixture.
+        names: With several sources: what they are called.
+        by: Whether the mixture is drawn for each sample or for each batch.
+        endless: Whether there is one epoch without end; `epoch_size` is then merely large.
+    """
+
+    parts: tuple[ContentPart, ...]
+    epoch_size: int | None = None
+    quotas: tuple[int, ...] = (1,)
+    names: tuple[str, ...] = ()
+    by: MixBy = "samples"
+    endless: bool = False
+
+    @property
+    def numbers(self) -> list[Numbers]:
+        """What decides the dtypes of numbers, for each part; one for all where they share batches.
+
+        Raises:
+            FieldError: Parts that share batches hold numbers that no dtype has room for.
+        """
+        own = [declared_dtypes(part.plan, part.source.fields) for part in self.parts]
+        if self.by == "batches":
+            return [Numbers(dtypes) for dtypes in own]
+        shared = {name: dtype for name in dict.fromkeys(chain(*own)) if (dtype := self._common(name, own)) is not None}
+        return [Numbers(shared)] * len(self.parts)
+
+    def _common(self, name: str, own: Sequence[Mapping[str, np.dtype[Any]]]) -> np.dtype[Any] | None:
+        """The dtype of an output in all parts; ``None`` where it is left to the transforms that they all have."""
+        having = [number for number, dtypes in enumerate(own) if name in dtypes]
+        common = common_dtype([own[number][name] for number in having])
+        if common is None and not all(self.parts[number].recipe.transform for number in having):
+            kinds = ", ".join(f"{own[number][name]} in {self.names[number]!r}" for number in having)
+            raise FieldError(
+                f"no dtype holds all values of {name!r} exactly: {kinds}",
+                url=self.url,
+                field=name,
+                hint=f'convert it in the `fields` of a source, as in {{"{name}": np.float32}}, or mix by="batches"',
+            )
+        return common
+
+    @property
+    def samples(self) -> int:
+        """Positions of an epoch, before whole batches of a mixture by batches are made of them."""
+        return self.parts[0].source.samples if self.epoch_size is None else self.epoch_size
+
+    def whole_samples(self, settings: StreamOptions, rank: Rank) -> int:
+        """Positions of an epoch that can be dealt: in a mixture by batches, whole batches on every rank."""
+        return self.samples if self.by == "samples" else self.dealt_samples(self.parameters(settings, rank, 0))
+
+    @property
+    def drops_samples(self) -> bool:
+        """Whether single samples can be missing: broken ones that are skipped, or those a transform leaves out."""
+        return any(part.recipe.transform is not None or part.recipe.on_error == "skip" for part in self.parts)
+
+    @property
+    def url(self) -> str:
+        """The address, for messages."""
+        first = self.parts[0].source.url
+        return first if len(self.parts) == 1 else f"a mixture of {', '.join(self.names)}"
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the classes, where all data sets that name them name the same."""
+        named = {one.classes for part in self.parts for one in part.source.manifests if one.classes is not None}
+        return named.pop() if len(named) == 1 else None
+
+    @property
+    def data(self) -> str:
+        """Identity of the stored data alone."""
+        return joint_identity([part.source.data for part in self.parts])
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The version of every data set of every part."""
+        return tuple(one.version for part in self.parts for one in part.source.manifests)
+
+    def at(self, versions: Sequence[int]) -> Content:
+        """The same of the data sets as they were at these versions, in the order of `versions`.
+
+        What was computed from numbers of samples (quotas, the size of an epoch) stays as it is.
+
+        Raises:
+            UsageError: Their number is another, there is no such version, or it has not what is asked for.
+            FieldError: The same.
+            StorageError: One cannot be read.
+        """
+        if len(versions) != len(self.versions):
+            raise UsageError(f"{len(versions)} versions for {len(self.versions)} data sets", url=self.url)
+        left = list(versions)
+        parts = []
+        for part in self.parts:
+            count = len(part.source.manifests)
+            parts.append(ContentPart.of(part.source.at(left[:count]), part.recipe))
+            left = left[count:]
+        return replace(self, parts=tuple(parts))
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of data, views, and how they are mixed: everything but seed that a position depends on."""
+        first = self.parts[0].source.fingerprint
+        if len(self.parts) == 1 and self.epoch_size is None:
+            return first
+        prints = [part.source.fingerprint for part in self.parts]
+        return digest([prints, self.quotas, self.epoch_size, self.by, self.names])
+
+    def place(self, number: int, row: int) -> dict[str, str | int]:
+        """The place, for an error, of a shard by the number that `place_of` gave it, and of a row unless that is -1."""
+        source, shard = source_and_shard(number)
+        manifest, inside = self.parts[source].source.manifest_of(shard)
+        return {"url": manifest.url, "shard": manifest.shard_name(inside)} | ({"sample": row} if row >= 0 else {})
+
+    def dealt_samples(self, parameters: OrderParameters) -> int:
+        """Positions of an epoch of this order."""
+        if self.by == "samples":
+            return self.samples
+        return self.samples - self.samples % (parameters.lanes * parameters.chunk)
+
+    def parameters(self, settings: StreamOptions, rank: Rank, num_workers: int) -> OrderParameters:
+        """The default parameters of a run of this shape; for a mixture by batches, of any number of workers.
+
+        That one has epochs of whole rows, and how many batches these have must be known before workers are.
+
+        Raises:
+            UsageError: There is nothing to fill an epoch with.
+        """
+        sources = [part.source for part in self.parts]
+        shares = np.array(self.quotas) / sum(self.quotas)
+        shape: dict[str, Any] = {
+            "batch_size": settings.batch_size,
+            "world_size": rank.world_size,
+            "num_workers": num_workers if self.by == "samples" else 0,
+            "mean_bytes": float(sum(share * one.mean_bytes for share, one in zip(shares, sources, strict=True))),
+            "groups": find_groups(rank, settings.affinity, cached=any(one.cached for one in sources)),
+            "lanes": settings.lanes,
+            "chunk": settings.chunk,
+            "window": settings.window,
+        }
+        if not self.names:
+            if self.epoch_size is not None and not sources[0].samples:
+                what = "there are no samples to fill an epoch with"
+                raise UsageError(what, url=self.url, hint="check the split, the filter and the data set")
+            return default_parameters(sources[0].samples, shuffle=settings.shuffle, **shape)
+        totals = [source.samples for source in sources]
+        return mixing_parameters(totals, self.quotas, samples=self.samples, **shape)
+
+    def order(self, settings: StreamOptions, epoch: int, parameters: OrderParameters) -> ContentOrder:
+        """The order of an epoch; O(shards)."""
+        counts = [part.source.counts.astype(np.int64) for part in self.parts]
+        fixed: dict[str, Any] = {
+            "seed": settings.seed,
+            "epoch": epoch,
+            "parameters": parameters,
+            "shuffle": settings.shuffle,
+        }
+        if self.names:
+            return ContentOrder(MixedOrder(counts, quotas=self.quotas, samples=self.samples, by=self.by, **fixed))
+        if self.epoch_size is None:
+            return ContentOrder(EpochOrder(counts[0], **fixed))
+        return ContentOrder(SizedOrder(counts[0], samples=self.epoch_size, **fixed))
+
+
+class ContentOrder:
+    """One epoch's order of a `Content`."""
+
+    def __init__(self, order: EpochOrder | SizedOrder | MixedOrder) -> None:
+        self._order = order
+
+    def locate(
+        self, positions: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64], NDArray[np.int64]]:
+        """Source (``None`` where there is one data set), shard and row of each position: int64 (n,) each."""
+        if isinstance(self._order, MixedOrder):
+            return self._order.locate(positions)
+        return (None, *self._order.locate(positions))
+
+    def locate_windows(self, positions: NDArray[np.int64]) -> tuple[Any, ...]:
+        """The same, then the windows around, as `EpochOrder.locate_windows` has them."""
+        if isinstance(self._order, MixedOrder):
+            return self._order.locate_windows(positions)
+        return (None, *self._order.locate_windows(positions))

@@ -1,0 +1,316 @@
+"""One epoch of one rank as steps: where each of their samples lies."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.dataset.step import Located, Step
+from shardstream.errors import UsageError
+from shardstream.order import (
+    BLOCK,
+    Remaining,
+    Stop,
+    Tail,
+    sample_count,
+    step_count,
+    step_positions,
+    taken_by_batches,
+    worker_samples,
+)
+from shardstream.stream.iteration.content import Content, ContentOrder
+from shardstream.stream.iteration.ranks import Dealt, Rank
+from shardstream.stream.iteration.settings import StreamOptions
+from shardstream.stream.iteration.state import ResumePoint, make_state, stops_entry
+
+logger = logging.getLogger(__name__)
+
+_LOCATED_TOGETHER = 4096  # positions
+
+
+def count_steps(content: Content, settings: StreamOptions, rank: Rank) -> int:
+    """Steps of this rank in a whole epoch.
+
+    Raises:
+        UsageError: There is data, but not one step of it under ``tail="drop"``.
+    """
+    samples, tail = content.whole_samples(settings, rank), settings.effective_tail
+    if rank.dealt is not None:
+        steps = -(-_even(samples, tail, rank.dealt) // rank.dealt.unit)
+    else:
+        batch_size = settings.batch_size
+        steps = step_count(samples, rank=rank.rank, world_size=rank.world_size, batch_size=batch_size, tail=tail)
+    if not steps and content.samples and tail == "drop":
+        batch = f"a batch of {settings.batch_size}" if settings.batch_size else "one sample"
+        raise UsageError(
+            f"{batch} on each of {rank.world_size} ranks needs more than the {content.samples} samples there are, "
+            'and tail="drop" leaves out what does not fill a batch on every rank',
+            url=content.url,
+            hint='use a smaller batch_size, or tail="pad" or "exact"',
+        )
+    return steps
+
+
+def count_items(content: Content, settings: StreamOptions, rank: Rank) -> int:
+    """What ``len`` says: batches of a whole epoch, or samples where there is no batch size.
+
+    Raises:
+        UsageError: See `count_steps`.
+    """
+    steps = count_steps(content, settings, rank)
+    if settings.batch_size is not None:
+        return steps
+    samples = content.whole_samples(settings, rank)
+    if rank.dealt is not None:
+        return _even(samples, settings.effective_tail, rank.dealt)
+    return sample_count(
+        samples, rank=rank.rank, world_size=rank.world_size, batch_size=None, tail=settings.effective_tail
+    )
+
+
+def _even(samples: int, tail: Tail, dealt: Dealt) -> int:
+    """So many of these samples as are handed out where a framework deals them out to ranks."""
+    return samples - samples % dealt.multiple if tail == "drop" else samples
+
+
+class EpochRun:
+    """The steps of one rank in what is left of one epoch; the first costs O(shards), each O(b).
+
+    Args:
+        content: What is streamed.
+        settings: How.
+        rank: This rank.
+        begin: Where it begins; without parameters, those of this shape are taken.
+        num_workers: DataLoader workers of this rank, 0 for none.
+
+    Raises:
+        UsageError: There is nothing to do in a whole epoch; see `count_steps`.
+    """
+
+    def __init__(
+        self, content: Content, settings: StreamOptions, rank: Rank, begin: ResumePoint, num_workers: int
+    ) -> None:
+        if begin.fresh:
+            count_steps(content, settings, rank)
+        tail, dealt = settings.effective_tail, rank.dealt
+        if dealt is not None:
+            settings = settings.dealt(dealt.unit)
+        parameters = begin.parameters or replace(content.parameters(settings, rank, num_workers), version=begin.version)
+        self.begin = replace(begin, parameters=parameters)
+        self.rank = rank
+        self._batch_size = settings.batch_size
+        self._tail = settings.effective_tail
+        self._content = content
+        self._settings = settings
+        self._left = Remaining(content.dealt_samples(parameters), position=begin.position, stops=begin.stops)
+        self.samples = self._left.samples
+        self.start = self._left.start
+        if dealt is not None:
+            self.samples = self.start + _even(self.samples - self.start, tail, dealt)
+        self.steps = step_count(
+            self.samples,
+            start=self.start,
+            rank=rank.rank,
+            world_size=rank.world_size,
+            batch_size=self._batch_size,
+            tail=self._tail,
+        )
+
+    @cached_property
+    def _order(self) -> ContentOrder:
+        assert self.begin.parameters is not None
+        return self._content.order(self._settings, self.begin.epoch, self.begin.parameters)
+
+    def step(self, number: int) -> Step:
+        """Step ``number`` in [0, steps)."""
+        (step,) = self._steps((number,))
+        return step
+
+    def steps_of(self, numbers: range) -> Iterator[Step]:
+        """These steps, one after another; several are located at once, since small batches cost as much as large."""
+        begin, together = 0, 1  # nobody shall wait for what follows the first
+        while part := numbers[begin : begin + together]:
+            yield from self._steps(part)
+            begin += len(part)
+            together = min(2 * together, max(1, _LOCATED_TOGETHER // (self._batch_size or BLOCK)))
+
+    def _steps(self, numbers: Sequence[int]) -> Iterator[Step]:
+        found = [self._positions(number) for number in numbers]
+        sources, shards, rows = self._order.locate(np.concatenate([positions for positions, _ in found]))
+        begin = 0
+        for positions, valid in found:
+            part = slice(begin, begin + len(positions))
+            begin = part.stop
+            origin = None if sources is None else sources[part]
+            yield Step(self.begin.epoch, positions, shards[part], rows[part], valid, origin)
+
+    def located(self, number: int) -> Located:
+        """Step ``number`` with the windows around its samples."""
+        positions, valid = self._positions(number)
+        sources, shards, rows, first, last, lane, window = self._order.locate_windows(positions)
+        step = Step(self.begin.epoch, positions, shards, rows, valid, sources)
+        return Located(step, first, last, lane, window)
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples a step, of all but the last one; ``None`` where they are delivered one by one."""
+        return self._batch_size
+
+    def positions(self, number: int) -> NDArray[np.int64]:
+        """The positions in the epoch of step ``number``, slot by slot: int64 (b,). Looks at no data."""
+        return self._positions(number)[0]
+
+    def _positions(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+        virtual, valid = step_positions(
+            number,
+            samples=self.samples,
+            start=self.start,
+            rank=self.rank.rank,
+            world_size=self.rank.world_size,
+            batch_size=self._batch_size,
+            tail=self._tail,
+        )
+        return self._left.positions(virtual), valid
+
+    @property
+    def unpadded(self) -> int:
+        """Samples in the last step of all ranks that are not padding; 0 where there is none."""
+        if self._tail != "pad" or self._batch_size is None:
+            return 0
+        return (self.samples - self.start) % (self.rank.world_size * self._batch_size)
+
+    def next_epoch(self, num_workers: int) -> EpochRun:
+        """All of the next epoch, in the same order."""
+        begin = ResumePoint(self.begin.epoch + 1, parameters=self.begin.parameters)
+        return EpochRun(self._content, self._settings, self.rank, begin, num_workers)
+
+    def open_samples(self, num_workers: int) -> int | None:
+        """Samples in the windows that one worker has open at a time; ``None`` where it does not read them whole.
+
+        A worker reads whole windows where it has whole lanes to itself.
+        """
+        order = self.begin.parameters
+        if order is None or not self._settings.shuffle:
+            return None
+        ranks, workers = self.rank.world_size, max(num_workers, 1)
+        if ranks * workers == 1:
+            return order.lanes * order.window
+        aligned = order.chunk * order.sublanes == (self._batch_size or BLOCK)
+        if not order.spread or not aligned or order.ranks != ranks or order.virtual % workers:
+            return None
+        return order.lanes // (ranks * workers) * order.window
+
+    def worker_samples(self, worker: int, num_workers: int) -> int:
+        """Positions of worker ``worker``'s stream of single samples."""
+        return worker_samples(
+            self.samples,
+            start=self.start,
+            rank=self.rank.rank,
+            world_size=self.rank.world_size,
+            worker=worker,
+            num_workers=num_workers,
+            tail=self._tail,
+        )
+
+    def after(self, taken: tuple[int, ...]) -> ResumePoint:
+        """Where to go on after so many positions of each worker's stream were handed out, here and on all ranks alike.
+
+        After the last of this rank, that is the beginning of the next epoch.
+
+        Args:
+            taken: Positions, a number for each worker; with a batch size their sum counts, as whole steps.
+        """
+        if sum(taken) >= self._positions_of_rank:
+            return ResumePoint(self.begin.epoch + 1, parameters=self.begin.parameters)
+        if self._batch_size is None:
+            left = self._left.after(Stop(self.rank.world_size, self._tail, taken))
+        else:
+            steps = -(-sum(taken) // self._batch_size)
+            left = self._left.after_batches(steps, world_size=self.rank.world_size, batch_size=self._batch_size)
+        return replace(self.begin, position=left.start, stops=left.stops, taken=0)
+
+    @cached_property
+    def _positions_of_rank(self) -> int:
+        """Positions of this rank's steps, padding included."""
+        return sample_count(
+            self.samples,
+            start=self.start,
+            rank=self.rank.rank,
+            world_size=self.rank.world_size,
+            batch_size=self._batch_size,
+            tail=self._tail,
+        )
+
+    def after_batches(self, batches: int, num_workers: int, batch_size: int | None, *, dropped: bool) -> ResumePoint:
+        """Where to go on after a training loop has received so many batches of a plain ``DataLoader``.
+
+        Args:
+            batches: How many.
+            num_workers: Of that ``DataLoader``.
+            batch_size: Of that ``DataLoader``, if it makes the batches.
+            dropped: Whether samples were dropped.
+
+        Raises:
+            UsageError: That does not say it.
+        """
+        ours = self._batch_size
+        if ours is not None:
+            if batch_size not in (None, ours):
+                raise UsageError(f"the data set makes batches of {ours}, not of {batch_size}", hint="leave it out")
+            if batches > self.steps:
+                raise UsageError(
+                    f"{batches} batches are more than the {self.steps} of this iteration",
+                    hint="count the batches of this epoch, since its beginning or the state that was loaded",
+                )
+            return self.after((batches * ours,))
+        if batch_size is None:
+            raise UsageError(
+                "the data set delivers single samples, so a batch is unknown to it",
+                hint="pass batch_size= of the DataLoader (1 where it has none), or use ss.Loader",
+            )
+        if dropped:
+            raise UsageError(
+                "samples were dropped, so the number of batches does not tell the position",
+                hint="use ss.Loader, which knows it",
+            )
+        lengths = [self.worker_samples(worker, num_workers) for worker in range(max(num_workers, 1))]
+        taken = taken_by_batches(batches, num_workers=num_workers, batch_size=batch_size, samples_per_worker=lengths)
+        return self.after(taken)
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        return make_state(self._content, self._settings, replace(self.begin, stops=()))
+
+    def state_at(self, begin: ResumePoint) -> dict[str, Any]:
+        """The state that says: go on there, in this order."""
+        return self._identity | {"epoch": begin.epoch, "position": begin.position} | stops_entry(begin.stops)
+
+    def first_step(self, worker: int, num_workers: int) -> tuple[int, int]:
+        """The step that worker ``worker`` goes on with after `ResumePoint.taken`, and how much of it was handed out."""
+        unit = self._batch_size or BLOCK
+        steps, inside = divmod(self.begin.taken, unit)
+        if self._batch_size is not None and inside:  # the short last batch of "exact"
+            steps, inside = steps + 1, 0
+        return worker + steps * max(num_workers, 1), inside
+
+
+def say_shape(begin: ResumePoint, rank: Rank, num_workers: int) -> None:
+    """Say, where a resumed run has another shape than its order was made for, what that costs."""
+    order = begin.parameters
+    if order is None or order.lanes == 1:
+        return
+    if order.ranks != rank.world_size or (num_workers and order.virtual % num_workers):
+        logger.info(
+            "resumed an order made for %d ranks of %d virtual workers with %d ranks of %d workers: the samples are "
+            "exactly those that were left, but workers share lanes, and so read some shards more than once",
+            order.ranks,
+            order.virtual,
+            rank.world_size,
+            num_workers,
+        )

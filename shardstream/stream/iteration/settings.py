@@ -1,0 +1,147 @@
+"""The arguments of a `ShardDataset` or a `Mixture`, as values: how samples are made, and how they are dealt."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, get_args
+
+from shardstream.errors import UsageError
+from shardstream.images.backends import Backend, BackendName, check_backend
+from shardstream.order import Tail
+from shardstream.sizes import parse_size
+from shardstream.stream.iteration.ranks import Affinity, check_affinity, find_rank
+from shardstream.stream.iteration.skips import OnError, SkipPolicy
+
+Fields: TypeAlias = Mapping[str, Any] | Sequence[str] | None
+Deliver: TypeAlias = Literal["items", "parcels", "lists"]
+"""What an iteration yields: batches or single samples; the same in parcels; or parcels with lists of samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """How samples of one source are made. See `ShardDataset` for the meaning of each."""
+
+    fields: Fields
+    backend: Backend | BackendName
+    transform: Callable[..., Any] | None
+    on_error: OnError
+    max_skips: int | None
+    verify: bool
+    max_value: int | str
+
+    def __post_init__(self) -> None:
+        parse_size(self.max_value, name="max_value")
+        check_backend(self.backend)
+        _check_callable("transform", self.transform)
+        SkipPolicy(self.on_error, self.max_skips)
+
+    def check_picklable(self) -> None:
+        """Say which argument cannot travel to a worker that does not fork.
+
+        Raises:
+            UsageError: One cannot.
+        """
+        _check_picklable(self, ("fields", "backend", "transform"))
+
+    def makes_the_same(self, other: DecodeOptions) -> bool:
+        """Whether both make the same of the same stored values."""
+        try:
+            return bool(self == other)
+        except (TypeError, ValueError):  # arguments of a user's callable that cannot be compared
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How samples are dealt to ranks, workers and batches; ``names`` is what ``to_tuple`` was given."""
+
+    batch_size: int | None = None
+    shuffle: bool = False
+    seed: int = 0
+    tail: Tail | None = None
+    batch_transform: Callable[..., Any] | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    affinity: Affinity | None = None
+    lanes: int | None = None
+    chunk: int | None = None
+    window: int | None = None
+    prefetch: int | str | None = None
+    threads: int | None = None
+    names: tuple[str, ...] | None = None
+    deliver: Deliver = "items"
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "lanes", "chunk", "window", "threads"):
+            check_positive(name, getattr(self, name))
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise UsageError(f"seed must be an integer, got {self.seed!r}", hint="correct it")
+        if self.tail is not None and self.tail not in get_args(Tail):
+            raise UsageError(
+                f"tail must be one of {', '.join(get_args(Tail))} or None, got {self.tail!r}", hint="correct it"
+            )
+        check_affinity(self.affinity)
+        if self.prefetch is not None:
+            parse_size(self.prefetch, name="prefetch")
+        if self.rank is not None or self.world_size is not None:
+            find_rank(self.rank, self.world_size)
+        _check_callable("batch_transform", self.batch_transform)
+
+    @property
+    def effective_tail(self) -> Tail:
+        """The tail in force: ``None`` means ``"drop"`` when shuffling and ``"exact"`` otherwise."""
+        return self.tail or ("drop" if self.shuffle else "exact")
+
+    def dealt(self, unit: int) -> StreamOptions:
+        """Those of a run that reads for all ranks, what it reads being dealt out to them in so many samples."""
+        return replace(self, batch_size=unit, tail="exact")
+
+    def check_complete(self) -> None:
+        """Say what an iteration still lacks; a loader may have added it since the data set was made.
+
+        Raises:
+            UsageError: There is a ``batch_transform``, but no batches of ours for it.
+        """
+        if self.batch_transform is not None and (self.batch_size is None or self.deliver == "lists"):
+            raise UsageError(
+                "batch_transform needs batches, but there is "
+                + ("no batch_size" if self.batch_size is None else "a collate_fn in place of our batching"),
+                hint="pass batch_size; where there is a collate_fn, let it do this work; transform is for samples",
+            )
+
+    def check_picklable(self) -> None:
+        """Say which argument cannot travel to a worker that does not fork.
+
+        Raises:
+            UsageError: One cannot.
+        """
+        _check_picklable(self, ("batch_transform",))
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Refuse what is neither ``None`` nor an integer from 1 on.
+
+    Raises:
+        UsageError: Names the argument.
+    """
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise UsageError(f"{name} must be a positive integer or None, got {value!r}", hint="correct it")
+
+
+def _check_callable(name: str, value: Any) -> None:
+    if value is not None and not callable(value):
+        raise UsageError(f"{name} must be callable, got {value!r}", hint="pass a function or an object with __call__")
+
+
+def _check_picklable(settings: Any, names: Sequence[str]) -> None:
+    for name in names:
+        try:
+            pickle.dumps(getattr(settings, name))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise UsageError(
+                f"`{name}` cannot be pickled, which workers under spawn and forkserver need: {error}",
+                hint="replace lambdas and local functions by functions at the top of a module or by "
+                'functools.partial, or use multiprocessing_context="fork"',
+            ) from error

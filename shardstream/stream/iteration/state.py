@@ -1,0 +1,303 @@
+"""What a checkpoint holds of a data set: a few integers that say which samples are left, and in which order."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass, fields
+from typing import Any
+
+from shardstream.errors import UsageError
+from shardstream.order import BLOCK, ORDER_VERSION, ORDER_VERSIONS, OrderParameters, Remaining, Stop
+from shardstream.stream.iteration.content import Content
+from shardstream.stream.iteration.settings import StreamOptions
+
+_PARAMETERS = tuple(field.name for field in fields(OrderParameters) if field.name != "version")
+OF_WORKER = ("worker", "num_workers", "world_size", "taken", "batch_size")
+"""What a worker adds to the state of the data set that all workers share."""
+
+_CHECK = "pass a state as state_dict() returned it"
+_LARGEST = 1 << 62  # sums of two still fit int64
+_MOST_LANES = 1 << 24  # 65,536 ranks have as many, and a process holds an array of one entry for each
+_MOST_RANKS = 1 << 32
+_MOST_UNEVEN = 1 << 22  # blocks
+_MOST_STOPS = 1 << 12  # a run that is stopped and begun anew for years has some dozens
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """Where an iteration begins.
+
+    Attributes:
+        epoch: The epoch.
+        position: Everything before it was handed out.
+        stops: What was handed out beyond it.
+        parameters: The order's parameters; ``None`` for those of the run's own shape, of this version of the order:
+        version: That of ``parameters``, where there are any.
+        taken: Of a worker's state: positions of its own stream that were handed out from there on.
+    """
+
+    epoch: int
+    position: int = 0
+    stops: tuple[Stop, ...] = ()
+    parameters: OrderParameters | None = None
+    taken: int = 0
+    version: int = ORDER_VERSION
+
+    def as_json(self) -> list[Any]:
+        """For other processes."""
+        parameters = None if self.parameters is None else values_of(self.parameters)
+        return [self.epoch, self.position, [astuple(stop) for stop in self.stops], parameters, self.taken, self.version]
+
+    @classmethod
+    def from_json(cls, value: Any) -> ResumePoint:
+        """What `as_json` made."""
+        epoch, position, stops, parameters, taken, version = value
+        found = tuple(_stop_of(stop) for stop in stops)
+        return cls(epoch, position, found, None if parameters is None else parameters_of(parameters), taken, version)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether this is the beginning of an epoch."""
+        return not (self.position or self.stops or self.taken)
+
+
+def values_of(parameters: OrderParameters) -> tuple[int, ...]:
+    """The parameters as integers."""
+    return astuple(parameters)
+
+
+def parameters_of(values: Sequence[int]) -> OrderParameters:
+    """The parameters that `values_of` made integers of."""
+    return OrderParameters(*values)
+
+
+def _stop_of(values: Sequence[Any]) -> Stop:
+    world_size, tail, taken = values
+    return stop_of(world_size, tail, taken)
+
+
+def stop_of(world_size: object, tail: Any, taken: Sequence[object]) -> Stop:
+    """The stop of these numbers; ValueError or TypeError where no run stops like that."""
+    ranks = integer("the number of ranks of a stop", world_size)
+    handed = tuple(integer("what a worker has handed out", one) for one in taken)
+    # Workers take turns, so none is ahead of the others by more than the loop's batch.
+    if ranks > _MOST_RANKS or (handed and (max(handed) - min(handed)) // BLOCK * len(handed) > _MOST_UNEVEN):
+        raise ValueError(f"a stop of {ranks} ranks, after which {len(handed)} workers are too far apart")
+    return Stop(ranks, tail, handed)
+
+
+def stops_of(state: Mapping[str, Any]) -> tuple[Stop, ...]:
+    """The stops in a state; ValueError or TypeError where they are none."""
+    stops = state.get("stops", [])
+    if len(stops) > _MOST_STOPS:
+        raise ValueError(f"{len(stops)} stops")
+    return tuple(_stop_of(stop) for stop in stops)
+
+
+def integer(name: str, value: object) -> int:
+    """An integer out of a state, which anybody may have written; ValueError for floats, bools, text, and huge ones."""
+    if type(value) is not int or abs(value) > _LARGEST:
+        raise ValueError(f"{name} is {_shown(value)}")
+    return value
+
+
+def _shown(value: object) -> str:
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python writes no integer of thousands of digits
+        return "an integer of thousands of digits"
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Whatever is wrong inside of a state is one error.
+
+    Raises:
+        UsageError: Something is.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, MemoryError) as error:
+        what = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise UsageError(f"the state is malformed: {what}", hint=_CHECK) from error
+
+
+def make_state(content: Content, settings: StreamOptions, begin: ResumePoint) -> dict[str, Any]:
+    """The state that says: go on there. JSON-able, and nothing in it is shared with anything alive."""
+    state = {
+        "order_version": begin.version if begin.parameters is None else begin.parameters.version,
+        "fingerprint": content.fingerprint,
+        "data": content.data,
+        "versions": list(content.versions),
+        "samples": content.samples,
+        "seed": settings.seed,
+        "shuffle": settings.shuffle,
+        "epoch": begin.epoch,
+        "position": begin.position,
+        **{name: getattr(begin.parameters, name, None) for name in _PARAMETERS},
+        "tail": settings.effective_tail,
+    }
+    return state | stops_entry(begin.stops)
+
+
+def stops_entry(stops: Sequence[Stop]) -> dict[str, Any]:
+    """The entry for blocks that were handed out in part; none where there are none."""
+    return {"stops": [[stop.world_size, stop.tail, list(stop.taken)] for stop in stops]} if stops else {}
+
+
+def content_of(state: Any, content: Content) -> Content:
+    """What a state is of: ``content``, or the same at the versions of its data sets that the state was saved at.
+
+    Raises:
+        StorageError: An old version cannot be read.
+    """
+    versions = state.get("versions") if isinstance(state, Mapping) else None
+    if (
+        not isinstance(versions, list)
+        or not all(type(one) is int for one in versions)
+        or versions == list(content.versions)
+        or state.get("fingerprint") == content.fingerprint
+    ):
+        return content
+    with suppress(UsageError):  # also FieldError; `parse_state` says that the state is of other data
+        found = content.at(versions)
+        if found.fingerprint == state.get("fingerprint"):
+            return found
+    return content
+
+
+def parse_state(state: Any, content: Content, settings: StreamOptions) -> ResumePoint:
+    """Where to go on, after a check that this state belongs here.
+
+    Raises:
+        UsageError: It is none of ours, or one of other data, another view, seed or order; names both values.
+    """
+    if not isinstance(state, Mapping):
+        raise UsageError(f"a state is a dict, not {type(state).__name__}", hint=_CHECK)
+    if "_snapshot" in state or "_iterator_finished" in state:
+        raise UsageError("this is the state of a StatefulDataLoader", hint="convert it first: ss.convert_state(state)")
+    missing = [name for name in ("order_version", "fingerprint", "epoch", "position", "seed") if name not in state]
+    if missing:
+        raise UsageError(f"this is no state of a data set: it has no {missing[0]!r}", hint=_CHECK)
+    _check_version(state)
+    with reading():
+        begin = _begin_of(state)
+    _check_identity(state, content, settings)
+    if begin.position and begin.parameters is None:
+        raise UsageError("the state has a position, but not the parameters of its order", hint=_CHECK)
+    with reading():
+        _check_inside(begin, state, content)
+    return begin
+
+
+def check_entries(state: Mapping[str, Any]) -> None:
+    """Compare the types of what a state holds, whichever of it there is; ValueError where one is another."""
+    for name in ("epoch", "position", "samples", *OF_WORKER):
+        known = state.get(name) is not None if name in OF_WORKER else name in state
+        if known and integer(name, state[name]) < 0:
+            raise ValueError(f"{name} is {state[name]}")
+    for name, kind in (("seed", int), ("shuffle", bool), ("fingerprint", str), ("tail", str)):
+        if name in state and type(state[name]) is not kind:
+            raise ValueError(f"{name} is {_shown(state[name])}")
+
+
+def _begin_of(state: Mapping[str, Any]) -> ResumePoint:
+    check_entries(state)
+    values = {name: integer(name, state[name]) for name in _PARAMETERS if state.get(name) is not None}
+    if values and len(values) < len(_PARAMETERS):
+        raise ValueError("some of the order's parameters are missing")
+    for name, value in values.items():
+        if value < 1 or (name == "lanes" and value > _MOST_LANES):
+            raise ValueError(f"{name} must be at least 1, and lanes at most {_MOST_LANES}, got {value}")
+    version = state["order_version"]
+    parameters = OrderParameters(**values, version=version) if values else None
+    return ResumePoint(state["epoch"], state["position"], stops_of(state), parameters, state.get("taken") or 0, version)
+
+
+def _check_inside(begin: ResumePoint, state: Mapping[str, Any], content: Content) -> None:
+    """Refuse what lies beyond the epoch: it would be read as one of which nothing is left."""
+    samples = content.samples if begin.parameters is None else content.dealt_samples(begin.parameters)
+    if state.get("samples", content.samples) != content.samples:
+        raise ValueError(f"samples is {_shown(state['samples'])}, but this data has {content.samples}")
+    if begin.position > samples or (content.samples and not samples):
+        raise ValueError(f"position is {begin.position} in an epoch of {samples} samples")
+    if begin.taken > samples + (state.get("batch_size") or BLOCK):  # its last batch may be filled up
+        raise ValueError(f"taken is {begin.taken} in an epoch of {samples} samples")
+    if begin.epoch >= 1 << 32:
+        raise ValueError(f"epoch is {begin.epoch}")
+    Remaining(samples, position=begin.position, stops=begin.stops)
+
+
+def _check_version(state: Mapping[str, Any]) -> None:
+    if type(state["order_version"]) is not int or state["order_version"] not in ORDER_VERSIONS:
+        known = " and ".join(map(str, ORDER_VERSIONS))
+        raise UsageError(
+            f"the state is of order version {_shown(state['order_version'])}, known here are versions {known}",
+            hint="go on with the version of shardstream that saved it",
+        )
+
+
+def _check_identity(state: Mapping[str, Any], content: Content, settings: StreamOptions) -> None:
+    if state["fingerprint"] != content.fingerprint:
+        other_view = state.get("data") == content.data
+        what = "another view of this data (split, where, take, epoch size, mixture)" if other_view else "other data"
+        hint = "open the data set, with the view, that the state was saved with"
+        if state.get("versions", list(content.versions)) != list(content.versions):
+            hint += (
+                f"; its versions were {_shown(state['versions'])}, here they are {list(content.versions)}: say version="
+            )
+        raise UsageError(
+            f"the state is of {what}: its fingerprint is {state['fingerprint']} with {state.get('samples')} samples, "
+            f"here it is {content.fingerprint} with {content.samples} samples",
+            url=content.url,
+            hint=hint,
+        )
+    for name, here in (("seed", settings.seed), ("shuffle", settings.shuffle)):
+        there = state.get(name, here)
+        if there != here:
+            raise UsageError(
+                f"the state was saved with {name}={_shown(there)}, here it is {name}={here}: another order",
+                url=content.url,
+                hint=f"pass {name}={_shown(there)}",
+            )
+
+
+def check_worker(state: Mapping[str, Any], info: Any, shape: Mapping[str, Any], url: str) -> None:
+    """Refuse the state of one worker where another worker, or one of another shape, would go on from it.
+
+    Args:
+        state: What a worker of a ``StatefulDataLoader`` saved.
+        info: Of ``get_worker_info``.
+        shape: World size and batch size here.
+        url: For messages.
+
+    Raises:
+        UsageError: They differ; names both values.
+    """
+    here = {"worker": 0, "num_workers": 0} if info is None else {"worker": info.id, "num_workers": info.num_workers}
+    for name, value in {**here, **shape}.items():
+        if state.get(name) != value:
+            raise UsageError(
+                f"this is the state of one worker of a StatefulDataLoader, saved with {name}={state.get(name)}, "
+                f"here it is {name}={value}",
+                url=url,
+                hint="such a state needs the same shape; ss.convert_state(state) makes one that goes with any",
+            )
+
+
+def check_counts(batches: Any, num_workers: Any) -> int:
+    """``num_workers``, where a training loop says how many batches it has received, and from how many workers.
+
+    Raises:
+        UsageError: One of the two is no number.
+    """
+    if type(batches) is not int or batches < 0 or type(num_workers) is not int or num_workers < 0:
+        raise UsageError(
+            f"batches={batches!r} and num_workers={num_workers!r} must be integers from 0 on",
+            hint="pass both: what the loop has received, and the DataLoader's num_workers",
+        )
+    return num_workers
