@@ -190,7 +190,7 @@ STORES = {
 def test_stores_are_told_apart_in_storage_only(build, asks):
     (finding,) = found("stores_told_apart", build(**STORES, stream__a=asks))
     assert finding.startswith("shardstream/stream/a.py:")
-    assert finding.endswith("asks whether a store is a CachedStore")
+    assert finding.endswith("asks for a store's class, CachedStore")
 
 
 def test_other_classes_may_be_told_apart(build):

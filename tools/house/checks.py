@@ -93,7 +93,7 @@ def stores_told_apart(house: House) -> Iterator[str]:
                 continue
             for name in sorted(stores & set(map(last, asked))):
                 if not module.name.startswith("shardstream.storage"):
-                    yield f"{module.path}:{node.lineno}: asks whether a store is a {name}"
+                    yield f"{module.path}:{node.lineno}: asks for a store's class, {name}"
 
 
 def _commands(module: Module) -> Iterator[str]:
