@@ -16,7 +16,7 @@ import pytest
 import xxhash
 
 from shardstream.storage import loop
-from shardstream.storage.cache import Cache, places
+from shardstream.storage.cache import Cache
 from shardstream.storage.cache.blocks import BlockFile, Described
 from shardstream.storage.cache.folder import Folder
 from shardstream.storage.counters import counters
@@ -26,11 +26,6 @@ from .making import MIB, World, flip, in_child, noise
 SIZE = 5 * MIB + 12_345
 MAP, DATA = 4096, 8192  # where the map and the object begin in the file
 WHOLE = np.array([0]), np.array([SIZE])
-
-
-@pytest.fixture(autouse=True)
-def nothing_said() -> None:
-    places._warned.clear()
 
 
 @pytest.fixture
