@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from shardstream.storage.cache import Cache, bring, places
+from shardstream.storage.cache import Cache, bring
 from shardstream.storage.cache.folder import Folder
 from shardstream.storage.cache.ledger import Busy
 from shardstream.storage.cache.locks import Claim, Held, is_locked, lock_file
@@ -26,11 +26,6 @@ fork = multiprocessing.get_context("fork")
 
 def claim(path, first: int, stop: int) -> Claim | tuple[int, int]:
     return claim_descriptor(os.open(path, os.O_RDWR), first, stop)
-
-
-@pytest.fixture(autouse=True)
-def nothing_said() -> None:
-    places._warned.clear()
 
 
 def together(works) -> None:

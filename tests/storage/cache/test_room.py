@@ -8,17 +8,12 @@ import subprocess
 
 import pytest
 
-from shardstream.storage.cache import Cache, places, room
+from shardstream.storage.cache import Cache, room
 from shardstream.storage.cache.room import in_memory, memory_left
 from shardstream.storage.cache.tier import Tier
 from shardstream.storage.cache.tiers import memory_folder, more_memory, shortage, tiers_of
 
 from .making import MIB, in_child, noise
-
-
-@pytest.fixture(autouse=True)
-def nothing_said() -> None:
-    places._warned.clear()
 
 
 def limit(folder, names, maximum, used, stat="") -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import shardstream as ss
-from shardstream.storage.cache import Cache, places
+from shardstream.storage.cache import Cache
 
 from .making import flip
 
@@ -19,11 +19,6 @@ SAMPLES = 96
 
 def content(number: int) -> bytes:
     return np.random.default_rng(number).bytes(30_000 + number)
-
-
-@pytest.fixture(autouse=True)
-def nothing_said() -> None:
-    places._warned.clear()
 
 
 @pytest.fixture

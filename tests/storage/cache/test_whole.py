@@ -8,19 +8,9 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from shardstream.storage.cache import blocks, places
+from shardstream.storage.cache import blocks
 
 from .making import MIB, flip, noise
-
-
-@pytest.fixture(autouse=True)
-def nothing_said() -> None:
-    places._warned.clear()
-
-
-@pytest.fixture
-def data(world) -> bytes:
-    return world.put("shard", noise(2 * MIB + 5))
 
 
 def forge(file: Path, data: bytes) -> None:
