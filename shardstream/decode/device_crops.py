@@ -26,7 +26,7 @@ MOST = 8
 """Pixels of a crop for each of the result, at most, that travel; a larger one is resized by the worker."""
 
 
-class DeviceCrop(NamedTuple):
+class Cut(NamedTuple):
     """A crop that is not resized yet, of one sample.
 
     Attributes:
@@ -91,7 +91,7 @@ def _cut_out(
     scale: int,
     origin: Size,
     turn: Turn,
-) -> DeviceCrop:
+) -> Cut:
     """The box of a geometry without a window; arguments as of `resize.render`, memory from ``take(height, width)``."""
     box = scaled_box(geometry.box, scale)
     region = pixels[box._replace(top=box.top - origin[0], left=box.left - origin[1]).slices()]
@@ -99,10 +99,10 @@ def _cut_out(
     height, width = turn.size(region.shape[:2])
     if height * width > MOST * size[0] * size[1]:
         shown = resize.render(pixels, geometry, take(*size), scale=scale, origin=origin, turn=turn)
-        return DeviceCrop(shown, size, flip=False)
+        return Cut(shown, size, flip=False)
     out = take(height, width)
     if any(turn):
         resize.turned(region, turn, out)
     else:
         np.copyto(out, region)
-    return DeviceCrop(out, size, geometry.flip)
+    return Cut(out, size, geometry.flip)

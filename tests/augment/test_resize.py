@@ -17,7 +17,7 @@ import shardstream as ss
 from shardstream.augment import resize as module
 from shardstream.augment import resize_crops, resized
 from shardstream.augment.resize import by_products
-from shardstream.decode import DeviceCrop
+from shardstream.decode import Cut
 from shardstream.stream.tensors.crops import gathered
 
 from .conftest import Photo
@@ -40,7 +40,7 @@ def some(pictures: Pictures, shapes: Sequence[tuple[int, int]], size: tuple[int,
     for height, width in shapes:
         top, left = rng.integers(501 - height), rng.integers(601 - width)
         pixels = pictures[rng.integers(3)][top : top + height, left : left + width]
-        cuts.append(DeviceCrop(pixels, size, bool(rng.integers(2))))
+        cuts.append(Cut(pixels, size, bool(rng.integers(2))))
     return gathered(cuts, size)
 
 
@@ -131,7 +131,7 @@ def test_a_flip_is_a_mirror(pictures: Pictures) -> None:
 
 def test_what_is_missing_is_black() -> None:
     white: NDArray[np.uint8] = np.full((5, 6, 3), 255, np.uint8)
-    crops = gathered([None, DeviceCrop(white, (4, 4), flip=True), None], (4, 4))
+    crops = gathered([None, Cut(white, (4, 4), flip=True), None], (4, 4))
     for images in (by_products(crops, torch.uint8), resize_crops(crops)):
         assert images.float().mean((1, 2, 3)).tolist() == [0, 255, 0]
     nothing = gathered([None, None], (4, 4))

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 import shardstream as ss
 from shardstream.augment import resize_crops, resized
-from shardstream.decode import Crop, DeviceCrop, Mask, RandomResizedCrop, Resize
+from shardstream.decode import Crop, Cut, Mask, RandomResizedCrop, Resize
 from shardstream.decode.device_crops import MOST
 from shardstream.errors import BatchError, FieldError, UsageError
 from shardstream.images.header import probe
@@ -311,4 +311,4 @@ def test_the_choice_is_checked() -> None:
     with pytest.raises(UsageError, match="gpu"):
         RandomResizedCrop(24, resize="gpu")  # type: ignore[arg-type]
     assert pickle.loads(pickle.dumps(fields("device"))) == fields("device")
-    assert DeviceCrop._fields == ("pixels", "size", "flip")
+    assert Cut._fields == ("pixels", "size", "flip")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from shardstream.decode.device_crops import DeviceCrop
+from shardstream.decode.device_crops import Cut
 from shardstream.errors import BatchError
 from shardstream.stream.tensors.crops import collate_cuts
 from shardstream.stream.tensors.numbers import Numbers, Where, is_number
@@ -45,7 +45,7 @@ def collate_values(
     """
     first = values[0]
     kinds = set(map(type, values))
-    if DeviceCrop in kinds:
+    if Cut in kinds:
         return collate_cuts(name, values)
     if _lacks(values):
         numbers.lacking(name, values, where)

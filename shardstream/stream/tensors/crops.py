@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shardstream.decode.device_crops import DeviceCrop
+from shardstream.decode.device_crops import Cut
 from shardstream.errors import BatchError, UsageError
 from shardstream.images.geometry import Size
 from shardstream.stream.tensors.slabs import empty_slab
@@ -89,7 +89,7 @@ class CropSlabs:
         """For a batch of ``count`` crops."""
         return CropSlab(math.ceil(count * self._each))
 
-    def crops(self, slab: CropSlab, cuts: Sequence[DeviceCrop | None]) -> Crops:
+    def crops(self, slab: CropSlab, cuts: Sequence[Cut | None]) -> Crops:
         """What was decoded to a slab, or elsewhere where that was full."""
         starts = [0 if cut is None else slab.start(cut.pixels) for cut in cuts]
         if None not in starts:
@@ -134,7 +134,7 @@ class CropSlab:
         return self._slab[: self._taken]
 
 
-def gathered(cuts: Sequence[DeviceCrop | None], size: Size) -> Crops:
+def gathered(cuts: Sequence[Cut | None], size: Size) -> Crops:
     """Crops that lie anywhere, copied to one slab."""
     ends = np.cumsum([0, *(0 if cut is None else math.prod(cut.pixels.shape[:2]) for cut in cuts)]).tolist()
     slab = empty_slab((ends[-1], 3), torch.uint8)
@@ -145,7 +145,7 @@ def gathered(cuts: Sequence[DeviceCrop | None], size: Size) -> Crops:
     return _crops(slab, ends[:-1], cuts, size)
 
 
-def _crops(values: torch.Tensor, starts: list[int], cuts: Sequence[DeviceCrop | None], size: Size) -> Crops:
+def _crops(values: torch.Tensor, starts: list[int], cuts: Sequence[Cut | None], size: Size) -> Crops:
     shapes = [(0, 0) if cut is None else cut.pixels.shape[:2] for cut in cuts]
     flips = [cut is not None and cut.flip for cut in cuts]
     offsets, shape = (torch.tensor(numbers, dtype=torch.int64) for numbers in (starts, shapes))
@@ -158,10 +158,10 @@ def collate_cuts(name: str, values: Sequence[object]) -> Crops:
     Raises:
         BatchError: Something else is among them, or crops that become images of another size.
     """
-    cuts = [value for value in values if isinstance(value, DeviceCrop)]
+    cuts = [value for value in values if isinstance(value, Cut)]
     sizes = sorted({cut.size for cut in cuts})
     if len(cuts) < len(values):
-        other = next(value for value in values if not isinstance(value, DeviceCrop))
+        other = next(value for value in values if not isinstance(value, Cut))
         raise BatchError(
             f'crops with resize="device" and {type(other).__name__} cannot become one batch',
             field=name,

@@ -7,14 +7,18 @@ import os
 import resource
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+import xxhash
 
 from shardstream.storage.base.counters import counters
 from shardstream.storage.cache import Cache
-from shardstream.storage.cache import session as places
+from shardstream.storage.cache.blocks import BlockFile, Described
+from shardstream.storage.cache.folder import Folder
 from shardstream.storage.transfer import loop
 
 from .making import MIB, World, flip, in_child, noise
@@ -22,11 +26,6 @@ from .making import MIB, World, flip, in_child, noise
 SIZE = 5 * MIB + 12_345
 MAP, DATA = 4096, 8192  # where the map and the object begin in the file
 WHOLE = np.array([0]), np.array([SIZE])
-
-
-@pytest.fixture(autouse=True)
-def nothing_said() -> None:
-    places._warned.clear()
 
 
 @pytest.fixture
@@ -218,17 +217,27 @@ def as_nobody(work) -> None:
     in_child(child)
 
 
+@contextmanager
+def unwritable(world) -> Iterator[None]:
+    """Nobody may write to the cache, nor to anything but the log; what is fetched meanwhile is counted."""
+    world.origin.forget()
+    for folder, _, files in os.walk(world.folder):
+        os.chmod(folder, 0o555)
+        for file in files:
+            os.chmod(os.path.join(folder, file), 0o444)
+    os.chmod(world.folder / "remote.log", 0o666)
+    try:
+        yield
+    finally:
+        for folder, _, _ in os.walk(world.folder):
+            os.chmod(folder, 0o755)
+
+
 def test_a_cache_that_cannot_be_written_is_read_and_the_rest_streams(caplog) -> None:
     with tempfile.TemporaryDirectory() as name:
         world = World(Path(name))
         data = world.put("shard", noise(SIZE))
         world.store().get("shard", 0, 2 * MIB)
-        world.origin.forget()
-        for folder, _, files in os.walk(name):
-            os.chmod(folder, 0o555)
-            for file in files:
-                os.chmod(os.path.join(folder, file), 0o444)
-        os.chmod(world.folder / "remote.log", 0o666)
         before = sorted((str(path), path.stat().st_mtime_ns) for path in world.cache.rglob("*"))
 
         def train() -> None:
@@ -243,12 +252,31 @@ def test_a_cache_that_cannot_be_written_is_read_and_the_rest_streams(caplog) -> 
             (warning,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
             assert "cannot be written" in warning.getMessage()
 
-        try:
+        with unwritable(world):
             as_nobody(train)
             assert sorted((str(path), path.stat().st_mtime_ns) for path in world.cache.rglob("*")) == before
-        finally:
-            for folder, _, _ in os.walk(name):
-                os.chmod(folder, 0o755)
+
+
+def test_a_spoilt_block_of_a_cache_that_cannot_be_written_comes_from_the_store_from_then_on() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        world = World(Path(name))
+        data = world.put("shard", noise(SIZE))
+        flip(world.folder / "remote" / "shard", MIB)
+        world.store().get("shard", 0, 2 * MIB)  # its words fit what came
+        flip(world.folder / "remote" / "shard", MIB)
+
+        def train() -> None:
+            store = world.store()
+            assert store.get("shard", MIB, 10) != data[MIB : MIB + 10]
+            assert store.repair("shard", MIB, 10)
+            for _ in range(2):
+                assert store.get("shard", MIB, 10) == data[MIB : MIB + 10]
+                assert store.copies("shard", np.array([MIB]), np.array([10])) is None
+            assert world.origin.requests() == [("shard", MIB, 10)] * 2
+            assert store.copies("shard", np.array([5]), np.array([10])) == [data[5:15]]
+
+        with unwritable(world):
+            as_nobody(train)
 
 
 def test_a_cache_that_cannot_be_made_streams(caplog) -> None:
@@ -285,3 +313,18 @@ def test_a_block_that_another_process_has_just_cleared_is_fetched_too(world, big
     assert second.get("shard", 0, 10) != big[:10]
     assert second.repair("shard", 0, 10)
     assert second.get("shard", 0, 10) == big[:10]
+
+
+def test_a_block_that_arrives_after_it_was_found_damaged_and_storing_was_given_up_is_there(world, big) -> None:
+    file = warm(world)
+    flip(file, DATA + 5)
+    folder = Folder.root(str(file.parent))
+    held = BlockFile(folder, file.name, Described("shard", SIZE, xxhash.xxh3_64_intdigest(big), ""), writable=True)
+    held.give_up(OSError("another block could not be stored"))
+    assert held.doubt(0, 1) == 1
+    assert not held.words(0, 1).any()  # in this process: the map is as it was
+    held.store(0, [memoryview(big)[:MIB]])  # had been fetched by then
+    assert held.words(0, 1).all()
+    assert held.verify(np.arange(held.described.blocks)) == 0
+    assert held.complete
+    assert held.read([0], [SIZE]) == [big]

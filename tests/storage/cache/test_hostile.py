@@ -22,19 +22,9 @@ from shardstream.storage.cache import session as places
 from shardstream.storage.cache.manifests import forget_manifest, keep_manifest, kept_manifest, kept_manifests
 from shardstream.storage.cache.tiers import memory_folder
 
-from .making import MIB, STRANGER, URL, World, in_child, names_in, needs_root, noise
+from .making import STRANGER, URL, World, in_child, names_in, needs_root
 
 PRECIOUS = b"precious" * 1000
-
-
-@pytest.fixture(autouse=True)
-def nothing_said() -> None:
-    places._warned.clear()
-
-
-@pytest.fixture
-def data(world) -> bytes:
-    return world.put("shard", noise(2 * MIB + 5))
 
 
 # ------------------------------------------------------------------------------------------------------------- plants

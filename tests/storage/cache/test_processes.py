@@ -14,7 +14,6 @@ import pytest
 
 from shardstream.storage.cache import Cache
 from shardstream.storage.cache import fill as bring
-from shardstream.storage.cache import session as places
 from shardstream.storage.cache.folder import Folder
 from shardstream.storage.cache.ledger import Busy
 from shardstream.storage.cache.locks import Claim, FileLock, is_locked, lock_file
@@ -28,11 +27,6 @@ fork = multiprocessing.get_context("fork")
 
 def claim(path, first: int, stop: int) -> Claim | tuple[int, int]:
     return claim_descriptor(os.open(path, os.O_RDWR), first, stop)
-
-
-@pytest.fixture(autouse=True)
-def nothing_said() -> None:
-    places._warned.clear()
 
 
 def together(works) -> None:

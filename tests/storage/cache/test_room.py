@@ -10,17 +10,11 @@ import pytest
 
 from shardstream.storage.cache import Cache
 from shardstream.storage.cache import capacity as room
-from shardstream.storage.cache import session as places
 from shardstream.storage.cache.capacity import in_memory, memory_left
 from shardstream.storage.cache.tier import Tier
 from shardstream.storage.cache.tiers import memory_folder, more_memory, shortage, tiers_of
 
 from .making import MIB, in_child, noise
-
-
-@pytest.fixture(autouse=True)
-def nothing_said() -> None:
-    places._warned.clear()
 
 
 def limit(folder, names, maximum, used, stat="") -> None:

@@ -19,12 +19,6 @@ from shardstream.storage.cache.tiers import memory_folder
 
 from .making import MIB, STRANGER, URL, World, in_child, names_in, needs_root, noise
 
-
-@pytest.fixture(autouse=True)
-def nothing_said() -> None:
-    places._warned.clear()
-
-
 GROUP = 54_400
 
 

@@ -213,6 +213,26 @@ def test_a_failed_fetch_fails_only_those_that_need_it(world, big) -> None:
     assert isinstance(absent, NotFoundError)
 
 
+def test_what_could_not_be_stored_is_handed_over_as_it_was_fetched(world, big) -> None:
+    """Nothing is copied, and no empty piece follows a range that ends where a piece does, every 300,001 bytes."""
+    fetch = world.origin.read
+    fetched = []
+
+    async def fetch_while_somebody_removes_the_file(*args, **options) -> list[memoryview]:
+        for file in world.files():
+            file.unlink()
+        fetched.extend(await fetch(*args, **options))
+        return fetched
+
+    world.origin.read = fetch_while_somebody_removes_the_file
+    store = world.store()
+    found = loop.run(lambda: store.read("a/shard-0.tar", 5, 2 * 300_001 - 5), wait=60, what="a test")
+    assert b"".join(found) == big[5 : 2 * 300_001]
+    assert [len(piece) for piece in found] == [300_001 - 5, 300_001]
+    assert all(piece.obj is fetched[0].obj for piece in found)
+    assert not world.files()
+
+
 def test_counters_tell_what_came_from_where(world, big) -> None:
     before = counters().snapshot()
     store = world.store()

@@ -11,7 +11,6 @@ import pytest
 
 import shardstream as ss
 from shardstream.storage.cache import Cache
-from shardstream.storage.cache import session as places
 
 from .making import flip
 
@@ -20,11 +19,6 @@ SAMPLES = 96
 
 def content(number: int) -> bytes:
     return np.random.default_rng(number).bytes(30_000 + number)
-
-
-@pytest.fixture(autouse=True)
-def nothing_said() -> None:
-    places._warned.clear()
 
 
 @pytest.fixture

@@ -9,19 +9,8 @@ import pytest
 import xxhash
 
 from shardstream.storage.cache import blocks
-from shardstream.storage.cache import session as places
 
 from .making import MIB, flip, noise
-
-
-@pytest.fixture(autouse=True)
-def nothing_said() -> None:
-    places._warned.clear()
-
-
-@pytest.fixture
-def data(world) -> bytes:
-    return world.put("shard", noise(2 * MIB + 5))
 
 
 def forge(file: Path, data: bytes) -> None:
