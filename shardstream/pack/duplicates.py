@@ -29,10 +29,11 @@ class HashRuns:
 
     Args:
         expected: How many there will be at most, so that fewer take less memory.
-        run: How many are held in memory.
+        run: How many are held in memory; default: 12 million.
     """
 
-    def __init__(self, expected: int, run: int = _RUN) -> None:
+    def __init__(self, expected: int, run: int | None = None) -> None:
+        run = run or _RUN
         self._run = np.empty(min(expected, run), np.uint64)
         self._filled = 0
         self._spilled: list[int] = []  # ends of the runs in the file, in hashes
