@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 import shardstream as ss
-from shardstream.load import rank_check as agreement
+from shardstream.load.rank_check import RankCheck
 from shardstream.stream.iteration.ranks import Rank
 
 from ..stream.making import numbered, write_dataset
@@ -93,9 +94,9 @@ def compare(port: int, rank: int, position: int, pipe: Connection) -> None:
     pipe.recv()
     store = dist.TCPStore("localhost", port, is_master=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agreement, "_store", lambda: store)
+        patch.setattr(distributed_c10d, "_get_default_store", lambda: store)  # torch's own, of a group of both ranks
         try:
-            agreement.Agreement().check(Rank(rank, 2, "torch.distributed"), lambda: {"position": position})
+            RankCheck().check(Rank(rank, 2, "torch.distributed"), lambda: {"position": position})
         except ss.errors.RankError as error:
             pipe.send(str(error))
         else:
@@ -124,8 +125,9 @@ def start(port: int, positions: tuple[int, int]) -> list[str | None]:
 def test_what_an_earlier_start_wrote_into_a_store_that_outlived_it_does_not_count() -> None:
     """Under ``torchrun --max-restarts`` the store is torchrun's, and ranks start again at another position."""
     server = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    assert start(server.port, (0, 0)) == [None, None]
-    assert start(server.port, (96, 96)) == [None, None]
-    first, second = start(server.port, (96, 112))
+    # All at one place of the program, by which loaders are told apart.
+    one, two, (first, second) = [start(server.port, positions) for positions in ((0, 0), (96, 96), (96, 112))]
+    assert one == [None, None]
+    assert two == [None, None]
     assert first is None
     assert "position is 112 on rank 1 and 96 on rank 0" in str(second)

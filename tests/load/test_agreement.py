@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import importlib.util
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch.distributed as dist
 
 import shardstream as ss
-from shardstream.load import rank_check as agreement
 from shardstream.load.rank_check import RankCheck
 from shardstream.stream.iteration.ranks import Rank
 
@@ -19,36 +17,48 @@ PLAN = {"fingerprint": "abc", "seed": 1, "epoch": 0, "position": 128}
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    store = dist.HashStore()
-    monkeypatch.setattr(agreement, "_store", lambda: store)
-    return store
+def group() -> Iterator[None]:
+    """A process group, of this process alone; all that is said to be a rank below compares by its store."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
-def of_process(monkeypatch: pytest.MonkeyPatch) -> RankCheck:
-    """The first loader that another process makes at one place of the program."""
-    monkeypatch.setattr(RankCheck, "_made", Counter())
-    monkeypatch.setattr(agreement, "_place", lambda: "here")
-    return RankCheck()
+def in_another_process() -> type[RankCheck]:
+    """The class as a process that has made no loader yet imports it."""
+    spec = importlib.util.find_spec(RankCheck.__module__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: type[RankCheck] = getattr(module, RankCheck.__name__)
+    return found
 
 
-def test_ranks_that_agree_pass_in_any_order(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for rank in (2, 0, 1):
-        of_process(monkeypatch).check(Rank(rank, 3, SOURCE), lambda: dict(PLAN))
+def of_processes(count: int) -> list[RankCheck]:
+    """The first loaders that so many processes make, all at one place of the program."""
+    return [in_another_process()() for _ in range(count)]
 
 
+@pytest.mark.usefixtures("group")
+def test_ranks_that_agree_pass_in_any_order() -> None:
+    for rank, loader in zip((2, 0, 1), of_processes(3), strict=True):
+        loader.check(Rank(rank, 3, SOURCE), lambda: dict(PLAN))
+
+
+@pytest.mark.usefixtures("group")
 @pytest.mark.parametrize(("name", "value"), [("seed", 2), ("fingerprint", "abd"), ("position", 0), ("epoch", 3)])
-def test_the_one_that_differs_fails_with_both_values(
-    store: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: object
-) -> None:
-    of_process(monkeypatch).check(Rank(1, 2, SOURCE), lambda: dict(PLAN))
+def test_the_one_that_differs_fails_with_both_values(name: str, value: object) -> None:
+    first, second = of_processes(2)
+    first.check(Rank(1, 2, SOURCE), lambda: dict(PLAN))
     with pytest.raises(ss.errors.RankError) as caught:
-        of_process(monkeypatch).check(Rank(0, 2, SOURCE), lambda: PLAN | {name: value})
+        second.check(Rank(0, 2, SOURCE), lambda: PLAN | {name: value})
     assert f"{name} is {value!r} on rank 0 and {PLAN[name]!r} on rank 1" in str(caught.value)
 
 
-def test_it_is_compared_at_first_and_after_a_state_was_loaded(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = of_process(monkeypatch), of_process(monkeypatch)
+@pytest.mark.usefixtures("group")
+def test_it_is_compared_at_first_and_after_a_state_was_loaded() -> None:
+    first, second = of_processes(2)
     first.check(Rank(0, 2, SOURCE), lambda: dict(PLAN))
     second.check(Rank(1, 2, SOURCE), lambda: dict(PLAN))
     # a look at the loader on one rank alone, later on
@@ -60,31 +70,30 @@ def test_it_is_compared_at_first_and_after_a_state_was_loaded(store: Any, monkey
         second.check(Rank(1, 2, SOURCE), lambda: dict(PLAN))
 
 
-def make(seed: int, rank: int) -> None:
-    RankCheck().check(Rank(rank, 2, SOURCE), lambda: PLAN | {"seed": seed})
+def make(process: type[RankCheck], seed: int, rank: int) -> None:
+    process().check(Rank(rank, 2, SOURCE), lambda: PLAN | {"seed": seed})
 
 
-def test_loaders_are_told_apart_by_place_and_number(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("group")
+def test_loaders_are_told_apart_by_place_and_number() -> None:
     for rank in (0, 1):
-        monkeypatch.setattr(RankCheck, "_made", Counter())
+        process = in_another_process()
         if rank == 0:
-            make(77, rank)  # rank 0 looks at something of its own
+            make(process, 77, rank)  # rank 0 looks at something of its own
         for seed in (1, 2):
-            make(seed, rank)
-        make(3, rank)
+            make(process, seed, rank)
+        make(process, 3, rank)
 
 
-def test_loaders_of_one_place_are_compared(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("group")
+def test_loaders_of_one_place_are_compared() -> None:
     with pytest.raises(ss.errors.RankError, match="seed is 3 on rank 1 and 1 on rank 0"):  # noqa: PT012 - one place
         for rank, seed in ((0, 1), (1, 3)):
-            monkeypatch.setattr(RankCheck, "_made", Counter())
-            make(seed, rank)
+            make(in_another_process(), seed, rank)
 
 
 @pytest.mark.parametrize("rank", [Rank(0, 2, "arguments"), Rank(0, 1, SOURCE), Rank(1, 2, "RANK and WORLD_SIZE")])
-def test_without_a_store_or_others_nothing_is_compared(monkeypatch: pytest.MonkeyPatch, rank: Rank) -> None:
-    def fail() -> None:
-        raise AssertionError("looked for a store")
-
-    monkeypatch.setattr(agreement, "_store", fail)
+def test_without_a_store_or_others_nothing_is_compared(rank: Rank) -> None:
+    with pytest.raises(ValueError, match="process group has not been initialized"):  # whoever looks for a store
+        RankCheck().check(Rank(1, 2, SOURCE), lambda: dict(PLAN))
     RankCheck().check(rank, lambda: dict(PLAN))

@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from shardstream.errors import DuplicateKeyError, SourceError
-from shardstream.pack.sources import duplicates
-from shardstream.pack.sources.duplicates import HashRuns
-from shardstream.pack.sources.lists import scan as scanning
+from shardstream.pack.sources.duplicates import HashRuns, key_hash
+from shardstream.pack.sources.keys import common_folder
 from shardstream.pack.sources.lists.columns import Wanted, understand
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.lines import index_lines, survey
 from shardstream.pack.sources.lists.list_file import spooled
-from shardstream.pack.sources.lists.records import split
-from shardstream.pack.sources.lists.scan import ListScan, scan
+from shardstream.pack.sources.lists.records import Broken, Cells, split
+from shardstream.pack.sources.lists.scan import Findings, ListScan, scan
 from shardstream.pack.sources.lists.source import ListRecords
 from shardstream.pack.sources.lists.source import key_rule as rule_of
+from shardstream.pack.sources.paths import scheme_of
 
 _SEPARATORS = {"tab": b"\t", "csv": b",", "blank": b" ", "lst": b"\t"}
 pieces = st.sampled_from([
@@ -33,17 +34,36 @@ texts = st.lists(pieces, max_size=5).map(b"".join)
 lines = st.lists(texts, min_size=1, max_size=4)
 
 
-def records_of(data: bytes, kind: Any) -> ListRecords:
+class InBlocks(ListRecords):
+    """Records that come in blocks of another size than is asked for."""
+
+    block_size: int
+
+    def block(self, first: int, size: int) -> tuple[bytes, NDArray[np.int64]]:
+        return super().block(first, self.block_size)
+
+
+class NoRecord(LineReader):
+    """Cannot tell what a single record says."""
+
+    def cells(self, raw: bytes) -> Cells:
+        pytest.fail(f"slow: {raw!r}")
+
+
+def records_of(data: bytes, kind: Any, block_size: int = 2 << 20) -> ListRecords:
     text = spooled(lambda: iter([data]), url="test")
-    return ListRecords(text, index_lines(text, survey(text)[0], quoted=kind == "csv"))
+    records = InBlocks(text, index_lines(text, survey(text)[0], quoted=kind == "csv"))
+    records.block_size = block_size
+    return records
 
 
-def reader_of(records: ListRecords, kind: Any, wanted: Wanted) -> LineReader:
+def reader_of(records: ListRecords, kind: Any, wanted: Wanted, reader: type[LineReader] = LineReader) -> LineReader:
     first = split(kind, records.read(np.array([0]))[0])
-    return LineReader(kind, understand(kind, first, wanted), rule_of(wanted), wanted.labels, "/folder")
+    return reader(kind, understand(kind, first, wanted), rule_of(wanted), wanted.labels, "/folder")
 
 
-def seen(records: ListRecords, reader: LineReader) -> tuple[dict[int, int], object]:
+def seen(records: ListRecords, reader: LineReader) -> tuple[dict[int, int], Findings]:
+    """The hashes of keys by number, and what else a scan finds."""
     walk = ListScan(records, reader)
     found = {}
     for part in walk.hashed():
@@ -51,16 +71,32 @@ def seen(records: ListRecords, reader: LineReader) -> tuple[dict[int, int], obje
     return found, walk.findings
 
 
-def check_seen_alike(records: ListRecords, reader: LineReader, block: int) -> None:
-    """By numpy, so many bytes at a time, and one by one."""
-    whole = scanning._BLOCK, scanning._FAST
-    try:
-        scanning._BLOCK = block  # type: ignore[misc]
-        fast = seen(records, reader)
-        scanning._FAST = frozenset()  # type: ignore[misc]
-        assert seen(records, reader) == fast
-    finally:
-        scanning._BLOCK, scanning._FAST = whole  # type: ignore[misc]
+def told(records: ListRecords, reader: LineReader) -> tuple[dict[int, int], Findings]:
+    """The same as the reader says it of one record after another; those that it cannot read count for nothing."""
+    hashes, paths, names = {}, [], set()
+    numbers = np.arange(len(records))
+    for number, raw, line in zip(numbers.tolist(), records.read(numbers), records.lines(numbers).tolist(), strict=True):
+        try:
+            cells = reader.cells(raw)
+            path = reader.path(cells)
+            hashes[number] = key_hash(reader.key(cells, path, line).encode())
+            name = reader.name(cells) if reader.labels == "name" else ""
+        except (Broken, UnicodeEncodeError):
+            hashes.pop(number, None)
+            continue
+        paths.append(path)
+        names.add(name)
+    kinds = {"absolute" if path.startswith("/") else "url" if is_url(path) else "relative" for path in paths}
+    normal = [reader.keys.normal(path) for path in paths]
+    findings = Findings(names=names if reader.labels == "name" else None)
+    if reader.keys.mode == "path" and normal:
+        findings.common = common_folder(min(normal), max(normal))
+        findings.absolute, findings.relative, findings.urls = (one in kinds for one in ("absolute", "relative", "url"))
+    return hashes, findings
+
+
+def is_url(path: str) -> bool:
+    return "://" in path and scheme_of(path) is not None
 
 
 @given(
@@ -79,9 +115,9 @@ def test_blocks_are_what_records_are(
         rows = [[cell.replace(b"\r", b"") for cell in row] for row in rows]
     data = {"tab": b"a/1.jpg\t0", "csv": b"a/1.jpg,0", "blank": b"a/1.jpg 0", "lst": b"0\t0\ta/1.jpg"}[kind]
     data += end + end.join(_SEPARATORS[kind].join(row) for row in rows) + (end if last else b"")
-    records = records_of(data, kind)
+    records = records_of(data, kind, block)
     reader = reader_of(records, kind, Wanted(key, labels))
-    check_seen_alike(records, reader, block)
+    assert seen(records, reader) == told(records, reader)
 
 
 cells = st.one_of(
@@ -101,9 +137,9 @@ garbage = st.sampled_from(["", " ", "[1]", "3", "{", '{"path": "a.jpg"} x', '{"p
 )
 def test_blocks_of_objects_are_what_objects_are(rows: list[str], key: str, labels: Any, end: str, block: int) -> None:
     first = json.dumps({"path": "a/1.jpg", "label": 0, "id": "x", "other": 1})
-    records = records_of(end.join([first, *rows]).encode("utf-8", "surrogatepass"), "json")
+    records = records_of(end.join([first, *rows]).encode("utf-8", "surrogatepass"), "json", block)
     reader = reader_of(records, "json", Wanted(key, labels))
-    check_seen_alike(records, reader, block)
+    assert seen(records, reader) == told(records, reader)
 
 
 @pytest.mark.parametrize(
@@ -123,13 +159,10 @@ def test_blocks_of_objects_are_what_objects_are(rows: list[str], key: str, label
 def test_lists_that_are_all_alike_are_read_fast(kind: str, line: str) -> None:
     data = "".join(line.format(i, i) for i in range(1000)).encode()
     records = records_of(data, kind)
-    reader = reader_of(records, kind, Wanted())
-    walk = ListScan(records, reader)
-    walk._slowly = lambda _data, _starts, rows, _first: (
-        pytest.fail("slow") if len(rows) else scanning.Hashed(rows, rows)
-    )  # type: ignore[method-assign,assignment,return-value]
-    assert sum(len(part.numbers) for part in walk.hashed()) == 1000
-    assert scan(records, reader).keys.common.endswith("photos/train/")
+    hashes, findings = seen(records, reader_of(records, kind, Wanted(), NoRecord))
+    assert len(hashes) == 1000
+    assert (hashes, findings) == told(records, reader_of(records, kind, Wanted()))
+    assert scan(records, reader_of(records, kind, Wanted())).keys.common.endswith("photos/train/")
 
 
 def test_two_spellings_of_one_url_are_one_key() -> None:
@@ -144,24 +177,21 @@ def test_rejected_lines_are_no_duplicates() -> None:
     scan(records, reader_of(records, "tab", Wanted()))
 
 
-def test_names_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanning, "_MOST_NAMES", 5)
-    records = records_of(b"".join(b"%d.jpg\tname %d\n" % (i, i) for i in range(10)), "tab")
-    with pytest.raises(SourceError, match="more than 5 names"):
-        scan(records, reader_of(records, "tab", Wanted(labels="name")))
+def test_names_without_end() -> None:
+    records = records_of(b"".join(b"%d\t%x\n" % (i, i) for i in range(1_000_001)), "tab")
+    with pytest.raises(SourceError, match="more than 1,000,000 names"):
+        scan(records, reader_of(records, "tab", Wanted("line", labels="name")))
 
 
-@given(st.lists(st.lists(st.integers(0, 60) | st.integers(0, 2**64 - 1), max_size=30), max_size=6), st.integers(1, 20))
+hashes = st.integers(0, 60) | st.integers(0, 60).map(lambda value: value << 58) | st.integers(0, 2**64 - 1)
+
+
+@given(st.lists(st.lists(hashes, max_size=30), max_size=6), st.integers(1, 20))
 def test_hashes_in_runs(batches: list[list[int]], run: int) -> None:
     everything = [value for batch in batches for value in batch]
-    before = duplicates._RUN
-    try:
-        duplicates._RUN = run  # type: ignore[misc]
-        runs = HashRuns(len(everything))
-        for batch in batches:
-            runs.add(np.array(batch, np.uint64))
-        found = runs.repeated().tolist()
-        runs.close()
-    finally:
-        duplicates._RUN = before  # type: ignore[misc]
+    runs = HashRuns(len(everything), run)
+    for batch in batches:
+        runs.add(np.array(batch, np.uint64))
+    found = runs.repeated().tolist()
+    runs.close()
     assert found == sorted({value for value in everything if everything.count(value) > 1})

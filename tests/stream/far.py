@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
 
 import shardstream as ss
+from shardstream.dataset import opened
 from shardstream.errors import StorageError
 from shardstream.storage import AsyncStore, ObjectMeta, ObjectWriter
 from shardstream.storage.local.store import LocalStore
@@ -19,6 +25,10 @@ class FarStore(AsyncStore):
     Attributes:
         requests: What was read: path, offset and length.
         bytes: Bytes that were read.
+        most: Reads on their way at once at most.
+        held: Of each read that is on its way, or of which anybody holds the bytes, its length by its number.
+        most_held: The most of these bytes at a time.
+        delay: Seconds that each read takes.
         damage: Paths whose next read comes with a flipped byte.
         gone: Paths that cannot be read.
     """
@@ -30,28 +40,58 @@ class FarStore(AsyncStore):
         self.requests: list[tuple[str, int, int]] = []
         self.bytes = 0
         self.most = 0
+        self.held: dict[int, int] = {}
+        self.most_held = 0
         self._now = 0
+        self._numbers = count()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.delay = 0.0
         self.damage: set[str] = set()
         self.gone: set[str] = set()
 
     async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+        self._loop = asyncio.get_running_loop()
         self.requests.append((path, offset, length))
         self.bytes += length
+        number = next(self._numbers)
+        data = np.empty(length, np.uint8)
+        self.held[number] = length
+        weakref.finalize(data, self.held.pop, number).atexit = False
+        self.most_held = max(self.most_held, self.bytes_held)
         self._now += 1
         self.most = max(self.most, self._now)
-        await asyncio.sleep(0)
-        self._now -= 1
+        try:
+            await asyncio.sleep(self.delay)
+        finally:
+            self._now -= 1
         if path in self.gone:
             raise StorageError("the line is cut", url=self.locate(path))
         if size is not None and size != self._local.size(path):
             raise StorageError("another size", url=self.locate(path))
-        data = bytearray(self._local.get(path, offset, length))
-        if path in self.damage and data:
+        data[:] = np.frombuffer(self._local.get(path, offset, length), np.uint8)
+        if path in self.damage and length:
             self.damage.discard(path)
-            data[len(data) // 2] ^= 255
-        view = memoryview(bytes(data))
+            data[length // 2] ^= 255
+        view = memoryview(data).toreadonly()
         cuts = [length * number // self._pieces for number in range(self._pieces + 1)]
         return [view[first:last] for first, last in pairwise(cuts) if last > first]
+
+    @property
+    def bytes_held(self) -> int:
+        """How many these are."""
+        return sum(list(self.held.values()))
+
+    def settle(self) -> None:
+        """Wait until nothing is on its way, and nothing waits for its turn."""
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(self._settle(), self._loop).result(timeout=60)
+
+    async def _settle(self) -> None:
+        quiet, seen = 0, 0
+        while quiet < 10:  # turns of the loop: a read begins one or two after another has ended
+            await asyncio.sleep(0)
+            quiet = 0 if self._now or seen != len(self.requests) else quiet + 1
+            seen = len(self.requests)
 
     def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
         return self._local.get(path, offset, length)
@@ -82,9 +122,9 @@ class FarStore(AsyncStore):
         self._local.sweep()
 
 
-def from_afar(dataset: ss.ShardDataset) -> FarStore:
-    """Have a local data set read through a `FarStore` from now on."""
-    (home,) = dataset._source._homes
-    store = FarStore(Path(home.location.url))
-    home._store = home._main = store
-    return store
+def from_afar(folder: Path, **arguments: Any) -> tuple[ss.ShardDataset, FarStore]:
+    """The data set in a local folder, read through a `FarStore`."""
+    store = FarStore(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opened, "open_store", lambda _: store)
+        return ss.ShardDataset(folder, **arguments), store

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import islice
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardstream as ss
-from shardstream.dataset.read_ahead import ReadAhead
+from shardstream.dataset import indexes as opened
 from shardstream.errors import ChecksumError, StorageError
 
 from .far import from_afar
@@ -62,62 +61,49 @@ def test_batches_are_those_from_a_disk_whatever_the_budget(
     shape = {"batch_size": batch_size, "shuffle": shuffle, "seed": seed, "tail": "exact", "lanes": lanes}
     shape |= {"window": window, "chunk": chunk}
     near = ss.ShardDataset(small, **shape)
-    far = ss.ShardDataset(small, **shape, prefetch=prefetch)
-    from_afar(far)
+    far, _ = from_afar(small, **shape, prefetch=prefetch)
     for _ in range(epochs):
         assert flat(far) == flat(near)
 
 
 def test_an_epoch_is_whole_however_few_indexes_stay_open(tmp_path, monkeypatch) -> None:
     """All steps need the same shards, whose indexes push each other out while they are on their way again."""
-    monkeypatch.setattr("shardstream.dataset.indexes.OPEN_INDEXES", 1)
+    monkeypatch.setattr(opened, "OPEN_INDEXES", 1)
     folder = write_dataset(tmp_path, numbered([75] * 4, bin=payload))
-    dataset = ss.ShardDataset(
-        folder, batch_size=4, shuffle=True, tail="exact", lanes=4, window=4, prefetch=3000, fields=["id", "bin"]
-    )
-    store = from_afar(dataset)
-    read = store.read
-
-    async def slow(*arguments, **named) -> list[memoryview]:
-        await asyncio.sleep(0.01)
-        return await read(*arguments, **named)
-
-    monkeypatch.setattr(store, "read", slow)
+    shape = {"batch_size": 4, "shuffle": True, "tail": "exact", "lanes": 4, "window": 4}
+    dataset, store = from_afar(folder, prefetch=3000, fields=["id", "bin"], **shape)
+    store.delay = 0.01
     assert sorted(number for batch in dataset for number in batch["id"].tolist()) == list(range(300))
 
 
-def held(dataset: ss.ShardDataset) -> ReadAhead:
-    ahead = dataset._held[1]._ahead
-    assert ahead is not None
-    return ahead
-
-
 @pytest.mark.parametrize("prefetch", [2_000, 20_000, 10**8], ids=["tight", "some", "ample"])
-def test_the_budget_holds_but_for_the_step_that_is_needed(folder, prefetch, monkeypatch) -> None:
-    dataset = ss.ShardDataset(folder, batch_size=8, shuffle=True, prefetch=prefetch, fields=["bin"])
-    from_afar(dataset)
-    admitted = ReadAhead._admit
-
-    def watched(self, planned):
-        needed = not self._planned
-        admitted(self, planned)
-        assert needed or self._held <= prefetch
-
-    monkeypatch.setattr(ReadAhead, "_admit", watched)
-    for _ in range(2):
-        for _ in dataset:
+def test_the_budget_holds_but_for_the_step_that_is_needed(folder, prefetch) -> None:
+    shape = {"batch_size": 8, "shuffle": True, "fields": ["bin"]}
+    nothing_ahead, alone = from_afar(folder, prefetch=1, **shape)
+    dataset, store = from_afar(folder, prefetch=prefetch, **shape)
+    for epoch in range(4):
+        for _ in nothing_ahead:
             pass
-    ahead = held(dataset)
-    assert ahead._held == sum(unit.bytes for unit in ahead._units.values() if unit.asked)
+        for _ in dataset:
+            store.settle()
+            assert store.bytes_held <= max(prefetch, 13_000)
+        store.settle()
+        # What is read for the next epoch: a budget that is miscounted would be used less and less, or exceeded.
+        assert store.bytes_held >= min(prefetch / 2, dataset.manifest.bytes)
+        if not epoch:  # from now on, no indexes
+            alone.most_held = store.most_held = 0
+    assert alone.most_held <= 13_000  # the largest step, with what lies between its samples
+    assert store.most_held <= max(prefetch, alone.most_held)
+    before = len(store.requests)
     dataset.set_epoch(9)  # nobody foresaw that: all is given up
     next(iter(dataset))
-    assert len(ahead._planned) < 100
+    store.settle()
+    assert min(store.held) >= before
 
 
 def test_whole_windows_cost_each_byte_about_once_in_few_requests(folder) -> None:
-    dataset = ss.ShardDataset(folder, batch_size=8, shuffle=True, prefetch="10MB", fields=["bin"], tail="exact")
+    dataset, store = from_afar(folder, batch_size=8, shuffle=True, prefetch="10MB", fields=["bin"], tail="exact")
     dataset = dataset.replace(lanes=4, window=50)
-    store = from_afar(dataset)
     seen = sum(len(batch["bin"]) for batch in dataset)
     assert seen == 500
     size = dataset.manifest.bytes
@@ -129,19 +115,22 @@ def test_whole_windows_cost_each_byte_about_once_in_few_requests(folder) -> None
 
 def test_nothing_is_held_of_windows_that_are_over(folder) -> None:
     # One window a lane, which begins at the same place in every epoch; and samples that fill no batch.
-    dataset = ss.ShardDataset(folder, batch_size=8, shuffle=True, prefetch="10MB", fields=["bin"], lanes=3, window=200)
-    from_afar(dataset)
-    most = [max(held(dataset)._held for _ in dataset) for _ in range(6)]
+    shape = {"batch_size": 8, "shuffle": True, "fields": ["bin"], "lanes": 3, "window": 200}
+    dataset, store = from_afar(folder, prefetch="10MB", **shape)
+    most = []
+    for _ in range(6):
+        most.append(0)
+        for _ in dataset:
+            store.settle()
+            most[-1] = max(most[-1], store.bytes_held)
     assert max(most[3:]) <= max(most[:3])
     assert max(most) <= 2.2 * dataset.manifest.bytes
 
 
 def test_a_first_batch_takes_its_own_samples_only(tmp_path) -> None:
     big = numbered([40], bin=lambda n: np.random.default_rng(n).bytes(90_000 + n))
-    dataset = ss.ShardDataset(
-        write_dataset(tmp_path / "big", big, format="record"), batch_size=4, shuffle=True, prefetch="50MB", lanes=2
-    )
-    store = from_afar(dataset)
+    folder = write_dataset(tmp_path / "big", big, format="record")
+    dataset, store = from_afar(folder, batch_size=4, shuffle=True, prefetch="50MB", lanes=2)
     first, _ = islice(dataset, 2)
     index, *reads = store.requests
     assert index[2] < 20_000
@@ -152,23 +141,22 @@ def test_a_first_batch_takes_its_own_samples_only(tmp_path) -> None:
 
 
 def test_scalars_need_no_bytes_but_the_indexes(folder) -> None:
-    dataset = ss.ShardDataset(folder, batch_size=32, shuffle=True, fields=["id"])
-    store = from_afar(dataset)
+    dataset, store = from_afar(folder, batch_size=32, shuffle=True, fields=["id"])
     assert sorted(torch.cat([batch["id"] for batch in dataset]).tolist())[:3] == [0, 1, 2]
     assert len({path for path, _, _ in store.requests}) == len(store.requests) <= 6
 
 
 def test_the_next_epoch_is_on_its_way_before_this_one_ends(folder) -> None:
-    dataset = ss.ShardDataset(folder, batch_size=32, shuffle=True, prefetch="10MB", fields=["bin"])
-    store = from_afar(dataset)
+    dataset, store = from_afar(folder, batch_size=32, shuffle=True, prefetch="10MB", fields=["bin"])
     for _ in dataset:
         pass
-    planned = held(dataset)._planned[0]
-    assert planned.begins
+    store.settle()
     before = len(store.requests)
     batches = iter(dataset)
-    next(batches)
-    assert held(dataset)._current is planned
+    store.gone = {f"shard-{number:06d}.rec" for number in range(6)}
+    assert next(batches)
+    store.settle()
+    store.gone = set()
     assert len(list(batches)) == len(dataset) - 1
     assert len(store.requests) <= 2 * before
 
@@ -177,8 +165,7 @@ def test_the_next_epoch_is_on_its_way_before_this_one_ends(folder) -> None:
 def test_a_loop_that_never_asks_for_one_more_batch_loses_nothing_of_it(folder, loader) -> None:
     read = []
     for asks in (1, 0):
-        dataset = ss.ShardDataset(folder, batch_size=32, shuffle=True, prefetch="10MB", fields=["bin"])
-        store = from_afar(dataset)
+        dataset, store = from_afar(folder, batch_size=32, shuffle=True, prefetch="10MB", fields=["bin"])
         batches = ss.Loader(dataset, num_workers=0) if loader else dataset
         iterators = []  # all are kept, as if the loop had not ended
         for _ in range(3):
@@ -189,8 +176,7 @@ def test_a_loop_that_never_asks_for_one_more_batch_loses_nothing_of_it(folder, l
 
 
 def test_the_same_epoch_again_after_a_break_begins_anew(folder) -> None:
-    dataset = ss.ShardDataset(folder, batch_size=8, shuffle=True, prefetch=20_000)
-    from_afar(dataset)
+    dataset, _ = from_afar(folder, batch_size=8, shuffle=True, prefetch=20_000)
     once = flat(islice(dataset, 5))
     assert flat(islice(dataset, 9))[:5] == once
 
@@ -202,16 +188,14 @@ def test_a_state_is_resumed_with_other_batches(folder, stop) -> None:
     for _ in range(stop):
         next(batches)
     state = near.state_dict()
-    far = ss.ShardDataset(folder, batch_size=5, shuffle=True, tail="exact", prefetch=30_000)
-    from_afar(far)
+    far, _ = from_afar(folder, batch_size=5, shuffle=True, tail="exact", prefetch=30_000)
     far.load_state_dict(state)
     rest = [number for batch in far for number in batch["id"].tolist()]
     assert rest == [number for batch in batches for number in batch["id"].tolist()]
 
 
 def test_bytes_that_were_spoilt_on_the_way_are_read_again(folder) -> None:
-    dataset = ss.ShardDataset(folder, batch_size=8, shuffle=True, tail="exact")
-    store = from_afar(dataset)
+    dataset, store = from_afar(folder, batch_size=8, shuffle=True, tail="exact")
     store.damage = {f"shard-{number:06d}.rec" for number in range(6)}
     assert flat(dataset) == flat(ss.ShardDataset(folder, batch_size=8, shuffle=True, tail="exact"))
     assert len(store.damage) <= 1  # the empty shard
@@ -222,19 +206,16 @@ def test_damage_that_stays_names_the_sample(tmp_path) -> None:
     data = bytearray((folder / "shard-000000.rec").read_bytes())
     data[len(data) // 4] ^= 1
     (folder / "shard-000000.rec").write_bytes(data)
-    dataset = ss.ShardDataset(folder, batch_size=8, shuffle=True)
-    from_afar(dataset)
+    dataset, _ = from_afar(folder, batch_size=8, shuffle=True)
     with pytest.raises(ChecksumError) as caught:
         list(dataset)
     assert {"shard", "sample", "key", "offset"} <= set(caught.value.place)
-    skipping = ss.ShardDataset(folder, batch_size=8, shuffle=True, on_error="skip", tail="exact")
-    from_afar(skipping)
+    skipping, _ = from_afar(folder, batch_size=8, shuffle=True, on_error="skip", tail="exact")
     assert sum(int(batch["__valid__"].sum()) for batch in skipping) == 39
 
 
 def test_a_shard_that_cannot_be_read_is_an_error_when_its_turn_comes(folder) -> None:
-    dataset = ss.ShardDataset(folder, batch_size=8, tail="exact", prefetch="10MB")
-    store = from_afar(dataset)
+    dataset, store = from_afar(folder, batch_size=8, tail="exact", prefetch="10MB")
     store.gone = {"shard-000004.rec"}
     seen: list[int] = []
     with pytest.raises(StorageError, match="the line is cut"):
@@ -247,10 +228,10 @@ def test_a_mixture_reads_all_its_sources_ahead(folder, tmp_path) -> None:
     arguments = {"batch_size": 16, "seed": 3, "epoch": 700}
 
     def mixture(far: bool) -> ss.Mixture:
-        parts = [ss.ShardDataset(one, fields=["bin", "id"]) for one in (folder, other)]
-        if far:
-            for part in parts:
-                from_afar(part)
+        parts = [
+            from_afar(one, fields=["bin", "id"])[0] if far else ss.ShardDataset(one, fields=["bin", "id"])
+            for one in (folder, other)
+        ]
         return ss.Mixture({"a": (parts[0], 0.7), "b": (parts[1], 0.3)}, **arguments)
 
     def ids(mix: ss.Mixture) -> list[int]:
@@ -261,8 +242,7 @@ def test_a_mixture_reads_all_its_sources_ahead(folder, tmp_path) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_read_ahead_and_say_what_they_read(folder, workers) -> None:
-    dataset = ss.ShardDataset(folder, batch_size=8, shuffle=True, tail="exact")
-    from_afar(dataset)
+    dataset, _ = from_afar(folder, batch_size=8, shuffle=True, tail="exact")
     loader = ss.Loader(dataset, num_workers=workers, multiprocessing_context="fork")
     near = ss.ShardDataset(folder, batch_size=8, shuffle=True, tail="exact")
     for _ in range(2):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 # XXH3-64 of a key's UTF-8.
 key_hash = xxhash.xxh3_64_intdigest
 
-_RUN = 12_000_000  # hashes held in memory: 96 MB
+_RUN = 12_000_000  # 96 MB
 _BATCH = 1 << 16
 _SUSPECTS = 100_000  # hashes that repeat and are looked at: among so many, some are of equal keys
 
@@ -29,13 +29,15 @@ class HashRuns:
 
     Args:
         expected: How many there will be at most, so that fewer take less memory.
+        run: How many are held in memory; default: 12 million.
     """
 
-    def __init__(self, expected: int) -> None:
-        self._run = np.empty(min(expected, _RUN), np.uint64)
+    def __init__(self, expected: int, run: int | None = None) -> None:
+        run = run or _RUN
+        self._run = np.empty(min(expected, run), np.uint64)
         self._filled = 0
         self._spilled: list[int] = []  # ends of the runs in the file, in hashes
-        self._file = tempfile.TemporaryFile(prefix="shardstream-") if expected > _RUN else None  # noqa: SIM115
+        self._file = tempfile.TemporaryFile(prefix="shardstream-") if expected > run else None  # noqa: SIM115
 
     def add(self, hashes: NDArray[np.uint64]) -> None:
         """Add some."""
