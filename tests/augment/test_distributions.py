@@ -138,5 +138,5 @@ def test_boxes_of_cutmix_are_torchvisions():
 
 def test_operations_draw_numbers_of_their_own() -> None:
     """A flip and a crop from one key that drew the same words would always go together."""
-    words = [Draws(5, 64).words(stream, 2) for stream in Stream]
-    assert len(np.unique(np.stack(words))) == len(Stream) * 64 * 2
+    words = [Draws(5, 64).words(stream, 2) for stream in RandomStream]
+    assert len(np.unique(np.stack(words))) == len(RandomStream) * 64 * 2
