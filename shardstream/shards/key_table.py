@@ -38,7 +38,7 @@ _NOTHING = bytes(16)
 _LEAST_BLOCK = 4096  # entries: 48 KiB
 _MOST_BLOCKS = (TAIL_BYTES - TRAILER.size) // _ENTRY_BYTES
 _HELD_BYTES = 4 << 20  # of blocks that were read
-_RUN = 1 << 20  # entries sorted in memory at a time: some 50 MB
+_RUN = 1 << 19  # entries sorted in memory at a time: some 30 MB
 _HINT = "remove it: keys are then found without it, or by a table that is made anew"
 
 # XXH3-64 of a key's UTF-8.
