@@ -21,8 +21,7 @@ from shardstream.storage.cache import Cache
 from shardstream.stream.base import Stream
 from shardstream.stream.iteration.content import Content, ContentPart
 from shardstream.stream.iteration.ranks import Affinity
-from shardstream.stream.iteration.settings import DecodeOptions, Fields, StreamOptions, check_positive
-from shardstream.stream.iteration.skips import OnError
+from shardstream.stream.iteration.settings import DecodeOptions, Fields, OnError, StreamOptions, check_positive
 
 _RECIPE = frozenset(field.name for field in dataclasses.fields(DecodeOptions))
 

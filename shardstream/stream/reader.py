@@ -14,15 +14,13 @@ from shardstream.dataset.rows import RowReader
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.step import Step
 from shardstream.dataset.view import ViewSpec
-from shardstream.decode.plan import compile_fields
 from shardstream.shards.limits import MAX_VALUE
 from shardstream.sizes import parse_size
 from shardstream.storage import Transport, locate
 from shardstream.storage.cache import Cache
-from shardstream.stream.batching.samples import SampleDecoder
-from shardstream.stream.batching.stages import StageClock
-from shardstream.stream.iteration.settings import Fields
-from shardstream.stream.iteration.skips import SkipPolicy
+from shardstream.stream.batching.samples import SampleDecoder, StageClock
+from shardstream.stream.iteration.content import ContentPart
+from shardstream.stream.iteration.settings import DecodeOptions, Fields
 from shardstream.stream.tensors.crops import refuse_samples
 from shardstream.stream.tensors.numbers import Numbers, declared_dtypes
 
@@ -69,22 +67,13 @@ class Reader(Sequence[dict[str, Any]]):
         source = DatasetSource([home], ViewSpec(), verify=verify)
         self.manifest = source.manifests[0]
         self._ends = np.cumsum(self.manifest.table.samples, dtype=np.int64)
-        plan = compile_fields(fields, self.manifest.fields)
-        refuse_samples(plan.cut)
-        types = {name: source.fields[name] for name in plan.sources}
+        part = ContentPart.of(source, DecodeOptions(fields=fields, verify=verify, max_value=max_value))
+        refuse_samples(part.plan.cut)
+        types = {name: source.fields[name] for name in part.plan.sources}
         largest = parse_size(max_value, name="max_value")
         self._rows = RowReader(OpenShards([source]), types, verify=verify, max_value=largest)
-        policy = SkipPolicy("raise", None)
-        self._maker = SampleDecoder(
-            self._rows,
-            plan,
-            self.manifest.fields,
-            Numbers(declared_dtypes(plan, self.manifest.fields)),
-            StageClock(),
-            seed=seed,
-            transform=None,
-            policy=policy,
-        )
+        numbers = Numbers(declared_dtypes(part.plan, source.fields))
+        self._decoder = SampleDecoder(self._rows, part, numbers, StageClock(), seed=seed)
 
     def __len__(self) -> int:
         return self.manifest.samples
@@ -105,7 +94,7 @@ class Reader(Sequence[dict[str, Any]]):
         shard = int(np.searchsorted(self._ends, position, side="right"))
         row = position - (int(self._ends[shard - 1]) if shard else 0)
         step = Step(0, np.array([position]), np.array([shard]), np.array([row]), None)
-        samples, _ = self._maker.samples(step)
+        samples, _ = self._decoder.samples(step)
         sample: dict[str, Any] = samples[0]
         return sample
 
