@@ -101,7 +101,7 @@ class StepPipeline:
         fields = {name: part.source.fields[name] for name in part.plan.sources}
         largest = parse_size(part.recipe.max_value, name="max_value")
         reader = RowReader(
-            self._shards, fields, verify=part.recipe.verify, max_value=largest, desk=status, ahead=self._ahead
+            self._shards, fields, verify=part.recipe.verify, max_value=largest, status=status, ahead=self._ahead
         )
         return SampleDecoder(reader, part, numbers, self._clock, seed=seed, status=status, pool=self._threads)
 
