@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any, Optional
 
@@ -12,7 +11,7 @@ from typer.core import TyperGroup
 from shardstream import diagnose
 from shardstream.cli.bench_decode import bench_decode
 from shardstream.cli.flags import Json, Quiet
-from shardstream.cli.progress import Update, progress
+from shardstream.cli.progress import drawing
 from shardstream.cli.report import duration, plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, parse_options, place, shown
 
@@ -71,7 +70,7 @@ def bench(
     """Stream a data set through the loader, and say how fast it comes and what it waits for."""
     with reporting(context):
         location = place(url, storage_options, transport)
-        with progress("streaming", quiet=quiet) as update:
+        with drawing("streaming", quiet=quiet) as draw:
             report = diagnose.bench(
                 url,
                 storage_options=parse_options(storage_options),
@@ -85,26 +84,13 @@ def bench(
                 crop=crop,
                 shuffle=shuffle,
                 step=step,
-                progress=_teller(update, seconds, batches),
+                progress=draw,
             )
         if as_json:
             rates = {"samples_per_second": report.samples_per_second, "bytes_per_second": report.bytes_per_second}
             print_json(asdict(report) | rates)
         else:
             _print(report, shown(url, location))
-
-
-def _teller(update: Update, seconds: float, batches: int | None) -> Callable[[diagnose.BenchProgress], None]:
-    update(0, 0, "waiting for the first batch")
-
-    def tell(now: diagnose.BenchProgress) -> None:
-        beside = f"{now.samples / now.seconds:,.0f} samples/s"
-        if batches is None:
-            update(min(now.seconds, seconds), seconds, beside)
-        else:
-            update(now.batches, batches, beside)
-
-    return tell
 
 
 def _print(report: diagnose.BenchReport, url: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from shardstream.diagnose.info import FieldInfo, Info, info
 from shardstream.diagnose.processor import Gauge, Load
 from shardstream.errors import UsageError
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.fields import FieldType
 from shardstream.storage import Transport, locate
 
@@ -27,15 +28,6 @@ _BUSY = 0.85  # of the time: whoever works so much is what the others wait for
 _SELDOM = 0.1
 _QUEUED = 0.25
 _EVERY_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class BenchProgress:
-    """Totals so far, from the first batch on."""
-
-    seconds: float
-    batches: int
-    samples: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +79,6 @@ class BenchReport:
         return self.bytes / self.seconds
 
 
-OnProgress: TypeAlias = Callable[[BenchProgress], None]
-
-
 def bench(
     url: str | os.PathLike[str],
     *,
@@ -122,7 +111,7 @@ def bench(
             are stored, which shows what the store and the machine can deliver.
         shuffle: Whether to shuffle.
         step: Seconds that the loop sleeps after each batch, in place of a training step.
-        progress: Called a few times a second.
+        progress: Called with a `ProgressEvent` a few times a second.
 
     Raises:
         NotFoundError: There is no data set.
@@ -149,6 +138,8 @@ def bench(
         raise UsageError(
             f"{about.samples} samples are less than a batch of {batch_size}", url=about.url, hint="use smaller batches"
         )
+    progress = progress or ignore
+    progress(ProgressEvent("start"))
     began = time.perf_counter()
     stream = _endless(loader)
     next(stream)
@@ -223,7 +214,7 @@ def _consume(
     batches: int | None,
     step: float,
     stats: LoaderStats,
-    progress: OnProgress | None,
+    progress: OnProgress,
 ) -> tuple[int, float]:
     """Take batches until the time or their number is reached; how many they were, and how long it took."""
     count = 0
@@ -234,9 +225,10 @@ def _consume(
         if step:
             time.sleep(step)
         now = time.perf_counter()
-        if progress is not None and now - told >= _EVERY_S:
+        if now - told >= _EVERY_S:
             told = now
-            progress(BenchProgress(now - started, count, stats.samples))
+            done, total, unit = (count, batches, "batches") if batches else (now - started, seconds, "seconds")
+            progress(ProgressEvent("bench", done, total, unit, {"samples": stats.samples}))
         if count == batches or (batches is None and now - started >= seconds):
             return count, now - started
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardstream.diagnose import BenchProgress, bench
+from shardstream.diagnose import bench
 from shardstream.diagnose.bench import judge
 from shardstream.diagnose.processor import Gauge, Load
 from shardstream.errors import FieldError, UsageError
 from shardstream.images.encode import encode
 from shardstream.pack import ShardWriter
+from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 
 QUIET = Load(here=0.1, workers=0.1, queued=0.0, disk=0, processors=0.2, cores=8)
@@ -30,7 +31,7 @@ def url(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_it_counts_what_came(url: Path, workers: int) -> None:
-    seen: list[BenchProgress] = []
+    seen: list[ProgressEvent] = []
     report = bench(url, batches=9, batch_size=10, workers=workers, progress=seen.append)
     manifest = Manifest.load(url)
     assert (report.batches, report.samples, report.epochs) == (9, 90, 2.25)
