@@ -14,6 +14,8 @@ from shardstream.cli.flags import Json, Quiet
 from shardstream.cli.progress import drawing
 from shardstream.cli.report import duration, plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, parse_options, place, shown
+from shardstream.errors import UsageError
+from shardstream.storage.cache import Cache
 
 
 class _StreamUnlessNamed(TyperGroup):
@@ -40,9 +42,20 @@ def bench(
     url: Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")],
     storage_options: StorageOptions = None,
     transport: TransportOption = Transport.AUTO,
+    version: Annotated[
+        Optional[int],  # noqa: UP045 - Typer reads this when it runs, also old ones
+        typer.Option("--version", metavar="N", help="Version of a data set that grew. (default: the newest)", min=1),
+    ] = None,
     cache: Annotated[
-        Optional[str],  # noqa: UP045 - Typer reads this when it runs, also old ones
+        Optional[str],  # noqa: UP045
         typer.Option("--cache", metavar="DIR", help="Keep what is read over a network in this folder."),
+    ] = None,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="The folder's group shares the cache, as in ss.Cache(shared=True).")
+    ] = False,
+    replicas: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--replica", metavar="URL", help="Another place that has its shards; may be repeated."),
     ] = None,
     seconds: Annotated[float, typer.Option(help="How long to measure, from the first batch on.")] = 10.0,
     batches: Annotated[
@@ -70,21 +83,25 @@ def bench(
     """Stream a data set through the loader, and say how fast it comes and what it waits for."""
     with reporting(context):
         location = place(url, storage_options, transport)
+        if shared and cache is None:
+            raise UsageError("--shared is for a cache", hint="give --cache DIR too")
         with drawing("streaming", quiet=quiet) as draw:
             report = diagnose.bench(
                 url,
-                storage_options=parse_options(storage_options),
-                transport=transport.value,
-                cache=cache,
                 seconds=seconds,
                 batches=batches,
-                batch_size=batch_size,
                 workers=workers,
-                fields=fields,
                 crop=crop,
-                shuffle=shuffle,
                 step=step,
                 progress=draw,
+                version=version,
+                cache=None if cache is None else Cache(cache, shared=shared),
+                replicas=replicas or (),
+                storage_options=parse_options(storage_options),
+                transport=transport.value,
+                fields=fields,
+                batch_size=batch_size,
+                shuffle=shuffle,
             )
         if as_json:
             rates = {"samples_per_second": report.samples_per_second, "bytes_per_second": report.bytes_per_second}
@@ -106,12 +123,12 @@ def _print(report: diagnose.BenchReport, url: str) -> None:
         ("processors", f"{report.processors:.1f} of {report.cores} busy"),
     ]
     if report.workers:
-        rows.append(("workers", f"busy {report.worker_load:.0%} of the time"))
+        rows.append(("workers", f"at work {report.worker_load:.0%} of the time"))
     rows += [(name, f"{value:,}") for name, value in sorted(report.transfers.items()) if value]
     for name, text in rows:
         out.print(f"{name:<22}{text}")
     out.print(f"{'limit':<22}{report.limit}: {report.advice}")
-    if report.limit == "workers":
+    if report.limit != "loop" and report.workers < report.cores:
         out.print(f"next: shardstream bench {url} --workers {report.workers + max(1, report.cores // 2)}")
     else:
         out.print(f"next: shardstream view {url}")

@@ -22,7 +22,6 @@ from shardstream.images.geometry import Geometry, whole
 from shardstream.images.header import ImageInfo, ImageKind, probe
 from shardstream.images.resize import render
 from shardstream.progress import OnProgress, ProgressEvent
-from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.storage import Transport
 
 if TYPE_CHECKING:
