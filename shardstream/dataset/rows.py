@@ -16,9 +16,8 @@ from shardstream.dataset.row_batch import RowBatch
 from shardstream.dataset.shared import WorkerStatus, place_of, source_and_shard
 from shardstream.errors import BatchError
 from shardstream.shards.fields import FieldType
-from shardstream.shards.framing import FieldValues
+from shardstream.shards.framing import MAX_VALUE, FieldValues, oversized
 from shardstream.shards.index import ShardIndex
-from shardstream.shards.limits import MAX_VALUE, oversized
 from shardstream.storage import Buffers
 
 
