@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from shardstream.decode.device_crops import Cut
+from shardstream.decode.crops import Cut
 from shardstream.errors import BatchError
 from shardstream.stream.tensors.crops import collate_cuts
 from shardstream.stream.tensors.numbers import Numbers, Where, is_number
