@@ -12,12 +12,11 @@ import numpy as np
 from shardstream.errors import DataError, DestinationError, UsageError
 from shardstream.images.geometry import TURNS
 from shardstream.images.header import probe
+from shardstream.shards.arrays import npy_bytes
 from shardstream.shards.fields import FieldType, from_bytes
 from shardstream.shards.framing import FieldValues
-from shardstream.shards.index import ShardIndex
-from shardstream.shards.keys import escape_key
+from shardstream.shards.index import ShardIndex, escape_key
 from shardstream.shards.manifest import Manifest
-from shardstream.shards.npy import npy_bytes
 from shardstream.storage import Location, Store, Transport, fetch, open_store
 from shardstream.text import in_one_line
 

@@ -15,12 +15,12 @@ from shardstream.pack.output.growth import append as publish
 from shardstream.pack.output.growth import append_pattern, leftovers
 from shardstream.pack.sources.duplicates import SeenHashes, key_hash
 from shardstream.pack.sources.values import KEY, encode
-from shardstream.shards.fields import FieldType, check_field_name
+from shardstream.shards.fields import Encoded, FieldType, check_field_name
 from shardstream.shards.framings import Format, framing_of, writer_of
 from shardstream.shards.growing import check_grows
-from shardstream.shards.keys import check_key
+from shardstream.shards.index import check_key
 from shardstream.shards.manifest import Manifest
-from shardstream.shards.writing import Encoded, OneShard, ShardSummary
+from shardstream.shards.writing import OneShard, ShardSummary
 from shardstream.sizes import parse_size
 from shardstream.storage import Location, ObjectWriter, Transport
 

@@ -14,7 +14,7 @@ from shardstream.dataset.view import Split, ViewSpec, Where
 from shardstream.errors import UsageError
 from shardstream.images.backends import Backend, BackendName
 from shardstream.order import SplitBy, Tail
-from shardstream.shards.limits import MAX_VALUE
+from shardstream.shards.framing import MAX_VALUE
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Transport
 from shardstream.storage.cache import Cache

@@ -14,7 +14,7 @@ from shardstream.dataset.rows import RowReader
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.step import Step
 from shardstream.dataset.view import ViewSpec
-from shardstream.shards.limits import MAX_VALUE
+from shardstream.shards.framing import MAX_VALUE
 from shardstream.sizes import parse_size
 from shardstream.storage import Transport, locate
 from shardstream.storage.cache import Cache

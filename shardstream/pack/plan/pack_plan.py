@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -187,7 +187,7 @@ class PackPlan:
 
     def _manifest(self, results: Sequence[ShardResult]) -> Manifest:
         options, source = self._cut.options, self._cut.source
-        return Manifest.of(
+        manifest = Manifest.of(
             [result.summary for result in results],
             self.pattern,
             framing=options.format,
@@ -196,8 +196,8 @@ class PackPlan:
             meta=options.meta,
             seed=options.seed if options.shuffle else None,
             plan=self.fingerprint,
-            kinds=kinds_of(results),
         )
+        return replace(manifest, kinds=kinds_of(results))
 
 
 def pack_plan(
