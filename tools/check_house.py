@@ -22,7 +22,7 @@ MAX_LINES = 500
 ALLOWED = {
     "crowded folders": 1,
     "repeated classes": 0,
-    "wide signatures": 6,
+    "wide signatures": 4,
     "circles": 4,
     "stores told apart": 16,
 }

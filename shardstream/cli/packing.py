@@ -22,12 +22,12 @@ _JSON_EVERY_S = 10.0
 _SHOWN_REASONS = 10
 
 
-def teller(update: Update, *, as_json: bool) -> Callable[[PackProgress], None]:
+def progress_callback(update: Update, *, as_json: bool) -> Callable[[PackProgress], None]:
     """Shows progress: by a bar, or as lines of JSON for schedulers."""
-    return _json_teller() if as_json else _bar_teller(update)
+    return _json_callback() if as_json else _bar_callback(update)
 
 
-def _told(kinds: Mapping[str, int]) -> str:
+def _format_kinds(kinds: Mapping[str, int]) -> str:
     kept = [f"{count:,} {kind}" for kind, count in kinds.items() if kind != "addressable"]
     found = f"{kinds.get('addressable', 0):,} addressable"
     return f"{found}; kept as they are: {', '.join(kept)}" if kept else found
@@ -58,7 +58,7 @@ def kept_when_interrupted() -> Iterator[None]:
         raise
 
 
-def _bar_teller(update: Update) -> Callable[[PackProgress], None]:
+def _bar_callback(update: Update) -> Callable[[PackProgress], None]:
     started = 0.0
 
     def tell(now: PackProgress) -> None:
@@ -82,16 +82,16 @@ def _bar_teller(update: Update) -> Callable[[PackProgress], None]:
     return tell
 
 
-def _json_teller() -> Callable[[PackProgress], None]:
+def _json_callback() -> Callable[[PackProgress], None]:
     """A line for schedulers now and then."""
-    started = told = time.monotonic()
+    started = printed = time.monotonic()
 
     def tell(now: PackProgress) -> None:
-        nonlocal told
-        if time.monotonic() - told < _JSON_EVERY_S:
+        nonlocal printed
+        if time.monotonic() - printed < _JSON_EVERY_S:
             return
-        told = time.monotonic()
-        seconds = told - started
+        printed = time.monotonic()
+        seconds = printed - started
         tally = now.tally
         done = tally.done - now.kept
         print_json(
@@ -168,7 +168,7 @@ def print_report(report: PackReport, dest: str, *, as_json: bool) -> None:
         speed = f"{manifest.samples / report.seconds:,.0f} samples/s, {size(manifest.bytes / report.seconds)}/s"
         out.print(f"{dest}: {what} in {duration(report.seconds)} ({speed})")
     for name, kinds in manifest.kinds.items():
-        out.print(f"{name}: {_told(kinds)}")
+        out.print(f"{name}: {_format_kinds(kinds)}")
     if report.kept:
         out.print(f"{plural(report.kept, 'shard')} of an earlier run kept")
     if report.sizes:
