@@ -11,12 +11,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from shardstream.errors import NotFoundError, StorageError, UsageError
-from shardstream.storage import Location, Store, open_store
+from shardstream.storage import Location, RetryPolicy, Store, open_store
 from shardstream.storage.base.address import Address, parse
 from shardstream.storage.base.location import Access
 from shardstream.storage.opening import takes_options
-from shardstream.storage.transfer.remote import RemoteStore
-from shardstream.storage.transfer.retry import RetryPolicy
 
 # Not the sample's fault: the run must stop, or every sample after it would be rejected too.
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
@@ -117,7 +115,7 @@ class Files:
         if self._lenient and self._access.options and not takes_options(place):
             place = replace(place, access=replace(place.access, options={}))
         store = open_store(place)
-        return store.with_policy(_WEB) if address.kind == "http" and isinstance(store, RemoteStore) else store
+        return store.with_policy(_WEB) if address.kind == "http" else store
 
 
 def _files(access: Access, lenient: bool) -> Files:
