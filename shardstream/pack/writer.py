@@ -13,6 +13,7 @@ from shardstream.pack.output.commits import Committer
 from shardstream.pack.output.destination import open_destination
 from shardstream.pack.output.growth import append as publish
 from shardstream.pack.output.growth import append_pattern, leftovers
+from shardstream.pack.output.places import StorageArguments
 from shardstream.pack.sources.duplicates import SeenHashes, key_hash
 from shardstream.pack.sources.values import KEY, encode
 from shardstream.shards.fields import Encoded, FieldType, check_field_name
@@ -98,7 +99,8 @@ class ShardWriter:
         self._zstd = frozenset(zstd or ())
         for name, kind in declared.items():
             self._declare(name, kind)
-        self._destination = open_destination(dest, storage_options=storage_options, transport=transport, append=append)
+        _, place = StorageArguments(storage_options=storage_options, transport=transport).locate([], dest)
+        self._destination = open_destination(place, append=append)
         self._committer = Committer()
         old = self._destination.old
         if old is not None and not overwrite and not append:

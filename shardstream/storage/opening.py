@@ -84,3 +84,17 @@ def open_object(
     """
     location = locate(place, storage_options=storage_options, transport=transport)
     return open_location(location.parent()), location.url.rpartition("/")[2]
+
+
+def takes_options(location: Location) -> bool:
+    """Whether the client of a store takes the options that it is given; nothing is asked of the store."""
+    try:
+        if location.address.kind == "http":  # fsspec would take any, and fail with the first request
+            from shardstream.storage.clients.web import web_settings
+
+            web_settings(location.address, location.access.options)
+        else:
+            make_client(location)
+    except ShardStreamError:
+        return False
+    return True
