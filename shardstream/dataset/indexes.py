@@ -15,8 +15,7 @@ from shardstream.dataset.source import DatasetSource
 from shardstream.errors import ChangedError, DataError
 from shardstream.shards.framing import FieldValues, Framing
 from shardstream.shards.index import ShardIndex
-from shardstream.storage import AsyncStore, Buffers, Read, ReadQueue, Request, fetch
-from shardstream.storage.cache import CachedStore
+from shardstream.storage import Buffers, Read, ReadQueue, Request, fetch
 
 # Open indexes a process: as many as a local store maps files, and more than a rank has lanes by default.
 OPEN_INDEXES = 320
@@ -111,11 +110,11 @@ class OpenShard:
         except ChangedError:
             if not (verify and self._has_checksums(present)):
                 raise
-            renew(self.place)
+            self.place.store.renew(self.place.name)  # whoever reads it compares it with what it was
         try:
             return self.framing.extract(self.index, self._read(rows, present), rows, present, **options)
         except DataError as error:
-            if was_renewed(self.place):
+            if self.place.store.renewed(self.place.name):
                 raise replaced(self.place) from error
             raise
 
@@ -129,20 +128,8 @@ class OpenShard:
 
 def repair(place: Shard, requests: Sequence[Request]) -> None:
     """Have what a cache holds of these ranges looked at, and dropped where it is damaged."""
-    if isinstance(place.store, CachedStore):
-        for path, offset, length in requests:
-            place.store.repair(path, offset, length or 0)
-
-
-def renew(place: Shard) -> None:
-    """Take the object as it is in the store now, once; whoever reads it compares it with what it was."""
-    if isinstance(place.store, AsyncStore):
-        place.store.renew(place.name)
-
-
-def was_renewed(place: Shard) -> bool:
-    """Whether another version of the object was taken."""
-    return isinstance(place.store, AsyncStore) and place.store.renewed(place.name)
+    for path, offset, length in requests:
+        place.store.repair(path, offset, length or 0)
 
 
 def replaced(place: Shard) -> ChangedError:
@@ -190,7 +177,7 @@ class OpenShards:
         origin = self._sources[source]
         place = origin.place_of(shard)
         request = origin.tail_request(shard, place)
-        if self._queue is None or request is None or not isinstance(place.store, AsyncStore):
+        if self._queue is None or request is None or place.store.mapped:
             return True
         read = Read(place.store, request, order=order, size=place.size)
         self._coming[key] = place, read
@@ -235,7 +222,7 @@ class OpenShards:
         except ChangedError:
             if not origin.verifies:
                 raise
-            renew(place)
+            place.store.renew(place.name)
         except DataError:
             request = origin.tail_request(shard, place)
             if place.store.mapped or request is None:

@@ -13,11 +13,9 @@ from shardstream.dataset.shared import SharedBytes
 from shardstream.errors import DataError, NotFoundError, ShardStreamError, StorageError
 from shardstream.shards.heads import MANIFEST_NAME, OldVersion, no_data_set, old_version
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import AsyncStore, Location, Store, open_store
+from shardstream.storage import Location, RetryPolicy, Store, open_store
 from shardstream.storage.cache import Cache, CachedStore, Identity
 from shardstream.storage.cache.manifests import KeptManifest, keep_manifest, kept_manifest
-from shardstream.storage.transfer.remote import RemoteStore
-from shardstream.storage.transfer.retry import RetryPolicy
 from shardstream.text import in_one_line
 
 logger = logging.getLogger(__name__)
@@ -95,14 +93,14 @@ class OpenedDataset:
         if kept is not None:
             with suppress(DataError):  # of another data set that was there before
                 return self._share(kept.head, kept.table, old)
-        head, etag = _whole(self._store, old.head)
+        head, (_, etag) = self._store.whole(old.head)
         return self._complete(_Found(bytes(head), etag, None), old)
 
     def _find_newest(self) -> _Found:
         store, kept = self._store, self._kept_manifest(None)
         try:
-            patience = store.with_policy(_REVALIDATION) if kept and isinstance(store, RemoteStore) else store
-            head, etag = _whole(patience, MANIFEST_NAME)
+            patience = store.with_policy(_REVALIDATION) if kept else store
+            head, (_, etag) = patience.whole(MANIFEST_NAME)
         except NotFoundError as error:
             raise no_data_set(store.locate(MANIFEST_NAME), error) from error
         except StorageError as error:
@@ -172,7 +170,7 @@ class OpenedDataset:
         return Shard(self._main, name, size)
 
     def _with_cache(self) -> Store:
-        if self._cache is None or not isinstance(self._store, AsyncStore):
+        if self._cache is None or self._store.mapped:
             return self._store
         cached = CachedStore(self._store, self._cache, fingerprint=self.manifest.lineage, identify=self._identify)
         cached.hold()  # or another run might clear it between two epochs
@@ -260,10 +258,3 @@ class _Replica:
             return name if self.store.size(name) == size else None
         except NotFoundError:
             return None
-
-
-def _whole(store: Store, path: str) -> tuple[memoryview, str | None]:
-    if isinstance(store, RemoteStore):
-        data, head = store.whole(path)
-        return data, head.etag
-    return store.get(path), None

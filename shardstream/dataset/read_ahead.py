@@ -21,9 +21,9 @@ from shardstream.dataset.opened import Shard
 from shardstream.dataset.shared import place_of, source_and_shard
 from shardstream.dataset.step import ComingSteps, Located, Step
 from shardstream.errors import ShardStreamError
-from shardstream.storage import AsyncStore, Buffers, FetchedBuffers, Read, ReadQueue, Request
+from shardstream.storage import Buffers, FetchedBuffers, Read, ReadQueue, Request, Store
 from shardstream.storage.base.ranges import plan_reads
-from shardstream.storage.cache import CachedBuffers, CachedStore
+from shardstream.storage.cache import CachedBuffers
 
 _MOST_STEPS = 1024  # planned ahead: samples of a few bytes would fill no budget
 _MOST_LOCATED = 128  # steps whose places are known
@@ -48,7 +48,7 @@ class _Unit:
     uses: int = 0  # planned steps that need it
     asked: bool = False
     closed: bool = False  # no step beyond the planned ones needs it
-    cached: CachedStore | None = None  # where it lies in a cache: it is copied from there when it is used
+    cached: Store | None = None  # where it lies in a cache: it is copied from there when it is used
 
 
 @dataclass(slots=True, eq=False)
@@ -252,7 +252,7 @@ class ReadAhead:
                 self._need_windows(planned, here, opened, slots)
         planned.prepared = True
 
-    def _keep(self, here: int, cached: CachedStore) -> None:
+    def _keep(self, here: int, cached: Store) -> None:
         """From now on a shard is read from the cache, which holds all of it; should that end, it reads again."""
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
@@ -292,7 +292,6 @@ class ReadAhead:
         self, key: tuple[int, ...], planned: _Planned, opened: OpenShard, rows: Integers, fields: Sequence[str]
     ) -> _Unit:
         place = opened.place
-        assert isinstance(place.store, AsyncStore)
         requests = plan_reads(opened.plan(opened.stored_rows(rows), fields))
         cached = _in_cache(place, requests)
         reads = []
@@ -340,15 +339,15 @@ class ReadAhead:
                 self._held -= unit.bytes
 
 
-def _whole_in_cache(opened: OpenShard) -> CachedStore | None:
+def _whole_in_cache(opened: OpenShard) -> Store | None:
     """The store of a shard, where a cache has all of it."""
     store = opened.place.store
-    return store if isinstance(store, CachedStore) and store.holds(opened.place.name) else None
+    return store if store.holds(opened.place.name) else None
 
 
-def _in_cache(place: Shard, requests: Sequence[Request]) -> CachedStore | None:
+def _in_cache(place: Shard, requests: Sequence[Request]) -> Store | None:
     """The store of a shard, where a cache has all that the reads would bring."""
-    if not isinstance(place.store, CachedStore) or not requests:
+    if not requests:
         return None
     offsets = np.array([one.offset for one in requests], np.int64)
     lengths = np.array([one.length for one in requests], np.int64)

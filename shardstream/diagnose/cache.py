@@ -19,8 +19,8 @@ from shardstream.errors import DataError, StorageError, UsageError
 from shardstream.order import OrderParameters
 from shardstream.order.line import epoch_line
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Transport, locate
-from shardstream.storage.cache import Cache, CachedStore, maintenance
+from shardstream.storage import Location, Store, Transport, locate
+from shardstream.storage.cache import Cache, maintenance
 from shardstream.storage.cache.blocks import Described
 from shardstream.storage.cache.maintenance import CachedSet, Damage, TierStatus
 from shardstream.storage.cache.manifests import KeptManifest, kept_manifests
@@ -290,7 +290,7 @@ class _Warming:
         self._progress = progress
         self._totals = len(shards), sum(sizes)
         self._done = threading.Semaphore(0)
-        self._stores: set[CachedStore] = set()
+        self._stores: set[Store] = set()
         self.shards = self.bytes = self.fetched = 0
         self.full = False
 
@@ -317,8 +317,6 @@ class _Warming:
 
     async def _fill(self, number: int) -> int | None:
         shard = self._home.shard(number)
-        if not isinstance(shard.store, CachedStore):  # a replica
-            return 0
         self._stores.add(shard.store)
         return await shard.store.fill(shard.name)
 

@@ -44,11 +44,11 @@ def check_arrays(found: Any, expected: Any, what: str) -> None:
         raise AssertionError(f"{what} differs in {share}, first at {at}: expected {expected[at]}, got {found[at]}")
 
 
-def expect(kind: type[E], what: str, call: Callable[[], object]) -> E:
-    """The error of this kind that ``call`` raises; fail where it raises another one or none."""
+def expect(kind: type[E], what: str, call: Callable[..., object], *arguments: object) -> E:
+    """The error of this kind that ``call(*arguments)`` raises; fail where it raises another one or none."""
     __tracebackhide__ = True
     try:
-        found = call()
+        found = call(*arguments)
     except kind as error:
         return error
     except Exception as error:

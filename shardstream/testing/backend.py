@@ -26,7 +26,7 @@ _SIZES = ((375, 500), (1, 1), (7, 9), (8, 15), (16, 17), (101, 143))
 
 
 class BackendConformance:
-    """What every `shardstream.decode.Backend` has to hold, as test methods; subclass it, and name the class ``Test...``.
+    """What every `shardstream.decode.Backend` has to hold, as test methods; subclass it as ``Test...``.
 
     What a backend does not read, ``"auto"`` reads in its place: whoever names it gets the same pixels, so all tests
     ask for all kinds of files. The reference is Pillow, which has to be installed.
@@ -115,8 +115,8 @@ class BackendConformance:
             found = self.decode(save(palette, "PNG", **options))
             check_arrays(found, np.asarray(palette.convert("RGB")), f"a palette PNG {sorted(options)}")
         alpha = np.dstack([pixels, np.arange(2400, dtype=np.uint32).reshape(40, 60).astype(np.uint8)])
-        for kind, options in (("PNG", {}), ("WEBP", {"lossless": True, "exact": True})):
-            check_arrays(self.decode(save(alpha, kind, **options)), pixels, f"a {kind} with alpha")
+        for data, kind in ((save(alpha, "PNG"), "PNG"), (save(alpha, "WEBP", lossless=True, exact=True), "WebP")):
+            check_arrays(self.decode(data), pixels, f"a {kind} with alpha")
         both = self.decode(save(image.merge("LA", (grey, grey)), "PNG"))
         check_arrays(both, np.repeat(np.asarray(grey)[..., None], 3, 2), "a PNG of grey and alpha")
         one_bit = image.fromarray(pixels).convert("1")
@@ -169,7 +169,7 @@ class BackendConformance:
             data = save(photo(120, 160), kind)
             for length in (len(data) // 2, len(data) * 9 // 10, len(data) - (2 if kind == "JPEG" else 30)):
                 what = f"decoding {length} of {len(data)} bytes of a {kind}"
-                error = expect(DecodeError, what, lambda data=data[:length]: self.decode(data))
+                error = expect(DecodeError, what, self.decode, data[:length])
                 check("does not decode" in str(error), f"{what} must say that it does not decode, got {error}")
 
     def test_tolerant_takes_what_there_is(self) -> None:
@@ -192,7 +192,7 @@ class BackendConformance:
         check_arrays(self.decode(stray), reference(stray), "a JPEG with stray bytes")
         check_arrays(self.decode(bytes(damaged)), reference(bytes(damaged)), "a JPEG with a changed byte")
         both = bytes(damaged[: len(data) * 4 // 5])  # libjpeg warns of the damage only
-        expect(DecodeError, "decoding a JPEG that is damaged and truncated", lambda: self.decode(both))
+        expect(DecodeError, "decoding a JPEG that is damaged and truncated", self.decode, both)
 
     def test_what_is_too_large_or_too_deep_is_an_error(self) -> None:
         """Headers that promise 65,535 x 65,535 pixels, or 12 bits: DecodeError."""
@@ -202,7 +202,7 @@ class BackendConformance:
             (data[: frame - 1] + b"\x0c" + data[frame:], "does not decode"),
         ):
             what = "decoding a JPEG of too many pixels or bits"
-            error = expect(DecodeError, what, lambda changed=changed: self.decode(changed))
+            error = expect(DecodeError, what, self.decode, changed)
             check(said in str(error), f"the error of {what} must say {said!r}, got {error}")
 
     def test_pixels_that_are_not_to_be_reused_stay(self) -> None:

@@ -88,7 +88,13 @@ def make_dataset(
             yield {"__key__": f"{number:06d}"} | {name: value for name, value in made.items() if value is not None}
 
     types = {value.name: value.kind for value in values if value.kind is not None}
-    write_shards(open_store(dest), (part(shard) for shard in range(shards)), format=format, types=types, classes=names)
+    write_shards(
+        dest if isinstance(dest, Store) else open_store(dest),
+        (part(shard) for shard in range(shards)),
+        format=format,
+        types=types,
+        classes=names,
+    )
     return dest
 
 
@@ -122,10 +128,8 @@ def write_shards(
             for sample in samples:
                 values = {name: value for name, value in sample.items() if name != "__key__"}
                 kinds = {name: (types or {}).get(name) or infer_type(name, value) for name, value in values.items()}
-                writer.write(
-                    sample["__key__"],
-                    {name: (kinds[name], encode_value(name, kinds[name], values[name])) for name in values},
-                )
+                encoded = {name: (kinds[name], encode_value(name, kinds[name], values[name])) for name in values}
+                writer.write(sample["__key__"], encoded)
             summaries.append(writer.finish())
     manifest = Manifest.of(summaries, pattern, framing=format, classes=classes)
     manifest = dataclasses.replace(manifest, fields=dict(manifest.fields) | dict(types or {}))

@@ -42,7 +42,7 @@ def samples_of(count: int) -> list[KeyedValues]:
 
 
 class FramingConformance:
-    """What every `Framing` has to hold, as test methods; subclass it, and name the class ``Test...``.
+    """What every `Framing` has to hold, as test methods; subclass it as ``Test...``.
 
     The tests write samples with a ``jpg`` of up to 1,000 bytes (bytes that are no image), an int64 ``cls``, an
     ``emb`` of float32 (2, 3) and a ``txt``; the last two are missing in some samples, and some values are empty.
@@ -145,7 +145,7 @@ class FramingConformance:
             check_equal(index.keys[-1], keys[-1], "keys[-1] of the index")
             check_equal(list(index.keys[3:-2:2]), keys[3:-2:2], "keys[3:-2:2] of the index")
             for bad in (COUNT, -COUNT - 1):
-                expect(IndexError, f"keys[{bad}] of {COUNT} samples", lambda bad=bad: index.keys[bad])
+                expect(IndexError, f"keys[{bad}] of {COUNT} samples", index.keys.__getitem__, bad)
             types = {name: column.type for name, column in index.columns.items()}
             check_equal(types, {name: TYPES[name] for name in self.holds}, "types of the index's columns")
             check_equal([index.column(name).name for name in self.holds], list(self.holds), "names of the columns")
@@ -185,7 +185,7 @@ class FramingConformance:
                 (folder / "other").write_bytes(data)
                 store = LocalStore(folder)
                 what = f"scan of an object that is no shard ({len(data)} bytes)"
-                error = expect(DataError, what, lambda store=store: self.framing.scan(store, "other"))
+                error = expect(DataError, what, self.framing.scan, store, "other")
                 check_equal(error.place.get("shard"), "other", f"shard in the place of the error of {what}")
                 check_equal(error.place.get("url"), store.url, f"url in the place of the error of {what}")
                 check(error.hint, f"the error of {what} must have a hint")

@@ -11,10 +11,9 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError
-from shardstream.storage import ObjectMeta
-from shardstream.storage.transfer.client import Body, Client, Fault, Head, Upload
+from shardstream.storage import Head, ObjectMeta, RetryPolicy
+from shardstream.storage.transfer.client import Body, Client, Fault, Upload
 from shardstream.storage.transfer.remote import RemoteStore
-from shardstream.storage.transfer.retry import RetryPolicy
 from shardstream.testing.faults import FaultName, FaultRule, StoreRequest
 
 

@@ -6,7 +6,7 @@ import pickle
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -73,13 +73,14 @@ class SourceConformance:
         return self._read(source, range(len(source)))
 
     def _pack(self, folder: Path, **more: Any) -> Manifest:
-        return pack(self.make_source(), folder, **({"jpeg": "keep", "workers": 0} | self.arguments | more))
+        arguments: dict[str, Any] = {"jpeg": "keep", "workers": 0} | self.arguments | more
+        return pack(self.make_source(), folder, **arguments)
 
     # ----------------------------------------------------------------------------------------------------- what it is
 
     def test_it_says_what_it_is(self) -> None:
         """``url``, ``notes``, ``classes`` and ``types`` are what `pack` and its messages need."""
-        source = self._opened()
+        source: Any = self._opened()
         check(isinstance(source.url, str) and source.url, f"url must be a non-empty str, got {source.url!r}")
         check(all(isinstance(note, str) for note in source.notes), f"notes must be strings, got {source.notes!r}")
         names = source.classes or ()
@@ -101,13 +102,13 @@ class SourceConformance:
         """Each is an `Item` with a key, fields and values that have a type, or a `Reject` with a reason."""
         found, types = self._all(), self._opened().types
         check(found, "a source must have samples")
-        for number, one in enumerate(found):
-            what = f"sample {number}"
+        for number, sample in enumerate(found):
+            what, one = f"sample {number}", cast("Any", sample)
             check(isinstance(one, Item | Reject), f"{what} must be an Item or a Reject, got {shown(one)}")
-            check(isinstance(one.line, int) and one.line >= 0, f"line of {what} must be a number, got {one.line!r}")
+            check(type(one.line) is int and one.line >= 0, f"line of {what} must be a number, got {one.line!r}")
             check(isinstance(one.path, str), f"path of {what} must be a str, got {one.path!r}")
             if isinstance(one, Reject):
-                check(isinstance(one.reason, str) and one.reason, f"{what} is a Reject without a reason")
+                check(one.reason, f"{what} is a Reject without a reason")
                 continue
             try:
                 check_key(one.key)
@@ -176,7 +177,8 @@ class SourceConformance:
         """All that are no rejects are in the data set, and the others in ``rejects.jsonl``."""
         found = self._all()
         with tempfile.TemporaryDirectory(prefix="shardstream-testing-") as folder:
-            manifest = self._pack(Path(folder) / "out")
+            out = Path(folder) / "out"
+            manifest = self._pack(out)
             items = sum(isinstance(one, Item) for one in found)
             count = items if self.expected is None else self.expected
             if manifest.samples != count:
@@ -193,11 +195,11 @@ class SourceConformance:
             check_equal(prints[1], prints[0], "the fingerprint of a data set that was packed a second time")
 
     def test_packing_in_processes_gives_the_same_bytes(self) -> None:
-        """One worker process packs what this process packs."""
+        """Worker processes pack what this process packs."""
         with tempfile.TemporaryDirectory(prefix="shardstream-testing-") as folder:
             here = self._pack(Path(folder) / "here").fingerprint
-            there = self._pack(Path(folder) / "there", workers=1).fingerprint
-            check_equal(there, here, "the fingerprint of a data set that a worker process packed")
+            there = self._pack(Path(folder) / "there", workers=2).fingerprint
+            check_equal(there, here, "the fingerprint of a data set that worker processes packed")
 
 
 def _plain(one: Item | Reject) -> object:

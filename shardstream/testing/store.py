@@ -27,7 +27,7 @@ _ENDED = "an exception inside `with store.create(...)`"
 
 
 class ReadOnlyStoreConformance:
-    """What every `Store` has to hold, read-only ones too, as test methods; subclass it, and name the class ``Test...``.
+    """What every `Store` has to hold, read-only ones too, as test methods; subclass it as ``Test...``.
 
     `plant` goes around the store, so that a broken write cannot hide a broken read.
 
@@ -76,7 +76,7 @@ class ReadOnlyStoreConformance:
         self.plant("x", _TEN)
         for offset, length in _OUTSIDE:
             what = f"get('x', {offset}, {length}) of 10 bytes"
-            error = expect(StorageError, what, lambda o=offset, n=length: store.get("x", o, n))
+            error = expect(StorageError, what, store.get, "x", offset, length)
             check(not isinstance(error, NotFoundError), f"{what} must not raise NotFoundError: there is such an object")
             check_equal(error.place.get("url"), store.locate("x"), f"url in the place of the error of {what}")
             check_equal(error.place.get("offset"), offset, f"offset in the place of the error of {what}")
@@ -99,10 +99,19 @@ class ReadOnlyStoreConformance:
         tail, found = store.get_tail("x", stop)
         check_equal(bytes(tail), data[size - stop :], f"the last {stop} bytes")
         check_equal(found, size, "the size that get_tail gives")
-        read: Any = getattr(store, "read", None)
-        if read is not None:
-            pieces = run(lambda: read("x", start, stop - start, size=size), wait=60, what="a range")
-            check_equal(b"".join(pieces), data[start:stop], f"read of bytes [{start}, {stop})")
+        pieces = run(lambda: store.read("x", start, stop - start, size=size), wait=60, what="a range")
+        check_equal(b"".join(pieces), data[start:stop], f"read of bytes [{start}, {stop})")
+
+    def test_an_object_comes_whole_and_in_pieces(self) -> None:
+        """As readers of manifests and copies take it."""
+        store = self.make_store()
+        self.plant("x", _TEN)
+        data, head = store.whole("x")
+        check_equal((bytes(data), head.size), (_TEN, 10), "whole('x')")
+        for size in (1, 3, 10, 99):
+            pieces = list(store.pieces("x", size))
+            check_equal(b"".join(pieces), _TEN, f"pieces('x', {size}), joined,")
+            check(max(map(len, pieces)) <= size, f"pieces('x', {size}) must have at most {size} bytes each")
 
     def test_get_tail_gives_the_end_and_the_size(self) -> None:
         """The last bytes, or all of a shorter object."""
@@ -123,7 +132,7 @@ class ReadOnlyStoreConformance:
         check_equal((bytes(tail), size), (b"", 0), "get_tail of an empty object")
         check_equal(store.size("x"), 0, "size of an empty object")
         check_equal(store.exists("x"), True, "exists of an empty object")
-        expect(StorageError, "get('x', 0, 1) of an empty object", lambda: store.get("x", 0, 1))
+        expect(StorageError, "get('x', 0, 1) of an empty object", store.get, "x", 0, 1)
 
     def test_what_is_not_there_is_not_found(self) -> None:
         """NotFoundError with the URL, for names that are no object: folders too."""
@@ -133,7 +142,7 @@ class ReadOnlyStoreConformance:
             check_equal(store.exists(path), False, f"exists({path!r}), which is not there,")
             for name, ask in _readers(store):
                 what = f"{name}({path!r}), which is not there,"
-                error = expect(NotFoundError, what, lambda ask=ask, path=path: ask(path))
+                error = expect(NotFoundError, what, ask, path)
                 check_equal(error.place.get("url"), store.locate(path), f"url in the place of the error of {what}")
 
     def test_no_path_leads_out(self) -> None:
@@ -141,7 +150,7 @@ class ReadOnlyStoreConformance:
         store = self.make_store()
         for path in _LEADING_OUT:
             for name, ask in _readers(store):
-                expect(UsageError, f"{name}({path!r})", lambda ask=ask, path=path: ask(path))
+                expect(UsageError, f"{name}({path!r})", ask, path)
 
     def test_names_of_any_kind(self) -> None:
         """Blanks, other scripts, and what URLs and patterns give a meaning."""
@@ -221,10 +230,14 @@ class StoreConformance(ReadOnlyStoreConformance):
     def test_nothing_is_written_outside(self) -> None:
         """Names that lead out of the store: UsageError."""
         store = self.make_store()
-        asks = (("create", store.create), ("delete", store.delete), ("put", lambda path: store.put(path, b"")))
+        asks: tuple[tuple[str, Any], ...] = (
+            ("create", store.create),
+            ("delete", store.delete),
+            ("put", lambda path: store.put(path, b"")),
+        )
         for path in _LEADING_OUT:
             for name, ask in asks:
-                expect(UsageError, f"{name}({path!r})", lambda ask=ask, path=path: ask(path))
+                expect(UsageError, f"{name}({path!r})", ask, path)
 
     def test_names_of_any_kind_are_written_and_listed(self) -> None:
         """Blanks, other scripts, and what URLs and patterns give a meaning."""
@@ -251,7 +264,8 @@ class StoreConformance(ReadOnlyStoreConformance):
     def test_put_writes_the_whole_object(self) -> None:
         """Of any size, from any buffer of bytes."""
         store = self.make_store()
-        for number, data in enumerate((b"", b"abc", bytearray(3 << 20), memoryview(b"xyz")[1:])):
+        buffers: tuple[bytes | bytearray | memoryview, ...] = (b"", b"abc", bytearray(3 << 20), memoryview(b"xyz")[1:])
+        for number, data in enumerate(buffers):
             store.put(f"deep/er/{number}", data)
             check_equal(self.dig(f"deep/er/{number}"), bytes(data), f"what put wrote of a {type(data).__name__}")
 
@@ -320,7 +334,7 @@ class StoreConformance(ReadOnlyStoreConformance):
         store.delete("x")
         check_equal(self.dig("x"), None, "what is there after delete")
         check_equal(store.exists("x"), False, "exists after delete")
-        expect(NotFoundError, "get after delete", lambda: store.get("x"))
+        expect(NotFoundError, "get after delete", store.get, "x")
 
     def test_move_renames_and_replaces(self) -> None:
         """The old name is gone, and what the new one held."""
@@ -333,8 +347,18 @@ class StoreConformance(ReadOnlyStoreConformance):
         check_equal((self.dig("a"), self.dig("b")), (None, b"new"), "what is under the old and the new name")
         check_equal(bytes(store.get("b")), b"new", "get of the new name")
         check_equal(bytes(held), b"old", "a buffer that was read before the object was replaced")
-        expect(NotFoundError, "get of the old name", lambda: store.get("a"))
-        expect(NotFoundError, "move of what is not there", lambda: store.move("a", "b"))
+        expect(NotFoundError, "get of the old name", store.get, "a")
+        expect(NotFoundError, "move of what is not there", store.move, "a", "b")
+
+    def test_copy_leaves_the_old_and_replaces_the_new(self) -> None:
+        """Both names then hold the same."""
+        store = self.make_store()
+        self.plant("a", b"new")
+        self.plant("b", b"old")
+        store.copy("a", "b")
+        check_equal((self.dig("a"), self.dig("b")), (b"new", b"new"), "what is under both names after copy('a', 'b')")
+        expect(NotFoundError, "copy of what is not there", store.copy, "none", "c")
+        check_equal(self.dig("c"), None, "what is under the new name after a copy of what is not there")
 
     def test_sweep_spares_what_is_being_written(self) -> None:
         """Sweeping removes what dead writers left, and nothing else."""
