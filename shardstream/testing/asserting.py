@@ -41,7 +41,7 @@ def check_arrays(found: Any, expected: Any, what: str) -> None:
     if len(differ):
         at = tuple(int(i) for i in np.unravel_index(differ[0], expected.shape))
         share = f"{len(differ)} of {expected.size} elements"
-        raise AssertionError(f"{what} differs in {share}, first at {at}: expected {expected[at]}, got {found[at]}")
+        raise AssertionError(f"{what}: {share} differ, first at {at}, which must be {expected[at]}, got {found[at]}")
 
 
 def expect(kind: type[E], what: str, call: Callable[..., object], *arguments: object) -> E:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 
-import numpy as np
 import pytest
 
-import shardstream as ss
-from shardstream.errors import AccessError, ChangedError, ChecksumError, NotFoundError, StorageError, UsageError
+from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError, UsageError
 from shardstream.storage import RetryPolicy
-from shardstream.testing import MemoryStore, StoreConformance, make_dataset
+from shardstream.testing import MemoryStore, StoreConformance
 
 SAMPLES = 24
 
@@ -120,7 +118,7 @@ def test_what_passes_is_asked_for_again(fault) -> None:
 def test_what_does_not_pass_is_an_error_after_the_patience(fault) -> None:
     store = MemoryStore({"x": b"0123456789"}, patience=0.5, stall=0.2)
     store.fail(fault, "x")
-    with pytest.raises(StorageError, match="tried .* times") as caught:
+    with pytest.raises(StorageError, match=r"tried .* times") as caught:
         store.get("x")
     assert caught.value.place["url"] == store.locate("x")
 
