@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.dataset.paths import PathOrUrl, find_paths
+from shardstream.dataset.paths import find_paths
 from shardstream.errors import UsageError
-from shardstream.storage import Transport, locate
+from shardstream.storage import PathOrUrl, Transport, locate
 from shardstream.storage.cache import Cache
 
 Versions: TypeAlias = "int | Sequence[int | None] | None"

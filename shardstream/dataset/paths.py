@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
 
 from shardstream.braces import without_braces
 from shardstream.errors import NotFoundError, UsageError
 from shardstream.shards.heads import MANIFEST_NAME
-from shardstream.storage import locate
-
-PathOrUrl: TypeAlias = str | os.PathLike[str]
+from shardstream.storage import PathOrUrl, locate
 
 
-def find_paths(url: PathOrUrl | Sequence[PathOrUrl]) -> list[str]:
+def find_paths(url: PathOrUrl | Sequence[PathOrUrl]) -> list[PathOrUrl]:
     """The folders that ``url`` names, in order: of a list its own, of braces as written, of a glob sorted by name.
 
     Braces are ``{a,b}`` or ``{000..011}``, as many as wanted. A glob matches folders that hold a data set. A folder
-    that exists is taken by its name, whatever characters are in it.
+    that exists is taken by its name, whatever characters are in it; a store is taken as it is.
 
     Raises:
         UsageError: An empty list, braces that cannot be read, or a glob in a URL.
@@ -28,15 +25,19 @@ def find_paths(url: PathOrUrl | Sequence[PathOrUrl]) -> list[str]:
         >>> find_paths("data/part-{08..10}")
         ['data/part-08', 'data/part-09', 'data/part-10']
     """
-    if isinstance(url, str | os.PathLike):
-        return list(_expand(os.fspath(url)))
-    places = [place for one in url for place in _expand(os.fspath(one))]
+    if isinstance(url, str) or not isinstance(url, Iterable):
+        return list(_expand(url))
+    places = [place for one in url for place in _expand(one)]
     if not places:
         raise UsageError("an empty list names no data set", hint="pass at least one folder")
     return places
 
 
-def _expand(text: str) -> Iterator[str]:
+def _expand(url: PathOrUrl) -> Iterator[PathOrUrl]:
+    if not isinstance(url, str | os.PathLike):
+        yield url
+        return
+    text = os.fspath(url)
     if "://" not in text and os.path.exists(text):
         yield text
         return

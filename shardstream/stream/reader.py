@@ -17,7 +17,7 @@ from shardstream.dataset.view import ViewSpec
 from shardstream.decode.plan import compile_fields
 from shardstream.shards.limits import MAX_VALUE
 from shardstream.sizes import parse_size
-from shardstream.storage import Transport, locate
+from shardstream.storage import PathOrUrl, Transport, locate
 from shardstream.storage.cache import Cache
 from shardstream.stream.batching.samples import SampleDecoder
 from shardstream.stream.batching.stages import StageClock
@@ -53,7 +53,7 @@ class Reader(Sequence[dict[str, Any]]):
 
     def __init__(
         self,
-        url: str | os.PathLike[str],
+        url: PathOrUrl,
         *,
         fields: Fields = None,
         version: int | None = None,
