@@ -289,8 +289,8 @@ class _Crew:
         if self.engine is not None:
             return list(run_on_engine(self.engine, tasks, tick, workers=self.workers))
         workers = min(cores() if self.workers is None else self.workers, len(tasks))
-        if tasks[0].dest.address.scheme == "memory":
-            workers = 1  # it is the memory of one process
+        if tasks[0].dest.address.scheme == "memory" or (self.workers is None and tasks[0].dest.store is not None):
+            workers = 1  # it is the memory of one process, or may be
         if self.executor is not None or workers > 1:
             check_travels(tasks[0])
         if self.executor is not None:

@@ -7,7 +7,6 @@ holds its checksum, so that replacing ``dataset.json`` switches from one complet
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -33,7 +32,7 @@ from shardstream.shards.index import Codec
 from shardstream.shards.layout import FORMAT_VERSION, checksum
 from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.shards.writing import ShardSummary
-from shardstream.storage import Location, Store, Transport, open_store
+from shardstream.storage import PathOrUrl, Store, Transport, open_store
 
 T = TypeVar("T")
 
@@ -181,7 +180,7 @@ class Manifest:
     @classmethod
     def load(
         cls,
-        url: str | os.PathLike[str] | Location,
+        url: PathOrUrl,
         *,
         version: int | None = None,
         storage_options: Mapping[str, Any] | None = None,

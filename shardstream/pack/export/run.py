@@ -142,8 +142,8 @@ def _worker_count(workers: int | None, place: Location) -> int:
         raise UsageError(
             f"workers must be an integer from 0 on, got {workers!r}", hint="None is one a core, 0 none at all"
         )
-    if place.address.scheme == "memory":
-        return 1  # it is the memory of one process
+    if place.address.scheme == "memory" or (workers is None and place.store is not None):
+        return 1  # it is the memory of one process, or may be
     return cores() if workers is None else workers
 
 
