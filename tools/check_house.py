@@ -23,7 +23,7 @@ ALLOWED = {
     "crowded folders": 1,
     "repeated classes": 0,
     "wide signatures": 5,
-    "circles": 4,
+    "circles": 2,
     "stores told apart": 0,
 }
 
