@@ -22,7 +22,7 @@ _JSON_EVERY_S = 10.0
 _SHOWN_REASONS = 10
 
 
-def _told(kinds: Mapping[str, int]) -> str:
+def _format_kinds(kinds: Mapping[str, int]) -> str:
     kept = [f"{count:,} {kind}" for kind, count in kinds.items() if kind != "addressable"]
     found = f"{kinds.get('addressable', 0):,} addressable"
     return f"{found}; kept as they are: {', '.join(kept)}" if kept else found
@@ -55,14 +55,14 @@ def kept_when_interrupted() -> Iterator[None]:
 
 def json_lines() -> OnProgress:
     """A function that prints events as lines of JSON for schedulers, now and then."""
-    started = told = time.monotonic()
+    started = printed = time.monotonic()
 
     def tell(now: ProgressEvent) -> None:
-        nonlocal told
-        if time.monotonic() - told < _JSON_EVERY_S:
+        nonlocal printed
+        if time.monotonic() - printed < _JSON_EVERY_S:
             return
-        told = time.monotonic()
-        seconds = told - started
+        printed = time.monotonic()
+        seconds = printed - started
         tally = now.tally
         done = tally.done - now.kept
         print_json(
@@ -139,7 +139,7 @@ def print_report(report: PackReport, dest: str, *, as_json: bool) -> None:
         speed = f"{manifest.samples / report.seconds:,.0f} samples/s, {size(manifest.bytes / report.seconds)}/s"
         out.print(f"{dest}: {what} in {duration(report.seconds)} ({speed})")
     for name, kinds in manifest.kinds.items():
-        out.print(f"{name}: {_told(kinds)}")
+        out.print(f"{name}: {_format_kinds(kinds)}")
     if report.kept:
         out.print(f"{plural(report.kept, 'shard')} of an earlier run kept")
     if report.sizes:

@@ -14,7 +14,7 @@ from shardstream.dataset.rows import Fetching, Integers, RowBatch, RowReader
 from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import ViewSpec
-from shardstream.shards.limits import MAX_VALUE
+from shardstream.shards.framing import MAX_VALUE
 from shardstream.shards.manifest import unknown_field
 from shardstream.storage import Buffers, ReadQueue
 

@@ -23,11 +23,10 @@ from shardstream.dataset.indexes import OPEN_INDEXES, OpenShards
 from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.shared import source_and_shard
 from shardstream.errors import ShardStreamError
-from shardstream.shards.checksum import checksums
 from shardstream.shards.fields import FieldType
-from shardstream.shards.framing import FieldValues
+from shardstream.shards.framing import FieldValues, too_large
 from shardstream.shards.index import Column
-from shardstream.shards.limits import too_large
+from shardstream.shards.layout import checksums
 from shardstream.storage.local.mapped_files import address_of, gather_at
 
 Integers = NDArray[np.int64]

@@ -11,10 +11,9 @@ from shardstream.braces import without_braces
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import NotFoundError, UsageError
 from shardstream.shards.heads import MANIFEST_NAME
-from shardstream.storage import Location, Transport, locate
+from shardstream.storage import Location, PathOrUrl, Transport, locate
 from shardstream.storage.cache import Cache
 
-PathOrUrl: TypeAlias = str | os.PathLike[str]
 Versions: TypeAlias = "int | Sequence[int | None] | None"
 
 
@@ -116,11 +115,11 @@ def _versions(version: Versions, count: int) -> Sequence[int | None]:
     return found
 
 
-def find_paths(url: PathOrUrl | Sequence[PathOrUrl]) -> list[str]:
+def find_paths(url: PathOrUrl | Sequence[PathOrUrl]) -> list[PathOrUrl]:
     """The folders that ``url`` names, in order: of a list its own, of braces as written, of a glob sorted by name.
 
     Braces are ``{a,b}`` or ``{000..011}``, as many as wanted. A glob matches folders that hold a data set. A folder
-    that exists is taken by its name, whatever characters are in it.
+    that exists is taken by its name, whatever characters are in it; a store is taken as it is.
 
     Raises:
         UsageError: An empty list, braces that cannot be read, or a glob in a URL.
@@ -129,15 +128,19 @@ def find_paths(url: PathOrUrl | Sequence[PathOrUrl]) -> list[str]:
         >>> find_paths("data/part-{08..10}")
         ['data/part-08', 'data/part-09', 'data/part-10']
     """
-    if isinstance(url, str | os.PathLike):
-        return list(_expand(os.fspath(url)))
-    paths = [path for one in url for path in _expand(os.fspath(one))]
+    if isinstance(url, str) or not isinstance(url, Iterable):
+        return list(_expand(url))
+    paths = [path for one in url for path in _expand(one)]
     if not paths:
         raise UsageError("an empty list names no data set", hint="pass at least one folder")
     return paths
 
 
-def _expand(text: str) -> Iterator[str]:
+def _expand(url: PathOrUrl) -> Iterator[PathOrUrl]:
+    if not isinstance(url, str | os.PathLike):
+        yield url
+        return
+    text = os.fspath(url)
     if "://" not in text and os.path.exists(text):
         yield text
         return

@@ -16,9 +16,8 @@ from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.shared import WorkerStatus, shard_ids, source_and_shard
 from shardstream.errors import BatchError, DataError, NotFoundError
 from shardstream.shards.fields import FieldType
-from shardstream.shards.framing import FieldValues
+from shardstream.shards.framing import MAX_VALUE, FieldValues, oversized
 from shardstream.shards.index import ShardIndex
-from shardstream.shards.limits import MAX_VALUE, oversized
 from shardstream.storage import Buffers, FetchedBuffers, Read, ReadQueue
 from shardstream.storage.base.ranges import plan_reads
 

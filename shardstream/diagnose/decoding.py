@@ -14,9 +14,8 @@ import numpy as np
 
 from shardstream.errors import DecodeError, MissingExtraError, SourceError, UsageError
 from shardstream.images.backends import NAMES, BackendName, decode
-from shardstream.images.backends.auto import Auto
 from shardstream.images.backends.contract import NamedBackend
-from shardstream.images.backends.registry import named
+from shardstream.images.backends.dispatch import Auto, named
 from shardstream.images.encode import encode
 from shardstream.images.geometry import Geometry, whole
 from shardstream.images.header import ImageInfo, ImageKind, probe

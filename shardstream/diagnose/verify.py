@@ -16,9 +16,9 @@ from shardstream.diagnose.members import differences
 from shardstream.diagnose.whole import ReadShard, TooLarge, read_shards
 from shardstream.errors import DataError, NotFoundError, ShardStreamError, StorageError
 from shardstream.progress import OnProgress, ProgressEvent
-from shardstream.shards.checksum import Hasher, checksum
+from shardstream.shards.framing import MAX_VALUE, oversized, too_large
 from shardstream.shards.index import Column, ShardIndex
-from shardstream.shards.limits import MAX_VALUE, oversized, too_large
+from shardstream.shards.layout import Hasher, checksum
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import parse_size
 from shardstream.storage import Location, Store, Transport

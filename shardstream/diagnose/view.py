@@ -12,10 +12,10 @@ from shardstream.dataset.opening import open_dataset
 from shardstream.errors import DataError, DestinationError, UsageError
 from shardstream.images.geometry import TURNS
 from shardstream.images.header import probe
+from shardstream.shards.arrays import npy_bytes
 from shardstream.shards.fields import FieldType, from_bytes
-from shardstream.shards.keys import escape_key
+from shardstream.shards.index import escape_key
 from shardstream.shards.manifest import Manifest
-from shardstream.shards.npy import npy_bytes
 from shardstream.storage import Location, Store, Transport, open_store
 from shardstream.storage.cache import Cache
 from shardstream.text import in_one_line

@@ -16,13 +16,14 @@ from shardstream.errors import DuplicateKeyError, UsageError
 from shardstream.pack.options import check_meta
 from shardstream.pack.output.copies import ShardCopier
 from shardstream.pack.output.destination import Destination, check_shards, open_destination
+from shardstream.pack.output.places import StorageArguments
 from shardstream.pack.sources.duplicates import HashRuns, key_hash
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.growing import joined, united_meta
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.table import NamedShards
-from shardstream.storage import Location, Transport, locate, open_store
+from shardstream.storage import Location, Transport, open_store
 from shardstream.threads import each
 
 _AT_ONCE = 4  # shards; each holds some 50 MB on its way to a store
@@ -35,8 +36,9 @@ def merge(
     urls: Sequence[str | os.PathLike[str] | Location],
     dest: str | os.PathLike[str] | Location,
     *,
-    source_options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    source_options: Mapping[str, Any] | None = None,
+    dest_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
     meta: Mapping[str, Any] | None = None,
     overwrite: bool = False,
@@ -52,8 +54,10 @@ def merge(
     Args:
         urls: The data sets; of those that grew, the newest version.
         dest: Folder or URL of the result.
-        source_options: Credentials and settings of the stores of ``urls``, by name. Default: the environment's.
-        storage_options: The same of ``dest``.
+        storage_options: Credentials and settings of stores by name, for ``urls`` and ``dest``, see `pack`.
+            Default: those of the environment.
+        source_options: Those of ``urls`` alone, in their stead.
+        dest_options: Those of ``dest`` alone, in their stead.
         transport: The library that speaks to stores, see `pack`.
         meta: Of the result. Default: the entries of all.
         overwrite: Replace another data set in ``dest``, once this one is complete.
@@ -80,8 +84,10 @@ def merge(
         raise UsageError("merge needs a list of data sets", hint='ss.merge(["a/", "b/"], "both/")')
     check_meta(meta or {})
     tell = progress or ignore
-    destination = open_destination(dest, storage_options=storage_options, transport=transport)
-    places = [locate(url, storage_options=source_options, transport=transport) for url in urls]
+    places, place = StorageArguments(
+        storage_options=storage_options, source_options=source_options, dest_options=dest_options, transport=transport
+    ).locate(urls, dest)
+    destination = open_destination(place)
     copiers = [ShardCopier(place, Manifest.read(open_store(place)), destination.location) for place in places]
     names = [copier.source.url for copier in copiers]
     manifest = _merged([copier.manifest for copier in copiers], names, meta)

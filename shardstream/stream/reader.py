@@ -14,9 +14,9 @@ from shardstream.dataset.rows import RowReader
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.step import Step
 from shardstream.dataset.view import ViewSpec
-from shardstream.shards.limits import MAX_VALUE
+from shardstream.shards.framing import MAX_VALUE
 from shardstream.sizes import parse_size
-from shardstream.storage import Transport, locate
+from shardstream.storage import PathOrUrl, Transport, locate
 from shardstream.storage.cache import Cache
 from shardstream.stream.batching.samples import SampleDecoder, StageClock
 from shardstream.stream.iteration.content import ContentPart
@@ -51,7 +51,7 @@ class Reader(Sequence[dict[str, Any]]):
 
     def __init__(
         self,
-        url: str | os.PathLike[str],
+        url: PathOrUrl,
         *,
         fields: Fields = None,
         version: int | None = None,

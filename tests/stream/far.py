@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 import shardstream as ss
-from shardstream.dataset import opened
 from shardstream.errors import StorageError
 from shardstream.storage import WrapperStore
 from shardstream.storage.local.store import LocalStore
@@ -100,6 +98,4 @@ class FarStore(WrapperStore):
 def from_afar(folder: Path, **arguments: Any) -> tuple[ss.ShardDataset, FarStore]:
     """The data set in a local folder, read through a `FarStore`."""
     store = FarStore(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opened, "open_store", lambda _: store)
-        return ss.ShardDataset(folder, **arguments), store
+    return ss.ShardDataset(store, **arguments), store

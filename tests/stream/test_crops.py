@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 import shardstream as ss
 from shardstream.augment import resize_crops, resized
 from shardstream.decode import Crop, Cut, Mask, RandomResizedCrop, Resize
-from shardstream.decode.device_crops import MOST
+from shardstream.decode.crops import MOST
 from shardstream.errors import BatchError, FieldError, UsageError
 from shardstream.images.header import probe
 from shardstream.images.jpeg.transcode import make_addressable

@@ -17,10 +17,11 @@ from shardstream.pack.export.files import FilesTarget
 from shardstream.pack.export.parquet import ParquetTarget
 from shardstream.pack.export.task import ExportTask
 from shardstream.pack.export.webdataset import WebDatasetTarget
+from shardstream.pack.output.places import StorageArguments
 from shardstream.pack.output.stats import PackStats
 from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Store, Transport, locate, open_store
+from shardstream.storage import Location, Store, Transport, open_store
 
 STATE_NAME = "export.json"
 
@@ -60,8 +61,9 @@ def export(
     to: ExportFormat,
     jpeg: Jpeg = "original",
     workers: int | None = None,
-    source_options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    source_options: Mapping[str, Any] | None = None,
+    dest_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
     progress: OnProgress | None = None,
 ) -> ExportReport:
@@ -80,8 +82,10 @@ def export(
         jpeg: ``"original"`` turns addressable JPEG files into what they were before, to the byte. ``"keep"`` writes
             them as they are stored; any decoder reads them too.
         workers: Processes; ``None`` for one a core, 0 or 1 to work in this process.
-        source_options: Credentials and settings of the store of ``url``, by name. Default: the environment's.
-        storage_options: The same of ``dest``.
+        storage_options: Credentials and settings of stores by name, for ``url`` and ``dest``, see `pack`.
+            Default: those of the environment.
+        source_options: Those of ``url`` alone, in their stead.
+        dest_options: Those of ``dest`` alone, in their stead.
         transport: The library that speaks to stores, see `pack`.
         progress: Called with a `ProgressEvent` some ten times a second.
 
@@ -105,8 +109,9 @@ def export(
     if jpeg not in get_args(Jpeg):
         raise UsageError(f"jpeg={jpeg!r} is not allowed", hint="'original' or 'keep'")
     started = time.monotonic()
-    source = locate(url, storage_options=source_options, transport=transport)
-    place = locate(dest, storage_options=storage_options, transport=transport)
+    (source,), place = StorageArguments(
+        storage_options=storage_options, source_options=source_options, dest_options=dest_options, transport=transport
+    ).locate([url], dest)
     if place.address.kind == "http":
         raise DestinationError("a web server takes no files", url=place.url, hint="write to a folder or a store")
     count = _worker_count(workers, place)
@@ -137,8 +142,8 @@ def _worker_count(workers: int | None, place: Location) -> int:
         raise UsageError(
             f"workers must be an integer from 0 on, got {workers!r}", hint="None is one a core, 0 none at all"
         )
-    if place.address.scheme == "memory":
-        return 1  # it is the memory of one process
+    if place.address.scheme == "memory" or (workers is None and place.store is not None):
+        return 1  # it is the memory of one process, or may be
     return cores() if workers is None else workers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from shardstream.errors import ChecksumError, StorageError
-from shardstream.shards.checksum import Hasher
+from shardstream.shards.layout import Hasher
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Store, open_store
 

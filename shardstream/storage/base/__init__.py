@@ -2,7 +2,7 @@
 
 ============  =================================================================================
 ``store``     the contract: ``Store``, ``ObjectWriter``, ``ObjectMeta``, ``Request``
-``wrapper``   ``WrapperStore``: a store in front of another one
+``wrapper``   ``WrapperStore``, ``FolderStore``: stores in front of another one
 ``policy``    ``RetryPolicy``: when to try again, as arithmetic
 ``buffers``   ``Buffers``: what was read, addressed by object and byte range; vectorised gather
 ``location``  ``Location``: a URL that was looked at, with options that nobody sees

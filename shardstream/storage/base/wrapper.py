@@ -1,4 +1,4 @@
-"""``WrapperStore``: a store in front of another one."""
+"""Stores in front of another one: ``WrapperStore``, ``FolderStore``."""
 
 from __future__ import annotations
 
@@ -113,3 +113,40 @@ class WrapperStore(Store):
 
     def sweep(self) -> None:
         self.inner.sweep()
+
+
+class FolderStore(Store):
+    """What lies below a folder of a store, as a store of its own.
+
+    Args:
+        inner: The store.
+        folder: Path of the folder there.
+    """
+
+    def __init__(self, inner: Store, folder: str) -> None:
+        self.inner = inner
+        self.folder = folder.strip("/")
+        self.url = inner.locate(self.folder)
+        self.mapped = inner.mapped
+
+    def _path(self, path: str) -> str:
+        return f"{self.folder}/{path}"
+
+    def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
+        return self.inner.get(self._path(path), offset, length)
+
+    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+        return await self.inner.read(self._path(path), offset, length, size=size)
+
+    def size(self, path: str) -> int:
+        return self.inner.size(self._path(path))
+
+    def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
+        cut = len(self.folder) + 1
+        return (ObjectMeta(path[cut:], size) for path, size in self.inner.list(self._path(prefix)))
+
+    def create(self, path: str) -> ObjectWriter:
+        return self.inner.create(self._path(path))
+
+    def delete(self, path: str) -> None:
+        self.inner.delete(self._path(path))

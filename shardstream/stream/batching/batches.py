@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.rows import RowBatch
 from shardstream.dataset.step import Step
-from shardstream.decode.device_crops import Cut
+from shardstream.decode.crops import Cut
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import BatchError, DataError

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from shardstream.errors import DataError, TooManySkipsError, UsageError
 from shardstream.images.backends import Backend, BackendName, check_backend
 from shardstream.order import Tail
-from shardstream.shards.limits import MAX_VALUE
+from shardstream.shards.framing import MAX_VALUE
 from shardstream.sizes import parse_size
 from shardstream.stream.iteration.ranks import Affinity, check_affinity, find_rank
 
