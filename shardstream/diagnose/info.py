@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.dataset.opening import open_dataset
+from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.errors import DataError, NotFoundError, StorageError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.layout import FORMAT_VERSION
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Store, Transport
-from shardstream.storage.cache import Cache
+from shardstream.storage import PathOrUrl, Store
 
 _REJECTS_NAME = "rejects.jsonl"
 
@@ -105,13 +103,8 @@ class Info:
 
 
 def info(
-    url: str | os.PathLike[str] | Location,
-    *,
-    version: int | None = None,
-    cache: str | os.PathLike[str] | Cache | None = None,
-    replicas: Sequence[str | os.PathLike[str]] = (),
-    storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
+    url: PathOrUrl,
+    **opening: Unpack[Opening],
 ) -> Info:
     """Describe a data set. Reads its manifest and the index of its first shard, never a payload.
 
@@ -133,9 +126,7 @@ def info(
         >>> info("out/").samples
         200
     """
-    dataset = open_dataset(
-        url, version=version, cache=cache, replicas=replicas, storage_options=storage_options, transport=transport
-    )
+    dataset = open_dataset(url, **opening)
     manifest, index = dataset.manifest, _first_index(dataset)
     rejects = _count_rejects(dataset.store)
     checked = None if index is None else any(column.checksums is not None for column in index.columns.values())

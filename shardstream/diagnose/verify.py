@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias, Unpack
 
 import numpy as np
 
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.dataset.opening import open_dataset
+from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.diagnose.members import differences
 from shardstream.diagnose.whole import ReadShard, TooLarge, read_shards
 from shardstream.errors import DataError, NotFoundError, ShardStreamError, StorageError
@@ -21,8 +20,7 @@ from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.layout import Hasher, checksum
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import parse_size
-from shardstream.storage import Location, Store, Transport
-from shardstream.storage.cache import Cache
+from shardstream.storage import PathOrUrl, Store
 
 _STEP = 16 << 20
 
@@ -89,15 +87,11 @@ class VerifyReport:
 
 
 def verify(
-    url: str | os.PathLike[str] | Location,
+    url: PathOrUrl,
     *,
-    version: int | None = None,
-    cache: str | os.PathLike[str] | Cache | None = None,
-    replicas: Sequence[str | os.PathLike[str]] = (),
-    storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
     max_value: int | str = MAX_VALUE,
     progress: OnProgress | None = None,
+    **opening: Unpack[Opening],
 ) -> VerifyReport:
     """Read a data set whole and compare: sizes and checksums of objects, indices, every value, tar members.
 
@@ -132,11 +126,9 @@ def verify(
         True
     """
     started, largest = time.monotonic(), parse_size(max_value, name="max_value")
-    dataset = open_dataset(
-        url, version=version, cache=cache, replicas=replicas, storage_options=storage_options, transport=transport
-    )
+    dataset = open_dataset(url, **opening)
     store = dataset.store
-    manifest = Manifest.read(store, version=version)  # not as the cache has it
+    manifest = Manifest.read(store, version=opening.get("version"))  # not as the cache has it
     problems: list[Problem] = []
     samples = size = values = 0
     for number, found in enumerate(read_shards(store, manifest)):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from shardstream.dataset.dataset_rows import DatasetRows
-from shardstream.dataset.opening import open_dataset
+from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.errors import DataError, DestinationError, UsageError
 from shardstream.images.geometry import TURNS
 from shardstream.images.header import probe
@@ -16,8 +16,7 @@ from shardstream.shards.arrays import npy_bytes
 from shardstream.shards.fields import FieldType, from_bytes
 from shardstream.shards.index import escape_key
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Store, Transport, open_store
-from shardstream.storage.cache import Cache
+from shardstream.storage import PathOrUrl, Store, open_store
 from shardstream.text import in_one_line
 
 _TEXT = 60
@@ -80,16 +79,12 @@ class View:
 
 
 def view(
-    url: str | os.PathLike[str] | Location,
+    url: PathOrUrl,
     numbers: Iterable[int] = (),
     *,
     keys: Iterable[str] = (),
     save: str | os.PathLike[str] | None = None,
-    version: int | None = None,
-    cache: str | os.PathLike[str] | Cache | None = None,
-    replicas: Sequence[str | os.PathLike[str]] = (),
-    storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
+    **opening: Unpack[Opening],
 ) -> View:
     """Read single samples, compare their checksums, and say what is in them. Nothing else is read but their indexes.
 
@@ -116,9 +111,7 @@ def view(
         >>> view("out/", [3]).samples[0].key
         'photo/3'
     """
-    dataset = open_dataset(
-        url, version=version, cache=cache, replicas=replicas, storage_options=storage_options, transport=transport
-    )
+    dataset = open_dataset(url, **opening)
     manifest, rows = dataset.manifest, DatasetRows(dataset)
     ids = [*numbers, *_find(rows, list(keys))]
     batch = rows.read_ids(ids)
