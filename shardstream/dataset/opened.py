@@ -240,15 +240,33 @@ class OpenedDataset:
         """
         return next(self._places(number))
 
+    def copies(self, number: int) -> Iterator[tuple[str, Shard]]:
+        """Where a shard is besides the data set's own store, in words too: replicas, and a cache that has all of it.
+
+        Raises:
+            StorageError: A replica cannot be asked.
+        """
+        for copy in self._in_replicas(number):
+            yield copy.store.locate(copy.name), copy
+        own = self._own(number)
+        if self._cache is not None and own.store.holds(own.name):
+            yield str(self._cache.path), own
+
     def _places(self, number: int) -> Iterator[Shard]:
-        """All places that have a shard, the nearest first; the data set's own comes last, asked or not."""
+        """All places that a shard is read from, the nearest first; the data set's own comes last, asked or not."""
+        yield from self._in_replicas(number)
+        yield self._own(number)
+
+    def _own(self, number: int) -> Shard:
+        return Shard(self._main, self.manifest.shard_name(number), int(self.manifest.table.sizes[number]))
+
+    def _in_replicas(self, number: int) -> Iterator[Shard]:
         name = self.manifest.shard_name(number)
         size, checksum = int(self.manifest.table.sizes[number]), int(self.manifest.table.checksums[number])
         for replica in self._find_replicas():
             found = replica.find(name, size, checksum)
             if found is not None:
                 yield Shard(replica.store, found, size)
-        yield Shard(self._main, name, size)
 
     def tail_request(self, shard: Shard) -> Request | None:
         """The bytes that opening a shard begins with, to be read ahead; ``None`` if its framing begins otherwise."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 from shardstream.braces import without_braces
 from shardstream.dataset.opened import OpenedDataset
@@ -15,6 +15,16 @@ from shardstream.storage import Location, PathOrUrl, Transport, locate
 from shardstream.storage.cache import Cache
 
 Versions: TypeAlias = "int | Sequence[int | None] | None"
+
+
+class Opening(TypedDict, total=False):
+    """What every verb that reads a data set takes beside its URL, see `open_dataset`."""
+
+    version: int | None
+    cache: str | os.PathLike[str] | Cache | None
+    replicas: Sequence[PathOrUrl]
+    storage_options: Mapping[str, Any] | None
+    transport: Transport
 
 
 def open_datasets(
@@ -33,9 +43,11 @@ def open_datasets(
         NotFoundError: There is no data set.
         StorageError: It cannot be read.
     """
+    if isinstance(replicas, str | os.PathLike):
+        raise UsageError("replicas must be a list of places", hint=f"replicas=[{os.fspath(replicas)!r}]")
     options: dict[str, Any] = {"storage_options": storage_options, "transport": transport}
     locations = [locate(path, **options) for path in find_paths(url)]
-    others = _replicas(replicas, options)
+    others = [locate(path, **options) for replica in replicas for path in find_paths(replica)]
     refuse_unused(storage_options, [*locations, *others])
     spec = None if cache is None else Cache.of(cache)
     return [
@@ -44,19 +56,11 @@ def open_datasets(
     ]
 
 
-def open_dataset(
-    url: PathOrUrl | Location,
-    *,
-    version: int | None = None,
-    cache: str | os.PathLike[str] | Cache | None = None,
-    replicas: Sequence[PathOrUrl] = (),
-    storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
-) -> OpenedDataset:
+def open_dataset(url: PathOrUrl, **opening: Unpack[Opening]) -> OpenedDataset:
     """The one data set of this URL, taken as it is written: no list, no glob, no braces.
 
     Args:
-        url: Folder or URL of the data set, or a `Location`.
+        url: Folder or URL of the data set, a store, or a `Location`.
         version: Which version of a data set that grew. Default: the newest.
         cache: Folder of a cache for what comes over a network, or a `Cache`. Default: none.
         replicas: Places that have its shards too, or some of them; asked first, in this order.
@@ -69,12 +73,8 @@ def open_dataset(
         DataError: Its manifest is damaged.
         StorageError: It cannot be read.
     """
-    options: dict[str, Any] = {"storage_options": storage_options, "transport": transport}
-    location = locate(url, **options)
-    others = _replicas(replicas, options)
-    refuse_unused(storage_options, [location, *others])
-    spec = None if cache is None else Cache.of(cache)
-    return OpenedDataset(location, replicas=others, cache=spec, version=version)
+    location = locate(url, storage_options=opening.get("storage_options"), transport=opening.get("transport", "auto"))
+    return open_datasets([location], **opening)[0]
 
 
 def refuse_unused(
@@ -95,12 +95,6 @@ def refuse_unused(
             f"no place that is read or written takes {name}: {', '.join(map(repr, options))}",
             hint=f"leave {name} out: local folders need none",
         )
-
-
-def _replicas(replicas: Sequence[PathOrUrl], options: Mapping[str, Any]) -> list[Location]:
-    if isinstance(replicas, str | os.PathLike):
-        raise UsageError("replicas must be a list of places", hint=f"replicas=[{os.fspath(replicas)!r}]")
-    return [locate(path, **options) for replica in replicas for path in find_paths(replica)]
 
 
 def _versions(version: Versions, count: int) -> Sequence[int | None]:
