@@ -71,11 +71,12 @@ def _chosen(batch: Any, name: Name | None, what: str, place: int, *kinds: Callab
         return name if name is not None else _only(batch, what, *kinds)
     if not isinstance(batch, tuple | list):
         raise UsageError(
-            f"a {type(batch).__name__} is no batch", hint="a tensor of images, or a tuple, list or dict that holds one"
+            f"expected a batch, got a {type(batch).__name__}",
+            hint="a tensor of images, or a tuple, list or dict that holds one",
         )
     name = place if name is None else name
     if not isinstance(name, int) or not -len(batch) <= name < len(batch):
-        raise UsageError(f"{what}={name!r} is no place in a batch of {len(batch)} parts", hint=_hint(what))
+        raise UsageError(f"{what}={name!r} is outside of a batch of {len(batch)} parts", hint=_hint(what))
     return name % len(batch)
 
 
