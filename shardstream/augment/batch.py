@@ -87,8 +87,8 @@ def _only(batch: Mapping[str, Any], what: str, *kinds: Callable[[Any], bool]) ->
         if found:
             break
     if len(found) != 1:
-        told = f"{' and '.join(map(repr, found))} could all be" if found else f"none of {sorted(batch)} can be"
-        raise UsageError(f"{told} the {what} of the batch", hint=_hint(what))
+        which = f"{' and '.join(map(repr, found))} could all be" if found else f"none of {sorted(batch)} can be"
+        raise UsageError(f"{which} the {what} of the batch", hint=_hint(what))
     return found[0]
 
 

@@ -108,7 +108,12 @@ def sample_count(
     """How many positions the steps of this rank hold together, those that ``"pad"`` repeats among them.
 
     Args:
-        samples: See ``step_count``, as for all other arguments.
+        samples: See ``step_count``, as for the other arguments.
+        start: Position of step 0.
+        rank: This rank.
+        world_size: Ranks.
+        batch_size: Samples a rank's batch, or ``None`` for blocks.
+        tail: How the epoch ends.
 
     Raises:
         UsageError: A number out of range, or an unknown tail.
