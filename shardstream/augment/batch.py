@@ -71,11 +71,12 @@ def _chosen(batch: Any, name: Name | None, what: str, place: int, *kinds: Callab
         return name if name is not None else _only(batch, what, *kinds)
     if not isinstance(batch, tuple | list):
         raise UsageError(
-            f"a {type(batch).__name__} is no batch", hint="a tensor of images, or a tuple, list or dict that holds one"
+            f"expected a batch, got a {type(batch).__name__}",
+            hint="a tensor of images, or a tuple, list or dict that holds one",
         )
     name = place if name is None else name
     if not isinstance(name, int) or not -len(batch) <= name < len(batch):
-        raise UsageError(f"{what}={name!r} is no place in a batch of {len(batch)} parts", hint=_hint(what))
+        raise UsageError(f"{what}={name!r} is outside of a batch of {len(batch)} parts", hint=_hint(what))
     return name % len(batch)
 
 
@@ -86,8 +87,8 @@ def _only(batch: Mapping[str, Any], what: str, *kinds: Callable[[Any], bool]) ->
         if found:
             break
     if len(found) != 1:
-        told = f"{' and '.join(map(repr, found))} could all be" if found else f"none of {sorted(batch)} can be"
-        raise UsageError(f"{told} the {what} of the batch", hint=_hint(what))
+        which = f"{' and '.join(map(repr, found))} could all be" if found else f"none of {sorted(batch)} can be"
+        raise UsageError(f"{which} the {what} of the batch", hint=_hint(what))
     return found[0]
 
 

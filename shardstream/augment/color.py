@@ -181,6 +181,6 @@ def _bounds(name: str, amount: Amount) -> tuple[float, float]:
     top = 0.5 if name == "hue" else float("inf")
     if isinstance(amount, int | float):
         if not 0 <= amount <= top:
-            raise UsageError(f"{name}={amount!r} is no amount", hint=f"a number in [0, {top:g}], or (low, high)")
+            raise UsageError(f"{name} must be a number in [0, {top:g}] or a pair (low, high), got {amount!r}")
         return (-amount, amount) if name == "hue" else (max(0.0, 1 - amount), 1 + amount)
     return checked_range(name, amount, -top if name == "hue" else 0, top)

@@ -70,8 +70,8 @@ class RandomCrop(Operation):
         height, width = pair(self.size)
         if min(height, width) < 1 or self.padding < 0:
             raise UsageError(
-                f"RandomCrop({self.size!r}, padding={self.padding!r}) is no crop",
-                hint="a size of at least 1, as one number or (height, width), and a padding of at least 0",
+                "RandomCrop needs a size of at least 1, as one number or (height, width), and padding of at least 0, "
+                f"got size={self.size!r}, padding={self.padding!r}"
             )
 
     def output(self, size: Size) -> Size:

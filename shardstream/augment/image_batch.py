@@ -95,7 +95,9 @@ class ImageBatch(nn.Module):
                 f"dtype={dtype} has no room for normalised values", hint="torch.float32, bfloat16, float16"
             )
         if classes is not None and classes < 1:
-            raise UsageError(f"classes={classes!r} is no number of classes", hint="the labels' largest value plus 1")
+            raise UsageError(
+                f"classes must be at least 1, got {classes!r}", hint="give the labels' largest value plus 1"
+            )
         self.label_smoothing = checked_share("label_smoothing", label_smoothing)
         self.classes = classes
         self.image = image

@@ -35,7 +35,7 @@ class Mix:
         for name, alpha in (("mixup", mixup), ("cutmix", cutmix)):
             if not 0 <= alpha < float("inf"):
                 raise UsageError(
-                    f"{name}={alpha!r} is no alpha of a Beta distribution", hint="a number above 0; 0: off"
+                    f"{name} must be a finite number of at least 0, got {alpha!r}", hint="an alpha of Beta; 0: off"
                 )
         self.mixup = mixup
         self.cutmix = cutmix

@@ -142,9 +142,7 @@ def checked_range(name: str, value: Any, low: float, high: float) -> tuple[float
         UsageError: It is not two numbers, the smaller first, in [low, high].
     """
     if not (isinstance(value, tuple) and len(value) == 2 and low <= value[0] <= value[1] <= high):
-        raise UsageError(
-            f"{name}={value!r} is no range", hint=f"two numbers, the smaller first, in [{low:g}, {high:g}]"
-        )
+        raise UsageError(f"{name} must be two numbers in [{low:g}, {high:g}], the smaller first, got {value!r}")
     return value[0], value[1]
 
 
@@ -155,5 +153,5 @@ def checked_share(name: str, value: Any) -> float:
         UsageError: It is not a number in [0, 1].
     """
     if not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise UsageError(f"{name}={value!r} is no probability", hint="a number in [0, 1]")
+        raise UsageError(f"{name} must be a number in [0, 1], got {value!r}")
     return float(value)

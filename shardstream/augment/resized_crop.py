@@ -45,7 +45,7 @@ class RandomResizedCrop(Operation):
 
     def __post_init__(self) -> None:
         if min(pair(self.size)) < 1:
-            raise UsageError(f"size={self.size!r} is no size", hint="give a positive int or (height, width)")
+            raise UsageError(f"size must be a positive integer or (height, width), got {self.size!r}")
         for name, bounds, most in (("scale", self.scale, 1.0), ("ratio", self.ratio, float("inf"))):
             if checked_range(name, bounds, 0, most)[0] == 0:
                 raise UsageError(f"{name}={bounds!r} begins at 0", hint="both bounds are more than 0")

@@ -31,7 +31,7 @@ def check_format(box_format: str) -> None:
     """
     if box_format not in get_args(BoxFormat):
         formats = ", ".join(map(repr, get_args(BoxFormat)))
-        raise UsageError(f"format={box_format!r} is no format of boxes", hint=f"there are {formats}")
+        raise UsageError(f"format must be that of boxes, got {box_format!r}", hint=f"use one of {formats}")
 
 
 def corners(value: Any, box_format: BoxFormat, *, relative: bool, source: Size) -> NDArray[np.float64]:
@@ -50,7 +50,9 @@ def corners(value: Any, box_format: BoxFormat, *, relative: bool, source: Size) 
     if boxes.shape == (4,) or not boxes.size:
         boxes = boxes.reshape(-1, 4)
     if boxes.ndim != 2 or boxes.shape[1] != 4:
-        raise DecodeError(f"numbers of shape {list(boxes.shape)} are no boxes", hint="boxes are stored as (N, 4)")
+        raise DecodeError(
+            f"boxes must be of shape (N, 4), got {list(boxes.shape)}", hint="store a row of 4 numbers for each box"
+        )
     start, end = boxes[:, :2], boxes[:, 2:]
     if box_format == "xywh":
         end = start + end
@@ -79,7 +81,7 @@ def _numbers(value: Any, what: str) -> NDArray[np.float64]:
     try:
         return np.asarray(value, np.float64)
     except (TypeError, ValueError) as error:
-        raise DecodeError(f"{what} that are no array of numbers: {error}", hint="store numbers in rows") from error
+        raise DecodeError(f"{what} are not an array of numbers: {error}", hint="store numbers in rows") from error
 
 
 @dataclass(frozen=True)
@@ -119,9 +121,11 @@ class Boxes(Decoder):
     def __post_init__(self) -> None:
         check_format(self.format)
         if not self.min_side >= 0:
-            raise UsageError(f"min_side={self.min_side!r} is no length", hint="give pixels of the output, 1 by default")
+            raise UsageError(f"min_side must be at least 0, got {self.min_side!r}", hint="give pixels of the output")
         if not 0 <= self.min_visible <= 1:
-            raise UsageError(f"min_visible={self.min_visible!r} is no share", hint="give 0...1")
+            raise UsageError(
+                f"min_visible must be in [0, 1], got {self.min_visible!r}", hint="give a share of the box's area"
+            )
 
     @property
     def base(self) -> str | None:
@@ -259,7 +263,7 @@ class Points(Decoder):
         if points.shape == (0,):
             points = points.reshape(0, 2)
         if not points.ndim or points.shape[-1] not in (2, 3):
-            raise DecodeError(f"numbers of shape {list(points.shape)} are no points", hint="store (..., 2) or (..., 3)")
+            raise DecodeError(f"points must be of shape (..., 2) or (..., 3), got {list(points.shape)}")
         if self.like in context.kept:
             points = points[_kept(context, self.like, len(points))]
         placed = points.astype(np.float32)

@@ -75,7 +75,9 @@ class Cropping(Picture):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.resize not in ("worker", "device"):
-            raise UsageError(f"resize={self.resize!r} is nobody who resizes", hint='"worker" or "device"')
+            raise UsageError(
+                f"resize must be 'worker' or 'device', got {self.resize!r}", hint="say who resizes the crop"
+            )
 
     @property
     def is_cut(self) -> bool:
@@ -129,7 +131,9 @@ class RandomResizedCrop(Cropping):
         checked_size("size", self.size)
         for what, (low, high) in (("scale", self.scale), ("ratio", self.ratio)):
             if not 0 < low <= high or (what == "scale" and high > 1):
-                raise UsageError(f"{what}={(low, high)} is no pair of bounds", hint="0 < low <= high, and scale <= 1")
+                raise UsageError(
+                    f"{what} must be two bounds, got {(low, high)}", hint="0 < low <= high, and scale <= 1"
+                )
         own = self.flip, self.upright, self.scale, self.ratio
         if self.like is not None and own != (False, False, _SCALE, _RATIO):
             hint = "leave scale, ratio, flip and upright out"

@@ -62,7 +62,7 @@ class Mask(Decoder):
     ) -> Any:
         labels = value if isinstance(value, np.ndarray) else backends.decode_labels(value, tolerant=self.tolerant)
         if labels.ndim != 2 or labels.dtype.kind not in "iub":
-            raise DecodeError(f"{described(labels)} is no label map", hint="store integers (H, W)")
+            raise DecodeError(f"expected a label map, got {described(labels)}", hint="store integers (H, W)")
         self._check_range(labels)
         source: Size = labels.shape
         plan = Geometry(source, whole(source), source) if self.like is None else context.replayed(self.like, source)

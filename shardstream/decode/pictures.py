@@ -85,7 +85,9 @@ class Picture(Decoder):
 
     def __post_init__(self) -> None:
         if not 0 <= self.flip <= 1:
-            raise UsageError(f"flip={self.flip!r} is no probability", hint="give True, False or 0...1")
+            raise UsageError(
+                f"flip must be a number in [0, 1], got {self.flip!r}", hint="give a probability; True is 0.5"
+            )
         if self.exact and self.fast:
             raise UsageError("exact=True and fast=True exclude each other", hint="leave one of them out")
         if self.backend is not None:
@@ -254,7 +256,9 @@ def _colour(array: NDArray[Any]) -> NDArray[np.uint8]:
             return array
         if array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 1):
             return np.repeat(array.reshape(*array.shape[:2], 1), 3, axis=2)
-    raise DecodeError(f"{described(array)} is no image", hint="images are uint8 (H, W, 3) or (H, W), channels last")
+    raise DecodeError(
+        f"expected an image, got {described(array)}", hint="images are uint8 (H, W, 3) or (H, W), channels last"
+    )
 
 
 def described(array: NDArray[Any]) -> str:
@@ -266,4 +270,4 @@ def checked_size(name: str, size: object) -> None:
     """Refuse what is neither a positive number nor a pair of them."""
     numbers = size if isinstance(size, tuple) else (size, size)
     if len(numbers) != 2 or not all(type(n) is int and n > 0 for n in numbers):
-        raise UsageError(f"{name}={size!r} is no size", hint="give a positive int or a tuple (height, width)")
+        raise UsageError(f"{name} must be positive, got {size!r}", hint="give an integer or a tuple (height, width)")

@@ -210,7 +210,7 @@ class _Draft:
 
     def _check_parts(self) -> None:
         if not self.parts:
-            raise FieldError("an empty list is no field spec", field=self.name, hint=_HINT)
+            raise FieldError("a field spec must not be an empty list", field=self.name, hint=_HINT)
         for number, part in enumerate(self.parts):
             if part is None or isinstance(part, Decoder) or (part == "bytes" and number == 0):
                 continue
@@ -218,7 +218,7 @@ class _Draft:
                 kind = part.__name__
                 raise FieldError(f"{kind} without arguments", field=self.name, hint=f"write {kind}(...)")
             if isinstance(part, str) or not callable(part):
-                raise FieldError(f"{part!r} is no field spec", field=self.name, hint=_HINT)
+                raise FieldError(f"{part!r} is not a field spec", field=self.name, hint=_HINT)
         if any(isinstance(part, Decoder) and part.is_cut for part in self.parts[:-1]):
             raise FieldError(
                 'nothing can follow a decoder with resize="device" in a list',

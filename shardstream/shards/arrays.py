@@ -72,7 +72,7 @@ def npy_array(data: memoryview) -> NDArray[Any]:
         ValueError: It is no NPY file, or one of another size, or of elements that are not plain.
     """
     if bytes(data[:6]) != _MAGIC or len(data) < 12:
-        raise ValueError("this is no NPY file")
+        raise ValueError("not an NPY file")
     major = data[6]
     size, start = (
         (int.from_bytes(data[8:10], "little"), 10) if major == 1 else (int.from_bytes(data[8:12], "little"), 12)

@@ -271,7 +271,7 @@ def _parse(text: str) -> FieldType:
     if match and match[1] in SCALAR_TYPES:
         return _fixed(np.dtype(match[1]).newbyteorder("<"), tuple(int(part) for part in match[2].split(",")))
     raise FieldError(
-        f"no field type is called {text!r}",
+        f"unknown field type {text!r}",
         hint="types are "
         + ", ".join((*PAYLOAD_TYPES, *SCALAR_TYPES))
         + " and array:DTYPE:SHAPE (array:float32:3,224,224)",
@@ -367,7 +367,7 @@ def to_scalar(kind: FieldType, value: object) -> int | float | bool:
     if dtype.kind == "f" and isinstance(plain, int | float) and not isinstance(plain, bool):
         return _to_float(kind, plain)
     raise FieldError(
-        f"{value!r} ({type(value).__name__}) is no {kind.name}", hint="declare another type, or convert it"
+        f"expected {kind.name}, got {value!r} ({type(value).__name__})", hint="declare another type, or convert it"
     )
 
 
@@ -402,7 +402,7 @@ def to_comparable(kind: FieldType, number: float) -> int | float | bool:
         # The digits of an integer must all be held; a float is rounded, also where it has no fraction.
         return to_scalar(kind, whole if isinstance(number, int) else number)
     if whole is None:
-        raise FieldError(f"{number!r} is no integer, but values are {kind.name}")
+        raise FieldError(f"{number!r} is not an integer, and values are {kind.name}")
     if kind.dtype.kind == "b" and whole in (0, 1):
         return bool(whole)
     return to_scalar(kind, whole)
@@ -437,7 +437,7 @@ def to_fixed(kind: FieldType, value: object) -> NDArray[Any]:
     assert kind.dtype is not None
     if array.dtype.newbyteorder("<") != kind.dtype or array.shape != kind.shape:
         raise FieldError(
-            f"an array of {array.dtype.name} {list(array.shape)} is no {kind.name}",
+            f"expected {kind.name}, got an array of {array.dtype.name} {list(array.shape)}",
             hint="convert it, or declare 'array' for shapes that vary",
         )
     return np.ascontiguousarray(array, dtype=kind.dtype)
@@ -459,7 +459,7 @@ def to_bytes(kind: FieldType, value: object) -> bytes | memoryview:
         return value if type(value) is bytes else memoryview(value).cast("B")
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise FieldError(
-            f"a {type(value).__name__} is no valid {kind.name}: {error}", hint="declare the field's type"
+            f"a {type(value).__name__} that is not valid {kind.name}: {error}", hint="declare the field's type"
         ) from error
 
 
@@ -476,6 +476,6 @@ def from_bytes(kind: FieldType, data: memoryview) -> Any:
         return kind.unpack(data)
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError, MemoryError) as error:
         raise DecodeError(
-            f"stored bytes are no valid {kind.name}: {error or 'they do not fit into memory'}",
+            f"stored bytes are not valid {kind.name}: {error or 'they do not fit into memory'}",
             hint="the sample was written wrongly; pack it again",
         ) from error

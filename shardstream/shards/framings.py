@@ -21,7 +21,7 @@ def framing_of(name: str) -> Framing:
     try:
         return _FRAMINGS[name]
     except KeyError:
-        raise UsageError(f"no format is called {name!r}", hint=f"formats are {', '.join(_FRAMINGS)}") from None
+        raise UsageError(f"unknown format {name!r}", hint=f"formats are {', '.join(_FRAMINGS)}") from None
 
 
 def writer_of(name: str) -> type[OneShard]:

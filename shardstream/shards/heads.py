@@ -60,9 +60,7 @@ def _parse(head: memoryview, read: Callable[[dict[str, Any]], T], *, url: str, n
     try:
         parsed = json.loads(str(head, "utf-8"))
         if not isinstance(parsed, dict) or parsed.get("format") != "shardstream":
-            raise FormatError(
-                "this is no manifest of shardstream", url=place, hint="pass the folder of a packed data set"
-            )
+            raise FormatError("not a manifest of shardstream", url=place, hint="pass the folder of a packed data set")
         check_version(parsed["format_version"], url=place)
         # No writer takes what is no JSON or no UTF-8 (NaN, half of a surrogate pair), nor could any verb print it.
         json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()
@@ -133,7 +131,7 @@ class OldVersion(NamedTuple):
         """The version in an entry of ``history``; ValueError, TypeError or KeyError where it is none."""
         found = cls(**{name: entry[name] for name in cls._fields})
         if any(type(number) is not int or number < 0 for number in found[:3]) or type(found.fingerprint) is not str:
-            raise TypeError(f"no version: {entry!r}")
+            raise TypeError(f"not a version: {entry!r}")
         if not TABLE_NAME.fullmatch(found.table):
             raise ValueError(f"no table is called {found.table!r}")
         return found

@@ -128,7 +128,7 @@ class Keys(Sequence[str]):
             return str(self._blob[start:end], "utf-8")
         except UnicodeDecodeError as error:
             raise FormatError(
-                f"a key is no UTF-8: {error}", shard=self._shard, sample=row, hint="write the shard again"
+                f"a key is not UTF-8: {error}", shard=self._shard, sample=row, hint="write the shard again"
             ) from error
 
 

@@ -93,58 +93,37 @@ class IndexedFraming(Framing):
 
 def _values(index: ShardIndex, column: Column, buffers: Buffers, rows: NDArray[np.int64], verify: bool) -> FieldValues:
     valid = column.valid_rows(rows)
-    data: list[memoryview | None] | NDArray[Any]
     if column.type.kind == "scalar":
         assert column.values is not None
-        data = column.values[rows]
-    elif column.type.kind == "fixed":
-        data = _fixed(index, column, buffers, rows, valid, verify)
-    else:
-        data = _payloads(index, column, buffers, rows, valid, verify)
-    return FieldValues(column.type, data, valid)
-
-
-def _fixed(
-    index: ShardIndex,
-    column: Column,
-    buffers: Buffers,
-    rows: NDArray[np.int64],
-    valid: NDArray[np.bool_] | None,
-    verify: bool,
-) -> NDArray[Any]:
-    dtype, shape = column.type.dtype, column.type.shape
-    assert dtype is not None
-    assert shape is not None
+        return FieldValues(column.type, column.values[rows], valid)
     chosen = rows if valid is None else rows[valid]
-    raw = buffers.gather(index.path, column.fixed_offsets(chosen), column.type.width)
-    if verify:
-        _verify(index, column, chosen, list(raw))
-    values = np.ndarray((len(chosen), *shape), dtype, raw)
+    read = _fixed if column.type.kind == "fixed" else _payloads
+    found = read(index, column, buffers, chosen, verify)
     if valid is None:
-        return values
-    out = np.zeros((len(rows), *shape), dtype)
-    out[valid] = values
-    return out
+        return FieldValues(column.type, found, None)
+    if isinstance(found, list):
+        views = iter(found)
+        return FieldValues(column.type, [next(views) if has else None for has in valid.tolist()], valid)
+    values = np.zeros((len(rows), *found.shape[1:]), found.dtype)
+    values[valid] = found
+    return FieldValues(column.type, values, valid)
+
+
+def _fixed(index: ShardIndex, column: Column, buffers: Buffers, rows: NDArray[np.int64], verify: bool) -> NDArray[Any]:
+    raw = buffers.gather(index.path, column.fixed_offsets(rows), column.type.width)
+    if verify:
+        _verify(index, column, rows, list(raw))
+    assert column.type.shape is not None
+    return np.ndarray((len(rows), *column.type.shape), column.type.dtype, raw)
 
 
 def _payloads(
-    index: ShardIndex,
-    column: Column,
-    buffers: Buffers,
-    rows: NDArray[np.int64],
-    valid: NDArray[np.bool_] | None,
-    verify: bool,
+    index: ShardIndex, column: Column, buffers: Buffers, rows: NDArray[np.int64], verify: bool
 ) -> list[memoryview | None]:
-    chosen = rows if valid is None else rows[valid]
-    views = buffers.views(index.path, *column.extents(chosen))
+    views = buffers.views(index.path, *column.extents(rows))
     if verify:
-        _verify(index, column, chosen, views)
-    if column.codec == "zstd":
-        views = _decompressed(index, column, chosen, views)
-    if valid is None:
-        return list(views)
-    found = iter(views)
-    return [next(found) if has else None for has in valid.tolist()]
+        _verify(index, column, rows, views)
+    return [*(_decompressed(index, column, rows, views) if column.codec == "zstd" else views)]
 
 
 def _verify(index: ShardIndex, column: Column, rows: NDArray[np.int64], stored: Sequence[Any]) -> None:

@@ -174,7 +174,9 @@ def check_version(version: object, **place: str | int | None) -> None:
         FormatError: No positive integer.
     """
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise FormatError(f"{version!r} is no version of the format", hint="the data is damaged", **place)
+        raise FormatError(
+            f"the format version must be a positive integer, got {version!r}", hint="the data is damaged", **place
+        )
     if version > FORMAT_VERSION:
         raise VersionError(
             f"format version {version} is newer than {FORMAT_VERSION}, the newest that this shardstream reads",

@@ -243,12 +243,12 @@ class Manifest:
         for one in fields:
             check_field_name(one)
         if not TABLE_NAME.fullmatch(name):
-            raise ValueError(f"no table is called {name!r}")
+            raise ValueError(f"not the name of a table: {name!r}")
         for key, kind in (("seed", int | None), ("plan", str | None), ("version", int), ("index_bytes", int)):
             if not isinstance(head[key], kind):
                 raise TypeError(f"{key} is {head[key]!r}")
         if not isinstance(head["meta"], dict) or not (classes is None or all(type(one) is str for one in classes)):
-            raise TypeError("meta is no object, or classes are no list of names")
+            raise TypeError("meta must be an object, and classes null or a list of names")
         data = table(name)
         manifest = cls(
             framing=framing_of(head["framing"]).name,
@@ -324,7 +324,7 @@ class Manifest:
 
 def _counts(entry: Mapping[str, Any]) -> dict[str, int]:
     if not all(type(count) is int and count >= 0 for count in entry.values()):
-        raise TypeError("kinds are no counts")
+        raise TypeError("kinds must be counts")
     return dict(entry)
 
 

@@ -46,7 +46,7 @@ class NamedShards:
                 f"{self.pattern!r} cannot name shards", hint="use a relative path with one number: shard-{:06d}.tar"
             )
         if type(self.count) is not int or self.count < 0:
-            raise UsageError(f"{self.count!r} is no number of shards")
+            raise UsageError(f"the number of shards must be an integer of at least 0, got {self.count!r}")
 
     def number_of(self, name: str) -> int | None:
         """The number of the shard of this name; ``None`` if it is not of this run."""
@@ -111,7 +111,7 @@ class ShardTable:
     def parse(cls, data: memoryview, *, url: str) -> Self:
         """The table in ``data``, as views of it; DataError where it is none."""
         if len(data) < _TABLE.size or bytes(data[:8]) != _TABLE_MAGIC:
-            raise FormatError("this is no table of shards", url=url, hint=_RESTORE)
+            raise FormatError("not a table of shards", url=url, hint=_RESTORE)
         _, version, _, count, expected = _TABLE.unpack_from(data)
         check_version(version, url=url)
         rows = data[_TABLE.size :]

@@ -156,4 +156,4 @@ def list_members(data: memoryview) -> list[tuple[str, int, int]]:
                 found.append((info.name, info.offset_data, info.size))
             return found
     except (tarfile.TarError, ValueError, OverflowError, MemoryError, RecursionError) as error:
-        raise FormatError(f"this is no tar: {error}", hint="fetch or write the shard again") from error
+        raise FormatError(f"not a tar file: {error}", hint="fetch or write the shard again") from error

@@ -230,7 +230,7 @@ class OneShard(ABC):
                 raise FieldError(
                     f"the fields {other!r} and {name!r} differ by case only",
                     field=name,
-                    hint="rename one: extensions of files are no case apart",
+                    hint="rename one: some file systems take both for one extension",
                 )
 
     @abstractmethod

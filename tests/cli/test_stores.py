@@ -88,7 +88,7 @@ def test_all_verbs_by_environment(azure: AzurePlace, tmp_path: Path, monkeypatch
     azure.plant("dataset.json", b"{}")
     damaged = run("verify", azure.url())
     assert damaged.exit_code == 3
-    assert "no manifest of shardstream" in damaged.stderr
+    assert "not a manifest of shardstream" in damaged.stderr
 
 
 def test_what_a_url_holds_is_not_shown(azure: AzurePlace, tmp_path: Path) -> None:

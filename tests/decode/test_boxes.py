@@ -123,10 +123,10 @@ def test_formats_mean_the_same_box():
     [
         ([[0, 0, 5, 5], [10, 20, 5, 30]], r"box 1 is \[10.0, 20.0, 5.0, 30.0\]: no box of format 'xyxy'"),
         (np.array([[0, 0, np.nan, 5]]), "no box of format"),
-        ([[1, 2, 3]], r"shape \[1, 3\] are no boxes"),
-        ([1, 2, 3, 4, 5, 6, 7, 8], r"shape \[8\] are no boxes"),
-        ([[1, 2], [3]], "boxes that are no array of numbers"),
-        ({"a": 1}, "no array of numbers"),
+        ([[1, 2, 3]], r"shape \(N, 4\), got \[1, 3\]"),
+        ([1, 2, 3, 4, 5, 6, 7, 8], r"shape \(N, 4\), got \[8\]"),
+        ([[1, 2], [3]], "boxes are not an array of numbers"),
+        ({"a": 1}, "not an array of numbers"),
     ],
 )
 def test_what_is_no_box(sample, value, message):
@@ -253,7 +253,7 @@ def test_points(sample):
     assert got["all"].dtype == np.float32
     assert got["left"].tolist() == moved[1:]
     assert got["centre"].tolist() == [20, 30]
-    with pytest.raises(DecodeError, match="are no points"):
+    with pytest.raises(DecodeError, match="points must be of shape"):
         annotated({"image": Image(), "p": Points(like="image")}, sample(), p=[[1, 2, 3, 4]])
 
 

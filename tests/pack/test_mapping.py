@@ -143,7 +143,7 @@ def test_arrays(tmp_path: Path) -> None:
     assert one["v"].dtype == np.float32
     assert one["v"].tolist() == [1, 2.5]
     assert one["w"].tolist() == [[1], [2]]
-    assert two == "column 'v': an array of float32 [1] is no array:float32:2"
+    assert two == "column 'v': expected array:float32:2, got an array of float32 [1]"
     assert three == "column 'w': 'x' is no array"
 
 

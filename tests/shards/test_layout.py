@@ -204,7 +204,7 @@ def test_keys_that_are_no_utf8_are_found_when_read() -> None:
     index = parse(data, 0)
     assert index.keys[0] == "a"
     for ask in (lambda: index.keys[1], lambda: list(index.keys)):
-        with pytest.raises(FormatError, match="no UTF-8") as caught:
+        with pytest.raises(FormatError, match="not UTF-8") as caught:
             ask()
         assert caught.value.place == {"shard": "s", "sample": 1}
 
