@@ -11,8 +11,10 @@ import asyncio
 import os
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from shardstream.errors import (
@@ -361,8 +363,8 @@ def _no_retries(files: Any) -> None:
 
 
 def answer_of(error: BaseException) -> Answer:
-    """The status and code that the server's answer had, as boto, azure-core, aiohttp, gcsfs and the hub keep them."""
-    status, code = 0, ""
+    """What the server's answer said, as boto, azure-core, aiohttp, gcsfs and the hub keep it."""
+    status, code, wait = 0, "", None
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in seen:
@@ -371,13 +373,27 @@ def answer_of(error: BaseException) -> Answer:
         if isinstance(response, dict):
             status = status or int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) or 0)
             code = code or str(response.get("Error", {}).get("Code", ""))
+            wait = wait or _seconds(response.get("ResponseMetadata", {}).get("HTTPHeaders"))
         values = [getattr(holder, name, None) for holder in (cause, response) for name in ("status_code", "status")]
+        wait = wait or _seconds(getattr(cause, "headers", None)) or _seconds(getattr(response, "headers", None))
         values.append(vars(cause).get("code"))  # not a property: aiohttp's warns
         status = status or next((value for value in values if isinstance(value, int) and 100 <= value < 600), 0)
         named = getattr(cause, "error_code", None)
         code = code or (str(getattr(named, "value", named)) if named else "")
         cause = cause.__cause__ or cause.__context__
-    return Answer(status, code if code.isalnum() and not code.isdigit() else "", "")
+    return Answer(status, code if code.isalnum() and not code.isdigit() else "", "", wait)
+
+
+def _seconds(headers: Any) -> float | None:
+    """How long ``Retry-After`` asks to wait: seconds, or until a date."""
+    if not isinstance(headers, Mapping):
+        return None
+    text = str(headers.get("retry-after") or headers.get("Retry-After") or "")
+    if text.isdecimal():
+        return float(text)
+    with suppress(ValueError, TypeError):
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    return None
 
 
 def without_answer(error: BaseException, hint: str) -> Exception:
