@@ -23,7 +23,7 @@ ALLOWED = {
     "crowded folders": 0,
     "repeated classes": 0,
     "wide signatures": 1,
-    "circles": 2,
+    "circles": 0,
     "stores told apart": 0,
 }
 
