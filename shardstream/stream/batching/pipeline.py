@@ -99,9 +99,9 @@ class StepPipeline:
 
     def _decoder(self, part: ContentPart, numbers: Numbers, seed: int, status: WorkerStatus | None) -> SampleDecoder:
         fields = {name: part.source.fields[name] for name in part.plan.sources}
-        largest = parse_size(part.recipe.max_value, name="max_value")
+        largest = parse_size(part.options.max_value, name="max_value")
         reader = RowReader(
-            self._shards, fields, verify=part.recipe.verify, max_value=largest, desk=status, ahead=self._ahead
+            self._shards, fields, verify=part.options.verify, max_value=largest, desk=status, ahead=self._ahead
         )
         return SampleDecoder(reader, part, numbers, self._clock, seed=seed, status=status, pool=self._threads)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from shardstream.errors import DataError, TooManySkipsError, UsageError
@@ -122,6 +122,11 @@ class StreamOptions:
             UsageError: One cannot.
         """
         _check_picklable(self, ("batch_transform",))
+
+
+def as_dict(options: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name, as they are."""
+    return {one.name: getattr(options, one.name) for one in fields(options)}
 
 
 def check_positive(name: str, value: Any) -> None:
