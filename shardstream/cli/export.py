@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated
@@ -11,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shardstream.cli.flags import Json, Quiet, Workers
-from shardstream.cli.progress import Update, progress
+from shardstream.cli.progress import drawing
 from shardstream.cli.report import duration, plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import (
     SourceOptions,
@@ -22,7 +20,6 @@ from shardstream.cli.stores import (
     place,
     shown,
 )
-from shardstream.pack.export import PackStats
 from shardstream.pack.export import export as export_all
 
 
@@ -63,7 +60,7 @@ def export(
     """
     with reporting(context):
         location = place(dest, storage_options, transport)
-        with progress("exporting", quiet=quiet or as_json) as update:
+        with drawing("exporting", quiet=quiet or as_json) as draw:
             report = export_all(
                 url,
                 location,
@@ -72,7 +69,7 @@ def export(
                 workers=workers,
                 source_options=parse_options(source_options, "--source-option"),
                 transport=transport.value,
-                progress=_teller(update),
+                progress=draw,
             )
         if as_json:
             print_json(asdict(report))
@@ -82,13 +79,3 @@ def export(
             f"{shown(dest, location)}: {plural(report.samples, 'sample')} as {to.value}{kept} "
             f"({size(report.bytes)} in {duration(report.seconds)})"
         )
-
-
-def _teller(update: Update) -> Callable[[PackStats, int], None]:
-    started = time.monotonic()
-
-    def tell(now: PackStats, total: int) -> None:
-        speed = now.bytes / max(time.monotonic() - started, 1e-3)
-        update(now.samples, total, f"{now.samples:,} of {total:,} samples  {size(speed)}/s")
-
-    return tell

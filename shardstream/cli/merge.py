@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from shardstream.cli.flags import Json, Overwrite, Quiet
-from shardstream.cli.progress import Update, progress
+from shardstream.cli.progress import drawing
 from shardstream.cli.report import plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import (
     SourceOptions,
@@ -20,7 +18,6 @@ from shardstream.cli.stores import (
     place,
     shown,
 )
-from shardstream.pack import MergeProgress
 from shardstream.pack import merge as merge_all
 
 
@@ -42,14 +39,14 @@ def merge(
     """
     with reporting(context):
         location = place(dest, storage_options, transport)
-        with progress("merging", quiet=quiet or as_json) as update:
+        with drawing("merging", quiet=quiet or as_json) as draw:
             manifest = merge_all(
                 urls,
                 location,
                 source_options=parse_options(source_options, "--source-option"),
                 transport=transport.value,
                 overwrite=overwrite,
-                progress=_teller(update),
+                progress=draw,
             )
         where = shown(dest, location)
         if as_json:
@@ -67,17 +64,3 @@ def merge(
             f"{where}: {plural(manifest.samples, 'sample')} of {plural(len(urls), 'data set')} in "
             f"{plural(manifest.shards, 'shard')}, {size(manifest.bytes)}"
         )
-
-
-def _teller(update: Update) -> Callable[[MergeProgress], None]:
-    started, stage = time.monotonic(), "keys"
-
-    def tell(now: MergeProgress) -> None:
-        nonlocal started, stage
-        if now.stage != stage:
-            started, stage = time.monotonic(), now.stage
-        what = "comparing keys" if now.stage == "keys" else "copying"
-        speed = "" if now.stage == "keys" else f"  {size(now.bytes / max(time.monotonic() - started, 1e-3))}/s"
-        update(now.shards, now.total_shards, f"{what}: shard {now.shards:,} of {now.total_shards:,}{speed}")
-
-    return tell

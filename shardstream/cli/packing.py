@@ -6,25 +6,20 @@ import operator
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from shardstream.cli.progress import Update
 from shardstream.cli.report import duration, plural, print_json, size, stderr, stdout
 from shardstream.errors import UsageError
-from shardstream.pack import PackProgress, PackReport
+from shardstream.pack import PackReport
 from shardstream.pack.encode.sample import Transform
+from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.text import in_one_line
 
 _JSON_EVERY_S = 10.0
 _SHOWN_REASONS = 10
-
-
-def teller(update: Update, *, as_json: bool) -> Callable[[PackProgress], None]:
-    """Shows progress: by a bar, or as lines of JSON for schedulers."""
-    return _json_teller() if as_json else _bar_teller(update)
 
 
 def _told(kinds: Mapping[str, int]) -> str:
@@ -58,35 +53,11 @@ def kept_when_interrupted() -> Iterator[None]:
         raise
 
 
-def _bar_teller(update: Update) -> Callable[[PackProgress], None]:
-    started = 0.0
-
-    def tell(now: PackProgress) -> None:
-        nonlocal started
-        if now.stage == "plan":
-            update(0, 0, "reading the source")
-            return
-        if now.stage == "first pass":
-            update(0, 0, f"first pass: {now.tally.done:,} samples, {size(now.tally.bytes)}")
-            return
-        started = started or time.monotonic()
-        seconds = max(time.monotonic() - started, 1e-3)
-        tally = now.tally
-        beside = f"{(tally.done - now.kept) / seconds:,.0f}/s  {tally.bytes / seconds / 1e6:,.0f} MB/s"
-        if tally.bottleneck is not None:
-            beside += f"  {tally.bottleneck[0]}"
-        if tally.rejects:
-            beside += f"  {tally.rejects:,} rejected"
-        update(tally.done, now.total, beside)
-
-    return tell
-
-
-def _json_teller() -> Callable[[PackProgress], None]:
-    """A line for schedulers now and then."""
+def json_lines() -> OnProgress:
+    """A function that prints events as lines of JSON for schedulers, now and then."""
     started = told = time.monotonic()
 
-    def tell(now: PackProgress) -> None:
+    def tell(now: ProgressEvent) -> None:
         nonlocal told
         if time.monotonic() - told < _JSON_EVERY_S:
             return
@@ -97,7 +68,7 @@ def _json_teller() -> Callable[[PackProgress], None]:
         print_json(
             {
                 "event": "progress",
-                "stage": now.stage,
+                "stage": now.phase,
                 "seconds": round(seconds, 3),
                 "total": now.total,
                 "kept": now.kept,
@@ -106,7 +77,7 @@ def _json_teller() -> Callable[[PackProgress], None]:
                 "dropped": tally.dropped,
                 "samples_per_second": round(done / seconds, 1),
                 "megabytes_per_second": round(tally.bytes / seconds / 1e6, 1),
-                "seconds_left": round((now.total - tally.done) * seconds / done, 1) if done else None,
+                "seconds_left": round((now.total - now.done) * seconds / done, 1) if done else None,
                 "bottleneck": tally.bottleneck and tally.bottleneck[0],
             }
         )

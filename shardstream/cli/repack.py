@@ -23,8 +23,8 @@ from shardstream.cli.flags import (
     TransformName,
     Workers,
 )
-from shardstream.cli.packing import kept_when_interrupted, load_transform, print_report, teller
-from shardstream.cli.progress import progress
+from shardstream.cli.packing import json_lines, kept_when_interrupted, load_transform, print_report
+from shardstream.cli.progress import drawing
 from shardstream.cli.report import reporting
 from shardstream.cli.stores import (
     SourceOptions,
@@ -115,13 +115,13 @@ def repack(
             checksums=checksums,
         )
         location = place(dest, storage_options, transport)
-        with progress("packing", quiet=quiet or as_json) as update, kept_when_interrupted():
+        with drawing("packing", quiet=quiet or as_json) as draw, kept_when_interrupted():
             report = run_pack(
                 source,
                 location,
                 options,
                 workers=workers,
                 overwrite=overwrite,
-                progress=teller(update, as_json=as_json),
+                progress=json_lines() if as_json else draw,
             )
         print_report(report, shown(dest, location), as_json=as_json)

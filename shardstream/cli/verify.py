@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated
 
@@ -11,7 +9,7 @@ import typer
 
 from shardstream import diagnose
 from shardstream.cli.flags import Quiet
-from shardstream.cli.progress import Update, progress
+from shardstream.cli.progress import drawing
 from shardstream.cli.report import Exit, duration, plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
 from shardstream.text import in_one_line
@@ -40,8 +38,8 @@ def verify(
     with reporting(context):
         location = place(url, storage_options, transport)
         resealed = diagnose.reseal(location) if reseal else ()
-        with progress("verifying", quiet=quiet) as update:
-            report = diagnose.verify(location, max_value=max_value, progress=_teller(update))
+        with drawing("verifying", quiet=quiet) as draw:
+            report = diagnose.verify(location, max_value=max_value, progress=draw)
         if as_json:
             print_json({"ok": report.ok, "resealed": resealed, **asdict(report)})
         else:
@@ -50,19 +48,6 @@ def verify(
             _print(report, shown(url, location))
         if not report.ok:
             raise typer.Exit(Exit.PROBLEMS)
-
-
-def _teller(update: Update) -> Callable[[diagnose.VerifyProgress], None]:
-    started = time.monotonic()
-
-    def tell(now: diagnose.VerifyProgress) -> None:
-        speed = now.bytes / max(time.monotonic() - started, 1e-3)
-        beside = f"shard {now.shards:,} of {now.total_shards:,}  {size(speed)}/s"
-        if now.problems:
-            beside += f"  {plural(now.problems, 'problem')}"
-        update(now.bytes, now.total_bytes, beside)
-
-    return tell
 
 
 def _print(report: diagnose.VerifyReport, url: str) -> None:

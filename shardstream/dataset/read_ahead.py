@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.dataset.indexes import OpenShard, OpenShards
-from shardstream.dataset.opened import Shard
-from shardstream.dataset.shared import place_of, source_and_shard
+from shardstream.dataset.indexes import OpenShards
+from shardstream.dataset.shard import OpenShard, Shard
+from shardstream.dataset.shared import shard_ids, source_and_shard
 from shardstream.dataset.step import ComingSteps, Located, Step
 from shardstream.errors import ShardStreamError
-from shardstream.storage import AsyncStore, Buffers, FetchedBuffers, Read, ReadQueue, Request
+from shardstream.storage import Buffers, FetchedBuffers, Read, ReadQueue, Request, Store
 from shardstream.storage.base.ranges import plan_reads
-from shardstream.storage.cache import CachedBuffers, CachedStore
+from shardstream.storage.cache import CachedBuffers
 
 _MOST_STEPS = 1024  # planned ahead: samples of a few bytes would fill no budget
 _MOST_LOCATED = 128  # steps whose places are known
@@ -48,7 +48,7 @@ class _Unit:
     uses: int = 0  # planned steps that need it
     asked: bool = False
     closed: bool = False  # no step beyond the planned ones needs it
-    cached: CachedStore | None = None  # where it lies in a cache: it is copied from there when it is used
+    cached: Store | None = None  # where it lies in a cache: it is copied from there when it is used
 
 
 @dataclass(slots=True, eq=False)
@@ -203,7 +203,7 @@ class ReadAhead:
                 self._coming, self._steps, self._at_beginning = following, following.located(), True
                 continue
             assert self._coming is not None
-            places = np.unique(place_of(found.step.sources, found.step.shards)).tolist()
+            places = np.unique(shard_ids(found.step.sources, found.step.shards)).tolist()
             planned = _Planned(self._number, found, self._coming, self._at_beginning, places)
             self._at_beginning = False
             self._number += 1
@@ -228,7 +228,7 @@ class ReadAhead:
             return
         step = planned.located.step
         one_by_one = not self._whole
-        for here, slots in groups(place_of(step.sources, step.shards)):
+        for here, slots in groups(shard_ids(step.sources, step.shards)):
             if here in self._kept:
                 continue
             source, shard = source_and_shard(here)
@@ -237,7 +237,7 @@ class ReadAhead:
             except ShardStreamError:  # the same
                 continue
             fields = self._fields[source]
-            if opened.place.store.mapped or not opened.has_bytes(fields):
+            if opened.shard.store.mapped or not opened.has_bytes(fields):
                 continue
             if self._whole is None:
                 self._decide(opened, fields)
@@ -252,7 +252,7 @@ class ReadAhead:
                 self._need_windows(planned, here, opened, slots)
         planned.prepared = True
 
-    def _keep(self, here: int, cached: CachedStore) -> None:
+    def _keep(self, here: int, cached: Store) -> None:
         """From now on a shard is read from the cache, which holds all of it; should that end, it reads again."""
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
@@ -291,8 +291,7 @@ class ReadAhead:
     def _unit(
         self, key: tuple[int, ...], planned: _Planned, opened: OpenShard, rows: Integers, fields: Sequence[str]
     ) -> _Unit:
-        place = opened.place
-        assert isinstance(place.store, AsyncStore)
+        place = opened.shard
         requests = plan_reads(opened.plan(opened.stored_rows(rows), fields))
         cached = _in_cache(place, requests)
         reads = []
@@ -340,15 +339,15 @@ class ReadAhead:
                 self._held -= unit.bytes
 
 
-def _whole_in_cache(opened: OpenShard) -> CachedStore | None:
+def _whole_in_cache(opened: OpenShard) -> Store | None:
     """The store of a shard, where a cache has all of it."""
-    store = opened.place.store
-    return store if isinstance(store, CachedStore) and store.holds(opened.place.name) else None
+    store = opened.shard.store
+    return store if store.holds(opened.shard.name) else None
 
 
-def _in_cache(place: Shard, requests: Sequence[Request]) -> CachedStore | None:
+def _in_cache(place: Shard, requests: Sequence[Request]) -> Store | None:
     """The store of a shard, where a cache has all that the reads would bring."""
-    if not isinstance(place.store, CachedStore) or not requests:
+    if not requests:
         return None
     offsets = np.array([one.offset for one in requests], np.int64)
     lengths = np.array([one.length for one in requests], np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -13,6 +13,7 @@ import numpy as np
 from shardstream.diagnose.members import differences
 from shardstream.diagnose.whole import ReadShard, TooLarge, read_shards
 from shardstream.errors import DataError, NotFoundError, ShardStreamError, StorageError
+from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.shards.checksum import Hasher, checksum
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.limits import MAX_VALUE, oversized, too_large
@@ -54,17 +55,6 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyProgress:
-    """Totals so far: shards and bytes that were read, of how many, and problems found."""
-
-    shards: int
-    total_shards: int
-    bytes: int
-    total_bytes: int
-    problems: int
-
-
-@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """What `verify` found.
 
@@ -92,9 +82,6 @@ class VerifyReport:
         return not self.problems
 
 
-OnProgress: TypeAlias = Callable[[VerifyProgress], None]
-
-
 def verify(
     url: str | os.PathLike[str] | Location,
     *,
@@ -116,7 +103,7 @@ def verify(
         transport: The library that speaks to the store: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
         max_value: Bytes that one value may have as it is delivered, see `ShardDataset`. A larger one is a problem: it
             will not be read.
-        progress: Called after each shard.
+        progress: Called with a `ProgressEvent` after each shard.
 
     Raises:
         NotFoundError: There is no data set.
@@ -138,7 +125,8 @@ def verify(
         problems.extend(shard.problems())
         samples, size, values = samples + shard.samples, size + shard.bytes, values + shard.values
         if progress is not None:
-            progress(VerifyProgress(number + 1, manifest.shards, size, manifest.bytes, len(problems)))
+            detail = {"shards": number + 1, "total_shards": manifest.shards, "problems": len(problems)}
+            progress(ProgressEvent("verify", size, manifest.bytes, "bytes", detail))
     problems.extend(_old_versions(store, manifest))
     return VerifyReport(
         manifest.url, tuple(problems), manifest.shards, samples, size, values, time.monotonic() - started

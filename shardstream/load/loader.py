@@ -19,7 +19,7 @@ from shardstream.errors import UsageError, WorkerError
 from shardstream.load.frameworks import ForFrameworks
 from shardstream.load.iteration import ConsumerPosition, LoaderIteration
 from shardstream.load.rank_check import RankCheck
-from shardstream.load.report import LoaderStats
+from shardstream.load.stats import LoaderStats
 from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, still_busy
 from shardstream.stream.base import Stream
 from shardstream.stream.ipc.worker_batch import CollateWorkerBatch, keep

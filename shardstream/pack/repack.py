@@ -11,8 +11,9 @@ from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
 from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, Jpeg
 from shardstream.pack.encode.sample import Transform
 from shardstream.pack.options import PackOptions
-from shardstream.pack.run import OnProgress, run_pack
+from shardstream.pack.run import run_pack
 from shardstream.pack.sources.stored import StoredSource
+from shardstream.progress import OnProgress
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Transport, locate

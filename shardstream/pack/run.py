@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from shardstream.errors import UsageError
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
@@ -24,32 +24,14 @@ from shardstream.pack.output.report import PackReport, sizes_of, sum_of
 from shardstream.pack.output.stats import PackStats
 from shardstream.pack.plan.pack_plan import PackPlan, open_plan
 from shardstream.pack.sources import Group, LabelMode
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Transport
 
+_NOTHING = PackStats()
+
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class PackProgress:
-    """Totals of a run so far.
-
-    Attributes:
-        stage: ``"plan"`` while the source is looked at, ``"first pass"`` while all of it is read, to be brought into an
-            order or to find copies, then ``"pack"``.
-        total: Samples of the source; 0 while they are not counted.
-        tally: What was done, earlier runs of the same plan included; their time and bytes are not.
-        kept: Samples that an earlier run had dealt with.
-    """
-
-    stage: Literal["plan", "first pass", "pack"]
-    total: int = 0
-    tally: PackStats = field(default_factory=PackStats)
-    kept: int = 0
-
-
-OnProgress: TypeAlias = Callable[[PackProgress], None]
 
 
 def pack(
@@ -160,7 +142,7 @@ def pack(
         append: Add to the data set in ``dest``: the samples become new shards behind those there are, which stay as
             they are, and what is published is its next version (``docs/packing.md``). Keys are not compared with those
             that were there.
-        progress: Called with the totals some ten times a second.
+        progress: Called with a `ProgressEvent` some ten times a second.
 
     Returns:
         The manifest. If the same plan is complete in ``dest`` already, it is only loaded.
@@ -240,8 +222,8 @@ def run_pack(
     started = time.monotonic()
     workers = _check_workers(workers, executor, on)
     engine = None if on is None else find_engine(on)
-    crew = _Crew(workers, executor, engine, progress or _ignore)
-    crew.tell(PackProgress("plan"))
+    crew = _Crew(workers, executor, engine, progress or ignore)
+    crew.tell(_event("plan", 0))
     plan = open_plan(
         source,
         dest,
@@ -253,9 +235,9 @@ def run_pack(
         overwrite=overwrite,
         append=append,
     )
-    crew.tell(PackProgress("pack", plan.samples))
     if plan.manifest is not None:
         return _already_complete(plan, plan.manifest, started)
+    crew.tell(_event("pack", plan.samples))
     try:
         results = crew.run("pack", plan.tasks, plan.samples)
     except BaseException:
@@ -276,9 +258,6 @@ def run_pack(
         sum(result.kept for result in results),
         plan.duplicates.count(b"\n"),
     )
-
-
-def _ignore(_progress: PackProgress) -> None: ...
 
 
 def _check_workers(workers: int | None, executor: Executor | None, on: str | None) -> int | None:
@@ -318,7 +297,7 @@ class _Crew:
         """All tasks. What is finished stays, should this fail or be interrupted."""
 
         def tick(tally: PackStats, kept: int) -> None:
-            self.tell(PackProgress(stage, total, tally, kept))
+            self.tell(_event(stage, total, tally, kept))
 
         if self.engine is not None:
             return list(run_on_engine(self.engine, tasks, tick, workers=self.workers))
@@ -332,6 +311,13 @@ class _Crew:
         if workers > 1:
             return list(run_in_processes(tasks, tick, workers=workers))
         return list(run_here(tasks, tick))
+
+
+def _event(stage: str, total: int, tally: PackStats = _NOTHING, kept: int = 0) -> ProgressEvent:
+    """Totals of a run so far: earlier runs of the same plan are included, but for their time and bytes."""
+    detail: dict[str, Any] = {"tally": tally, "kept": kept, "bytes": tally.bytes, "rejects": tally.rejects}
+    detail["now"] = tally.bottleneck and tally.bottleneck[0]
+    return ProgressEvent(stage, tally.done, total, "samples", detail)
 
 
 def _already_complete(plan: PackPlan, manifest: Manifest, started: float) -> PackReport:

@@ -22,6 +22,7 @@
 ``manifest``     ``dataset.json``: what a data set is
 ``growing``      manifests of several data sets as one
 ``table``        the table of its shards, and their names
+``key_table``    the table of its keys: which sample has a key
 ===============  =============================================================================
 
 ``docs/format.md`` specifies the bytes.

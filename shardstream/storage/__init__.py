@@ -13,14 +13,16 @@
 from shardstream.storage.base.buffers import Buffers, FetchedBuffers, MappedBuffers
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.location import Location, Transport, locate
-from shardstream.storage.base.store import AsyncStore, ObjectMeta, ObjectWriter, Request, Store
+from shardstream.storage.base.policy import RetryPolicy
+from shardstream.storage.base.store import Head, ObjectMeta, ObjectWriter, Request, Store
+from shardstream.storage.base.wrapper import WrapperStore
 from shardstream.storage.opening import open_object, open_store
 from shardstream.storage.transfer.readahead import Read, ReadQueue, fetch
 
 __all__ = [
-    "AsyncStore",
     "Buffers",
     "FetchedBuffers",
+    "Head",
     "Location",
     "MappedBuffers",
     "ObjectMeta",
@@ -28,8 +30,10 @@ __all__ = [
     "Read",
     "ReadQueue",
     "Request",
+    "RetryPolicy",
     "Store",
     "Transport",
+    "WrapperStore",
     "counters",
     "fetch",
     "locate",

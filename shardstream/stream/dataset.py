@@ -8,8 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from shardstream.dataset.opening import Versions, open_datasets
-from shardstream.dataset.paths import PathOrUrl
+from shardstream.dataset.opening import PathOrUrl, Versions, open_datasets
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import Split, ViewSpec, Where
 from shardstream.errors import UsageError
@@ -297,7 +296,7 @@ class ShardDataset(Stream):
             500
         """
         if type(times) not in (int, float) or not 0 < times < math.inf:
-            raise UsageError(f"repeat needs a positive number, got {times!r}", hint="for example repeat(2)")
+            raise UsageError(f"times must be a positive number, got {times!r}", hint="for example repeat(2)")
         size = int(times * self.samples)
         if size < 1:
             raise UsageError(f"{times} times {self.samples} samples is less than one", hint="repeat more often")

@@ -217,6 +217,6 @@ def _epoch_size(epoch: str | int, names: Sequence[str], sizes: Sequence[int], qu
     if isinstance(epoch, int) and not isinstance(epoch, bool) and epoch > 0:
         return epoch
     raise UsageError(
-        f"epoch={epoch!r} is neither a source, a number of samples, 'total' nor 'endless'",
+        f"epoch must be a source, a number of samples, 'total' or 'endless', got {epoch!r}",
         hint=did_you_mean(str(epoch), names) + f"sources are {', '.join(names)}",
     )

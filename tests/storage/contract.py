@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardstream.errors import NotFoundError, StorageError, UsageError
-from shardstream.storage import AsyncStore, FetchedBuffers, MappedBuffers, ObjectMeta, Request, Store, fetch, open_store
+from shardstream.storage import FetchedBuffers, MappedBuffers, ObjectMeta, Request, Store, fetch, open_store
 from shardstream.storage.base.location import Transport
 from shardstream.storage.transfer.loop import run
 
@@ -92,9 +92,8 @@ class ReadingContract:
             assert store.get("x", start, stop - start) == data[start:stop]
             assert store.get("x", start) == data[start:]
             assert store.get_tail("x", stop) == (data[size - stop :], size)
-            if isinstance(store, AsyncStore):
-                pieces = run(lambda: store.read("x", start, stop - start, size=size), wait=60, what="a range")
-                assert b"".join(pieces) == data[start:stop]
+            pieces = run(lambda: store.read("x", start, stop - start, size=size), wait=60, what="a range")
+            assert b"".join(pieces) == data[start:stop]
 
         check()
 

@@ -6,8 +6,9 @@ import os
 from collections.abc import AsyncIterator
 
 from shardstream.errors import ChangedError, NotFoundError, StorageError
+from shardstream.storage import Head
 from shardstream.storage.base.store import ObjectMeta
-from shardstream.storage.transfer.client import Body, Client, Head, Upload
+from shardstream.storage.transfer.client import Body, Client, Upload
 
 OBJECTS: dict[str, dict[str, tuple[bytes, int]]] = {}
 """Of each store, by its name: content and version of its objects."""

@@ -15,11 +15,12 @@ import warnings
 import pytest
 
 from shardstream.errors import ChangedError, NotFoundError, StorageError, UsageError
+from shardstream.storage import Head
 from shardstream.storage.base.counters import counters
-from shardstream.storage.transfer.client import Fault, Head
+from shardstream.storage.base.policy import RetryPolicy
+from shardstream.storage.transfer.client import Fault
 from shardstream.storage.transfer.loop import run
 from shardstream.storage.transfer.remote import RemoteStore
-from shardstream.storage.transfer.retry import RetryPolicy
 from shardstream.storage.transfer.upload import PART
 
 from .contract import StoreContract

@@ -11,11 +11,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from shardstream.errors import NotFoundError, StorageError, UsageError
-from shardstream.storage import Location, Store, Transport, open_store
+from shardstream.storage import Location, RetryPolicy, Store, Transport, open_store
 from shardstream.storage.base.address import Address, parse
 from shardstream.storage.base.location import Access
-from shardstream.storage.transfer.remote import RemoteStore
-from shardstream.storage.transfer.retry import RetryPolicy
 
 # Not the sample's fault: the run must stop, or every sample after it would be rejected too.
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
@@ -117,7 +115,7 @@ class Files:
 
     def _open(self, root: str, address: Address) -> Store:
         store = open_store(Location(root, Access(self._options, self._transport, address.secret, self._same_host)))
-        return store.with_policy(_WEB) if address.kind == "http" and isinstance(store, RemoteStore) else store
+        return store.with_policy(_WEB) if address.kind == "http" else store
 
 
 def _files(options: Mapping[str, Any], transport: Transport, same_host: bool) -> Files:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -18,6 +18,7 @@ from shardstream.pack.export.parquet import ParquetTarget
 from shardstream.pack.export.task import ExportTask
 from shardstream.pack.export.webdataset import WebDatasetTarget
 from shardstream.pack.output.stats import PackStats
+from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Store, Transport, locate, open_store
 
@@ -25,8 +26,6 @@ STATE_NAME = "export.json"
 
 ExportFormat: TypeAlias = Literal["files", "webdataset", "parquet"]
 Jpeg: TypeAlias = Literal["original", "keep"]
-OnExport: TypeAlias = Callable[[PackStats, int], None]
-"""Called some ten times a second with totals, and with the number of samples there are in all."""
 
 _TARGETS: dict[ExportFormat, type[Target]] = {
     "files": FilesTarget,
@@ -64,7 +63,7 @@ def export(
     source_options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
-    progress: OnExport | None = None,
+    progress: OnProgress | None = None,
 ) -> ExportReport:
     """Write a data set as single files, WebDataset shards or Parquet tables, each of which others read without us.
 
@@ -84,7 +83,7 @@ def export(
         source_options: Credentials and settings of the store of ``url``, by name. Default: the environment's.
         storage_options: The same of ``dest``.
         transport: The library that speaks to stores, see `pack`.
-        progress: Called with the totals some ten times a second.
+        progress: Called with a `ProgressEvent` some ten times a second.
 
     Returns:
         What was done.
@@ -177,12 +176,12 @@ def _remove_folder(path: str) -> None:
         os.rmdir(path)
 
 
-def _run(tasks: _Tasks, samples: int, workers: int, progress: OnExport | None) -> tuple[PackStats, int]:
+def _run(tasks: _Tasks, samples: int, workers: int, progress: OnProgress | None) -> tuple[PackStats, int]:
     """All tasks; totals of what was done, and how many samples had been done before."""
 
-    def tick(done: PackStats, _kept: int) -> None:
+    def tick(done: PackStats, kept: int) -> None:
         if progress is not None:
-            progress(done, samples)
+            progress(ProgressEvent("export", done.samples, samples, "samples", {"bytes": done.bytes, "kept": kept}))
 
     total, kept = PackStats(), 0
     running = run_in_processes(tasks, tick, workers=workers) if workers > 1 else run_here(tasks, tick)

@@ -20,9 +20,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shardstream.dataset.row_batch import RowBatch
-from shardstream.dataset.rows import RowReader
-from shardstream.dataset.shared import WorkerStatus, place_of
+from shardstream.dataset.rows import RowBatch, RowReader
+from shardstream.dataset.shared import WorkerStatus, shard_ids
 from shardstream.dataset.step import Step
 from shardstream.decode.context import SampleContext
 from shardstream.decode.plan import Output
@@ -377,7 +376,7 @@ class StepDecoding:
         decoder, rows, step = self._decoder, self._rows, self._step
         if decoder.status is not None:
             source = None if step.sources is None else int(step.sources[i])
-            decoder.status.at(place_of(source, int(step.shards[i])), rows.rows[i])
+            decoder.status.report(shard_ids(source, int(step.shards[i])), rows.rows[i])
         position = int(step.positions[i])
         context = SampleContext(
             rows.keys[i], rows.shards[i], rows.rows[i], position, decoder.seed, step.epoch, memory=self._memory

@@ -49,7 +49,7 @@ class Assignment:
 
     def status(self, worker: int) -> WorkerStatus:
         """Where worker ``worker`` reports what it is at."""
-        return self._statuses.place(worker)
+        return self._statuses.of(worker)
 
     def reading(self, process: int) -> tuple[int, int, int] | None:
         """Worker, shard and row that the process of this id is at; or ``None``; see `WorkerStatuses`."""

@@ -61,7 +61,7 @@ class ContentPart:
         source = self.source.__getstate__()
         filtered = source["filtered"]
         return {
-            "data_sets": [_plain_data_set(home.__getstate__()) for home in source["homes"]],
+            "data_sets": [_plain_data_set(one.__getstate__()) for one in source["datasets"]],
             "view": as_dict(source["spec"]),
             "fingerprint": source["fingerprint"],
             "counts": None if filtered is None else filtered.words.tobytes(),
@@ -85,7 +85,7 @@ class ContentPart:
         source: DatasetSource = object.__new__(DatasetSource)
         source.__setstate__(
             {
-                "homes": [_data_set_of(one) for one in plain["data_sets"]],
+                "datasets": [_data_set_of(one) for one in plain["data_sets"]],
                 "fingerprint": plain["fingerprint"],
                 "spec": ViewSpec(**plain["view"]),
                 "verify": options.verify,
@@ -225,7 +225,7 @@ class Content:
         return digest([prints, self.quotas, self.epoch_size, self.by, self.names])
 
     def location_of(self, shard_id: int, row: int) -> dict[str, str | int]:
-        """Where a shard lies, for an error, by the number that `place_of` gave it; and a row, unless that is -1."""
+        """Where a shard lies, for an error, by the number that `shard_ids` gave it; and a row, unless that is -1."""
         source, shard = source_and_shard(shard_id)
         manifest, inside = self.parts[source].source.manifest_of(shard)
         return {"url": manifest.url, "shard": manifest.shard_name(inside)} | ({"sample": row} if row >= 0 else {})
@@ -303,21 +303,23 @@ class ContentOrder:
 
 def _plain_data_set(state: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "place": _plain_place(state["location"]),
-        "replicas": [_plain_place(one) for one in state["places"]],
+        "location": _plain_location(state["location"]),
+        "replicas": [_plain_location(one) for one in state["replicas"]],
         "cache": state["cache"],
         "version": state["version"],
     }
 
 
 def _data_set_of(plain: Mapping[str, Any]) -> OpenedDataset:
-    replicas = [_place_of(one) for one in plain["replicas"]]
-    return OpenedDataset(_place_of(plain["place"]), replicas=replicas, cache=plain["cache"], version=plain["version"])
+    replicas = [_location_of(one) for one in plain["replicas"]]
+    return OpenedDataset(
+        _location_of(plain["location"]), replicas=replicas, cache=plain["cache"], version=plain["version"]
+    )
 
 
-def _plain_place(location: Location) -> dict[str, Any]:
+def _plain_location(location: Location) -> dict[str, Any]:
     return as_dict(location) | {"access": as_dict(location.access)}
 
 
-def _place_of(plain: Mapping[str, Any]) -> Location:
+def _location_of(plain: Mapping[str, Any]) -> Location:
     return Location(**{**plain, "access": Access(**plain["access"])})

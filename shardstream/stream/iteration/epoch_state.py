@@ -216,7 +216,9 @@ class SharedEpochState:
         mark = _mark(worker, resume_point.epoch)
         if worker is not None:
             if worker.num_workers > _MOST_WORKERS:
-                raise UsageError(f"{worker.num_workers} workers are more than {_MOST_WORKERS}", hint="use fewer")
+                raise UsageError(
+                    f"num_workers must be at most {_MOST_WORKERS}, got {worker.num_workers}", hint="use fewer"
+                )
             self.forget_finished(worker.id)
         elif self._words[_DROPPED] == mark:
             self._words[_DROPPED] = 0

@@ -169,9 +169,11 @@ class SkipPolicy:
 
     def __init__(self, on_error: OnError, max_skips: int | None) -> None:
         if on_error not in get_args(OnError):
-            raise UsageError(f"on_error must be 'raise' or 'skip', not {on_error!r}", hint="correct it")
+            raise UsageError(f"on_error must be 'raise' or 'skip', got {on_error!r}", hint="correct it")
         if max_skips is not None and max_skips < 0:
-            raise UsageError(f"max_skips must not be negative, got {max_skips}", hint="None allows any number")
+            raise UsageError(
+                f"max_skips must be a non-negative integer or None, got {max_skips}", hint="None allows any number"
+            )
         self.skips = on_error == "skip"
         self._limit = max_skips
         self._count = 0

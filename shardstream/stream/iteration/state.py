@@ -177,12 +177,12 @@ def parse_state(state: Any, content: Content, settings: StreamOptions) -> Resume
         UsageError: It is none of ours, or one of other data, another view, seed or order; names both values.
     """
     if not isinstance(state, Mapping):
-        raise UsageError(f"a state is a dict, not {type(state).__name__}", hint=_CHECK)
+        raise UsageError(f"a state must be a dict, got {type(state).__name__}", hint=_CHECK)
     if "_snapshot" in state or "_iterator_finished" in state:
         raise UsageError("this is the state of a StatefulDataLoader", hint="convert it first: ss.convert_state(state)")
     missing = [name for name in ("order_version", "fingerprint", "epoch", "position", "seed") if name not in state]
     if missing:
-        raise UsageError(f"this is no state of a data set: it has no {missing[0]!r}", hint=_CHECK)
+        raise UsageError(f"not the state of a data set: it has no {missing[0]!r}", hint=_CHECK)
     _check_version(state)
     with reading():
         resume_point = _begin_of(state)
