@@ -51,10 +51,10 @@ class Count(NamedTuple):
 
 
 BOUNDS = {
-    ("bytes", "usual"): Count(files=18, functions=59, calls=79),
-    ("bytes", "most"): Count(files=27, functions=89, calls=187),
-    ("crops", "usual"): Count(files=33, functions=120, calls=2769),
-    ("crops", "most"): Count(files=42, functions=150, calls=2877),
+    ("bytes", "usual"): Count(files=17, functions=55, calls=73),
+    ("bytes", "most"): Count(files=26, functions=85, calls=181),
+    ("crops", "usual"): Count(files=32, functions=116, calls=2763),
+    ("crops", "most"): Count(files=41, functions=146, calls=2871),
 }
 
 

@@ -103,7 +103,7 @@ class ConsumerPosition(Announced):
 
     def key(self, item: StreamItem, seed: int) -> int:
         """64 random bits for an item, the same in each run that gives this rank these samples at this place."""
-        begin, rank = self.run.begin, self.run.rank
+        begin, rank = self.run.resume_point, self.run.rank
         position = begin.position + item.before * rank.world_size
         drawn = words(1, seed=seed, domain=Domain.BATCH, epoch=begin.epoch, a=position, b=rank.rank)
         return int(drawn[0])
@@ -118,7 +118,7 @@ class ConsumerPosition(Announced):
             return None
         values = self.run.positions(item.before // size)
         slots = item.counted[-1].slots
-        epoch = self.run.begin.epoch
+        epoch = self.run.resume_point.epoch
         drawn = words(1, seed=seed, domain=Domain.BATCH, epoch=epoch, b=ALL_RANKS)
         return Positions(int(drawn[0]), values if slots is None else values[slots])
 

@@ -130,7 +130,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
     def epoch(self) -> int:
         """The epoch that is being read, or that the next iteration reads: from an epoch's last batch on, the next."""
         current = self._current
-        return self._shards.epoch if current is None or current.over else current.run.begin.epoch
+        return self._shards.epoch if current is None or current.over else current.run.resume_point.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration reads, see `ShardDataset.set_epoch`.
@@ -188,7 +188,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         run = self._shards.assign(self.num_workers)
         self._agreement.check(run.rank, lambda: self._shards.plan(run))
         parcels = self.explained(self._begin)
-        self._current = reading = ConsumerPosition(run, partial(self._shards.finish_epoch, run.begin.epoch))
+        self._current = reading = ConsumerPosition(run, partial(self._shards.finish_epoch, run.resume_point.epoch))
         if isinstance(parcels, Workers):
             parcels.given_up = reading.check_open
         request = partial(self.explained, lambda: next(parcels, None), parcels)

@@ -8,13 +8,13 @@ import multiprocessing
 import os
 from collections.abc import Iterator, Mapping
 from functools import partial
+from multiprocessing.context import get_spawning_popen
 from typing import Any, Self
 
 from torch.utils.data import IterableDataset, get_worker_info
 
 from shardstream.dataset.shared import WorkerStatus
 from shardstream.errors import UsageError
-from shardstream.order import OrderParameters
 from shardstream.shards.manifest import unknown_field
 from shardstream.stream.batching.pipeline import StepPipeline
 from shardstream.stream.ipc.worker_batch import WorkerBatch, items_of
@@ -22,11 +22,10 @@ from shardstream.stream.iteration.assignment import Assignment
 from shardstream.stream.iteration.content import Content
 from shardstream.stream.iteration.dealt import check_can_be_sent, check_resumes, find_dealt
 from shardstream.stream.iteration.epoch_run import Cursor, EpochRun, count_items, say_shape
-from shardstream.stream.iteration.epoch_state import SharedEpochState
+from shardstream.stream.iteration.epoch_state import EpochState, SharedEpochState
 from shardstream.stream.iteration.ranks import Rank, RankOfAll, find_rank
-from shardstream.stream.iteration.settings import StreamOptions
+from shardstream.stream.iteration.settings import StreamOptions, as_dict
 from shardstream.stream.iteration.state import (
-    ResumePoint,
     check_counts,
     check_worker,
     content_of,
@@ -38,35 +37,36 @@ from shardstream.stream.iteration.versions import VersionedContent
 logger = logging.getLogger(__name__)
 
 
+_PICKLE_VERSION = 1  # of what a pickle holds that is not for a worker
+_ATTRIBUTES = frozenset(
+    ("_settings", "_shared", "_versioned", "_found_rank", "_assignment", "_checked", "_epochs", "_cursor", "_held")
+)  # all others are of a subclass
+
+
 class Stream(IterableDataset[Any]):
     """Samples or batches in an order that is a pure function of seed and epoch. Not to be made directly."""
 
     _settings: StreamOptions
-    _clock: SharedEpochState
 
-    def _start(self, content: Content, settings: StreamOptions, clock: SharedEpochState | None = None) -> None:
+    def _start(self, content: Content, settings: StreamOptions, shared: SharedEpochState | None = None) -> None:
         super().__init__()
         self._settings = settings
-        self._clock = clock or SharedEpochState()
-        self._followed = VersionedContent(content, self._clock)
+        self._shared = shared or SharedEpochState()
+        self._versioned = VersionedContent(content, self._shared)
         self._found_rank: tuple[int, Rank] | None = None  # and the process that found it when it pickled this
+        self._assignment: Assignment | None = None
+        self._checked = False
         self._forget()
 
     def _forget(self) -> None:
         """What belongs to one process only."""
-        self._assignment: Assignment | None = None
-        self._own_begin: ResumePoint | None = None
-        self._own_order: OrderParameters | None = None
-        self._own_version: int | None = None
-        self._used_order: OrderParameters | None = None
-        self._seen = 0
-        self._progress: Cursor | None = None
+        self._epochs = EpochState(self._shared)
+        self._cursor: Cursor | None = None
         self._held: tuple[int, StepPipeline] | None = None
-        self._checked = False
 
     @property
     def _content(self) -> Content:
-        return self._followed.content
+        return self._versioned.content
 
     # ------------------------------------------------------------------------------------------------ what it is
 
@@ -103,7 +103,7 @@ class Stream(IterableDataset[Any]):
     @property
     def epoch(self) -> int:
         """The epoch that the next iteration reads. It advances by one when an epoch's last item is handed out."""
-        return self._clock.epoch
+        return self._shared.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration reads; reaches persistent workers too.
@@ -113,11 +113,11 @@ class Stream(IterableDataset[Any]):
         Raises:
             UsageError: Not an integer in [0, 2**32).
         """
-        begin = self._own_begin or self._clock.pending()
-        if begin is not None:
-            check_resumes(begin.epoch, epoch)
+        resume_point = self._epochs.pending()
+        if resume_point is not None:
+            check_resumes(resume_point.epoch, epoch)
         find_dealt(self._settings)  # or rank 0 alone would find what is wrong, in a worker
-        self._clock.set(epoch)
+        self._shared.set(epoch)
         self._checked = self._checked or check_can_be_sent(lambda: self.first_batch().data, single=self._lists)
 
     def _rank(self) -> Rank:
@@ -142,7 +142,7 @@ class Stream(IterableDataset[Any]):
 
     def _with(self, content: Content, settings: StreamOptions) -> Self:
         copy: Self = object.__new__(type(self))
-        copy._start(content, settings, self._clock)
+        copy._start(content, settings, self._shared)
         return copy
 
     def replace(self, **changes: Any) -> Self:
@@ -168,7 +168,7 @@ class Stream(IterableDataset[Any]):
         parts = self._content.parts
         outputs = list(dict.fromkeys(output.name for part in parts for output in part.plan.outputs))
         known = {*outputs, "__key__", "__valid__", "__source__"}
-        if self._settings.batch_transform is None and all(part.recipe.transform is None for part in parts):
+        if self._settings.batch_transform is None and all(part.options.transform is None for part in parts):
             for name in names:
                 if name not in known:
                     raise unknown_field(name, outputs, url=self._content.url)
@@ -182,7 +182,7 @@ class Stream(IterableDataset[Any]):
     def first_batch(self) -> WorkerBatch:
         """The same as it travels."""
         self._settings.check_complete()
-        run = EpochRun(self._content, self._settings, self._rank(), self._fresh(), 0)
+        run = EpochRun(self._content, self._settings, self._rank(), self._epochs.fresh(), 0)
         if not run.steps:
             raise UsageError("there is nothing to look at: this rank has no samples", url=self._content.url)
         return StepPipeline(self._content, self._settings, None).only(run.step(0), lists=self._lists)
@@ -202,31 +202,15 @@ class Stream(IterableDataset[Any]):
             pipeline = self._pipeline(self._assignment.status(worker), workers)
             steps = self._assignment.steps(run, worker, workers)
             return pipeline.batches(steps, lists=self._lists, worker=None if info is None else worker)
-        begin, resumed = self._take_begin(info)
-        run = EpochRun(self._content, self._settings, self._rank(), begin, workers)
-        mark = self._clock.begin(info, run.begin, resumed=resumed, dealt=run.rank.dealt is not None)
-        progress = self._progress = Cursor(run, worker, workers, mark)
+        resume_point, resumed = self._epochs.take(info)
+        run = EpochRun(self._content, self._settings, self._rank(), resume_point, workers)
+        mark = self._shared.begin(info, run.resume_point, resumed=resumed, dealt=run.rank.dealt is not None)
+        cursor = self._cursor = Cursor(run, worker, workers, mark)
         if workers and worker == 0 and self._settings.batch_size is None:
             logger.info("single samples cost more on their way to the training process than batches: use ss.Loader")
-        if not progress.numbers:  # nobody need ask for anything to have had it all
-            self._finish(progress)
-        return self._items(progress, self._pipeline(None, workers))
-
-    def _take_begin(self, info: Any) -> tuple[ResumePoint, bool]:
-        """Where the iteration that begins now begins, and whether a state said so."""
-        begin, self._own_begin = self._own_begin, None
-        if begin is not None and begin.epoch == self.epoch:
-            return begin, True
-        loaded = self._clock.take(info, self._seen)
-        if loaded is not None:
-            self._seen = self._clock.loaded
-            return loaded, True
-        return self._fresh(), False
-
-    def _fresh(self) -> ResumePoint:
-        """The beginning of the next epoch."""
-        parameters, version = self._own_order or self._clock.pinned, self._own_version or self._clock.version
-        return ResumePoint(self.epoch, parameters=parameters, version=version)
+        if not cursor.numbers:  # nobody need ask for anything to have had it all
+            self._finish(cursor)
+        return self._items(cursor, self._pipeline(None, workers))
 
     def _pipeline(self, status: WorkerStatus | None, workers: int) -> StepPipeline:
         """That of this process: another one that a fork made must not share what is on its way."""
@@ -235,37 +219,37 @@ class Stream(IterableDataset[Any]):
             self._held = (os.getpid(), StepPipeline(content, self._settings, status, workers))
         return self._held[1].begin()
 
-    def _items(self, progress: Cursor, pipeline: StepPipeline) -> Iterator[Any]:
-        made = partial(next, self._made(progress, pipeline), None)
+    def _items(self, cursor: Cursor, pipeline: StepPipeline) -> Iterator[Any]:
+        made = partial(next, self._made(cursor, pipeline), None)
         single = self._settings.batch_size is None
-        for item in items_of(made, len(progress.numbers), [], single=single, drops=self.drops_samples):
-            progress.taken = progress.before + item.after
+        for item in items_of(made, len(cursor.numbers), [], single=single, drops=self.drops_samples):
+            cursor.taken = cursor.before + item.after
             if item.last:  # whoever gets it may begin the next epoch at once
-                self._finish(progress)
+                self._finish(cursor)
             data = item.data
             del item
             yield data
             del data
-        self._finish(progress)
+        self._finish(cursor)
 
-    def _made(self, progress: Cursor, pipeline: StepPipeline) -> Iterator[WorkerBatch]:
-        for step in pipeline.steps(progress.steps):
-            batch = pipeline.batch(progress.begin(step), lists=self._lists)
+    def _made(self, cursor: Cursor, pipeline: StepPipeline) -> Iterator[WorkerBatch]:
+        for step in pipeline.steps(cursor.steps):
+            batch = pipeline.batch(cursor.begin(step), lists=self._lists)
             if batch.slots is not None:
-                self._clock.drop(progress.mark)
+                self._shared.drop(cursor.mark)
             yield batch
 
-    def _finish(self, progress: Cursor) -> None:
-        if progress.finished:  # said once: a later word could be taken for one of the next iteration
+    def _finish(self, cursor: Cursor) -> None:
+        if cursor.finished:  # said once: a later word could be taken for one of the next iteration
             return
-        progress.finish()
-        epoch = progress.run.begin.epoch
-        if progress.workers:
-            self._clock.finish_worker(epoch, progress.worker, progress.workers, progress.mark)
+        cursor.finish()
+        epoch = cursor.run.resume_point.epoch
+        if cursor.workers:
+            self._shared.finish_worker(epoch, cursor.worker, cursor.workers, cursor.mark)
         else:
-            self._clock.finish(epoch)
-            if self._progress is progress:
-                self._progress = None
+            self._shared.finish(epoch)
+            if self._cursor is cursor:
+                self._cursor = None
 
     # -------------------------------------------------------------------------------------------------- for Loader
 
@@ -283,32 +267,32 @@ class Stream(IterableDataset[Any]):
         """
         assert self._assignment is not None
         self._settings.check_complete()
-        begin, resumed = self._take_begin(None)
-        run = EpochRun(self._content, self._settings, self._rank(), begin, num_workers)
+        resume_point, resumed = self._epochs.take(None)
+        run = EpochRun(self._content, self._settings, self._rank(), resume_point, num_workers)
         if resumed:
-            say_shape(run.begin, run.rank, num_workers)
-        self._assignment.give(run.begin, run.rank)
-        self._used_order = run.begin.parameters
+            say_shape(run.resume_point, run.rank, num_workers)
+        self._assignment.give(run.resume_point, run.rank)
+        self._epochs.use(run.resume_point.parameters)
         return run
 
     def plan(self, run: EpochRun) -> dict[str, Any]:
         """What all ranks must agree on: the state that an iteration begins with, and its shape."""
-        return run.state_at(run.begin) | self._shape(run.rank)
+        return run.state_at(run.resume_point) | self._shape(run.rank)
 
     def _shape(self, rank: Rank) -> dict[str, int | None]:
         return {"world_size": rank.world_size, "batch_size": self._settings.batch_size}
 
     def finish_epoch(self, epoch: int) -> None:
         """All of ``epoch`` was consumed, so that the next iteration reads the one after."""
-        self._clock.finish(epoch)
+        self._shared.finish(epoch)
 
     def reading(self, process: int) -> tuple[int, dict[str, Any]] | None:
         """The worker of this process id, and the place of the sample or shard that it is at; ``None``: no worker."""
         found = None if self._assignment is None else self._assignment.reading(process)
         if found is None:
             return None
-        worker, place, row = found
-        return worker, {} if place < 0 else self._content.place(place, row)
+        worker, shard_id, row = found
+        return worker, {} if shard_id < 0 else self._content.location_of(shard_id, row)
 
     # ------------------------------------------------------------------------------------------------------ states
 
@@ -333,32 +317,25 @@ class Stream(IterableDataset[Any]):
 
             >>> state = ds.state_dict(batches=10, num_workers=4)
         """
-        progress = self._progress
-        if self._clock.dealt and self._assignment is None and (batches or progress is not None or self._clock.busy):
+        cursor = self._cursor
+        if self._shared.dealt and self._assignment is None and (batches or cursor is not None or self._shared.busy):
             raise UsageError(
                 "Accelerate deals out to ranks what is read, so the data set cannot know what they have consumed",
                 hint="use ss.Loader, which Accelerate hands on, and its state_dict; Trainer skips what was trained on",
             )
         if batches is not None:
             return self._state_after_batches(batches, num_workers, batch_size)
-        if get_worker_info() is not None and progress is not None:
-            return progress.worker_state(self._settings.batch_size)
-        if self._clock.busy and self._assignment is None:
+        if get_worker_info() is not None and cursor is not None:
+            return cursor.worker_state(self._settings.batch_size)
+        if self._shared.busy and self._assignment is None:
             raise UsageError(
                 "workers fetch ahead, so the data set cannot know what the training loop has consumed",
                 hint="use ss.Loader and its state_dict, or say state_dict(batches=n, num_workers=K), also after a loop",
             )
-        if progress is not None:
-            return progress.run.state_at(progress.run.after((progress.taken,)))
-        begin = self._to_begin()
-        used = self._clock.used if self._assignment is None else self._used_order
-        # between two epochs the order is still that of the run
-        begin = dataclasses.replace(begin, parameters=begin.parameters or used)
-        return make_state(self._content, self._settings, begin)
-
-    def _to_begin(self) -> ResumePoint:
-        """Where the next iteration begins."""
-        return self._own_begin or self._clock.pending() or self._fresh()
+        if cursor is not None:
+            return cursor.run.state_at(cursor.run.after((cursor.taken,)))
+        resume_point = self._epochs.after_a_run(of_loader=self._assignment is not None)
+        return make_state(self._content, self._settings, resume_point)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state: the next iteration hands out what was left, the one after it begins a fresh epoch.
@@ -371,49 +348,81 @@ class Stream(IterableDataset[Any]):
                 saved: positions beyond the epoch, text or floats for counts.
         """
         content = content_of(state, self._content)
-        begin = parse_state(state, content, self._settings)
-        self._followed.move_to(content)
+        resume_point = parse_state(state, content, self._settings)
+        self._versioned.move_to(content)
         info = get_worker_info()
         if "worker" in state:
             check_worker(state, info, self._shape(self._rank()), self._content.url)
-        if self._assignment is not None:
-            self._own_order, self._own_version = begin.parameters, begin.version
-        elif info is None and "worker" not in state:
-            self._clock.load(begin)
-            self._progress = None
-            return
-        else:
-            self._clock.pin(begin)
-        if info is not None:
-            self._clock.forget_finished(info.id)
-        self._clock.set(begin.epoch)
-        self._own_begin = begin
-        self._progress = None
+        self._epochs.load(resume_point, info, of_loader=self._assignment is not None, of_worker="worker" in state)
+        self._cursor = None
 
     def _state_after_batches(self, batches: int, num_workers: int | None, batch_size: int | None) -> dict[str, Any]:
         num_workers = check_counts(batches, num_workers)
-        received = batches > 0 or self._progress is not None
-        following = self._to_begin()  # looked up first: a worker may begin from it at this moment
-        begin = self._clock.begun(num_workers, received=received) or following
-        run = EpochRun(self._content, self._settings, self._rank(), begin, num_workers)
-        if not received and self._clock.fetched and run.steps:
+        received = batches > 0 or self._cursor is not None
+        following = self._epochs.upcoming()  # looked up first: a worker may begin from it at this moment
+        resume_point = self._shared.begun(num_workers, received=received) or following
+        run = EpochRun(self._content, self._settings, self._rank(), resume_point, num_workers)
+        if not received and self._shared.fetched and run.steps:
             raise UsageError(
                 "before the first batch it is not known whether workers are already at the next epoch",
                 hint="ask for the state before the loop, or after its first batch",
             )
-        return run.state_at(run.after_batches(batches, num_workers, batch_size, dropped=self._clock.dropped))
+        return run.state_at(run.after_batches(batches, num_workers, batch_size, dropped=self._shared.dropped))
 
     # --------------------------------------------------------------------------------------------------- pickling
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __new__(cls, *arguments: Any, **named: Any) -> Self:
+        """Refuse what a pickle of another layout asks for: an object without arguments, to be filled with parts."""
+        if not arguments and not named and cls.__init__.__module__.startswith("shardstream."):
+            raise UsageError(
+                f"{cls.__name__} needs data to read; a pickle that gives it none was written by an earlier version of "
+                "shardstream, and cannot be read by this one",
+                hint=f"make the data set anew, with the arguments of ss.{cls.__name__}, and pickle that",
+            )
+        return super().__new__(cls)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a worker that is being started, what it shares with this process; else names, arguments, versions."""
         self._settings.check_picklable()
         for part in self._content.parts:
-            part.recipe.check_picklable()
+            part.options.check_picklable()
+        if get_spawning_popen() is not None:
+            return object.__new__, (type(self),), self.__getstate__()
+        plain = {
+            "content": self._content.as_plain(),
+            "settings": as_dict(self._settings),
+            "epoch": self._shared.as_plain(),
+            "assignment": None if self._assignment is None else self._assignment.as_plain(),
+            "own": {name: value for name, value in self.__dict__.items() if name not in _ATTRIBUTES},
+        }
+        return self._unpickled, (_PICKLE_VERSION, plain)
+
+    @classmethod
+    def _unpickled(cls, version: int, plain: Mapping[str, Any]) -> Self:
+        if version != _PICKLE_VERSION:
+            raise UsageError(
+                f"the pickle of a {cls.__name__} is of version {version}, known here is {_PICKLE_VERSION}",
+                hint="read it with the version of shardstream that wrote it, or make the data set anew",
+            )
+        made: Self = object.__new__(cls)
+        shared = SharedEpochState.of_plain(*plain["epoch"])
+        made._start(Content.of_plain(plain["content"]), StreamOptions(**plain["settings"]), shared)
+        made._assignment = None if plain["assignment"] is None else Assignment.of_plain(plain["assignment"])
+        made.__dict__.update(plain["own"])
+        return made
+
+    def __copy__(self) -> Self:
+        """A copy that shares this one's epoch."""
+        copy: Self = object.__new__(type(self))
+        copy.__setstate__(self.__getstate__())
+        return copy
+
+    def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__ | {"_found_rank": (os.getpid(), self._rank())}
-        for name in ("_own_begin", "_own_order", "_own_version", "_used_order", "_seen", "_progress", "_held"):
+        for name in ("_epochs", "_cursor", "_held"):
             del state[name]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._forget()
         self.__dict__.update(state)
+        self._forget()

@@ -23,7 +23,7 @@ from shardstream.stream.iteration.content import Content, ContentPart
 from shardstream.stream.iteration.ranks import Affinity
 from shardstream.stream.iteration.settings import DecodeOptions, Fields, OnError, StreamOptions, check_positive
 
-_RECIPE = frozenset(field.name for field in dataclasses.fields(DecodeOptions))
+_DECODING = frozenset(field.name for field in dataclasses.fields(DecodeOptions))
 
 
 class ShardDataset(Stream):
@@ -49,39 +49,36 @@ class ShardDataset(Stream):
             decoder of `shardstream.decode`, a callable, a numpy type for numbers (``{"cls": np.int64}``), or a list of
             these applied in turn. Default: every field by its type. Only what is asked for is read; labels and other
             numbers come from the index alone.
-        version: Which version of a data set that grew; of several data sets, a list with one for each. Default: the
-            newest. A state of an older version brings its version along, see `load_state_dict`.
-        backend: The library that decodes images, where a decoder in ``fields`` names none: ``"auto"`` (default) is
-            simplejpeg for JPEG and Pillow for the rest; ``"simplejpeg"``, ``"pillow"``, ``"opencv"``,
-            ``"torchvision"``, ``"imageio"``, ``"accimage"``, or a `shardstream.decode.Backend` of your own. Files
-            that it does not read are decoded as by ``"auto"``. See ``docs/backends.md``.
         batch_size: Samples a batch on each rank. Default ``None``: single samples.
         shuffle: Whether to shuffle, differently each epoch. Default: the stored order, whatever the ranks and workers.
         seed: Of the order and of everything random in decoding and transforms. Default 0.
+
+        *Which samples, and what is made of each.*
+
         split: A part and the shares of all parts: ``("val", {"train": 0.98, "val": 0.02})``. Parts are disjoint, exact,
             spread evenly over the shards, and keep their samples when shards are appended.
         split_by: ``"samples"`` (default), or ``"shards"`` to give every shard to one part, whole.
         where: Values by stored number, ``{"cls": [1, 5, 9]}``: only samples that have one of them. Class names may
             stand for labels. Numbers, arrays and tensors are compared in the column's dtype, exactly; a float with a
             column of floats as it is rounded when stored. Costs one scan of the indexes, when this is made.
-        epoch_size: Samples of an epoch over all ranks, for training by steps: epochs are then pieces of an endless walk
-            through the data set, each sample once before any comes again. Default: all samples.
-        tail: What happens to samples that fill no batch on every rank: ``"drop"`` leaves them out, ``"pad"`` repeats
-            others, marked in ``__valid__``, ``"exact"`` ends with a short batch. Default: ``"drop"`` when shuffling,
-            else ``"exact"``, since an evaluation must not lose samples in silence.
+        version: Which version of a data set that grew; of several data sets, a list with one for each. Default: the
+            newest. A state of an older version brings its version along, see `load_state_dict`.
         transform: Called in the worker with each sample's dict; what it returns is delivered, ``None`` drops the
             sample. Its random numbers are keyed by (seed, epoch, position): a ``generator=`` or ``rng=`` parameter gets
             one, Albumentations is seeded in its own way, and for anything else the global generators are seeded
             before and restored after.
         batch_transform: The same for each batch.
-        on_error: ``"raise"`` (default), or ``"skip"`` for samples whose stored data is damaged or does not decode.
-            Failures of the store always raise.
-        max_skips: Samples that one worker may skip in an epoch before it raises. Default 100; ``None``: any number.
-        verify: Compare checksums of the index and of each value read. Default true: it costs less than 1 % of decoding.
-        max_value: Bytes that one value may have, as ``"1GiB"`` (default) or a number: what a compressed value unpacks
-            to, an array, or the zeros that stand for an array of fixed size where a sample has none. A few bytes of a
-            shard may announce gigabytes; beyond this it is a `DecodeError` with shard and field. Files, text and bytes
-            that are stored as they are have no limit.
+
+        *How long an epoch is, and how it ends.*
+
+        epoch_size: Samples of an epoch over all ranks, for training by steps: epochs are then pieces of an endless walk
+            through the data set, each sample once before any comes again. Default: all samples.
+        tail: What happens to samples that fill no batch on every rank: ``"drop"`` leaves them out, ``"pad"`` repeats
+            others, marked in ``__valid__``, ``"exact"`` ends with a short batch. Default: ``"drop"`` when shuffling,
+            else ``"exact"``, since an evaluation must not lose samples in silence.
+
+        *Distribution.* All of it is found out where nothing is said.
+
         rank: This process among the data-parallel ones; with ``world_size``. Default: ``torch.distributed``, else the
             variables of torchrun (``RANK``, ``WORLD_SIZE``), SLURM or Open MPI, else 0 of 1, looked up when an
             iteration begins. Ranks that share a model replica (tensor or pipeline parallel) pass the same number.
@@ -89,6 +86,9 @@ class ShardDataset(Stream):
         affinity: ``"node"`` keeps shards with a node (``LOCAL_WORLD_SIZE`` consecutive ranks) from epoch to epoch, so
             that its caches stay warm; ``"none"`` spreads every shard over all nodes. Default: ``"node"`` where there is
             a ``cache`` that is used, else ``"none"``.
+
+        *Storage.*
+
         cache: Where blocks that come over a network are kept on this machine: a folder, or a `Cache` with sizes and a
             tier in memory. All processes of the machine share it. Local data sets are read where they are.
         replicas: Other places that have the data set's shards, or some of them, the nearest first: each shard is read
@@ -97,12 +97,30 @@ class ShardDataset(Stream):
             ``docs/storage.md`` for each store's.
         transport: ``"auto"`` (default): obstore for S3, Azure, GCS and HTTP, fsspec for all else; ``"fsspec"`` or
             ``"obstore"`` for the one or the other.
-        prefetch: Bytes that each worker reads ahead over a network, as ``"512MB"`` or a number. Default: 2 GiB divided
-            by the workers of a rank, which the default windows count on, and less where memory is short.
+
+        *Decoding, and what is done about damage.*
+
+        backend: The library that decodes images, where a decoder in ``fields`` names none: ``"auto"`` (default) is
+            simplejpeg for JPEG and Pillow for the rest; ``"simplejpeg"``, ``"pillow"``, ``"opencv"``,
+            ``"torchvision"``, ``"imageio"``, ``"accimage"``, or a `shardstream.decode.Backend` of your own. Files
+            that it does not read are decoded as by ``"auto"``. See ``docs/backends.md``.
+        on_error: ``"raise"`` (default), or ``"skip"`` for samples whose stored data is damaged or does not decode.
+            Failures of the store always raise.
+        verify: Compare checksums of the index and of each value read. Default true: it costs less than 1 % of decoding.
+        max_value: Bytes that one value may have, as ``"1GiB"`` (default) or a number: what a compressed value unpacks
+            to, an array, or the zeros that stand for an array of fixed size where a sample has none. A few bytes of a
+            shard may announce gigabytes; beyond this it is a `DecodeError` with shard and field. Files, text and bytes
+            that are stored as they are have no limit.
+
+        *For experts.* The defaults are measured, or follow from the shape of the run; nobody need know these.
+
+        max_skips: Samples that one worker may skip in an epoch before it raises. Default 100; ``None``: any number.
         threads: Threads that decode the samples of a batch inside one process, where decoders let go of the GIL: JPEG,
             PNG, WebP, resizing. Pixels, order and errors are those of one thread. Users' callables are called by one
             thread, in order. Default: as many as torch uses in the process
             (``torch.get_num_threads()``, at most 8): one in a DataLoader worker, where more workers do as well.
+        prefetch: Bytes that each worker reads ahead over a network, as ``"512MB"`` or a number. Default: 2 GiB divided
+            by the workers of a rank, which the default windows count on, and less where memory is short.
         lanes: Places of the data set read side by side, in place of the default.
         chunk: Consecutive samples of one lane in a batch, in place of the default.
         window: Samples of a lane that are shuffled among themselves, in place of the default.
@@ -127,31 +145,37 @@ class ShardDataset(Stream):
         url: PathOrUrl | Sequence[PathOrUrl],
         *,
         fields: Fields = None,
-        version: Versions = None,
-        backend: Backend | BackendName = "auto",
         batch_size: int | None = None,
         shuffle: bool = False,
         seed: int = 0,
+        # Which samples, and what is made of each.
         split: Split | None = None,
         split_by: SplitBy = "samples",
         where: Where | None = None,
-        epoch_size: int | None = None,
-        tail: Tail | None = None,
+        version: Versions = None,
         transform: Callable[..., Any] | None = None,
         batch_transform: Callable[..., Any] | None = None,
-        on_error: OnError = "raise",
-        max_skips: int | None = 100,
-        verify: bool = True,
-        max_value: int | str = MAX_VALUE,
+        # How long an epoch is, and how it ends.
+        epoch_size: int | None = None,
+        tail: Tail | None = None,
+        # Distribution.
         rank: int | None = None,
         world_size: int | None = None,
         affinity: Affinity | None = None,
+        # Storage.
         cache: str | os.PathLike[str] | Cache | None = None,
         replicas: Sequence[PathOrUrl] = (),
         storage_options: Mapping[str, Any] | None = None,
         transport: Transport = "auto",
-        prefetch: int | str | None = None,
+        # Decoding, and what is done about damage.
+        backend: Backend | BackendName = "auto",
+        on_error: OnError = "raise",
+        verify: bool = True,
+        max_value: int | str = MAX_VALUE,
+        # For experts.
+        max_skips: int | None = 100,
         threads: int | None = None,
+        prefetch: int | str | None = None,
         lanes: int | None = None,
         chunk: int | None = None,
         window: int | None = None,
@@ -172,7 +196,7 @@ class ShardDataset(Stream):
             threads=threads,
         )
         check_positive("epoch_size", epoch_size)
-        recipe = DecodeOptions(
+        options = DecodeOptions(
             fields=fields,
             backend=backend,
             transform=transform,
@@ -181,7 +205,7 @@ class ShardDataset(Stream):
             verify=verify,
             max_value=max_value,
         )
-        homes = open_datasets(
+        datasets = open_datasets(
             url,
             replicas=replicas,
             cache=cache,
@@ -189,8 +213,8 @@ class ShardDataset(Stream):
             storage_options=storage_options,
             transport=transport,
         )
-        source = DatasetSource(homes, ViewSpec.of(split, split_by, where), verify=verify)
-        self._start(Content((ContentPart.of(source, recipe),), epoch_size=epoch_size), settings)
+        source = DatasetSource(datasets, ViewSpec.of(split, split_by, where), verify=verify)
+        self._start(Content((ContentPart.of(source, options),), epoch_size=epoch_size), settings)
 
     @property
     def manifest(self) -> Manifest:
@@ -234,16 +258,16 @@ class ShardDataset(Stream):
         Raises:
             FieldError, UsageError: The settings do not go together, or not with the data.
         """
-        recipe = {name: value for name, value in changes.items() if name in _RECIPE}
+        options = {name: value for name, value in changes.items() if name in _DECODING}
         content = self._content
-        if recipe:
+        if options:
             part = content.parts[0]
-            part = ContentPart.of(part.source, dataclasses.replace(part.recipe, **recipe))
+            part = ContentPart.of(part.source, dataclasses.replace(part.options, **options))
             content = dataclasses.replace(content, parts=(part,))
         if "epoch_size" in changes:
             check_positive("epoch_size", changes["epoch_size"])
             content = dataclasses.replace(content, epoch_size=changes["epoch_size"])
-        rest = {name: value for name, value in changes.items() if name not in _RECIPE and name != "epoch_size"}
+        rest = {name: value for name, value in changes.items() if name not in _DECODING and name != "epoch_size"}
         return self._with(content, dataclasses.replace(self._settings, **rest))
 
     def take(self, count: int) -> Self:
@@ -256,7 +280,7 @@ class ShardDataset(Stream):
             100
         """
         part = self._content.parts[0]
-        taken = ContentPart.of(part.source.taking(count), part.recipe)
+        taken = ContentPart.of(part.source.taking(count), part.options)
         return self._with(dataclasses.replace(self._content, parts=(taken,)), self._settings)
 
     def repeat(self, times: float) -> Self:
@@ -272,7 +296,7 @@ class ShardDataset(Stream):
             500
         """
         if type(times) not in (int, float) or not 0 < times < math.inf:
-            raise UsageError(f"repeat needs a positive number, got {times!r}", hint="for example repeat(2)")
+            raise UsageError(f"times must be a positive number, got {times!r}", hint="for example repeat(2)")
         size = int(times * self.samples)
         if size < 1:
             raise UsageError(f"{times} times {self.samples} samples is less than one", hint="repeat more often")

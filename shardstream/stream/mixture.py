@@ -165,7 +165,9 @@ def _weighted(sources: Any) -> tuple[list[ShardDataset], Sequence[float | Fracti
 
 def _check_outputs(names: Sequence[str], parts: Sequence[ContentPart]) -> None:
     """Samples of one batch need the same outputs; what a transform makes of them is seen when they are made."""
-    plain = [(name, set(part.plan.names)) for name, part in zip(names, parts, strict=True) if not part.recipe.transform]
+    plain = [
+        (name, set(part.plan.names)) for name, part in zip(names, parts, strict=True) if not part.options.transform
+    ]
     for name, outputs in plain[1:]:
         if outputs != plain[0][1]:
             raise UsageError(
@@ -175,14 +177,14 @@ def _check_outputs(names: Sequence[str], parts: Sequence[ContentPart]) -> None:
             )
     first: dict[str, tuple[str, ContentPart, Output]] = {}
     for name, part in zip(names, parts, strict=True):
-        for output in () if part.recipe.transform else part.plan.outputs:
+        for output in () if part.options.transform else part.plan.outputs:
             if any(isinstance(step, UserCall) for step in output.steps):
                 continue
             other = first.setdefault(output.name, (name, part, output))
             if _unlike(output, other[2]):
-                told = f"{_told(other[1], other[2])} in {other[0]!r} and {_told(part, output)} in {name!r}"
+                found = f"{_kind_of(other[1], other[2])} in {other[0]!r} and {_kind_of(part, output)} in {name!r}"
                 raise FieldError(
-                    f"{output.name!r} is {told}, which cannot become one batch",
+                    f"{output.name!r} is {found}, which cannot become one batch",
                     field=output.name,
                     hint='make them equal by `fields`, or mix by="batches"',
                 )
@@ -197,7 +199,7 @@ def _unlike(one: Output, other: Output) -> bool:
     return one.slot != other.slot
 
 
-def _told(part: ContentPart, output: Output) -> str:
+def _kind_of(part: ContentPart, output: Output) -> str:
     if output.slot is None:
         return str(part.source.fields[output.sources[0]])
     shape = f" {list(output.slot.shape)}" if output.slot.shape else ""
@@ -215,6 +217,6 @@ def _epoch_size(epoch: str | int, names: Sequence[str], sizes: Sequence[int], qu
     if isinstance(epoch, int) and not isinstance(epoch, bool) and epoch > 0:
         return epoch
     raise UsageError(
-        f"epoch={epoch!r} is neither a source, a number of samples, 'total' nor 'endless'",
+        f"epoch must be a source, a number of samples, 'total' or 'endless', got {epoch!r}",
         hint=did_you_mean(str(epoch), names) + f"sources are {', '.join(names)}",
     )

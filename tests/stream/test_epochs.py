@@ -1,7 +1,8 @@
-"""Where the next iteration begins: one test for each row of the table of `EpochClock`."""
+"""Where the next iteration begins: at least one test for each row of the table of `EpochState`."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -85,6 +86,36 @@ def test_loading_a_state(dataset: ss.ShardDataset, folder: Path, epochs: Any) ->
     assert following(dataset) == epochs[2][3:]
 
 
+def test_loading_a_state_into_a_loader(dataset: ss.ShardDataset, folder: Path, epochs: Any) -> None:
+    """It waits for this loader's iteration; others of the data set begin the epoch that it is of."""
+    loader, other = ss.Loader(dataset, num_workers=0), ss.Loader(dataset, num_workers=0)
+    loader.load_state_dict(state_after(folder, 3, epoch=2))
+    assert (loader.epoch, other.epoch, dataset.epoch) == (2, 2, 2)
+    assert [ids_of(batch) for batch in islice(other, 4)] == epochs[2][:4]
+    assert loader.state_dict() == state_after(folder, 3, epoch=2)
+    assert [ids_of(batch) for batch in loader] == epochs[2][3:]
+    assert [ids_of(batch) for batch in loader] == epochs[3]
+    loader.load_state_dict(state_after(folder, 3, epoch=2))
+    dataset.set_epoch(5)
+    assert [ids_of(batch) for batch in loader] == epochs[5]
+
+
+def test_loading_the_state_of_one_worker(dataset: ss.ShardDataset, epochs: Any) -> None:
+    """Each worker of a ``StatefulDataLoader`` goes on by itself from what it has handed out."""
+    stopped = SimulatedDataLoader(dataset, num_workers=2, batch_size=None)
+    stopped.begin()
+    begun = [ids_of(stopped.step()) for _ in range(4)]
+    states = list(stopped.states)
+    dataset.set_epoch(3)  # the state says another one
+    resumed = SimulatedDataLoader(dataset, num_workers=2, batch_size=None)
+    resumed.begin(states)
+    assert dataset.epoch == 0
+    rest = [ids_of(items) for items in iter(resumed.step, None)]
+    assert begun + rest == epochs[0]
+    resumed.begin()  # it was for that iteration alone
+    assert [ids_of(items) for items in iter(resumed.step, None)] == epochs[1]
+
+
 def test_beginning_an_iteration(dataset: ss.ShardDataset, folder: Path, epochs: Any) -> None:
     dataset.load_state_dict(state_after(folder, 3))
     first, second = iter(dataset), iter(dataset)
@@ -149,6 +180,17 @@ def test_the_last_items_of_workers(dataset: ss.ShardDataset, epochs: Any) -> Non
         seen.append(loader.step())
         assert dataset.epoch == epoch + 1
         assert [ids_of(items) for items in seen if items is not None] == epochs[epoch]
+
+
+def test_pickling_a_data_set_for_which_a_state_waits(dataset: ss.ShardDataset, folder: Path, epochs: Any) -> None:
+    dataset.load_state_dict(state_after(folder, 3, epoch=2))
+    other = pickle.loads(pickle.dumps(dataset))
+    assert other.epoch == 2
+    for one in (dataset, other):
+        assert following(one) == epochs[2][3:]
+        assert one.epoch == 3
+    dataset.set_epoch(5)
+    assert other.epoch == 3
 
 
 def test_the_end_of_an_epoch_that_is_not_the_present_one(dataset: ss.ShardDataset, epochs: Any) -> None:

@@ -163,7 +163,7 @@ def test_ranks_partition_a_mixture(sources: dict[str, ss.ShardDataset]) -> None:
         (lambda s: ss.Mixture({"a": (s["big"], 0), "b": (s["mid"], 1)}), "weight"),
         (lambda s: ss.Mixture({"a": "folder"}), "not a ShardDataset"),
         (lambda s: ss.Mixture({"big": (s["big"], 1)}, epoch="bgi"), "did you mean 'big'"),
-        (lambda s: ss.Mixture({"big": (s["big"], 1)}, epoch=0), "neither"),
+        (lambda s: ss.Mixture({"big": (s["big"], 1)}, epoch=0), "must be a source"),
         (lambda s: ss.Mixture({"big": (s["big"], 1)}, by="epochs"), "by must be"),
         (lambda s: ss.Mixture({"a": (s["big"].take(0), 1)}), "no samples"),
         (lambda s: ss.Mixture({"a": (s["big"], 1), "b": (s["mid"].replace(fields=[]), 1)}), "only one of them has id"),

@@ -39,7 +39,7 @@ class BatchBuilder:
     Args:
         decoders: What makes the samples.
         decoder_of: For each source the number of its decoder.
-        clock: Is told where the time goes.
+        clock: Counts where the time goes.
         batch_transform: A user's callable for each batch, or ``None``.
         mark: Whether every batch has ``__valid__``, not only those with slots that were dropped.
         keys: Whether batches have ``__key__``.
@@ -149,7 +149,7 @@ class SlabBuilder:
 
     Args:
         decoder: What reads and decodes; its ``transform`` is not called.
-        clock: Is told where the time goes.
+        clock: Counts where the time goes.
         keys: Whether batches have ``__key__``.
     """
 
@@ -317,7 +317,7 @@ def _check_types(name: str, values: Sequence[Any], where: Where | None) -> None:
 
 
 def _first_other(values: Sequence[Any], where: Where | None) -> dict[str, Any]:
-    """The place of the first that is not like the one before all."""
+    """Where the first lies that is not like the one before all."""
     return {} if where is None else dict(where(next(i for i, value in enumerate(values) if value != values[0])))
 
 

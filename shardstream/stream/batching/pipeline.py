@@ -99,9 +99,9 @@ class StepPipeline:
 
     def _decoder(self, part: ContentPart, numbers: Numbers, seed: int, status: WorkerStatus | None) -> SampleDecoder:
         fields = {name: part.source.fields[name] for name in part.plan.sources}
-        largest = parse_size(part.recipe.max_value, name="max_value")
+        largest = parse_size(part.options.max_value, name="max_value")
         reader = RowReader(
-            self._shards, fields, verify=part.recipe.verify, max_value=largest, status=status, ahead=self._ahead
+            self._shards, fields, verify=part.options.verify, max_value=largest, status=status, ahead=self._ahead
         )
         return SampleDecoder(reader, part, numbers, self._clock, seed=seed, status=status, pool=self._threads)
 
@@ -175,7 +175,7 @@ class StepPipeline:
             kept,
             int(own.sum()),
             list(broken.values()),
-            sources=self._counts(step, own),
+            sources={} if step.sources is None else self._counts(step.sources[own]),
             slots=None if len(slots) == len(samples) else slots,
             positions=len(samples),
         )
@@ -186,14 +186,12 @@ class StepPipeline:
             batch if self._names is None else self._as_tuple(batch, self._names),
             int(valid.sum()),
             list(broken.values()),
-            sources=self._counts(step, valid),
+            sources={} if step.sources is None else self._counts(step.sources[valid]),
             positions=len(step.rows),
         )
 
-    def _counts(self, step: Step, own: NDArray[np.bool_]) -> dict[str, int]:
-        if step.sources is None:
-            return {}
-        counts = np.bincount(step.sources[own], minlength=len(self.content.names))
+    def _counts(self, sources: NDArray[np.int64]) -> dict[str, int]:
+        counts = np.bincount(sources, minlength=len(self.content.names))
         return dict(zip(self.content.names, counts.tolist(), strict=True))
 
     @staticmethod

@@ -160,7 +160,7 @@ class SampleDecoder:
         reader: Where stored values come from.
         part: The source, or the first of those that are decoded alike, with how its samples are made.
         numbers: What decides the dtype of numbers in batches; stored ones are cast to it before anything sees them.
-        clock: Is told where the time goes.
+        clock: Counts where the time goes.
         seed: Of everything random.
         status: Where to report which sample is being made, or ``None``.
         pool: Threads that decode, or ``None``.
@@ -186,7 +186,7 @@ class SampleDecoder:
         status: WorkerStatus | None = None,
         pool: DecodePool | None = None,
     ) -> None:
-        options = part.recipe
+        options = part.options
         self.plan = part.plan
         self.fields = part.source.fields
         self.numbers = numbers

@@ -19,18 +19,28 @@ class Assignment:
     """
 
     def __init__(self, num_workers: int, *, workers_stay: bool) -> None:
+        self._workers = num_workers
         self._stay = workers_stay
         self._record = SharedRecord()
         self._statuses = WorkerStatuses(max(num_workers, 1))
 
-    def give(self, begin: ResumePoint, rank: Rank) -> None:
+    def as_plain(self) -> tuple[int, bool]:
+        """What it is made from."""
+        return self._workers, self._stay
+
+    @classmethod
+    def of_plain(cls, plain: tuple[int, bool]) -> Assignment:
+        """Another one for as many workers."""
+        return cls(plain[0], workers_stay=plain[1])
+
+    def give(self, resume_point: ResumePoint, rank: Rank) -> None:
         """Say what the next iteration reads."""
-        self._record.write([begin.as_json(), [rank.rank, rank.world_size, rank.source]])
+        self._record.write([resume_point.as_json(), [rank.rank, rank.world_size, rank.source]])
 
     def run(self, content: Content, settings: StreamOptions, num_workers: int) -> EpochRun:
         """What was said last."""
-        begin, rank = self._record.read()
-        return EpochRun(content, settings, Rank(*rank), ResumePoint.from_json(begin), num_workers)
+        resume_point, rank = self._record.read()
+        return EpochRun(content, settings, Rank(*rank), ResumePoint.from_json(resume_point), num_workers)
 
     def steps(self, run: EpochRun, worker: int, num_workers: int) -> WorkerSteps:
         """The steps of one worker."""
@@ -42,5 +52,5 @@ class Assignment:
         return self._statuses.of(worker)
 
     def reading(self, process: int) -> tuple[int, int, int] | None:
-        """Worker, place and row that the process of this id is at; or ``None``; see `WorkerStatuses`."""
+        """Worker, shard and row that the process of this id is at; or ``None``; see `WorkerStatuses`."""
         return self._statuses.find(process)

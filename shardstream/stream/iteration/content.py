@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.dataset.shared import source_and_shard
+from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.shared import SharedWords, source_and_shard
 from shardstream.dataset.source import DatasetSource, digest, joint_identity
+from shardstream.dataset.view import ViewSpec
 from shardstream.decode.plan import DecodePlan, compile_fields
 from shardstream.errors import FieldError, UsageError
 from shardstream.order import (
@@ -23,8 +25,9 @@ from shardstream.order import (
     default_parameters,
     mixing_parameters,
 )
+from shardstream.storage.base.location import Access, Location
 from shardstream.stream.iteration.ranks import Rank, find_groups
-from shardstream.stream.iteration.settings import DecodeOptions, StreamOptions
+from shardstream.stream.iteration.settings import DecodeOptions, StreamOptions, as_dict
 from shardstream.stream.tensors.numbers import Numbers, common_dtype, declared_dtypes
 
 
@@ -34,32 +37,70 @@ class ContentPart:
 
     Attributes:
         source: The samples.
-        recipe: What is asked for.
+        options: What is asked for.
         plan: The same, compiled against what is stored.
     """
 
     source: DatasetSource
-    recipe: DecodeOptions
+    options: DecodeOptions
     plan: DecodePlan
 
     @classmethod
-    def of(cls, source: DatasetSource, recipe: DecodeOptions) -> ContentPart:
+    def of(cls, source: DatasetSource, options: DecodeOptions) -> ContentPart:
         """The part, checked.
 
         Raises:
             FieldError, UsageError: What is asked for is not stored, or not alike in all data sets of the source.
         """
-        plan = compile_fields(recipe.fields, source.fields, backend=recipe.backend)
+        plan = compile_fields(options.fields, source.fields, backend=options.backend)
         source.check_fields(plan.sources)
-        return cls(source, recipe, plan)
+        return cls(source, options, plan)
+
+    def as_plain(self) -> dict[str, Any]:
+        """What it is, by URLs, arguments and versions, see `of_plain`."""
+        source = self.source.__getstate__()
+        filtered = source["filtered"]
+        return {
+            "data_sets": [_plain_data_set(one.__getstate__()) for one in source["datasets"]],
+            "view": as_dict(source["spec"]),
+            "fingerprint": source["fingerprint"],
+            "counts": None if filtered is None else filtered.words.tobytes(),
+            "options": as_dict(self.options),
+        }
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any]) -> ContentPart:
+        """The part that `as_plain` describes, opened anew.
+
+        Raises:
+            FormatError: There is another data set by now.
+            StorageError: It cannot be read.
+        """
+        filtered = None
+        if plain["counts"] is not None:
+            counts = np.frombuffer(plain["counts"], np.int64)
+            filtered = SharedWords(len(counts))
+            filtered.words[:] = counts
+        options = DecodeOptions(**plain["options"])
+        source: DatasetSource = object.__new__(DatasetSource)
+        source.__setstate__(
+            {
+                "datasets": [_data_set_of(one) for one in plain["data_sets"]],
+                "fingerprint": plain["fingerprint"],
+                "spec": ViewSpec(**plain["view"]),
+                "verify": options.verify,
+                "filtered": filtered,
+            }
+        )
+        return cls.of(source, options)
 
     def goes_with(self, other: ContentPart) -> bool:
         """Whether samples of both can be made as if they were of one source."""
         kinds = [{name: part.source.fields.get(name) for name in part.plan.sources} for part in (self, other)]
-        return kinds[0] == kinds[1] and self.recipe.makes_the_same(other.recipe)
+        return kinds[0] == kinds[1] and self.options.makes_the_same(other.options)
 
     def __reduce__(self) -> tuple[Any, ...]:  # a plan is compiled anew in the worker: it is cheap, and has no pickle
-        return ContentPart.of, (self.source, self.recipe)
+        return ContentPart.of, (self.source, self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +123,15 @@ class Content:
     by: MixBy = "samples"
     endless: bool = False
 
+    def as_plain(self) -> dict[str, Any]:
+        """What it is, by URLs, arguments and versions."""
+        return as_dict(self) | {"parts": [part.as_plain() for part in self.parts]}
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any]) -> Content:
+        """What `as_plain` describes, opened anew; raises as `ContentPart.of_plain`."""
+        return cls(**{**plain, "parts": tuple(map(ContentPart.of_plain, plain["parts"]))})
+
     @property
     def numbers(self) -> list[Numbers]:
         """What decides the dtypes of numbers, for each part; one for all where they share batches.
@@ -99,7 +149,7 @@ class Content:
         """The dtype of an output in all parts; ``None`` where it is left to the transforms that they all have."""
         having = [number for number, dtypes in enumerate(own) if name in dtypes]
         common = common_dtype([own[number][name] for number in having])
-        if common is None and not all(self.parts[number].recipe.transform for number in having):
+        if common is None and not all(self.parts[number].options.transform for number in having):
             kinds = ", ".join(f"{own[number][name]} in {self.names[number]!r}" for number in having)
             raise FieldError(
                 f"no dtype holds all values of {name!r} exactly: {kinds}",
@@ -121,7 +171,7 @@ class Content:
     @property
     def drops_samples(self) -> bool:
         """Whether single samples can be missing: broken ones that are skipped, or those a transform leaves out."""
-        return any(part.recipe.transform is not None or part.recipe.on_error == "skip" for part in self.parts)
+        return any(part.options.transform is not None or part.options.on_error == "skip" for part in self.parts)
 
     @property
     def url(self) -> str:
@@ -161,7 +211,7 @@ class Content:
         parts = []
         for part in self.parts:
             count = len(part.source.manifests)
-            parts.append(ContentPart.of(part.source.at(left[:count]), part.recipe))
+            parts.append(ContentPart.of(part.source.at(left[:count]), part.options))
             left = left[count:]
         return replace(self, parts=tuple(parts))
 
@@ -174,9 +224,9 @@ class Content:
         prints = [part.source.fingerprint for part in self.parts]
         return digest([prints, self.quotas, self.epoch_size, self.by, self.names])
 
-    def place(self, number: int, row: int) -> dict[str, str | int]:
-        """The place, for an error, of a shard by the number that `shard_ids` gave it, and of a row, if not -1."""
-        source, shard = source_and_shard(number)
+    def location_of(self, shard_id: int, row: int) -> dict[str, str | int]:
+        """Where a shard lies, for an error, by the number that `shard_ids` gave it; and a row, unless that is -1."""
+        source, shard = source_and_shard(shard_id)
         manifest, inside = self.parts[source].source.manifest_of(shard)
         return {"url": manifest.url, "shard": manifest.shard_name(inside)} | ({"sample": row} if row >= 0 else {})
 
@@ -249,3 +299,27 @@ class ContentOrder:
         if isinstance(self._order, MixedOrder):
             return self._order.locate_windows(positions)
         return (None, *self._order.locate_windows(positions))
+
+
+def _plain_data_set(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "location": _plain_location(state["location"]),
+        "replicas": [_plain_location(one) for one in state["replicas"]],
+        "cache": state["cache"],
+        "version": state["version"],
+    }
+
+
+def _data_set_of(plain: Mapping[str, Any]) -> OpenedDataset:
+    replicas = [_location_of(one) for one in plain["replicas"]]
+    return OpenedDataset(
+        _location_of(plain["location"]), replicas=replicas, cache=plain["cache"], version=plain["version"]
+    )
+
+
+def _plain_location(location: Location) -> dict[str, Any]:
+    return as_dict(location) | {"access": as_dict(location.access)}
+
+
+def _location_of(plain: Mapping[str, Any]) -> Location:
+    return Location(**{**plain, "access": Access(**plain["access"])})

@@ -57,7 +57,7 @@ def convert_state(state: Mapping[str, Any], *, batch_size: int | None = None) ->
         loader.load_state_dict(state)
     """
     if not isinstance(state, Mapping):
-        raise UsageError(f"a state is a dict, got {type(state).__name__}", hint="pass what state_dict() returned")
+        raise UsageError(f"a state must be a dict, got {type(state).__name__}", hint="pass what state_dict() returned")
     if "_snapshot" in state:
         with reading():
             return _of_workers(state, batch_size)

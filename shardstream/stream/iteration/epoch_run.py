@@ -86,7 +86,7 @@ class EpochRun:
         content: What is streamed.
         settings: How.
         rank: This rank.
-        begin: Where it begins; without parameters, those of this shape are taken.
+        resume_point: Where it begins; without parameters, those of this shape are taken.
         num_workers: DataLoader workers of this rank, 0 for none.
 
     Raises:
@@ -94,21 +94,25 @@ class EpochRun:
     """
 
     def __init__(
-        self, content: Content, settings: StreamOptions, rank: Rank, begin: ResumePoint, num_workers: int
+        self, content: Content, settings: StreamOptions, rank: Rank, resume_point: ResumePoint, num_workers: int
     ) -> None:
-        if begin.fresh:
+        if resume_point.fresh:
             count_steps(content, settings, rank)
         tail, dealt = settings.effective_tail, rank.dealt
         if dealt is not None:
             settings = settings.dealt(dealt.unit)
-        parameters = begin.parameters or replace(content.parameters(settings, rank, num_workers), version=begin.version)
-        self.begin = replace(begin, parameters=parameters)
+        parameters = resume_point.parameters or replace(
+            content.parameters(settings, rank, num_workers), version=resume_point.version
+        )
+        self.resume_point = replace(resume_point, parameters=parameters)
         self.rank = rank
         self._batch_size = settings.batch_size
         self._tail = settings.effective_tail
         self._content = content
         self._settings = settings
-        self._left = Remaining(content.dealt_samples(parameters), position=begin.position, stops=begin.stops)
+        self._left = Remaining(
+            content.dealt_samples(parameters), position=resume_point.position, stops=resume_point.stops
+        )
         self.samples = self._left.samples
         self.start = self._left.start
         if dealt is not None:
@@ -124,8 +128,8 @@ class EpochRun:
 
     @cached_property
     def _order(self) -> ContentOrder:
-        assert self.begin.parameters is not None
-        return self._content.order(self._settings, self.begin.epoch, self.begin.parameters)
+        assert self.resume_point.parameters is not None
+        return self._content.order(self._settings, self.resume_point.epoch, self.resume_point.parameters)
 
     def step(self, number: int) -> Step:
         """Step ``number`` in [0, steps)."""
@@ -133,8 +137,8 @@ class EpochRun:
 
     def steps_of(self, numbers: range) -> Iterator[Step]:
         """These steps, one after another; several are located at once, since small batches cost as much as large."""
-        begin, together = 0, 1  # nobody shall wait for what follows the first
-        while part := numbers[begin : begin + together]:
+        done, together = 0, 1  # nobody shall wait for what follows the first
+        while part := numbers[done : done + together]:
             found = [self._positions(number) for number in part]
             sources, shards, rows = self._order.locate(np.concatenate([positions for positions, _ in found]))
             first = 0
@@ -142,15 +146,15 @@ class EpochRun:
                 those = slice(first, first + len(positions))
                 first = those.stop
                 origin = None if sources is None else sources[those]
-                yield Step(self.begin.epoch, positions, shards[those], rows[those], valid, origin)
-            begin += len(part)
+                yield Step(self.resume_point.epoch, positions, shards[those], rows[those], valid, origin)
+            done += len(part)
             together = min(2 * together, max(1, _LOCATED_TOGETHER // (self._batch_size or BLOCK)))
 
     def located(self, number: int) -> Located:
         """Step ``number`` with the windows around its samples."""
         positions, valid = self._positions(number)
         sources, shards, rows, first, last, lane, window = self._order.locate_windows(positions)
-        step = Step(self.begin.epoch, positions, shards, rows, valid, sources)
+        step = Step(self.resume_point.epoch, positions, shards, rows, valid, sources)
         return Located(step, first, last, lane, window)
 
     @property
@@ -183,15 +187,15 @@ class EpochRun:
 
     def next_epoch(self, num_workers: int) -> EpochRun:
         """All of the next epoch, in the same order."""
-        begin = ResumePoint(self.begin.epoch + 1, parameters=self.begin.parameters)
-        return EpochRun(self._content, self._settings, self.rank, begin, num_workers)
+        resume_point = ResumePoint(self.resume_point.epoch + 1, parameters=self.resume_point.parameters)
+        return EpochRun(self._content, self._settings, self.rank, resume_point, num_workers)
 
     def open_samples(self, num_workers: int) -> int | None:
         """Samples in the windows that one worker has open at a time; ``None`` where it does not read them whole.
 
         A worker reads whole windows where it has whole lanes to itself.
         """
-        order = self.begin.parameters
+        order = self.resume_point.parameters
         if order is None or not self._settings.shuffle:
             return None
         ranks, workers = self.rank.world_size, max(num_workers, 1)
@@ -223,13 +227,13 @@ class EpochRun:
             taken: Positions, a number for each worker; with a batch size their sum counts, as whole steps.
         """
         if sum(taken) >= self._positions_of_rank:
-            return ResumePoint(self.begin.epoch + 1, parameters=self.begin.parameters)
+            return ResumePoint(self.resume_point.epoch + 1, parameters=self.resume_point.parameters)
         if self._batch_size is None:
             left = self._left.after(Stop(self.rank.world_size, self._tail, taken))
         else:
             steps = -(-sum(taken) // self._batch_size)
             left = self._left.after_batches(steps, world_size=self.rank.world_size, batch_size=self._batch_size)
-        return replace(self.begin, position=left.start, stops=left.stops, taken=0)
+        return replace(self.resume_point, position=left.start, stops=left.stops, taken=0)
 
     @cached_property
     def _positions_of_rank(self) -> int:
@@ -281,24 +285,28 @@ class EpochRun:
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
-        return make_state(self._content, self._settings, replace(self.begin, stops=()))
+        return make_state(self._content, self._settings, replace(self.resume_point, stops=()))
 
-    def state_at(self, begin: ResumePoint) -> dict[str, Any]:
+    def state_at(self, resume_point: ResumePoint) -> dict[str, Any]:
         """The state that says: go on there, in this order."""
-        return self._identity | {"epoch": begin.epoch, "position": begin.position} | stops_entry(begin.stops)
+        return (
+            self._identity
+            | {"epoch": resume_point.epoch, "position": resume_point.position}
+            | stops_entry(resume_point.stops)
+        )
 
     def first_step(self, worker: int, num_workers: int) -> tuple[int, int]:
         """The step that worker ``worker`` goes on with after `ResumePoint.taken`, and how much of it was handed out."""
         unit = self._batch_size or BLOCK
-        steps, inside = divmod(self.begin.taken, unit)
+        steps, inside = divmod(self.resume_point.taken, unit)
         if self._batch_size is not None and inside:  # the short last batch of "exact"
             steps, inside = steps + 1, 0
         return worker + steps * max(num_workers, 1), inside
 
 
-def say_shape(begin: ResumePoint, rank: Rank, num_workers: int) -> None:
+def say_shape(resume_point: ResumePoint, rank: Rank, num_workers: int) -> None:
     """Say, where a resumed run has another shape than its order was made for, what that costs."""
-    order = begin.parameters
+    order = resume_point.parameters
     if order is None or order.lanes == 1:
         return
     if order.ranks != rank.world_size or (num_workers and order.virtual % num_workers):
@@ -334,7 +342,7 @@ class WorkerSteps:
     @property
     def key(self) -> Hashable:
         """What is equal for equal steps."""
-        return self._run.begin, self._run.rank[:2], self._numbers
+        return self._run.resume_point, self._run.rank[:2], self._numbers
 
     @property
     def open_samples(self) -> int | None:
@@ -378,7 +386,7 @@ class Cursor:
         self.mark = mark
         self.worker = worker
         self.workers = workers
-        self.before = self.taken = run.begin.taken
+        self.before = self.taken = run.resume_point.taken
         self.finished = False
         first, self._inside = run.first_step(worker, workers)
         self.numbers = range(first, run.steps, max(workers, 1))
@@ -405,7 +413,7 @@ class Cursor:
 
     def worker_state(self, batch_size: int | None) -> dict[str, Any]:
         """Where the iteration began, and how far this worker alone has come from there."""
-        return self.run.state_at(self.run.begin) | {
+        return self.run.state_at(self.run.resume_point) | {
             "worker": self.worker,
             "num_workers": self.workers,
             "world_size": self.run.rank.world_size,

@@ -1,4 +1,4 @@
-"""The epoch number and a loaded state, shared between a data set's copies in the parent and in its workers.
+"""Where iterations begin: the epoch number and loaded states, shared between a data set's copies and with its workers.
 
 A `DataLoader` tells its workers nothing, and without ``persistent_workers`` makes new copies for each iteration. So
 what they must agree on lives in anonymous shared memory that every copy maps: the parent's ``set_epoch`` and
@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch.utils.data import get_worker_info
@@ -43,25 +44,9 @@ _MARKS = 27  # a word a worker: the mark of the iteration that it has finished
 
 
 class SharedEpochState:
-    """Epoch number, loaded state, and a mark for each worker that has finished its part.
+    """Epoch number, loaded state, and a mark for each worker that has finished its part, of all copies of a data set.
 
-    Where the next iteration begins, by what happened last:
-
-    ===============================================  ====================  ======================================
-    what happens                                     the epoch             a loaded state
-    ===============================================  ====================  ======================================
-    ``set_epoch``, the present one                   stays                 stays
-    ``set_epoch``, another one                       is that one           is forgotten
-    a state is loaded                                is that of the state  waits for an iteration
-    an iteration begins                              stays                 is taken, by this iteration alone
-    one begins of which this rank has nothing        is the next one       is taken
-    it is left before its last item                  stays                 is not there again: the epoch begins anew
-    its last item is handed out, in this process     is the next one       as it was
-    one of its workers hands out its own last item   stays                 as it was
-    the last of them does                            is the next one       as it was
-    another epoch's last item is handed out          stays                 as it was
-    one is while a state waits                       stays                 waits
-    ===============================================  ====================  ======================================
+    What one copy of them makes of it is for its `EpochState` to say, which has the table of what happens when.
     """
 
     def __init__(self) -> None:
@@ -78,6 +63,18 @@ class SharedEpochState:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         _clocks.add(self)
+
+    def as_plain(self) -> tuple[list[int], Any]:
+        """What it says, as numbers and JSON-able values, without what workers have come to."""
+        return self._words[:_MARKS].tolist(), self._record.read()
+
+    @classmethod
+    def of_plain(cls, words: Sequence[int], record: Any) -> SharedEpochState:
+        """Another one that says what `as_plain` gave."""
+        made = cls()
+        made._words[:_MARKS] = words
+        made._record.write(record)
+        return made
 
     def own(self) -> None:
         """Let go of the memory of the process that this came from, unless this process is a worker of it."""
@@ -134,20 +131,20 @@ class SharedEpochState:
         self.own()
         self._versions.write(list(versions))
 
-    def load(self, begin: ResumePoint) -> None:
+    def load(self, resume_point: ResumePoint) -> None:
         """The next iteration begins there."""
         self.own()
-        self._record.write(begin.as_json())
-        self._words[_EPOCH] = begin.epoch
+        self._record.write(resume_point.as_json())
+        self._words[_EPOCH] = resume_point.epoch
         self._words[_TAKER] = 0
         self._words[_LOADED] += 1
         self._words[_BUSY] = 0
-        self.pin(begin)
+        self.pin(resume_point)
 
-    def pin(self, begin: ResumePoint) -> None:
+    def pin(self, resume_point: ResumePoint) -> None:
         """All iterations from now on have an order of these parameters, whatever their shape, and of this version."""
-        self._words[_PINNED:_USED] = 0 if begin.parameters is None else values_of(begin.parameters)
-        self._words[_VERSION] = begin.version
+        self._words[_PINNED:_USED] = 0 if resume_point.parameters is None else values_of(resume_point.parameters)
+        self._words[_VERSION] = resume_point.version
 
     @property
     def version(self) -> int:
@@ -194,19 +191,21 @@ class SharedEpochState:
         taker = _tag(worker)
         if self._words[_TAKER] not in (0, taker):
             return None
-        begin = ResumePoint.from_json(self._record.read())
-        self._note(worker, begin, resumed=True)  # first: at no moment is the state neither pending nor begun from
+        resume_point = ResumePoint.from_json(self._record.read())
+        self._note(
+            worker, resume_point, resumed=True
+        )  # first: at no moment is the state neither pending nor begun from
         self._words[_TAKER] = taker or -1
-        return begin
+        return resume_point
 
     # ------------------------------------------------------------------------------------------------------ workers
 
-    def begin(self, worker: Any, begin: ResumePoint, *, resumed: bool, dealt: bool = False) -> int:
+    def begin(self, worker: Any, resume_point: ResumePoint, *, resumed: bool, dealt: bool = False) -> int:
         """An iteration begins in this process; all its workers say so, whichever is the first.
 
         Args:
             worker: Of ``get_worker_info``, or ``None``.
-            begin: Where, with the order's parameters.
+            resume_point: Where, with the order's parameters.
             resumed: Whether a loaded state said so.
             dealt: Whether what it reads is dealt out to ranks by a framework.
 
@@ -214,24 +213,26 @@ class SharedEpochState:
             The iteration's mark. Those of two sets of workers differ, so that a worker that has not begun yet is not
             taken for one that has finished the same epoch earlier.
         """
-        mark = _mark(worker, begin.epoch)
+        mark = _mark(worker, resume_point.epoch)
         if worker is not None:
             if worker.num_workers > _MOST_WORKERS:
-                raise UsageError(f"{worker.num_workers} workers are more than {_MOST_WORKERS}", hint="use fewer")
+                raise UsageError(
+                    f"num_workers must be at most {_MOST_WORKERS}, got {worker.num_workers}", hint="use fewer"
+                )
             self.forget_finished(worker.id)
         elif self._words[_DROPPED] == mark:
             self._words[_DROPPED] = 0
-        assert begin.parameters is not None
-        self._words[_USED:_VERSION] = values_of(begin.parameters)
+        assert resume_point.parameters is not None
+        self._words[_USED:_VERSION] = values_of(resume_point.parameters)
         self._words[_DEALT] = int(dealt)
-        self._note(worker, begin, resumed=resumed)
+        self._note(worker, resume_point, resumed=resumed)
         return mark
 
-    def _note(self, worker: Any, begin: ResumePoint, *, resumed: bool) -> None:
+    def _note(self, worker: Any, resume_point: ResumePoint, *, resumed: bool) -> None:
         words = self._words
-        words[_BEGUN_EPOCH] = begin.epoch
+        words[_BEGUN_EPOCH] = resume_point.epoch
         words[_BEGUN_LOADED] = self.loaded if resumed else 0
-        words[_BEGUN_MARK] = _mark(worker, begin.epoch)
+        words[_BEGUN_MARK] = _mark(worker, resume_point.epoch)
         words[_BEGUN_WORKERS] = 0 if worker is None else worker.num_workers
         words[_BUSY] = 0 if worker is None else 1  # last: whoever sees it may read the others
 
@@ -291,6 +292,106 @@ class SharedEpochState:
         if self._words[_BEGUN_LOADED] and self._words[_BEGUN_LOADED] == self.loaded:
             return ResumePoint.from_json(self._record.read())
         return ResumePoint(int(self._words[_BEGUN_EPOCH]), parameters=self.pinned, version=self.version)
+
+
+class EpochState:
+    """Where the iterations of one copy of a data set begin: nobody else knows.
+
+    Copies that `ShardDataset.replace` and its like made share an epoch, and a state that was loaded. A `Loader` has a
+    state of its own, whose order is for its iterations alone; so has a worker of a ``StatefulDataLoader``.
+
+    ===============================================  ====================  ======================================
+    what happens                                     the epoch             a loaded state
+    ===============================================  ====================  ======================================
+    ``set_epoch``, the present one                   stays                 stays
+    ``set_epoch``, another one                       is that one           is forgotten
+    a state is loaded                                is that of the state  waits for an iteration
+    a loader loads a state                           is that of the state  waits for an iteration of this loader
+    a worker loads its own state                     is that of the state  waits for an iteration of this worker
+    an iteration begins                              stays                 is taken, by this iteration alone
+    one begins of which this rank has nothing        is the next one       is taken
+    it is left before its last item                  stays                 is not there again: the epoch begins anew
+    its last item is handed out, in this process     is the next one       as it was
+    one of its workers hands out its own last item   stays                 as it was
+    the last of them does                            is the next one       as it was
+    another epoch's last item is handed out          stays                 as it was
+    one is while a state waits                       stays                 waits
+    it is pickled, but for a worker                  is the same           waits in both; from here on each by itself
+    ===============================================  ====================  ======================================
+
+    Args:
+        shared: What all copies share.
+
+    Attributes:
+        shared: The same.
+    """
+
+    def __init__(self, shared: SharedEpochState) -> None:
+        self.shared = shared
+        self._own: ResumePoint | None = None  # of a loader, or of a worker by itself
+        self._order: OrderParameters | None = None  # of a loader
+        self._version: int | None = None
+        self._used: OrderParameters | None = None
+        self._seen = 0
+
+    def pending(self) -> ResumePoint | None:
+        """The loaded state that no iteration has begun from yet."""
+        return self._own or self.shared.pending()
+
+    def upcoming(self) -> ResumePoint:
+        """Where the next iteration begins."""
+        return self.pending() or self.fresh()
+
+    def fresh(self) -> ResumePoint:
+        """The beginning of the next epoch."""
+        shared = self.shared
+        parameters, version = self._order or shared.pinned, self._version or shared.version
+        return ResumePoint(shared.epoch, parameters=parameters, version=version)
+
+    def after_a_run(self, *, of_loader: bool) -> ResumePoint:
+        """The same as `upcoming`; between two epochs the order is still that of the run."""
+        resume_point, used = self.upcoming(), self._used if of_loader else self.shared.used
+        return replace(resume_point, parameters=resume_point.parameters or used)
+
+    def take(self, worker: Any) -> tuple[ResumePoint, bool]:
+        """Where the iteration that begins now begins, and whether a state said so.
+
+        Args:
+            worker: Of ``get_worker_info``, or ``None``.
+        """
+        resume_point, self._own = self._own, None
+        if resume_point is not None and resume_point.epoch == self.shared.epoch:
+            return resume_point, True
+        loaded = self.shared.take(worker, self._seen)
+        if loaded is not None:
+            self._seen = self.shared.loaded
+            return loaded, True
+        return self.fresh(), False
+
+    def use(self, parameters: OrderParameters | None) -> None:
+        """An iteration of a loader begins, in an order of these parameters."""
+        self._used = parameters
+
+    def load(self, resume_point: ResumePoint, worker: Any, *, of_loader: bool, of_worker: bool) -> None:
+        """The next iteration begins there.
+
+        Args:
+            resume_point: Where.
+            worker: Of ``get_worker_info``, or ``None``.
+            of_loader: Whether this copy is a loader's: others that share the epoch keep their order.
+            of_worker: Whether one worker saved the state, for itself alone.
+        """
+        if of_loader:
+            self._order, self._version = resume_point.parameters, resume_point.version
+        elif worker is None and not of_worker:
+            self.shared.load(resume_point)
+            return
+        else:
+            self.shared.pin(resume_point)
+        if worker is not None:
+            self.shared.forget_finished(worker.id)
+        self.shared.set(resume_point.epoch)
+        self._own = resume_point
 
 
 _clocks: weakref.WeakSet[SharedEpochState] = weakref.WeakSet()

@@ -90,7 +90,8 @@ def find_rank(rank: int | None = None, world_size: int | None = None) -> Rank:
         return _checked(Rank(rank, world_size, "arguments"))
     if rank is not None or world_size is not None:
         raise UsageError(
-            f"rank={rank} and world_size={world_size}: one without the other", hint="give both, or neither"
+            f"rank and world_size must be given together, got rank={rank} and world_size={world_size}",
+            hint="give both, or neither",
         )
     import torch.distributed as dist
 
@@ -106,7 +107,8 @@ def find_rank(rank: int | None = None, world_size: int | None = None) -> Rank:
 def _checked(found: Rank) -> Rank:
     if type(found.rank) is not int or type(found.world_size) is not int or not 0 <= found.rank < found.world_size:
         raise UsageError(
-            f"rank {found.rank} of {found.world_size} ({found.source})", hint="rank must be in [0, world_size)"
+            f"rank must be an integer in [0, world_size), got rank {found.rank} of {found.world_size} ({found.source})",
+            hint="count ranks from 0",
         )
     return found
 

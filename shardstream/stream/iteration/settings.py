@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from shardstream.errors import DataError, TooManySkipsError, UsageError
@@ -124,6 +124,11 @@ class StreamOptions:
         _check_picklable(self, ("batch_transform",))
 
 
+def as_dict(options: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name, as they are."""
+    return {one.name: getattr(options, one.name) for one in fields(options)}
+
+
 def check_positive(name: str, value: Any) -> None:
     """Refuse what is neither ``None`` nor an integer from 1 on.
 
@@ -164,9 +169,11 @@ class SkipPolicy:
 
     def __init__(self, on_error: OnError, max_skips: int | None) -> None:
         if on_error not in get_args(OnError):
-            raise UsageError(f"on_error must be 'raise' or 'skip', not {on_error!r}", hint="correct it")
+            raise UsageError(f"on_error must be 'raise' or 'skip', got {on_error!r}", hint="correct it")
         if max_skips is not None and max_skips < 0:
-            raise UsageError(f"max_skips must not be negative, got {max_skips}", hint="None allows any number")
+            raise UsageError(
+                f"max_skips must be a non-negative integer or None, got {max_skips}", hint="None allows any number"
+            )
         self.skips = on_error == "skip"
         self._limit = max_skips
         self._count = 0

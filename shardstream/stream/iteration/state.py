@@ -126,22 +126,22 @@ def reading() -> Iterator[None]:
         raise UsageError(f"the state is malformed: {what}", hint=_CHECK) from error
 
 
-def make_state(content: Content, settings: StreamOptions, begin: ResumePoint) -> dict[str, Any]:
+def make_state(content: Content, settings: StreamOptions, resume_point: ResumePoint) -> dict[str, Any]:
     """The state that says: go on there. JSON-able, and nothing in it is shared with anything alive."""
     state = {
-        "order_version": begin.version if begin.parameters is None else begin.parameters.version,
+        "order_version": resume_point.version if resume_point.parameters is None else resume_point.parameters.version,
         "fingerprint": content.fingerprint,
         "data": content.data,
         "versions": list(content.versions),
         "samples": content.samples,
         "seed": settings.seed,
         "shuffle": settings.shuffle,
-        "epoch": begin.epoch,
-        "position": begin.position,
-        **{name: getattr(begin.parameters, name, None) for name in _PARAMETERS},
+        "epoch": resume_point.epoch,
+        "position": resume_point.position,
+        **{name: getattr(resume_point.parameters, name, None) for name in _PARAMETERS},
         "tail": settings.effective_tail,
     }
-    return state | stops_entry(begin.stops)
+    return state | stops_entry(resume_point.stops)
 
 
 def stops_entry(stops: Sequence[Stop]) -> dict[str, Any]:
@@ -177,21 +177,21 @@ def parse_state(state: Any, content: Content, settings: StreamOptions) -> Resume
         UsageError: It is none of ours, or one of other data, another view, seed or order; names both values.
     """
     if not isinstance(state, Mapping):
-        raise UsageError(f"a state is a dict, not {type(state).__name__}", hint=_CHECK)
+        raise UsageError(f"a state must be a dict, got {type(state).__name__}", hint=_CHECK)
     if "_snapshot" in state or "_iterator_finished" in state:
         raise UsageError("this is the state of a StatefulDataLoader", hint="convert it first: ss.convert_state(state)")
     missing = [name for name in ("order_version", "fingerprint", "epoch", "position", "seed") if name not in state]
     if missing:
-        raise UsageError(f"this is no state of a data set: it has no {missing[0]!r}", hint=_CHECK)
+        raise UsageError(f"not the state of a data set: it has no {missing[0]!r}", hint=_CHECK)
     _check_version(state)
     with reading():
-        begin = _begin_of(state)
+        resume_point = _begin_of(state)
     _check_identity(state, content, settings)
-    if begin.position and begin.parameters is None:
+    if resume_point.position and resume_point.parameters is None:
         raise UsageError("the state has a position, but not the parameters of its order", hint=_CHECK)
     with reading():
-        _check_inside(begin, state, content)
-    return begin
+        _check_inside(resume_point, state, content)
+    return resume_point
 
 
 def check_entries(state: Mapping[str, Any]) -> None:
@@ -218,18 +218,18 @@ def _begin_of(state: Mapping[str, Any]) -> ResumePoint:
     return ResumePoint(state["epoch"], state["position"], stops_of(state), parameters, state.get("taken") or 0, version)
 
 
-def _check_inside(begin: ResumePoint, state: Mapping[str, Any], content: Content) -> None:
+def _check_inside(resume_point: ResumePoint, state: Mapping[str, Any], content: Content) -> None:
     """Refuse what lies beyond the epoch: it would be read as one of which nothing is left."""
-    samples = content.samples if begin.parameters is None else content.dealt_samples(begin.parameters)
+    samples = content.samples if resume_point.parameters is None else content.dealt_samples(resume_point.parameters)
     if state.get("samples", content.samples) != content.samples:
         raise ValueError(f"samples is {_shown(state['samples'])}, but this data has {content.samples}")
-    if begin.position > samples or (content.samples and not samples):
-        raise ValueError(f"position is {begin.position} in an epoch of {samples} samples")
-    if begin.taken > samples + (state.get("batch_size") or BLOCK):  # its last batch may be filled up
-        raise ValueError(f"taken is {begin.taken} in an epoch of {samples} samples")
-    if begin.epoch >= 1 << 32:
-        raise ValueError(f"epoch is {begin.epoch}")
-    Remaining(samples, position=begin.position, stops=begin.stops)
+    if resume_point.position > samples or (content.samples and not samples):
+        raise ValueError(f"position is {resume_point.position} in an epoch of {samples} samples")
+    if resume_point.taken > samples + (state.get("batch_size") or BLOCK):  # its last batch may be filled up
+        raise ValueError(f"taken is {resume_point.taken} in an epoch of {samples} samples")
+    if resume_point.epoch >= 1 << 32:
+        raise ValueError(f"epoch is {resume_point.epoch}")
+    Remaining(samples, position=resume_point.position, stops=resume_point.stops)
 
 
 def _check_version(state: Mapping[str, Any]) -> None:

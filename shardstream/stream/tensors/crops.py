@@ -169,7 +169,11 @@ def collate_cuts(name: str, values: Sequence[object]) -> Crops:
             'resize="worker"',
         )
     if len(sizes) > 1:
-        raise BatchError(f"crops that are to be resized to {sizes[0]} and to {sizes[1]}", field=name, hint="one size")
+        raise BatchError(
+            f"crops of one batch must be resized to one size, got {sizes[0]} and {sizes[1]}",
+            field=name,
+            hint="correct it",
+        )
     return gathered(cuts, sizes[0])
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 Where: TypeAlias = Callable[[int], Mapping[str, str | int]]
-"""The place, for an error, of the sample in a slot."""
+"""Where the sample in a slot lies, for an error."""
 
 _BOOL, _INT, _FLOAT = np.dtype(np.bool_), np.dtype(np.int64), np.dtype(np.float64)
 _ONE_TYPE = "make them one type, in `fields` or the transform: float(...), int(...), or numpy's, as in np.float32(...)"
@@ -116,13 +116,13 @@ class Numbers:
                 raise _error(name, slot, where, error.what, f"one dtype holds for all batches: {what}") from None
 
 
-def missing_number(name: str, count: int, place: Mapping[str, Any]) -> BatchError:
+def missing_number(name: str, count: int, location: Mapping[str, Any]) -> BatchError:
     """The error where samples of a batch have no value of a stored column of numbers."""
     return BatchError(
         f"{count} samples of a batch have no {name!r}",
         hint="leave the field out of `fields`, or fill it in a transform, where a missing value is None",
         field=name,
-        **place,
+        **location,
     )
 
 
