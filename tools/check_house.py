@@ -22,7 +22,7 @@ MAX_LINES = 500
 ALLOWED = {
     "crowded folders": 0,
     "repeated classes": 0,
-    "wide signatures": 1,
+    "wide signatures": 0,
     "circles": 0,
     "stores told apart": 0,
 }
