@@ -17,7 +17,8 @@ fault               what the store does                   what a reader of ours 
                     of the object                         with an index that was read before, ``StorageError`` with
                                                           the offset of a sample that is gone
 ``"damaged byte"``  inverts byte ``after`` of the object  raises ``ChecksumError`` with shard, sample, key, field and
-                    (negative: from its end)              offset; under ``on_error="skip"`` leaves the sample out
+                    (negative: from its end)              offset; under ``on_error="skip"`` leaves the sample out.
+                                                          On the way into a cache it is fetched again
 ``"changed"``       writes the same bytes anew at each    takes another version of an object once, where the bytes
                     read, as another version              have their checksums; the second time, and for other bytes,
                                                           raises ``ChangedError``

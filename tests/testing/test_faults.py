@@ -119,3 +119,34 @@ def test_other_bytes_under_the_name_are_not_served(store) -> None:
 
 def test_the_table_has_every_fault() -> None:
     assert set(re.findall(r'^``"([a-z ]+)"``', faults.__doc__ or "", re.MULTILINE)) == set(get_args(faults.FaultName))
+
+
+def test_damage_on_the_way_into_a_cache_is_fetched_again(store, tmp_path) -> None:
+    store.fail("damaged byte", SECOND, times=1, after=within(store, 20))
+    assert read(store, cache=tmp_path) == BYTES
+    assert store.hits("damaged byte") == 1
+
+
+# ------------------------------------------------------------------------------------------------- as users train
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_worker_processes_read_it(store, context) -> None:
+    store.fail("reset", "shard-*", times=2)
+    loader = ss.Loader(ss.ShardDataset(store, batch_size=4), num_workers=2, multiprocessing_context=context)
+    assert [number for batch in loader for number in batch["id"].tolist()] == BYTES
+
+
+def test_it_can_be_packed_into() -> None:
+    made = MemoryStore()
+    manifest = ss.pack([{"__key__": f"k{number}", "id": number} for number in BYTES], made)
+    assert manifest.samples == SAMPLES
+    assert sorted(ss.Reader(made)[number]["id"] for number in BYTES) == BYTES
+
+
+def test_a_write_that_is_denied_is_an_error() -> None:
+    made = MemoryStore()
+    made.fail("denied", "shard-*")
+    with pytest.raises(AccessError):
+        make_dataset(made, samples=SAMPLES, fields={"id": "int64"})
+    assert made.dig("dataset.json") is None
