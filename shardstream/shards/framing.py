@@ -54,7 +54,7 @@ class FieldValues:
 
 
 class Framing(ABC):
-    """How samples lie in objects. Every framing passes ``tests/shards/contract.py``.
+    """How samples lie in objects. `shardstream.testing.FramingConformance` holds every framing to this.
 
     Attributes:
         name: The name in ``dataset.json``.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -18,9 +17,9 @@ from shardstream.shards.framings import Format, framing_of, writer_of
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import encode_value
-from shardstream.storage import Location, Store, open_store
+from shardstream.storage import PathOrUrl, Store, open_store
 
-Dest = TypeVar("Dest", bound="str | os.PathLike[str] | Location | Store")
+Dest = TypeVar("Dest", bound=PathOrUrl)
 FieldSpec: TypeAlias = "str | Callable[[int], Any]"
 """A field type by name, or a function of a sample's number."""
 
@@ -87,14 +86,11 @@ def make_dataset(
             made = {value.name: value(number) for value in values}
             yield {"__key__": f"{number:06d}"} | {name: value for name, value in made.items() if value is not None}
 
+    store = open_store(dest)
+    if store.exists(MANIFEST_NAME):
+        raise DestinationError("there is a data set already", url=store.url, hint="use an empty folder or store")
     types = {value.name: value.kind for value in values if value.kind is not None}
-    write_shards(
-        open_store(dest),
-        (part(shard) for shard in range(shards)),
-        format=format,
-        types=types,
-        classes=names,
-    )
+    write_shards(store, map(part, range(shards)), format=format, types=types, classes=names)
     return dest
 
 
@@ -106,21 +102,18 @@ def write_shards(
     types: Mapping[str, FieldType] | None = None,
     classes: Sequence[str] | None = None,
 ) -> Manifest:
-    """Write a data set of exactly these shards; every sample is a dict with ``__key__``.
+    """Write a data set of exactly these shards, in place of one that is there.
 
     Args:
         store: Where.
-        shards: The samples of each.
+        shards: The samples of each, dicts with ``__key__``.
         format: ``"tar"`` or ``"record"``.
         types: Of fields that are not to take the type of their values.
         classes: Names of the labels.
 
     Raises:
-        DestinationError: There is a data set already.
         FieldError: A value that does not fit its type.
     """
-    if store.exists(MANIFEST_NAME):
-        raise DestinationError("there is a data set already", url=store.url, hint="use an empty folder or store")
     pattern, summaries = f"shard-{{:06d}}{framing_of(format).suffix}", []
     for number, samples in enumerate(shards):
         with store.create(pattern.format(number)) as out:

@@ -1,30 +1,28 @@
 """The faults of a `MemoryStore` by name, and what a reader of ours makes of each.
 
-==================  ========================================  =====================================================
-fault               what the store does                       what a reader of ours then does
-==================  ========================================  =====================================================
-``"missing"``       has no such object, though it lists it    ``NotFoundError`` with the URL, at once; it is not
-                                                              skipped
-``"denied"``        refuses the request                       ``AccessError`` with the URL, at once; it is not
-                                                              skipped
-``"busy"``          answers "slow down" (status 503)          asks again after a pause, and again; after the store's
-                                                              ``patience`` a ``StorageError`` that tells what was
-                                                              tried
-``"reset"``         cuts the connection after ``after``       goes on with the byte where it ended; else as ``busy``
-                    bytes
-``"stall"``         sends ``after`` bytes, then nothing       cuts the connection after the store's ``stall``
-                    more                                      seconds, and goes on with the byte where it ended;
-                                                              else as ``busy``
-``"slow"``          takes ``seconds`` for each answer         waits, asking a second time beside it; nothing is
-                                                              lost
-``"truncated"``     holds the first ``after`` bytes only      ``FormatError`` where the index is gone, else
-                                                              ``StorageError`` with the offset; it is not served
-``"damaged byte"``  inverts byte ``after`` of the object      ``ChecksumError`` with shard, sample, key, field and
-                    (negative: from its end)                  offset; under ``on_error="skip"`` the sample is
-                                                              skipped, counted and listed
-``"changed"``       writes the same bytes anew, as another    takes the new version once, if the bytes have their
-                    version                                   checksums; nothing is lost
-==================  ========================================  =====================================================
+==================  ====================================  =========================================================
+fault               what the store does                   what a reader of ours then does
+==================  ====================================  =========================================================
+``"missing"``       has no such object for readers,       raises ``NotFoundError`` with the URL, at once; under
+                    though it lists it                    ``on_error="skip"`` too: storage is not skipped
+``"denied"``        refuses every request                 raises ``AccessError`` with the URL, at once, likewise
+``"busy"``          answers "slow down" (status 503)      asks again after pauses; after the store's ``patience``
+                                                          raises a ``StorageError`` that tells what was tried
+``"reset"``         cuts the connection after ``after``   goes on with the byte where it ended; if it always
+                    bytes of the answer                   happens, ends as with ``"busy"``
+``"stall"``         sends ``after`` bytes of the answer,  cuts the connection after the store's ``stall`` seconds,
+                    then nothing more                     then does as with ``"reset"``
+``"slow"``          takes ``seconds`` for each answer     waits, and asks a second time beside it; nothing is lost
+``"truncated"``     holds only the first ``after`` bytes  raises ``FormatError``, for the index at the end is gone;
+                    of the object                         with an index that was read before, ``StorageError`` with
+                                                          the offset of a sample that is gone
+``"damaged byte"``  inverts byte ``after`` of the object  raises ``ChecksumError`` with shard, sample, key, field and
+                    (negative: from its end)              offset; under ``on_error="skip"`` leaves the sample out.
+                                                          On the way into a cache it is fetched again
+``"changed"``       writes the same bytes anew at each    takes another version of an object once, where the bytes
+                    read, as another version              have their checksums; the second time, and for other bytes,
+                                                          raises ``ChangedError``
+==================  ====================================  =========================================================
 
 For an object that is replaced by *other* bytes there is `MemoryStore.plant`.
 """

@@ -54,6 +54,7 @@ class FramingConformance:
         counts: Numbers of samples that a shard is tried with; without 0 for a framing that has no empty shards.
 
     Example:
+        >>> from shardstream.shards.framings import framing_of
         >>> class TestRecord(FramingConformance):
         ...     framing = framing_of("record")
         ...     def write(self, folder, samples):  # puts a shard into the folder, by code of your own

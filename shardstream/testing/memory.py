@@ -34,6 +34,7 @@ class MemoryStore(RemoteStore):
         stall: Seconds without a byte after which a read goes on over another connection.
 
     Example:
+        >>> from shardstream.testing import make_dataset
         >>> store = make_dataset(MemoryStore(), fields={"cls": "int64"}, samples=10)
         >>> store.fail("reset", "shard-*", times=1)
         >>> len(ss.Reader(store))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from shardstream.extras import require
 
 
+@cache
 def pillow() -> ModuleType:
     """``PIL.Image``.
 

@@ -36,6 +36,7 @@ class ReadOnlyStoreConformance:
             page, has fewer of them.
 
     Example:
+        >>> from shardstream.testing import MemoryStore
         >>> class TestMemory(ReadOnlyStoreConformance):
         ...     def make_store(self):
         ...         self.made = MemoryStore()
@@ -210,6 +211,7 @@ class StoreConformance(ReadOnlyStoreConformance):
     `plant` and `dig` go around the store, so that a broken write cannot hide a broken read.
 
     Example:
+        >>> from shardstream.testing import MemoryStore
         >>> class TestMemory(StoreConformance):
         ...     def make_store(self):
         ...         self.made = MemoryStore()

@@ -22,5 +22,6 @@ def photo() -> Photo:
 
 @pytest.fixture(scope="session")
 def save() -> Save:
-    """See `pictures.save`."""
+    """See `pictures.save`. It works on where a test hides Pillow from the code under test."""
+    pictures.pillow()
     return pictures.save

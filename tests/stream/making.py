@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from shardstream.shards.fields import FieldType, infer_type
-from shardstream.shards.framings import framing_of, writer_of
-from shardstream.shards.manifest import Manifest, NamedShards, ShardTable, merge_fields
-from shardstream.shards.writing import encode_value
+from shardstream.shards.fields import FieldType
 from shardstream.storage import open_store
+from shardstream.testing.dataset import write_shards
 
 Sample = Mapping[str, Any]
 
@@ -24,28 +22,8 @@ def write_dataset(
     folder: Path, shards: Iterable[Iterable[Sample]], *, format: str = "tar", types: Mapping[str, str] | None = None
 ) -> Path:
     """A data set of these shards; every sample is a dict with ``__key__``."""
-    store = open_store(folder)
     declared = {name: FieldType.parse(text) for name, text in (types or {}).items()}
-    summaries, names = [], []
-    for number, samples in enumerate(shards):
-        names.append(f"shard-{number:06d}{framing_of(format).suffix}")
-        with store.create(names[-1]) as out:
-            writer = writer_of(format)(out)
-            for sample in samples:
-                values = {name: value for name, value in sample.items() if name != "__key__"}
-                kinds = {name: declared.get(name) or infer_type(name, value) for name, value in values.items()}
-                encoded = {
-                    name: (kinds[name], encode_value(name, kinds[name], value)) for name, value in values.items()
-                }
-                writer.write(sample["__key__"], encoded)
-            summaries.append(writer.finish())
-    Manifest(
-        framing=format,
-        fields=merge_fields(summaries, names) | declared,
-        naming=(NamedShards(f"shard-{{:06d}}{framing_of(format).suffix}", len(names)),),
-        table=ShardTable.of(summaries),
-        index_bytes=max((summary.index_bytes for summary in summaries), default=0),
-    ).save(store)
+    write_shards(open_store(folder), shards, format=format, types=declared)
     return folder
 
 

@@ -8,8 +8,8 @@
 and a module a library: ``simplejpeg``, ``pillow`` (Pillow-SIMD where that is what is installed), ``opencv``,
 ``torchvision``, ``imageio``, ``accimage``.
 
-Whichever decodes, the pixels are these (``tests/images/contract.py``; where a library's differ, its tests say by how
-much and why):
+Whichever decodes, the pixels are these (`shardstream.testing.BackendConformance` compares them; where a library's
+differ, its tests say by how much and why):
 
 =====================================  ======================================================================
 file                                   becomes

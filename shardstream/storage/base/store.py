@@ -1,4 +1,4 @@
-"""The contract through which all bytes pass. One backend a file; every backend passes ``tests/storage/contract.py``."""
+"""The contract through which all bytes pass. `shardstream.testing.StoreConformance` holds every store to it."""
 
 from __future__ import annotations
 
