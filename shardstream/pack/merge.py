@@ -16,9 +16,10 @@ from shardstream.errors import DuplicateKeyError, UsageError
 from shardstream.pack.options import check_meta
 from shardstream.pack.output.copies import ShardCopier
 from shardstream.pack.output.destination import Destination, check_shards, open_destination
-from shardstream.pack.sources.duplicates import HashRuns, key_hash
+from shardstream.pack.sources.duplicates import HashRuns
 from shardstream.shards.growing import joined, united_meta
 from shardstream.shards.index import ShardIndex
+from shardstream.shards.key_table import hashes_of
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.table import NamedShards
 from shardstream.storage import Location, Transport, locate, open_store
@@ -60,6 +61,7 @@ def merge(
     storage_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
     meta: Mapping[str, Any] | None = None,
+    key_table: bool = True,
     overwrite: bool = False,
     progress: OnMerge | None = None,
 ) -> Manifest:
@@ -77,6 +79,7 @@ def merge(
         storage_options: The same of ``dest``.
         transport: The library that speaks to stores, see `pack`.
         meta: Of the result. Default: the entries of all.
+        key_table: Write a table of the keys beside the shards, see `pack`.
         overwrite: Replace another data set in ``dest``, once this one is complete.
         progress: Called as shards are done.
 
@@ -118,7 +121,7 @@ def merge(
     pattern = destination.pattern(f"shard-{manifest.plan[:8]}", manifest.reader.suffix)
     manifest = replace(manifest, naming=(NamedShards(pattern, manifest.shards),))
     work.copy(destination, pattern)
-    return destination.commit(destination.settle(manifest))
+    return destination.commit(destination.settle(manifest), key_table=key_table)
 
 
 def _ignore(_progress: MergeProgress) -> None: ...
@@ -185,7 +188,7 @@ class _Work:
             for window in self._shards("keys"):
                 what = f"the index of one of the shards {window.start} to {window.stop - 1}"
                 for found in each(
-                    lambda shard: _hashes(self._scan(shard)), window, at_once=_SCANNED_AT_ONCE, what=what
+                    lambda shard: hashes_of(self._scan(shard).keys), window, at_once=_SCANNED_AT_ONCE, what=what
                 ):
                     hashes.add(found)
             suspects = hashes.repeated()
@@ -199,7 +202,7 @@ class _Work:
         places: dict[str, tuple[str, int]] = {}
         for shard in range(self._total.shards):
             index = self._scan(shard)
-            for row in np.flatnonzero(np.isin(_hashes(index), suspects)).tolist():
+            for row in np.flatnonzero(np.isin(hashes_of(index.keys), suspects)).tolist():
                 key = index.keys[row]
                 if key in places:
                     where, first = places[key]
@@ -226,10 +229,3 @@ class _Work:
             what = f"one of the shards {window.start} to {window.stop - 1} to be copied to {destination.store.url}"
             for _ in each(copy, window, at_once=_AT_ONCE, what=what):
                 pass
-
-
-def _hashes(index: ShardIndex) -> NDArray[np.uint64]:
-    ends, blob = index.keys.parts
-    stops = ends.tolist()
-    found = (key_hash(blob[start:stop]) for start, stop in zip([0, *stops], stops, strict=False))
-    return np.fromiter(found, np.uint64, len(stops))

@@ -56,6 +56,7 @@ class PackOptions:
     meta: Mapping[str, Any] = field(default_factory=dict)
     zstd: Collection[str] = ()
     checksums: bool = True
+    key_table: bool = True
 
     def __post_init__(self) -> None:
         check_format(self.format, self.zstd)

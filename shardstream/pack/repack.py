@@ -42,6 +42,7 @@ def repack(
     meta: Mapping[str, Any] | None = None,
     zstd: Collection[str] | None = None,
     checksums: bool = True,
+    key_table: bool = True,
     workers: int | None = None,
     executor: Executor | None = None,
     overwrite: bool = False,
@@ -75,6 +76,7 @@ def repack(
         meta: Default: that of the data set.
         zstd: Fields to compress. Default: those that are compressed, if the format stays ``record``.
         checksums: As of `pack`.
+        key_table: The same.
         workers: The same.
         executor: The same.
         overwrite: The same.
@@ -110,6 +112,7 @@ def repack(
         meta=source.manifest.meta if meta is None else meta,
         zstd=default_zstd(source, format) if zstd is None else zstd,
         checksums=checksums,
+        key_table=key_table,
     )
     return run_pack(
         source,

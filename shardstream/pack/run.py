@@ -81,6 +81,7 @@ def pack(
     meta: Mapping[str, Any] | None = None,
     zstd: Collection[str] = (),
     checksums: bool = True,
+    key_table: bool = True,
     workers: int | None = None,
     executor: Executor | None = None,
     on: EngineName | None = None,
@@ -151,6 +152,8 @@ def pack(
         meta: Anything to keep with the data set; JSON.
         zstd: Fields to compress one by one; ``record`` only.
         checksums: Store a checksum of each value, which readers verify.
+        key_table: Write a table of the keys beside the shards, 12 bytes a sample, by which `Reader.get` and
+            ``shardstream view --key`` find a sample at once.
         workers: Processes; ``None`` for one a core, 0 or 1 to work in this process.
         executor: Any executor of the ``concurrent.futures`` kind whose workers see the files, in place of ``workers``.
         on: ``"dask"``, ``"ray"`` or ``"spark"``: the cluster to work on, whose workers see the files, have this package
@@ -201,6 +204,7 @@ def pack(
         meta=meta or {},
         zstd=zstd,
         checksums=checksums,
+        key_table=key_table,
     )
     report = run_pack(
         source,

@@ -55,6 +55,8 @@ class ShardWriter:
             as they are, and it becomes its next version once all is written. Keys are not compared with those of
             samples that were there before, which would take reading all indexes. One writer at a time.
         checksums: Store a checksum of each value, which readers verify.
+        key_table: Write a table of the keys beside the shards, see `pack`. Where a data set is appended to, it gets one
+            if it had one.
 
     Raises:
         UsageError: An argument that is not allowed.
@@ -80,6 +82,7 @@ class ShardWriter:
         overwrite: bool = False,
         append: bool = False,
         checksums: bool = True,
+        key_table: bool = True,
     ) -> None:
         if append and overwrite:
             raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
@@ -91,6 +94,7 @@ class ShardWriter:
         self._classes = None if classes is None else tuple(classes)
         self._meta = dict(meta or {})
         self._checksums = checksums
+        self._key_table = key_table
         declared = {name: FieldType.parse(kind) for name, kind in (fields or {}).items()}
         for name in declared:
             check_field_name(name)
@@ -263,9 +267,9 @@ class ShardWriter:
             meta=self._meta,
         )
         if self._grows:
-            publish(self._destination, manifest, self._left)
+            publish(self._destination, manifest, self._left, key_table=self._key_table)
         else:
-            self._destination.commit(manifest)
+            self._destination.commit(manifest, key_table=self._key_table)
 
     def _discard(self) -> None:
         if self._shard is not None:

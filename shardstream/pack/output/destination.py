@@ -21,11 +21,13 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, TypeVar
 
+from shardstream.dataset.key_tables import put_key_table
 from shardstream.errors import ChecksumError, DataError, DestinationError, NotFoundError, StorageError
 from shardstream.pack.output.receipts import FOLDER, receipt_name
 from shardstream.pack.output.rejects import REJECTS_NAME, pieces_of, put_pieces
 from shardstream.shards.framings import framing_of
 from shardstream.shards.heads import MANIFEST_NAME, OLD_MANIFEST_NAME, TABLE_NAME, parse_head
+from shardstream.shards.key_table import KEY_TABLE_NAME, TRAILER, is_key_table, key_table_name
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Store, Transport, locate, open_store
 from shardstream.threads import each
@@ -94,13 +96,16 @@ class Destination:
         )
         return replace(manifest, naming=old.naming)
 
-    def commit(self, manifest: Manifest, beside: Mapping[str, Iterable[bytes]] | None = None) -> Manifest:
+    def commit(
+        self, manifest: Manifest, beside: Mapping[str, Iterable[bytes]] | None = None, *, key_table: bool = True
+    ) -> Manifest:
         """Make the data set complete, then remove what it replaces.
 
         Args:
             manifest: What was written.
             beside: Contents of the files that go with it (`BESIDE`), by name, in pieces. What is empty or missing is no
                 file.
+            key_table: Whether it gets a table of its keys.
 
         Raises:
             StorageError: A shard is not as it was written: somebody else writes into this folder.
@@ -108,6 +113,8 @@ class Destination:
         check_shards(self.store, manifest)
         for name, content in (beside or {}).items():
             put_pieces(self.store, staged(manifest, name), content)
+        if key_table:
+            put_key_table(self.store, manifest)
         manifest.save(self.store)
         if self.old is not None or beside:
             self.publish(manifest)
@@ -237,9 +244,9 @@ def _old_manifest(store: Store) -> Manifest | None:
 def _strays(store: Store, old: Manifest | None, *, local: bool) -> Iterator[str]:
     names = [
         found.path
-        for prefix in ("dataset-v", "shard")
+        for prefix in ("dataset-v", "keys-", "shard")
         for found in store.list(prefix)
-        if any(kind.fullmatch(found.path) for kind in (OLD_MANIFEST_NAME, TABLE_NAME, _SHARD))
+        if any(kind.fullmatch(found.path) for kind in (OLD_MANIFEST_NAME, KEY_TABLE_NAME, TABLE_NAME, _SHARD))
         and not (old is not None and _belongs(found.path, old))
     ]
     what = f"an object of {store.url} to be looked at"
@@ -262,6 +269,8 @@ def is_ours(store: Store, name: str) -> bool:
         return False
     if TABLE_NAME.fullmatch(name):
         return bytes(store.get(name)[:8]) == b"SSTABLE\n"
+    if KEY_TABLE_NAME.fullmatch(name):
+        return is_key_table(store.get_tail(name, TRAILER.size)[0])
     try:
         framing_of(_FRAMINGS[name.rsplit(".", 1)[-1]]).scan(store, name, verify=False)
     except DataError:  # damaged, but one that we wrote
@@ -277,14 +286,16 @@ def staged(manifest: Manifest, name: str) -> str:
 def _objects(manifest: Manifest) -> Iterator[str]:
     yield from (manifest.shard_name(i) for i in range(manifest.shards))
     yield manifest.table_name
+    yield key_table_name(manifest.fingerprint)
     for old in manifest.history:
-        yield from (old.table, old.head)
+        yield from (old.table, old.head, key_table_name(old.fingerprint))
 
 
 def _belongs(name: str, manifest: Manifest) -> bool:
     """Whether an object is part of a data set; no list of its names is made."""
-    kept = any(name in (old.table, old.head) for old in manifest.history)
-    return kept or name == manifest.table_name or manifest.number_of(name) is not None
+    if any(name in (old.table, old.head, key_table_name(old.fingerprint)) for old in manifest.history):
+        return True
+    return name in (manifest.table_name, key_table_name(manifest.fingerprint)) or manifest.number_of(name) is not None
 
 
 def check_shards(store: Store, manifest: Manifest) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import count
 
+from shardstream.dataset.key_tables import put_key_table
 from shardstream.errors import DestinationError, StorageError
 from shardstream.pack.output.destination import Destination, is_ours
 from shardstream.shards.growing import grown
@@ -49,7 +50,7 @@ def leftovers(destination: Destination, pattern: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def append(destination: Destination, new: Manifest, left: tuple[str, ...] = ()) -> Manifest:
+def append(destination: Destination, new: Manifest, left: tuple[str, ...] = (), *, key_table: bool = True) -> Manifest:
     """Publish new shards as the next version of the data set in ``destination``; the version before stays readable.
 
     Costs requests for the new shards only, and writing the table. Until its last step nobody sees anything of it, and
@@ -59,6 +60,7 @@ def append(destination: Destination, new: Manifest, left: tuple[str, ...] = ()) 
         destination: With a data set, opened with ``append=True``.
         new: The shards that were written.
         left: From `leftovers`; those that are no shards of ``new`` are removed.
+        key_table: Whether the table of keys goes on, if the data set has one.
 
     Raises:
         UsageError, FieldError: The new shards do not go with the old ones, see `grown`.
@@ -80,6 +82,8 @@ def append(destination: Destination, new: Manifest, left: tuple[str, ...] = ()) 
             url=store.url,
             hint="append again; one writer at a time",
         )
+    if key_table:
+        put_key_table(store, manifest, old)
     store.put(now.as_old.head, head)
     manifest.save(store)
     for name in left:

@@ -139,9 +139,12 @@ class PackPlan:
             DUPLICATES_NAME: (self.duplicates,),
             REPORT_NAME: (report_bytes(manifest, found, summary, copies=self.duplicates.count(b"\n")),),
         }
+        keys = self._cut.options.key_table
         if self.append:
-            return self.destination.commit_next(manifest, lambda: publish(self.destination, made), beside)
-        return self.destination.commit(manifest, beside)
+            return self.destination.commit_next(
+                manifest, lambda: publish(self.destination, made, key_table=keys), beside
+            )
+        return self.destination.commit(manifest, beside, key_table=keys)
 
     def _grown(self, made: Manifest) -> Manifest:
         assert self.destination.old is not None
