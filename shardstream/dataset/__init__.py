@@ -1,17 +1,20 @@
 """An opened data set: its manifest at a version, where its bytes lie, its indexes, and rows by number. Knows no order.
 
-===============  =============================================================================
-``opened``       ``OpenedDataset``: one data set: where its bytes lie, and its manifest
-``opening``      these, with replicas, cache and credentials -> ``OpenedDataset``
-``paths``        a folder, a list, a glob, braces -> folders or URLs
-``source``       ``Source``: data sets through a view
-``view``         split, filter, first n: which rows of each shard
-``indexes``      the shards whose index is at hand, bounded in number
-``rows``         stored values by (shard, row)
-``row_batch``    ``RowBatch``: what came of it
-``mapped_rows``  the same over all shards of a step at once, where their files are mapped
-``read_ahead``   ``ReadAhead``: bytes of coming samples, fetched before anybody waits for them
-``step``         ``Step``: the samples of a step by where they lie
-``shared``       small facts in anonymous shared memory
-===============  =============================================================================
+Every verb reads through this room: `open_dataset` opens, `DatasetRows` reads rows, and `OpenedDataset.open` a shard.
+
+================  ============================================================================
+``opened``        ``OpenedDataset``: one data set: where its bytes lie, and its manifest
+``opening``       a folder or URL, a list, a glob, braces -> ``OpenedDataset``
+``shard``         ``Shard``: where the bytes of one are read; ``OpenShard``: with its index
+``numbering``     ``Numbering``: which shard a row lies in, which data set a shard
+``source``        ``DatasetSource``: data sets through a view
+``view``          split, filter, first n: which rows of each shard
+``indexes``       ``OpenShards``: the shards whose index is at hand, bounded in number
+``rows``          ``RowReader``: stored values by (shard, row) -> ``RowBatch``
+``dataset_rows``  ``DatasetRows``: the same of one data set, by number or shard by shard
+``mapped_rows``   the same over all shards of a step at once, where their files are mapped
+``read_ahead``    ``ReadAhead``: bytes of coming samples, fetched before anybody waits
+``step``          ``Step``: the samples of a step by where they lie
+``shared``        small facts in anonymous shared memory
+================  ============================================================================
 """

@@ -14,13 +14,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.dataset.indexes import OPEN_INDEXES, OpenShard, OpenShards
-from shardstream.dataset.row_batch import RowBatch
+from shardstream.dataset.indexes import OPEN_INDEXES, OpenShards
+from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.shared import source_and_shard
 from shardstream.errors import ShardStreamError
 from shardstream.shards.checksum import checksums
@@ -31,6 +31,8 @@ from shardstream.shards.limits import too_large
 from shardstream.storage.local.mapped_files import address_of, gather_at
 
 Integers = NDArray[np.int64]
+Gathered: TypeAlias = "tuple[list[str] | Callable[[], list[str]], list[str], list[int], dict[str, FieldValues]]"
+"""Keys, or what finds them, names of shards, rows in these, and values by field."""
 
 
 class MappedRowReader:
@@ -49,7 +51,7 @@ class MappedRowReader:
         self._max_value = max_value
         self._needs_whole = any(kind.kind != "scalar" for kind in types.values())
         self._keys = _Keys()
-        self._places = np.empty(0, np.int64)  # of the known shards, sorted
+        self._known = np.empty(0, np.int64)  # of the known shards, sorted
         self._slots = np.empty(0, np.int64)  # where each of these stands in what follows
         self._free = list(range(OPEN_INDEXES))
         self._shards: list[OpenShard | None] = [None] * OPEN_INDEXES  # None also for those to be left alone
@@ -61,14 +63,14 @@ class MappedRowReader:
         self._used = np.zeros(OPEN_INDEXES, np.int64)
         self._reads = 0
 
-    def read(self, places: Integers, rows: Integers) -> RowBatch | None:
-        """The values of rows of shards, ``None`` where they have to be read shard by shard.
+    def read(self, shard_ids: Integers, rows: Integers) -> Gathered | None:
+        """What a `RowBatch` of rows of shards is made of, ``None`` where they have to be read shard by shard.
 
         Args:
-            places: The shards, numbers that `place_of` made: (n,).
+            shard_ids: The shards, numbers that `shared.shard_ids` made: (n,).
             rows: Rows of the view in them: (n,).
         """
-        slots = self._find(places)
+        slots = self._find(shard_ids)
         if slots is None:
             return None
         stored = rows + self._shift[slots]
@@ -84,31 +86,31 @@ class MappedRowReader:
                 return None
             columns[name] = values
         keys = self._keys.taken(slots, stored)
-        return None if keys is None else RowBatch(keys, self._names[slots].tolist(), stored.tolist(), columns)
+        return None if keys is None else (keys, self._names[slots].tolist(), stored.tolist(), columns)
 
-    def _find(self, places: Integers) -> Integers | None:
+    def _find(self, shard_ids: Integers) -> Integers | None:
         """Where each shard stands in the table."""
         self._reads += 1
-        found = self._look_up(places)
+        found = self._look_up(shard_ids)
         if found is None:
-            new = np.setdiff1d(places, self._places).tolist()
+            new = np.setdiff1d(shard_ids, self._known).tolist()
             if len(new) > OPEN_INDEXES or not all(map(self._add, new)):
                 return None
-            found = self._look_up(places)
+            found = self._look_up(shard_ids)
             if found is None:  # some made room for others
                 return None
         self._used[found] = self._reads
         return found if self._fits[found].all() else None
 
-    def _look_up(self, places: Integers) -> Integers | None:
-        if not len(self._places):
+    def _look_up(self, shard_ids: Integers) -> Integers | None:
+        if not len(self._known):
             return None
-        at = np.minimum(np.searchsorted(self._places, places), len(self._places) - 1)
-        return self._slots[at] if (self._places[at] == places).all() else None
+        at = np.minimum(np.searchsorted(self._known, shard_ids), len(self._known) - 1)
+        return self._slots[at] if (self._known[at] == shard_ids).all() else None
 
-    def _add(self, place: int) -> bool:
+    def _add(self, shard_id: int) -> bool:
         try:
-            opened = self._open.open(*source_and_shard(place))
+            opened = self._open.open(*source_and_shard(shard_id))
         except ShardStreamError:  # raised again where it is explained
             return False
         if not self._free:
@@ -116,8 +118,8 @@ class MappedRowReader:
         slot = self._free.pop()
         self._used[slot] = self._reads
         self._fits[slot] = self._enter(slot, opened)
-        at = int(np.searchsorted(self._places, place))
-        self._places = np.insert(self._places, at, place)
+        at = int(np.searchsorted(self._known, shard_id))
+        self._known = np.insert(self._known, at, shard_id)
         self._slots = np.insert(self._slots, at, slot)
         return True
 
@@ -131,12 +133,12 @@ class MappedRowReader:
             for column in self._columns.values():
                 column.clear(slot)
             self._free.append(slot)
-        self._places, self._slots = np.delete(self._places, old), np.delete(self._slots, old)
+        self._known, self._slots = np.delete(self._known, old), np.delete(self._slots, old)
 
     def _enter(self, slot: int, opened: OpenShard) -> bool:
         """Write down where everything lies; whether all of it lies as it has to."""
-        index, place = opened.index, opened.place
-        if not (opened.framing.addressed and place.store.mapped) or not index.samples:
+        index, where = opened.index, opened.shard
+        if not (opened.framing.addressed and where.store.mapped) or not index.samples:
             return False
         if any(name not in index.columns for name in self._columns):
             return False
@@ -144,7 +146,7 @@ class MappedRowReader:
         if any(too_large(index.columns[name], every, self._max_value) for name in self._columns):
             return False
         # Labels alone touch nothing but the index.
-        whole = place.store.get(place.name) if self._needs_whole else None
+        whole = where.store.get(where.name) if self._needs_whole else None
         if whole is not None and len(whole) < index.end:  # replaced since its index was read
             return False
         self._shards[slot] = opened

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from shardstream.dataset.numbering import Numbering
+from shardstream.dataset.shard import OpenShard, Shard
 from shardstream.dataset.shared import SharedBytes
-from shardstream.errors import DataError, NotFoundError, ShardStreamError, StorageError
+from shardstream.errors import (
+    ChangedError,
+    DataError,
+    FormatError,
+    NotFoundError,
+    ShardStreamError,
+    StorageError,
+    UsageError,
+)
 from shardstream.shards.heads import MANIFEST_NAME, OldVersion, no_data_set, old_version
+from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import AsyncStore, Location, Store, open_store
+from shardstream.storage import AsyncStore, Location, Request, Store, open_store
 from shardstream.storage.cache import Cache, CachedStore, Identity
 from shardstream.storage.cache.manifests import KeptManifest, keep_manifest, kept_manifest
 from shardstream.storage.transfer.remote import RemoteStore
@@ -26,25 +40,52 @@ logger = logging.getLogger(__name__)
 _REVALIDATION = RetryPolicy(deadline=3.0, contact=3.0, stall=3.0)
 
 
-class Shard(NamedTuple):
-    """Where the bytes of a shard are read: a store, and the object's name and size there."""
+@dataclass(frozen=True, slots=True)
+class DatasetAddress:
+    """All it takes to open a data set in another process, or on another machine. Hashable; its pickle is small.
 
-    store: Store
-    name: str
-    size: int
+    Attributes:
+        location: Where the data set lies.
+        version: Which version; ``None`` for the newest.
+        replicas: Places that have its shards too.
+        cache: Where blocks that come over a network are kept.
+    """
+
+    location: Location
+    version: int | None = None
+    replicas: tuple[Location, ...] = ()
+    cache: Cache | None = None
+
+    def open(self) -> OpenedDataset:
+        """The data set; raises what `OpenedDataset` does."""
+        return OpenedDataset(self.location, replicas=self.replicas, cache=self.cache, version=self.version)
+
+    def opened(self) -> OpenedDataset:
+        """The same, opened once in a process and kept for its next task."""
+        return _opened(self)
+
+
+@lru_cache(maxsize=2)
+def _opened(address: DatasetAddress) -> OpenedDataset:
+    return address.open()
 
 
 class OpenedDataset:
-    """A data set and the places its shards are read from, the nearest first.
+    """A data set and the places its shards are read from, the nearest first. `open_dataset` makes it of a URL.
 
     Its pickle has addresses only, and a manifest that came over a network in shared memory.
+
+    Attributes:
+        location: Where the data set lies.
+        manifest: Its manifest, at the version that was asked for.
+        store: Of `location`, for objects that are no shards.
 
     Args:
         location: Where the data set lies. Its manifest says what the data set is, whoever else has it.
         replicas: Places that have its shards too, or some of them; asked first, in this order.
         cache: Where blocks of shards that come over a network are kept.
         version: Which version of a data set that grew; ``None`` for the newest. Whatever is published meanwhile, the
-            home stays at this version, in all processes.
+            data set stays at this version, in all processes.
 
     Raises:
         NotFoundError: There is no data set.
@@ -62,7 +103,7 @@ class OpenedDataset:
         version: int | None = None,
     ) -> None:
         self.location = location
-        self._places = tuple(replicas)
+        self._replica_locations = tuple(replicas)
         self._cache = cache
         self._kept: _Kept | None = None
         self._open()
@@ -78,28 +119,28 @@ class OpenedDataset:
         """
         if version == self.manifest.version:
             return self
-        return OpenedDataset(self.location, replicas=self._places, cache=self._cache, version=version)
+        return OpenedDataset(self.location, replicas=self._replica_locations, cache=self._cache, version=version)
 
     def _open(self) -> None:
-        self._store = open_store(self.location)
+        self.store = open_store(self.location)
         self._replicas: list[_Replica] | None = None
 
     def _find_manifest(self, version: int | None) -> Manifest:
-        if self._store.mapped:
-            return Manifest.read(self._store, version=version)
+        if self.store.mapped:
+            return Manifest.read(self.store, version=version)
         newest = self._find_newest()
-        old = old_version(memoryview(newest.head), version, url=self._store.url)
+        old = old_version(memoryview(newest.head), version, url=self.store.url)
         if old is None:
             return self._complete(newest, None)
         kept = self._kept_manifest(old.version)
         if kept is not None:
             with suppress(DataError):  # of another data set that was there before
                 return self._share(kept.head, kept.table, old)
-        head, etag = _whole(self._store, old.head)
+        head, etag = _whole(self.store, old.head)
         return self._complete(_Found(bytes(head), etag, None), old)
 
     def _find_newest(self) -> _Found:
-        store, kept = self._store, self._kept_manifest(None)
+        store, kept = self.store, self._kept_manifest(None)
         try:
             patience = store.with_policy(_REVALIDATION) if kept and isinstance(store, RemoteStore) else store
             head, etag = _whole(patience, MANIFEST_NAME)
@@ -122,10 +163,10 @@ class OpenedDataset:
         tables: list[SharedBytes] = []
 
         def fetch_table(name: str) -> memoryview:
-            tables.append(SharedBytes(self._store.get(name)))
+            tables.append(SharedBytes(self.store.get(name)))
             return tables[0].view
 
-        url = self._store.url
+        url = self.store.url
         manifest = Manifest.parse(memoryview(found.head), fetch_table, url=url, old=old)
         self._kept = _Kept(SharedBytes(found.head), tables[0], old)
         if self._cache is not None:
@@ -134,11 +175,11 @@ class OpenedDataset:
         return manifest
 
     def _kept_manifest(self, version: int | None) -> KeptManifest | None:
-        return None if self._cache is None else kept_manifest(self._cache, self._store.url, version=version)
+        return None if self._cache is None else kept_manifest(self._cache, self.store.url, version=version)
 
     def _share(self, head: bytes | memoryview, table: bytes | memoryview, old: OldVersion | None = None) -> Manifest:
         kept = _Kept(SharedBytes(head), SharedBytes(table), old)
-        manifest = kept.manifest(self._store.url)
+        manifest = kept.manifest(self.store.url)
         self._kept = kept
         return manifest
 
@@ -150,31 +191,142 @@ class OpenedDataset:
     @property
     def over_network(self) -> bool:
         """Whether shards come over a network, as far as no replica has them."""
-        return not self._store.mapped
+        return not self.store.mapped
 
     @property
     def cached(self) -> bool:
         """Whether what comes over a network stays in a cache."""
         return self.over_network and self._cache is not None
 
+    @property
+    def address(self) -> DatasetAddress:
+        """What opens the same data set, at this version, anywhere."""
+        return DatasetAddress(self.location, self.manifest.version, self._replica_locations, self._cache)
+
+    # -------------------------------------------------------------------------------------------------- its samples
+
+    @cached_property
+    def numbering(self) -> Numbering:
+        """Of its samples, in stored order, through its shards."""
+        return Numbering(self.manifest.table.samples)
+
+    def locate(self, ids: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Shard and row of samples by their numbers in stored order; negative ones count from the end.
+
+        Args:
+            ids: Integers (n,).
+
+        Returns:
+            Shards and rows in these: int64 (n,) each.
+
+        Raises:
+            UsageError: There is no such sample.
+        """
+        numbers, total = np.asarray(ids, np.int64), self.manifest.samples
+        wrong = (numbers < -total) | (numbers >= total)
+        if wrong.any():
+            raise UsageError(
+                f"there is no sample {numbers[wrong][0]}",
+                url=self.url,
+                hint=f"the data set has {total:,} samples, numbered from 0",
+            )
+        return self.numbering.find_all(np.where(numbers < 0, numbers + total, numbers))
+
+    # --------------------------------------------------------------------------------------------------- its shards
+
     def shard(self, number: int) -> Shard:
-        """Where to read a shard.
+        """Where to read a shard: the nearest place that has it.
 
         Raises:
             StorageError: A replica cannot be asked.
         """
+        return next(self._places(number))
+
+    def _places(self, number: int) -> Iterator[Shard]:
+        """All places that have a shard, the nearest first; the data set's own comes last, asked or not."""
         name = self.manifest.shard_name(number)
         size, checksum = int(self.manifest.table.sizes[number]), int(self.manifest.table.checksums[number])
         for replica in self._find_replicas():
             found = replica.find(name, size, checksum)
             if found is not None:
-                return Shard(replica.store, found, size)
-        return Shard(self._main, name, size)
+                yield Shard(replica.store, found, size)
+        yield Shard(self._main, name, size)
+
+    def tail_request(self, shard: Shard) -> Request | None:
+        """The bytes that opening a shard begins with, to be read ahead; ``None`` if its framing begins otherwise."""
+        length = min(self.manifest.reader.tail_bytes(self.manifest.index_bytes), shard.size)
+        return Request(shard.name, shard.size - length, length) if length else None
+
+    def open(
+        self, number: int, *, verify: bool = True, coming: tuple[Shard, Callable[[], memoryview]] | None = None
+    ) -> OpenShard:
+        """A shard with its index. Holds nothing: `OpenShards` keeps those that are used again.
+
+        What a cache holds of it and is damaged is fetched anew; where a replica is damaged, or gone, the next place is
+        read.
+
+        Args:
+            number: Which.
+            verify: Compare the checksum of the index.
+            coming: Where it is read and what gives the bytes of `tail_request`, where these were read ahead.
+
+        Raises:
+            DataError: Its index is damaged everywhere, or the shard does not belong to the data set.
+            StorageError: It cannot be read.
+        """
+        shard, tail = coming or (self.shard(number), None)
+        try:
+            return self._open_at(number, shard, verify, tail)
+        except (DataError, NotFoundError) as error:
+            found = self.open_elsewhere(number, shard, error, verify=verify)
+            if found is None:
+                raise
+            return found
+
+    def open_elsewhere(
+        self, number: int, shard: Shard, error: ShardStreamError, *, verify: bool = True
+    ) -> OpenShard | None:
+        """A shard at the next place that has it, after what was read at one is damaged; ``None`` if there is none."""
+        places = self._places(number) if self._replica_locations else iter(())
+        for other in places:
+            if other == shard:
+                break
+        for other in places:
+            logger.warning("shard %s is read from %s instead: %s", shard.name, in_one_line(other.store.url), error.what)
+            try:
+                return self._open_at(number, other, verify)
+            except (DataError, NotFoundError) as another:
+                error = another
+        return None
+
+    def _open_at(
+        self, number: int, shard: Shard, verify: bool, tail: Callable[[], memoryview] | None = None
+    ) -> OpenShard:
+        """Bytes that a cache holds and are damaged, and an object that was replaced, are read once more."""
+        try:
+            return self._scan(number, shard, verify, tail)
+        except ChangedError:
+            if not verify:
+                raise
+            shard.renew()
+        except DataError:
+            request = self.tail_request(shard)
+            if shard.store.mapped or request is None:
+                raise
+            shard.repair([request])
+        return self._scan(number, shard, verify)
+
+    def _scan(self, number: int, shard: Shard, verify: bool, tail: Callable[[], memoryview] | None = None) -> OpenShard:
+        manifest = self.manifest
+        end = None if tail is None else (tail(), shard.size)
+        index = manifest.reader.scan(shard.store, shard.name, index_bytes=manifest.index_bytes, verify=verify, tail=end)
+        _check(index, manifest, number)
+        return OpenShard(index, manifest.reader, shard)
 
     def _with_cache(self) -> Store:
-        if self._cache is None or not isinstance(self._store, AsyncStore):
-            return self._store
-        cached = CachedStore(self._store, self._cache, fingerprint=self.manifest.lineage, identify=self._identify)
+        if self._cache is None or not isinstance(self.store, AsyncStore):
+            return self.store
+        cached = CachedStore(self.store, self._cache, fingerprint=self.manifest.lineage, identify=self._identify)
         cached.hold()  # or another run might clear it between two epochs
         return cached
 
@@ -188,28 +340,42 @@ class OpenedDataset:
     def _find_replicas(self) -> list[_Replica]:
         if self._replicas is None:
             self._replicas = []
-            for place in self._places:
+            for location in self._replica_locations:
                 try:
-                    self._replicas.append(_Replica(place, self.manifest))
+                    self._replicas.append(_Replica(location, self.manifest))
                 except ShardStreamError as error:
-                    logger.warning("the replica %s is not used: %s", in_one_line(place), error.what)
+                    logger.warning("the replica %s is not used: %s", in_one_line(location), error.what)
         return self._replicas
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"location": self.location, "places": self._places, "cache": self._cache} | {
+        return {"location": self.location, "replicas": self._replica_locations, "cache": self._cache} | {
             "kept": self._kept,
             "version": self.manifest.version,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.location, self._places, self._cache = state["location"], state["places"], state["cache"]
+        self.location, self._cache = state["location"], state["cache"]
+        self._replica_locations = state["replicas"]
         self._kept = state["kept"]
         self._open()
         if self._kept is not None:
-            self.manifest = self._kept.manifest(self._store.url)
+            self.manifest = self._kept.manifest(self.store.url)
         else:
-            self.manifest = Manifest.read(self._store, version=state["version"])
+            self.manifest = Manifest.read(self.store, version=state["version"])
         self._main = self._with_cache()
+
+
+def _check(index: ShardIndex, manifest: Manifest, shard: int) -> None:
+    expected = int(manifest.table.samples[shard])
+    hint = "`shardstream verify` lists every shard that does not belong"
+    if index.samples != expected:
+        what = f"the shard holds {index.samples} samples, the manifest says {expected}"
+        raise FormatError(what, url=index.url, shard=index.path, hint=hint)
+    for name, column in index.columns.items():
+        kind = manifest.fields.get(name)
+        if kind is not None and column.type != kind:
+            what = f"the shard holds {column.type}, the manifest says {kind}"
+            raise FormatError(what, url=index.url, shard=index.path, field=name, hint=hint)
 
 
 class _Found(NamedTuple):
@@ -235,15 +401,15 @@ class _Replica:
     """Another place that has shards of a data set, known by what is in them.
 
     Args:
-        place: Where it is.
+        location: Where it is.
         manifest: Of the data set.
 
     Raises:
         ShardStreamError: There is no data set.
     """
 
-    def __init__(self, place: Location, manifest: Manifest) -> None:
-        self.store = open_store(place)
+    def __init__(self, location: Location, manifest: Manifest) -> None:
+        self.store = open_store(location)
         self._own = Manifest.read(self.store)
         self._same = self._own.fingerprint == manifest.fingerprint
         self._order = None if self._same else np.argsort(self._own.table.checksums, kind="stable")

@@ -1,17 +1,20 @@
-"""From what people write for data sets to their homes."""
+"""From what people write for a data set, or several, to opened ones."""
 
 from __future__ import annotations
 
+import glob
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from shardstream.braces import without_braces
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.dataset.paths import PathOrUrl, find_paths
-from shardstream.errors import UsageError
-from shardstream.storage import Transport, locate
+from shardstream.errors import NotFoundError, UsageError
+from shardstream.shards.heads import MANIFEST_NAME
+from shardstream.storage import Location, Transport, locate
 from shardstream.storage.cache import Cache
 
+PathOrUrl: TypeAlias = str | os.PathLike[str]
 Versions: TypeAlias = "int | Sequence[int | None] | None"
 
 
@@ -31,17 +34,74 @@ def open_datasets(
         NotFoundError: There is no data set.
         StorageError: It cannot be read.
     """
+    options: dict[str, Any] = {"storage_options": storage_options, "transport": transport}
+    locations = [locate(path, **options) for path in find_paths(url)]
+    others = _replicas(replicas, options)
+    refuse_unused(storage_options, [*locations, *others])
+    spec = None if cache is None else Cache.of(cache)
+    return [
+        OpenedDataset(location, replicas=others, cache=spec, version=one)
+        for location, one in zip(locations, _versions(version, len(locations)), strict=True)
+    ]
+
+
+def open_dataset(
+    url: PathOrUrl | Location,
+    *,
+    version: int | None = None,
+    cache: str | os.PathLike[str] | Cache | None = None,
+    replicas: Sequence[PathOrUrl] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+) -> OpenedDataset:
+    """The one data set of this URL, taken as it is written: no list, no glob, no braces.
+
+    Args:
+        url: Folder or URL of the data set, or a `Location`.
+        version: Which version of a data set that grew. Default: the newest.
+        cache: Folder of a cache for what comes over a network, or a `Cache`. Default: none.
+        replicas: Places that have its shards too, or some of them; asked first, in this order.
+        storage_options: Credentials and settings by name, of all these places. Default: the environment's.
+        transport: The library that speaks to the stores, see `shardstream.storage.base.location.Transport`.
+
+    Raises:
+        UsageError: One of the arguments cannot work, or there is no such version.
+        NotFoundError: There is no data set.
+        DataError: Its manifest is damaged.
+        StorageError: It cannot be read.
+    """
+    options: dict[str, Any] = {"storage_options": storage_options, "transport": transport}
+    location = locate(url, **options)
+    others = _replicas(replicas, options)
+    refuse_unused(storage_options, [location, *others])
+    spec = None if cache is None else Cache.of(cache)
+    return OpenedDataset(location, replicas=others, cache=spec, version=version)
+
+
+def refuse_unused(
+    options: Mapping[str, Any] | None, locations: Iterable[Location], *, name: str = "storage_options"
+) -> None:
+    """Refuse options that no place can use.
+
+    Args:
+        options: What a user gave.
+        locations: The places that they are for.
+        name: What the argument is called.
+
+    Raises:
+        UsageError: All of the places are local; names the options.
+    """
+    if options and all(location.local for location in locations):
+        raise UsageError(
+            f"no place that is read or written takes {name}: {', '.join(map(repr, options))}",
+            hint=f"leave {name} out: local folders need none",
+        )
+
+
+def _replicas(replicas: Sequence[PathOrUrl], options: Mapping[str, Any]) -> list[Location]:
     if isinstance(replicas, str | os.PathLike):
         raise UsageError("replicas must be a list of places", hint=f"replicas=[{os.fspath(replicas)!r}]")
-    options: dict[str, Any] = {"storage_options": storage_options, "transport": transport}
-    others = [locate(place, **options) for replica in replicas for place in find_paths(replica)]
-    spec = None if cache is None else Cache.of(cache)
-    places = find_paths(url)
-    versions = _versions(version, len(places))
-    return [
-        OpenedDataset(locate(place, **options), replicas=others, cache=spec, version=one)
-        for place, one in zip(places, versions, strict=True)
-    ]
+    return [locate(path, **options) for replica in replicas for path in find_paths(replica)]
 
 
 def _versions(version: Versions, count: int) -> Sequence[int | None]:
@@ -52,5 +112,55 @@ def _versions(version: Versions, count: int) -> Sequence[int | None]:
     if len(found) != count:
         raise UsageError(
             f"version={version!r} for {count} data sets", hint="a list with a version, or None, for each of them"
+        )
+    return found
+
+
+def find_paths(url: PathOrUrl | Sequence[PathOrUrl]) -> list[str]:
+    """The folders that ``url`` names, in order: of a list its own, of braces as written, of a glob sorted by name.
+
+    Braces are ``{a,b}`` or ``{000..011}``, as many as wanted. A glob matches folders that hold a data set. A folder
+    that exists is taken by its name, whatever characters are in it.
+
+    Raises:
+        UsageError: An empty list, braces that cannot be read, or a glob in a URL.
+        NotFoundError: A glob that matches no data set.
+
+        >>> find_paths("data/part-{08..10}")
+        ['data/part-08', 'data/part-09', 'data/part-10']
+    """
+    if isinstance(url, str | os.PathLike):
+        return list(_expand(os.fspath(url)))
+    paths = [path for one in url for path in _expand(os.fspath(one))]
+    if not paths:
+        raise UsageError("an empty list names no data set", hint="pass at least one folder")
+    return paths
+
+
+def _expand(text: str) -> Iterator[str]:
+    if "://" not in text and os.path.exists(text):
+        yield text
+        return
+    for path in without_braces(text):
+        if "://" in path:
+            _refuse_glob(path)
+            yield path
+        elif not any(character in path for character in "*?[") or os.path.exists(path):
+            yield path
+        else:
+            yield from _matching(path)
+
+
+def _refuse_glob(url: str) -> None:
+    shown = locate(url).url  # without the query, which may be a key, and may have any character
+    if "*" in shown or "[" in shown.partition("://")[2].partition("/")[2]:
+        raise UsageError("a glob needs a local path", url=shown, hint="list the data sets, or use braces")
+
+
+def _matching(pattern: str) -> list[str]:
+    found = sorted(path for path in glob.glob(pattern) if os.path.exists(os.path.join(path, MANIFEST_NAME)))
+    if not found:
+        raise NotFoundError(
+            "no data set matches", url=pattern, hint=f"a data set is a folder with a {MANIFEST_NAME}, as pack makes it"
         )
     return found

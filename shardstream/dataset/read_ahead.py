@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.dataset.indexes import OpenShard, OpenShards
-from shardstream.dataset.opened import Shard
-from shardstream.dataset.shared import place_of, source_and_shard
+from shardstream.dataset.indexes import OpenShards
+from shardstream.dataset.shard import OpenShard, Shard
+from shardstream.dataset.shared import shard_ids, source_and_shard
 from shardstream.dataset.step import ComingSteps, Located, Step
 from shardstream.errors import ShardStreamError
 from shardstream.storage import AsyncStore, Buffers, FetchedBuffers, Read, ReadQueue, Request
@@ -203,7 +203,7 @@ class ReadAhead:
                 self._coming, self._steps, self._at_beginning = following, following.located(), True
                 continue
             assert self._coming is not None
-            places = np.unique(place_of(found.step.sources, found.step.shards)).tolist()
+            places = np.unique(shard_ids(found.step.sources, found.step.shards)).tolist()
             planned = _Planned(self._number, found, self._coming, self._at_beginning, places)
             self._at_beginning = False
             self._number += 1
@@ -228,7 +228,7 @@ class ReadAhead:
             return
         step = planned.located.step
         one_by_one = not self._whole
-        for here, slots in groups(place_of(step.sources, step.shards)):
+        for here, slots in groups(shard_ids(step.sources, step.shards)):
             if here in self._kept:
                 continue
             source, shard = source_and_shard(here)
@@ -237,7 +237,7 @@ class ReadAhead:
             except ShardStreamError:  # the same
                 continue
             fields = self._fields[source]
-            if opened.place.store.mapped or not opened.has_bytes(fields):
+            if opened.shard.store.mapped or not opened.has_bytes(fields):
                 continue
             if self._whole is None:
                 self._decide(opened, fields)
@@ -291,7 +291,7 @@ class ReadAhead:
     def _unit(
         self, key: tuple[int, ...], planned: _Planned, opened: OpenShard, rows: Integers, fields: Sequence[str]
     ) -> _Unit:
-        place = opened.place
+        place = opened.shard
         assert isinstance(place.store, AsyncStore)
         requests = plan_reads(opened.plan(opened.stored_rows(rows), fields))
         cached = _in_cache(place, requests)
@@ -342,8 +342,8 @@ class ReadAhead:
 
 def _whole_in_cache(opened: OpenShard) -> CachedStore | None:
     """The store of a shard, where a cache has all of it."""
-    store = opened.place.store
-    return store if isinstance(store, CachedStore) and store.holds(opened.place.name) else None
+    store = opened.shard.store
+    return store if isinstance(store, CachedStore) and store.holds(opened.shard.name) else None
 
 
 def _in_cache(place: Shard, requests: Sequence[Request]) -> CachedStore | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,25 +12,70 @@ from numpy.typing import NDArray
 from shardstream.dataset.indexes import OpenShards
 from shardstream.dataset.mapped_rows import MappedRowReader
 from shardstream.dataset.read_ahead import ReadAhead, groups
-from shardstream.dataset.row_batch import RowBatch
-from shardstream.dataset.shared import WorkerStatus, place_of, source_and_shard
-from shardstream.errors import BatchError
+from shardstream.dataset.shard import OpenShard
+from shardstream.dataset.shared import WorkerStatus, shard_ids, source_and_shard
+from shardstream.errors import BatchError, DataError, NotFoundError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import FieldValues
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.limits import MAX_VALUE, oversized
-from shardstream.storage import Buffers
+from shardstream.storage import AsyncStore, Buffers, FetchedBuffers, Read, ReadQueue
+from shardstream.storage.base.ranges import plan_reads
+
+_TOGETHER = 256  # shards that are read side by side: fewer than indexes are kept open
+
+Integers = NDArray[np.int64]
+
+
+class RowBatch:
+    """Some samples' stored values. All sequences are of length n and in the order asked for.
+
+    Args:
+        keys: Their keys, or what finds them: batches of tuples have none.
+        shards: Object names of their shards.
+        rows: Their numbers in these shards.
+        columns: Values by field.
+    """
+
+    def __init__(
+        self,
+        keys: list[str] | Callable[[], list[str]],
+        shards: list[str],
+        rows: list[int],
+        columns: dict[str, FieldValues],
+    ) -> None:
+        self._keys = keys
+        self.shards = shards
+        self.rows = rows
+        self.columns = columns
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """Their keys."""
+        return self._keys if isinstance(self._keys, list) else self._keys()
+
+    def value(self, name: str, i: int) -> Any:  # a stored value as its framing gives it
+        """The stored value of a field of sample i; ``None`` if it has none."""
+        values = self.columns[name]
+        if values.valid is not None and not values.valid[i]:
+            return None
+        return values.data[i]
+
+    def values(self, i: int) -> dict[str, Any]:
+        """The stored values that sample i has, by field."""
+        found = ((name, self.value(name, i)) for name in self.columns)
+        return {name: value for name, value in found if value is not None}
 
 
 class RowReader:
-    """Reads rows of one source or several.
+    """Reads rows of one source or several; of a data set by itself, see `DatasetRows`.
 
     Args:
         shards: The open shards of the sources.
         fields: The fields to read, with the types that the sources hold them with.
         verify: Compare checksums.
         max_value: Bytes that one value may have.
-        desk: Where to say which shard is being read, or ``None``.
+        status: Where to say which shard is being read, or ``None``.
         ahead: What is read before it is asked for, or ``None``.
     """
 
@@ -41,7 +86,7 @@ class RowReader:
         *,
         verify: bool,
         max_value: int = MAX_VALUE,
-        desk: WorkerStatus | None = None,
+        status: WorkerStatus | None = None,
         ahead: ReadAhead | None = None,
     ) -> None:
         self._shards = shards
@@ -49,7 +94,7 @@ class RowReader:
         self._fields = list(fields)
         self._verify = verify
         self._max_value = max_value
-        self._desk = desk
+        self._status = status
         self._ahead = ahead
         self._gatherer: MappedRowReader | None = None
         if ahead is None:
@@ -59,7 +104,7 @@ class RowReader:
         """The index of a shard of the first source, by its number."""
         return self._shards.open(0, shard).index
 
-    def read(self, sources: NDArray[np.int64] | None, shards: NDArray[np.int64], rows: NDArray[np.int64]) -> RowBatch:
+    def read(self, sources: Integers | None, shards: Integers, rows: Integers) -> RowBatch:
         """The stored values of samples (sources[i], shards[i], rows[i]); ``None`` where all are of the first source.
 
         Raises:
@@ -67,45 +112,116 @@ class RowReader:
             BatchError: There is no memory for so many values.
             StorageError: Reading failed.
         """
-        places = place_of(sources, shards)
+        ids = shard_ids(sources, shards)
         if self._gatherer is not None:
-            if self._desk is not None:  # of several shards, none can be named
-                self._desk.at(int(places[0]) if (places == places[0]).all() else -1)
-            gathered = self._gatherer.read(places, rows)
+            if self._status is not None:  # of several shards, none can be named
+                self._status.report(int(ids[0]) if (ids == ids[0]).all() else -1)
+            gathered = self._gatherer.read(ids, rows)
             if gathered is not None:
-                return gathered
-        return self._one_by_one(places, rows)
+                return RowBatch(*gathered)
+        if self._ahead is not None:
+            return self._one_by_one(ids, rows, self._ahead.buffers)
+        return self._one_by_one(ids, rows)
 
-    def _one_by_one(self, places: NDArray[np.int64], rows: NDArray[np.int64]) -> RowBatch:
-        """Shard by shard."""
+    def _one_by_one(
+        self, ids: Integers, rows: Integers, ahead: Callable[[int], Buffers | None] | None = None
+    ) -> RowBatch:
+        """Shard by shard; what nobody has read ahead comes side by side, where it comes over a network."""
         names = np.empty(len(rows), object)
         keys = np.empty(len(rows), object)
         stored = rows.copy()
         columns = {name: _Growing(name, self._types[name], len(rows)) for name in self._fields}
-        for here, slots in groups(places):
-            if self._desk is not None:
-                self._desk.at(here)
-            opened = self._shards.open(*source_and_shard(here))
-            index = opened.index
-            chosen = stored[slots] = opened.stored_rows(rows[slots])
-            names[slots] = index.path
-            keys[slots] = index.keys.take(chosen)
-            self._check_widths(index, chosen)
-            ahead = partial(self._read_ahead, here)
-            found = opened.extract(ahead, chosen, self._fields, verify=self._verify, max_value=self._max_value)
+
+        def put(here: int, slots: Integers, buffers: Callable[[], Buffers | None]) -> None:
+            if self._status is not None:
+                self._status.report(here)
+            opened, chosen, found = self._extract(here, rows[slots], buffers)
+            stored[slots] = chosen
+            names[slots] = opened.index.path
+            keys[slots] = opened.index.keys.take(chosen)
             for name, values in found.items():
                 columns[name].put(slots, values)
+
+        parts = list(groups(ids))
+        for start in range(0, len(parts), _TOGETHER):
+            together = parts[start : start + _TOGETHER]
+            if ahead is not None:
+                for here, slots in together:
+                    put(here, slots, partial(ahead, here))
+                continue
+            with Fetching(self._shards, self._fields) as fetching:
+                fetching.expect(here for here, _ in together)
+                coming = [fetching.begin(here, rows[slots]) for here, slots in together]
+                for (here, slots), buffers in zip(together, coming, strict=True):
+                    put(here, slots, buffers)
         finished = {name: column.finish() for name, column in columns.items()}
         return RowBatch(keys.tolist(), names.tolist(), stored.tolist(), finished)
 
-    def _check_widths(self, index: ShardIndex, rows: NDArray[np.int64]) -> None:
+    def _extract(
+        self, here: int, rows: Integers, buffers: Callable[[], Buffers | None]
+    ) -> tuple[OpenShard, Integers, dict[str, FieldValues]]:
+        """The shard, its rows that these rows of the view are, and their values."""
+        source, shard = source_and_shard(here)
+        options: dict[str, Any] = {"verify": self._verify, "max_value": self._max_value}
+        opened = self._shards.open(source, shard)
+        chosen = opened.stored_rows(rows)
+        self._check_widths(opened.index, chosen)
+        try:
+            return opened, chosen, opened.extract(buffers, chosen, self._fields, **options)
+        except (DataError, NotFoundError) as error:
+            other = self._shards.open_elsewhere(source, shard, error)
+            if other is None:
+                raise
+        return other, chosen, other.extract(lambda: None, chosen, self._fields, **options)
+
+    def _check_widths(self, index: ShardIndex, rows: Integers) -> None:
         """Refuse arrays of a field that the shard does not have: they would be zeros of the size that was announced."""
         for name, kind in ((name, self._types[name]) for name in self._fields if name not in index.columns):
             if kind.kind == "fixed" and kind.width > self._max_value:
                 raise oversized(index, name, int(rows[0]), kind.width, self._max_value)
 
-    def _read_ahead(self, here: int) -> Buffers | None:
-        return None if self._ahead is None else self._ahead.buffers(here)
+
+class Fetching:
+    """Bytes of rows that are on their way side by side, where they come over a network; a context manager.
+
+    Args:
+        shards: The open shards.
+        fields: What is read of each row.
+    """
+
+    def __init__(self, shards: OpenShards, fields: Sequence[str]) -> None:
+        self._shards = shards
+        self._fields = fields
+        self._reads: list[Read] = []
+        self._queue = ReadQueue()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._queue.cancel(self._reads)
+        self._shards.forget()
+
+    def expect(self, ids: Iterable[int]) -> None:
+        """Have the indexes of shards on their way."""
+        for order, here in enumerate(ids):
+            self._shards.expect(*source_and_shard(here), order=order)
+
+    def begin(self, here: int, rows: Integers) -> Callable[[], Buffers | None]:
+        """Have these rows of a shard on their way; what gives their bytes, ``None`` where they are read in place."""
+        opened = self._shards.open(*source_and_shard(here))
+        where = opened.shard
+        if not isinstance(where.store, AsyncStore):
+            return lambda: None
+        requests = plan_reads(opened.plan(opened.stored_rows(rows), self._fields))
+        reads = [Read(where.store, one, order=len(self._reads), size=where.size) for one in requests]
+        self._reads = [one for one in self._reads if not one.done] + reads
+        self._queue.submit(reads)
+        return partial(self._buffers, reads)
+
+    def _buffers(self, reads: list[Read]) -> Buffers:
+        self._queue.wait(reads)
+        return FetchedBuffers(part for read in reads for part in read.parts)
 
 
 class _Growing:
@@ -117,7 +233,7 @@ class _Growing:
         self._data: list[memoryview | None] | NDArray[Any] = [None] * count
         self._valid = np.zeros(count, np.bool_)
 
-    def put(self, slots: NDArray[np.int64], values: FieldValues) -> None:
+    def put(self, slots: Integers, values: FieldValues) -> None:
         if isinstance(values.data, list):
             for slot, value in zip(slots.tolist(), values.data, strict=True):
                 self._data[slot] = value

@@ -8,23 +8,74 @@ last process that maps it, however that ends.
 from __future__ import annotations
 
 import json
+import mmap
 import os
+import tempfile
+from contextlib import suppress
+from multiprocessing.context import get_spawning_popen
+from multiprocessing.reduction import DupFd
 from typing import Any
 
 import numpy as np
-import torch
 
 from shardstream.errors import UsageError
 
 _RECORD_WORDS = 1024
 
 
+class SharedMemory:
+    """Bytes, zero at first, that all processes share which a copy of this is handed to as they start.
+
+    Outside of the start of a process a pickle, and so a copy, holds the bytes themselves: it has memory of its own.
+
+    Args:
+        size: Number of bytes, at least 1.
+    """
+
+    def __init__(self, size: int) -> None:
+        file = _memory_file()
+        os.ftruncate(file, size)
+        self._map(file, size)
+
+    def _map(self, file: int, size: int) -> None:
+        self._file = file
+        self.bytes = np.frombuffer(mmap.mmap(file, size), np.uint8)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it was never made
+            os.close(self._file)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if get_spawning_popen() is None:
+            return _copied, (self.bytes.tobytes(),)
+        return _handed_over, (DupFd(self._file), len(self.bytes))
+
+
+def _memory_file() -> int:
+    """The descriptor of a new file without a name, in memory where the system has such files."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("shardstream")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _copied(data: bytes) -> SharedMemory:
+    made = SharedMemory(len(data))
+    made.bytes[:] = np.frombuffer(data, np.uint8)
+    return made
+
+
+def _handed_over(file: Any, size: int) -> SharedMemory:
+    made = object.__new__(SharedMemory)
+    made._map(file.detach(), size)
+    return made
+
+
 class SharedWords:
     """``count`` 64-bit integers, zero at first. Single words are read and written atomically."""
 
     def __init__(self, count: int) -> None:
-        self._tensor = torch.zeros(count, dtype=torch.int64)
-        self._share()
+        self.__setstate__(SharedMemory(8 * count))
 
     def copy(self) -> SharedWords:
         """The same numbers in memory of their own."""
@@ -32,42 +83,34 @@ class SharedWords:
         made.words[:] = self.words
         return made
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"tensor": self._tensor}
+    def __getstate__(self) -> SharedMemory:
+        return self._memory
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._tensor = state["tensor"]
-        self._share()
-
-    def _share(self) -> None:
-        if not self._tensor.is_shared():
-            self._tensor.share_memory_()
-        self.words = self._tensor.numpy()
+    def __setstate__(self, state: SharedMemory) -> None:
+        self._memory = state
+        self.words = state.bytes.view(np.int64)
 
 
 class SharedBytes:
     """Bytes that never change, once for all processes. ``view`` is read-only."""
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
-        self._tensor = torch.empty(max(len(data), 1), dtype=torch.uint8).share_memory_()
-        self._tensor.numpy()[: len(data)] = np.frombuffer(data, np.uint8)
-        self._look(len(data))
+        memory = SharedMemory(max(len(data), 1))
+        memory.bytes[: len(data)] = np.frombuffer(data, np.uint8)
+        self.__setstate__((memory, len(data)))
 
-    def _look(self, length: int) -> None:
-        self.view = memoryview(self._tensor.numpy())[:length].toreadonly()
+    def __getstate__(self) -> tuple[SharedMemory, int]:
+        return self._memory, len(self.view)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"tensor": self._tensor, "length": len(self.view)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._tensor = state["tensor"]
-        self._look(state["length"])
+    def __setstate__(self, state: tuple[SharedMemory, int]) -> None:
+        self._memory, length = state
+        self.view = self._memory.bytes.data[:length].toreadonly()
 
 
 class SharedRecord:
     """One JSON value that a process leaves for others; ``None`` at first.
 
-    One process writes at a time, others may read meanwhile: there are two places, written in turn, and a number that
+    One process writes at a time, others may read meanwhile: there are two halves, written in turn, and a number that
     says which one counts.
     """
 
@@ -84,9 +127,9 @@ class SharedRecord:
         if len(data) > 8 * (_RECORD_WORDS - 1):
             raise UsageError(f"a state of {len(data)} bytes is too large", hint="pass a state as it was saved")
         version = int(self._shared.words[0]) + 1
-        place = self._place(version)
-        place[0] = len(data)
-        place[1:].view(np.uint8)[: len(data)] = memoryview(data)
+        half = self._half(version)
+        half[0] = len(data)
+        half[1:].view(np.uint8)[: len(data)] = memoryview(data)
         self._shared.words[0] = version
 
     def copy(self) -> SharedRecord:
@@ -103,12 +146,12 @@ class SharedRecord:
     def read(self) -> Any:
         """The value that was written last."""
         while version := int(self._shared.words[0]):
-            place = self._place(version).copy()
-            if int(self._shared.words[0]) - version < 2:  # else the place was written again meanwhile
-                return json.loads(place[1:].view(np.uint8)[: int(place[0])].tobytes())
+            half = self._half(version).copy()
+            if int(self._shared.words[0]) - version < 2:  # else it was written again meanwhile
+                return json.loads(half[1:].view(np.uint8)[: int(half[0])].tobytes())
         return None
 
-    def _place(self, version: int) -> Any:
+    def _half(self, version: int) -> Any:
         begin = 1 + version % 2 * _RECORD_WORDS
         return self._shared.words[begin : begin + _RECORD_WORDS]
 
@@ -121,40 +164,40 @@ class WorkerStatuses:
     """
 
     def __init__(self, workers: int) -> None:
-        self._places = SharedWords(3 * workers)
+        self._shared = SharedWords(3 * workers)
 
-    def place(self, worker: int) -> WorkerStatus:
+    def of(self, worker: int) -> WorkerStatus:
         """Where worker ``worker`` writes."""
-        return WorkerStatus(self._places.words[3 * worker : 3 * worker + 3])
+        return WorkerStatus(self._shared.words[3 * worker : 3 * worker + 3])
 
     def find(self, process: int) -> tuple[int, int, int] | None:
-        """Worker, place and row of the process of this id; place or row are -1 if it was at none."""
-        for worker, (pid, place, row) in enumerate(self._places.words.reshape(-1, 3).tolist()):
+        """Worker, shard and row of the process of this id; shard or row are -1 if it was at none."""
+        for worker, (pid, shard_id, row) in enumerate(self._shared.words.reshape(-1, 3).tolist()):
             if pid == process:
-                return worker, place - 1, row - 1
+                return worker, shard_id - 1, row - 1
         return None
 
 
 class WorkerStatus:
-    """One worker's three words: process, place + 1, row + 1."""
+    """One worker's three words: process, shard + 1, row + 1."""
 
     def __init__(self, words: Any) -> None:
         self._words = words
         words[:] = os.getpid(), 0, 0
 
-    def at(self, place: int, row: int = -1) -> None:
-        """The worker is busy with this shard, a number that `place_of` made, or with this row of it."""
-        self._words[1:] = place + 1, row + 1  # in one step: threads of the worker write here too
+    def report(self, shard_id: int, row: int = -1) -> None:
+        """The worker is busy with this shard, a number that `shard_ids` made, or with this row of it."""
+        self._words[1:] = shard_id + 1, row + 1  # in one step: threads of the worker write here too
 
 
 _SOURCE = 40
 
 
-def place_of(sources: Any, shards: Any) -> Any:
+def shard_ids(sources: Any, shards: Any) -> Any:
     """Numbers, or arrays of numbers, that tell the shards of all sources apart; ``None`` for the only source."""
     return shards if sources is None else sources << _SOURCE | shards
 
 
-def source_and_shard(place: int) -> tuple[int, int]:
-    """What `place_of` made one number of."""
-    return place >> _SOURCE, place & (1 << _SOURCE) - 1
+def source_and_shard(shard_id: int) -> tuple[int, int]:
+    """What `shard_ids` made one number of."""
+    return shard_id >> _SOURCE, shard_id & (1 << _SOURCE) - 1

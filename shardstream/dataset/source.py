@@ -10,14 +10,14 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.dataset.opened import OpenedDataset, Shard
+from shardstream.dataset.numbering import Numbering
+from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.shared import SharedWords
 from shardstream.dataset.view import Matcher, ViewSpec, make_view, matcher_of
 from shardstream.errors import FieldError, FormatError, UsageError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Request
 
 
 class DatasetSource:
@@ -27,7 +27,7 @@ class DatasetSource:
     addresses and fingerprints; counts that took a scan of the data travel in shared memory.
 
     Args:
-        homes: The data sets; several are streamed as one, in this order.
+        datasets: The data sets; several are streamed as one, in this order.
         spec: The view.
         verify: Compare checksums of indexes.
 
@@ -35,16 +35,18 @@ class DatasetSource:
         FieldError, UsageError: The view asks for what is not there.
     """
 
-    def __init__(self, homes: Sequence[OpenedDataset], spec: ViewSpec, *, verify: bool) -> None:
-        self._load(homes, spec, verify, None)
+    def __init__(self, datasets: Sequence[OpenedDataset], spec: ViewSpec, *, verify: bool) -> None:
+        self._load(datasets, spec, verify, None)
 
-    def _load(self, homes: Sequence[OpenedDataset], spec: ViewSpec, verify: bool, filtered: SharedWords | None) -> None:
-        self._homes = tuple(homes)
-        self.manifests = tuple(home.manifest for home in homes)
+    def _load(
+        self, datasets: Sequence[OpenedDataset], spec: ViewSpec, verify: bool, filtered: SharedWords | None
+    ) -> None:
+        self._datasets = tuple(datasets)
+        self.manifests = tuple(one.manifest for one in datasets)
         self.spec = spec
         self._verify = verify
         self._filtered = filtered
-        self._begins = np.cumsum([0] + [one.shards for one in self.manifests])
+        self._members = Numbering([one.shards for one in self.manifests])
         columns = [one.table.samples for one in self.manifests]
         self._stored = columns[0] if len(columns) == 1 else np.concatenate(columns)  # one alone stays mapped
         self.fields, self._conflicts = _merged_fields(self.manifests)
@@ -95,8 +97,8 @@ class DatasetSource:
             UsageError: There is no such version, or the view asks for what was not there.
             StorageError: It cannot be read.
         """
-        homes = [home.at(version) for home, version in zip(self._homes, versions, strict=True)]
-        return DatasetSource(homes, self.spec, verify=self._verify)
+        datasets = [one.at(version) for one, version in zip(self._datasets, versions, strict=True)]
+        return DatasetSource(datasets, self.spec, verify=self._verify)
 
     def check_fields(self, names: Collection[str]) -> None:
         """Refuse fields that the data sets hold with different types, and labels that mean different things.
@@ -117,9 +119,9 @@ class DatasetSource:
                 )
 
     def manifest_of(self, shard: int) -> tuple[Manifest, int]:
-        """The data set that a shard belongs to, and its number there."""
-        member = self._member(shard)
-        return self.manifests[member], shard - int(self._begins[member])
+        """The manifest of the data set that a shard belongs to, and its number there."""
+        dataset, number = self.dataset_of(shard)
+        return dataset.manifest, number
 
     @property
     def verifies(self) -> bool:
@@ -129,62 +131,34 @@ class DatasetSource:
     @property
     def over_network(self) -> bool:
         """Whether shards come over a network."""
-        return any(home.over_network for home in self._homes)
+        return any(one.over_network for one in self._datasets)
 
     @property
     def cached(self) -> bool:
         """Whether what comes over a network stays in a cache."""
-        return any(home.cached for home in self._homes)
+        return any(one.cached for one in self._datasets)
 
-    def place_of(self, shard: int) -> Shard:
-        """Where the bytes of a shard are read."""
-        member = self._member(shard)
-        return self._homes[member].shard(shard - int(self._begins[member]))
-
-    def tail_request(self, shard: int, place: Shard) -> Request | None:
-        """The bytes that `scan` begins with, to be read ahead; ``None`` where it reads in a way of its own."""
-        manifest, _ = self.manifest_of(shard)
-        length = min(manifest.reader.tail_bytes(manifest.index_bytes), place.size)
-        return Request(place.name, place.size - length, length) if length else None
-
-    def scan(self, shard: int, place: Shard, tail: memoryview | None = None) -> ShardIndex:
-        """Read the index of a shard.
-
-        Args:
-            shard: Which.
-            place: From `place_of`.
-            tail: The bytes of `tail_request`, where they are at hand.
-
-        Raises:
-            DataError: It is damaged, or the shard does not belong here.
-            StorageError: It cannot be read.
-        """
-        manifest, number = self.manifest_of(shard)
-        end = None if tail is None else (tail, place.size)
-        index = manifest.reader.scan(
-            place.store, place.name, index_bytes=manifest.index_bytes, verify=self._verify, tail=end
-        )
-        _check(index, manifest, number)
-        return index
+    def dataset_of(self, shard: int) -> tuple[OpenedDataset, int]:
+        """The data set that a shard belongs to, and its number there."""
+        member, number = self._members.find(shard)
+        return self._datasets[member], number
 
     def rows(self, shard: int, index: ShardIndex) -> NDArray[np.int64] | int:
         """The rows of an open shard that the view's rows are; a number where they just begin later."""
         return self._view.rows_of(shard, index, self._matcher(shard))
 
     def _matcher(self, shard: int) -> Matcher | None:
-        return self._matchers[self._member(shard)]
-
-    def _member(self, shard: int) -> int:
-        return int(np.searchsorted(self._begins, shard, side="right")) - 1
+        return self._matchers[self._members.find(shard)[0]]
 
     def _count_matches(self, shard: int, first: int, last: int) -> int:
         matcher = self._matcher(shard)
         assert matcher is not None
-        return int(matcher(self.scan(shard, self.place_of(shard)))[first:last].sum())
+        dataset, number = self.dataset_of(shard)
+        return int(matcher(dataset.open(number, verify=self._verify).index)[first:last].sum())
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            "homes": self._homes,
+            "datasets": self._datasets,
             "fingerprint": self.fingerprint,
             "spec": self.spec,
             "verify": self._verify,
@@ -192,7 +166,7 @@ class DatasetSource:
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._load(state["homes"], state["spec"], state["verify"], state["filtered"])
+        self._load(state["datasets"], state["spec"], state["verify"], state["filtered"])
         if self.fingerprint != state["fingerprint"]:
             raise FormatError(
                 "the data set was replaced by another one since this object was made",
@@ -211,19 +185,6 @@ def _merged_fields(manifests: Sequence[Manifest]) -> tuple[dict[str, FieldType],
             if first != kind:
                 conflicts[name] = f"the field is {first} in {where}, but {kind} in {one.url}"
     return {name: kind for name, (kind, _) in found.items()}, conflicts
-
-
-def _check(index: ShardIndex, manifest: Manifest, shard: int) -> None:
-    expected = int(manifest.table.samples[shard])
-    hint = "`shardstream verify` lists every shard that does not belong"
-    if index.samples != expected:
-        what = f"the shard holds {index.samples} samples, the manifest says {expected}"
-        raise FormatError(what, url=index.url, shard=index.path, hint=hint)
-    for name, column in index.columns.items():
-        kind = manifest.fields.get(name)
-        if kind is not None and column.type != kind:
-            what = f"the shard holds {column.type}, the manifest says {kind}"
-            raise FormatError(what, url=index.url, shard=index.path, field=name, hint=hint)
 
 
 def joint_identity(fingerprints: Sequence[str]) -> str:

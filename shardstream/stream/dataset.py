@@ -8,8 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from shardstream.dataset.opening import Versions, open_datasets
-from shardstream.dataset.paths import PathOrUrl
+from shardstream.dataset.opening import PathOrUrl, Versions, open_datasets
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import Split, ViewSpec, Where
 from shardstream.errors import UsageError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import shardstream as ss
-from shardstream.dataset.paths import find_paths
+from shardstream.dataset.opening import find_paths
 
 from .making import numbered, photograph, write_dataset
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from shardstream.dataset.shared import SharedRecord, WorkerStatuses, place_of, source_and_shard
+from shardstream.dataset.shared import SharedRecord, WorkerStatuses, shard_ids, source_and_shard
 from shardstream.errors import UsageError
 
 
 def answer(record: SharedRecord, desk: WorkerStatuses) -> None:
     value = record.read()
-    desk.place(1).at(value["shard"], 3)
+    desk.of(1).report(value["shard"], 3)
     record.write([value, os.getpid()])
 
 
@@ -65,4 +65,4 @@ def test_a_pickle_holds_the_value() -> None:
 
 @pytest.mark.parametrize(("source", "shard"), [(0, 0), (3, 999_999), (1000, (1 << 40) - 1)])
 def test_places_tell_sources_and_shards_apart(source: int, shard: int) -> None:
-    assert source_and_shard(place_of(source, shard)) == (source, shard)
+    assert source_and_shard(shard_ids(source, shard)) == (source, shard)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shardstream.dataset.row_batch import RowBatch
+from shardstream.dataset.rows import RowBatch
 from shardstream.dataset.step import Step
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall

@@ -104,7 +104,7 @@ class StepPipeline:
             fields,
             verify=recipe.verify,
             max_value=parse_size(recipe.max_value, name="max_value"),
-            desk=desk,
+            status=desk,
             ahead=self._ahead,
         )
         return SampleDecoder(

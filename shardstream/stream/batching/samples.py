@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.dataset.row_batch import RowBatch
-from shardstream.dataset.rows import RowReader
-from shardstream.dataset.shared import WorkerStatus, place_of
+from shardstream.dataset.rows import RowBatch, RowReader
+from shardstream.dataset.shared import WorkerStatus, shard_ids
 from shardstream.dataset.step import Step
 from shardstream.decode.context import SampleContext
 from shardstream.decode.plan import DecodePlan, Output
@@ -162,7 +161,7 @@ class SampleDecoder:
         """Which sample row i of a step is, about to be made."""
         if self._desk is not None:
             source = None if step.sources is None else int(step.sources[i])
-            self._desk.at(place_of(source, int(step.shards[i])), rows.rows[i])
+            self._desk.report(shard_ids(source, int(step.shards[i])), rows.rows[i])
         position = int(step.positions[i])
         context = SampleContext(
             rows.keys[i], rows.shards[i], rows.rows[i], position, self.seed, step.epoch, memory=memory

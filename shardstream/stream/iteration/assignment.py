@@ -40,7 +40,7 @@ class Assignment:
 
     def desk(self, worker: int) -> WorkerStatus:
         """Where worker ``worker`` says what it is at."""
-        return self._desks.place(worker)
+        return self._desks.of(worker)
 
     def reading(self, process: int) -> tuple[int, int, int] | None:
         """Worker, place and row that the process of this id is at; or ``None``; see `WorkerStatuses`."""

@@ -175,7 +175,7 @@ class Content:
         return digest([prints, self.quotas, self.epoch_size, self.by, self.names])
 
     def place(self, number: int, row: int) -> dict[str, str | int]:
-        """The place, for an error, of a shard by the number that `place_of` gave it, and of a row unless that is -1."""
+        """The place, for an error, of a shard by the number that `shard_ids` gave it, and of a row, if not -1."""
         source, shard = source_and_shard(number)
         manifest, inside = self.parts[source].source.manifest_of(shard)
         return {"url": manifest.url, "shard": manifest.shard_name(inside)} | ({"sample": row} if row >= 0 else {})

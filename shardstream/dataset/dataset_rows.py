@@ -1,0 +1,114 @@
+"""``DatasetRows``: the rows of one opened data set, by number or a shard at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shardstream.dataset.indexes import OpenShards
+from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.rows import Fetching, Integers, RowBatch, RowReader
+from shardstream.dataset.shard import OpenShard
+from shardstream.dataset.source import DatasetSource
+from shardstream.dataset.view import ViewSpec
+from shardstream.shards.limits import MAX_VALUE
+from shardstream.shards.manifest import unknown_field
+from shardstream.storage import Buffers, ReadQueue
+
+_PART = 16 << 20  # bytes of samples at once, unless one is larger
+_MOST = 4096  # samples
+
+
+class DatasetRows(RowReader):
+    """Reads rows of a data set where nobody knows what is read next. For one thread.
+
+    Values are compared with their checksums. What a cache holds and is damaged is fetched anew; where a replica is
+    damaged, the next place is read.
+
+    Args:
+        dataset: The data set.
+        fields: Names of the fields to read. Default: all.
+        verify: Compare checksums.
+        max_value: Bytes that one value may have.
+
+    Raises:
+        FieldError: There is no such field.
+
+    Example:
+        >>> rows = DatasetRows(open_dataset("out/"), ["cls"])
+        >>> rows.read_ids([3, -1]).keys
+        ['photo/3', 'photo/199']
+    """
+
+    def __init__(
+        self,
+        dataset: OpenedDataset,
+        fields: Collection[str] | None = None,
+        *,
+        verify: bool = True,
+        max_value: int = MAX_VALUE,
+    ) -> None:
+        types = dataset.manifest.fields
+        for name in fields or ():
+            if name not in types:
+                raise unknown_field(name, types, url=dataset.url)
+        chosen = {name: kind for name, kind in types.items() if fields is None or name in fields}
+        source = DatasetSource([dataset], ViewSpec(), verify=verify)
+        super().__init__(OpenShards([source], ReadQueue()), chosen, verify=verify, max_value=max_value)
+        self.dataset = dataset
+
+    def read_ids(self, ids: ArrayLike) -> RowBatch:
+        """The stored values of samples by their numbers, read side by side.
+
+        Args:
+            ids: Numbers in stored order, integers (n,) in any order; negative ones count from the end.
+
+        Raises:
+            UsageError: There is no such sample.
+            DataError, StorageError: As `read`.
+        """
+        return self.read(None, *self.dataset.locate(ids))
+
+    def read_shards(self, shards: Iterable[int]) -> Iterator[RowBatch]:
+        """All rows of these shards in order, some at a time; the next ones are on their way.
+
+        A batch has samples of one shard: at most 4096 of them, and 16 MB unless a single one is larger.
+
+        Raises:
+            DataError, StorageError: As `read`.
+        """
+        coming: deque[tuple[int, Integers, Callable[[], Buffers | None]]] = deque()
+        with Fetching(self._shards, self._fields) as fetching:
+            for shard in shards:
+                for rows in self._parts(self._shards.open(0, shard)):
+                    coming.append((shard, rows, fetching.begin(shard, rows)))
+                    if len(coming) > 1:
+                        yield self._part(*coming.popleft())
+            while coming:
+                yield self._part(*coming.popleft())
+
+    def _part(self, shard: int, rows: Integers, buffers: Callable[[], Buffers | None]) -> RowBatch:
+        ids = np.full(len(rows), shard)
+        gathered = None if self._gatherer is None else self._gatherer.read(ids, rows)
+        return self._one_by_one(ids, rows, lambda _: buffers()) if gathered is None else RowBatch(*gathered)
+
+    def _parts(self, opened: OpenShard) -> Iterator[Integers]:
+        """Rows of a shard that are read at once."""
+        index = opened.index
+        sizes = np.zeros(index.samples, np.int64)
+        for column in (index.columns[name] for name in opened.present(self._fields)):
+            if column.type.kind == "fixed":
+                sizes += column.type.width
+            elif column.lengths is not None:
+                sizes += (column.lengths if column.raw_lengths is None else column.raw_lengths).astype(np.int64)
+        ends = np.cumsum(sizes)
+        start = 0
+        while start < index.samples:
+            before = int(ends[start - 1]) if start else 0
+            stop = int(np.searchsorted(ends, before + _PART, side="right"))
+            stop = min(max(stop, start + 1), start + _MOST, index.samples)
+            yield np.arange(start, stop)
+            start = stop

@@ -1,0 +1,152 @@
+"""``Shard``: where the bytes of a shard are read; ``OpenShard``: the same with its index at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.errors import ChangedError, DataError
+from shardstream.shards.framing import FieldValues, Framing
+from shardstream.shards.index import ShardIndex
+from shardstream.storage import AsyncStore, Buffers, Request, Store, fetch
+from shardstream.storage.cache import CachedStore
+
+
+class Shard(NamedTuple):
+    """Where the bytes of a shard are read: a store, and the object's name and size there."""
+
+    store: Store
+    name: str
+    size: int
+
+    def repair(self, requests: Sequence[Request]) -> None:
+        """Have what a cache holds of these ranges looked at, and dropped where it is damaged."""
+        if isinstance(self.store, CachedStore):
+            for path, offset, length in requests:
+                self.store.repair(path, offset, length or 0)
+
+    def renew(self) -> None:
+        """Take the object as it is in the store now, once; whoever reads it compares it with what it was."""
+        if isinstance(self.store, AsyncStore):
+            self.store.renew(self.name)
+
+    @property
+    def renewed(self) -> bool:
+        """Whether another version of the object was taken."""
+        return isinstance(self.store, AsyncStore) and self.store.renewed(self.name)
+
+    def replaced(self) -> ChangedError:
+        """The error for an object that is not what it was."""
+        return ChangedError(
+            "the object was replaced by another one while it was being read",
+            url=self.store.locate(self.name),
+            hint="open the data set anew",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenShard:
+    """A shard whose index is at hand.
+
+    Attributes:
+        index: The index.
+        framing: What reads it.
+        shard: Where its bytes are.
+        rows: The rows that the view's rows are; a number where they just begin later.
+    """
+
+    index: ShardIndex
+    framing: Framing
+    shard: Shard
+    rows: NDArray[np.int64] | int = 0
+
+    def stored_rows(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of the shard that these rows of the view are."""
+        return rows + self.rows if isinstance(self.rows, int) else self.rows[rows]
+
+    def present(self, fields: Sequence[str]) -> list[str]:
+        """Those of the fields that this shard has."""
+        return [name for name in fields if name in self.index.columns]
+
+    def has_bytes(self, fields: Sequence[str]) -> bool:
+        """Whether reading any of these fields takes bytes besides the index."""
+        return any(self.index.columns[name].type.kind != "scalar" for name in self.present(fields))
+
+    def bytes_of(self, rows: NDArray[np.int64] | slice, fields: Sequence[str]) -> int:
+        """Stored bytes of these fields of these stored rows, besides the index."""
+        total = 0
+        for name in self.present(fields):
+            column = self.index.columns[name]
+            if column.lengths is not None:
+                total += int(column.lengths[rows].sum(dtype=np.int64))
+            elif column.type.kind == "fixed":
+                count = self.index.samples if isinstance(rows, slice) else len(rows)
+                total += column.type.width * count
+        return total
+
+    def mean_bytes(self, fields: Sequence[str]) -> float:
+        """Mean stored bytes of these fields of a sample, besides the index."""
+        return self.bytes_of(slice(None), fields) / max(self.index.samples, 1)
+
+    def plan(self, rows: NDArray[np.int64], fields: Sequence[str]) -> list[Request]:
+        """The byte ranges of these fields of these stored rows."""
+        return self.framing.plan(self.index, rows, self.present(fields))
+
+    def extract(
+        self,
+        ahead: Callable[[], Buffers | None],
+        rows: NDArray[np.int64],
+        fields: Sequence[str],
+        *,
+        verify: bool,
+        max_value: int,
+    ) -> dict[str, FieldValues]:
+        """These fields of these stored rows.
+
+        Bytes that came over a network, or out of a cache, and are not what was written, are read once more. So is an
+        object that was replaced meanwhile, where its values have checksums: it may hold the same bytes again.
+
+        Args:
+            ahead: Gives what was read ahead; ``None`` to read now.
+            rows: Stored rows.
+            fields: Names of fields.
+            verify: Compare checksums.
+            max_value: Bytes that one value may have.
+
+        Raises:
+            DataError: They are damaged where they come from, or too large.
+            StorageError: They cannot be read. ChangedError: The object was replaced, and holds other bytes, or no
+                checksum tells.
+        """
+        present = self.present(fields)
+        options: dict[str, Any] = {"verify": verify, "max_value": max_value}
+        try:
+            buffers = ahead()
+            if buffers is None:
+                buffers = self._read(rows, present)
+            return self.framing.extract(self.index, buffers, rows, present, **options)
+        except DataError:
+            if self.shard.store.mapped:
+                raise
+            self.shard.repair(self.framing.plan(self.index, rows, present))
+        except ChangedError:
+            if not (verify and self._has_checksums(present)):
+                raise
+            self.shard.renew()
+        try:
+            return self.framing.extract(self.index, self._read(rows, present), rows, present, **options)
+        except DataError as error:
+            if self.shard.renewed:
+                raise self.shard.replaced() from error
+            raise
+
+    def _has_checksums(self, present: Sequence[str]) -> bool:
+        columns = [self.index.columns[name] for name in present]
+        return all(column.checksums is not None for column in columns if column.type.kind != "scalar")
+
+    def _read(self, rows: NDArray[np.int64], present: Sequence[str]) -> Buffers:
+        return fetch(self.shard.store, lambda: self.framing.plan(self.index, rows, present))
