@@ -45,6 +45,7 @@ TransformName = Annotated[
     typer.Option(help="Function of a sample, by module and name; None drops it.", metavar="MODULE:NAME"),
 ]
 Checksums = Annotated[bool, typer.Option(help="Store a checksum of each value.")]
+KeyTable = Annotated[bool, typer.Option(help="Write a table of the keys, which finds samples by key at once.")]
 Workers = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option(help="Processes; 0 works without any. (default: one a core)", min=0, metavar="N"),

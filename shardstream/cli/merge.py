@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from shardstream.cli.flags import Json, Overwrite, Quiet
+from shardstream.cli.flags import Json, KeyTable, Overwrite, Quiet
 from shardstream.cli.progress import Update, progress
 from shardstream.cli.report import plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import (
@@ -31,6 +31,7 @@ def merge(
     source_options: SourceOptions = None,
     storage_options: StorageOptions = None,
     transport: TransportOption = Transport.AUTO,
+    key_table: KeyTable = True,
     overwrite: Overwrite = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -48,6 +49,7 @@ def merge(
                 location,
                 source_options=parse_options(source_options, "--source-option"),
                 transport=transport.value,
+                key_table=key_table,
                 overwrite=overwrite,
                 progress=_teller(update),
             )

@@ -14,6 +14,7 @@ from shardstream.cli.flags import (
     Format,
     Jpeg,
     JsonLines,
+    KeyTable,
     MaxPixels,
     MaxSide,
     Overwrite,
@@ -134,6 +135,7 @@ def pack(
         typer.Option(help="Field to compress; record only, may be repeated.", metavar="FIELD"),
     ] = None,
     checksums: Checksums = _DEFAULTS.checksums,
+    key_table: KeyTable = _DEFAULTS.key_table,
     workers: Workers = None,
     on: Annotated[
         Optional[On],  # noqa: UP045
@@ -176,6 +178,7 @@ def pack(
             meta=_parse_meta(meta),
             zstd=zstd or (),
             checksums=checksums,
+            key_table=key_table,
         )
         location = place(dest, storage_options, transport)
         with progress("packing", quiet=quiet or as_json) as update, kept_when_interrupted():

@@ -11,6 +11,7 @@ from shardstream.cli.flags import (
     Format,
     Jpeg,
     JsonLines,
+    KeyTable,
     MaxPixels,
     MaxSide,
     Overwrite,
@@ -81,6 +82,7 @@ def repack(
         typer.Option(help="Field to compress; record only, may be repeated. (default: as it is)", metavar="FIELD"),
     ] = None,
     checksums: Checksums = _DEFAULTS.checksums,
+    key_table: KeyTable = _DEFAULTS.key_table,
     workers: Workers = None,
     overwrite: Overwrite = False,
     as_json: JsonLines = False,
@@ -113,6 +115,7 @@ def repack(
             meta=source.manifest.meta,
             zstd=zstd or default_zstd(source, framing),
             checksums=checksums,
+            key_table=key_table,
         )
         location = place(dest, storage_options, transport)
         with progress("packing", quiet=quiet or as_json) as update, kept_when_interrupted():

@@ -13,15 +13,24 @@ import logging
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.errors import AccessError, DataError, FormatError, NotFoundError, ShardStreamError, StorageError
+from shardstream.errors import (
+    AccessError,
+    DataError,
+    FormatError,
+    MissingKeyError,
+    NotFoundError,
+    ShardStreamError,
+    StorageError,
+)
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.key_table import (
     TAIL_BYTES,
@@ -249,25 +258,45 @@ class KeyFinder:
     """Finds samples by key. For one thread.
 
     Args:
-        dataset: The data set.
-        key_of: Gives the key of a sample by its number, from the index of its shard.
+        rows: The rows of the data set, in whose indexes keys are compared.
     """
 
-    def __init__(self, dataset: OpenedDataset, key_of: Callable[[int], str]) -> None:
-        self._dataset = dataset
-        self._key_of = key_of
+    def __init__(self, rows: DatasetRows) -> None:
+        self._rows = rows
+        self._dataset = rows.dataset
         self._tables: list[KeyTable] | None = None
         self._shelf: _Shelf | None = None
         self._dropped = 0
 
+    def number_of(self, key: str) -> int:
+        """The number of the first sample of this key, in stored order.
+
+        Raises:
+            MissingKeyError: No sample has it.
+            DataError, StorageError: As `find`.
+        """
+        number = self.find(key)
+        if number is None:
+            raise MissingKeyError(
+                "no sample has this key",
+                url=self._dataset.url,
+                key=key,
+                hint="keys are paths without extension, unless packed with another `key`: look at some by number",
+            )
+        return number
+
     def find(self, key: str) -> int | None:
-        """The number of the first sample of this key, in stored order; ``None`` if there is none.
+        """The same; ``None`` if no sample has it.
 
         Raises:
             DataError: The index of a shard is damaged.
             StorageError: The store cannot be read.
         """
         return next((number for number in self._candidates(key) if self._key_of(number) == key), None)
+
+    def _key_of(self, number: int) -> str:
+        shard, row = self._dataset.numbering.find(number)
+        return self._rows.index(shard).keys[row]
 
     def _candidates(self, key: str) -> Iterator[int]:
         """Samples whose keys have this one's hash, in order."""

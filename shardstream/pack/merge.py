@@ -104,7 +104,7 @@ def merge(
         raise UsageError("merge needs a list of data sets", hint='ss.merge(["a/", "b/"], "both/")')
     check_meta(meta or {})
     tell = progress or _ignore
-    destination = open_destination(dest, storage_options=storage_options, transport=transport)
+    destination = open_destination(dest, storage_options=storage_options, transport=transport, key_table=key_table)
     places = [locate(url, storage_options=source_options, transport=transport) for url in urls]
     copiers = [ShardCopier(place, Manifest.read(open_store(place)), destination.location) for place in places]
     names = [copier.source.url for copier in copiers]
@@ -121,7 +121,7 @@ def merge(
     pattern = destination.pattern(f"shard-{manifest.plan[:8]}", manifest.reader.suffix)
     manifest = replace(manifest, naming=(NamedShards(pattern, manifest.shards),))
     work.copy(destination, pattern)
-    return destination.commit(destination.settle(manifest), key_table=key_table)
+    return destination.commit(destination.settle(manifest))
 
 
 def _ignore(_progress: MergeProgress) -> None: ...

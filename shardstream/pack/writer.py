@@ -94,7 +94,6 @@ class ShardWriter:
         self._classes = None if classes is None else tuple(classes)
         self._meta = dict(meta or {})
         self._checksums = checksums
-        self._key_table = key_table
         declared = {name: FieldType.parse(kind) for name, kind in (fields or {}).items()}
         for name in declared:
             check_field_name(name)
@@ -102,7 +101,9 @@ class ShardWriter:
         self._zstd = frozenset(zstd or ())
         for name, kind in declared.items():
             self._declare(name, kind)
-        self._destination = open_destination(dest, storage_options=storage_options, transport=transport, append=append)
+        self._destination = open_destination(
+            dest, storage_options=storage_options, transport=transport, append=append, key_table=key_table
+        )
         self._committer = Committer()
         old = self._destination.old
         if old is not None and not overwrite and not append:
@@ -267,9 +268,9 @@ class ShardWriter:
             meta=self._meta,
         )
         if self._grows:
-            publish(self._destination, manifest, self._left, key_table=self._key_table)
+            publish(self._destination, manifest, self._left)
         else:
-            self._destination.commit(manifest, key_table=self._key_table)
+            self._destination.commit(manifest)
 
     def _discard(self) -> None:
         if self._shard is not None:

@@ -56,12 +56,14 @@ class Destination:
         store: The store there.
         old: The data set that it holds, if any.
         strays: Objects of ours that no manifest names, left by runs that died.
+        key_table: Whether what is written gets a table of its keys.
     """
 
     location: Location
     store: Store
     old: Manifest | None
     strays: tuple[str, ...]
+    key_table: bool = True
 
     def pattern(self, stem: str, suffix: str) -> str:
         """A name pattern for new shards that the present data set does not use: ``stem-{:06d}``, or ``stem-r1-...``."""
@@ -96,16 +98,13 @@ class Destination:
         )
         return replace(manifest, naming=old.naming)
 
-    def commit(
-        self, manifest: Manifest, beside: Mapping[str, Iterable[bytes]] | None = None, *, key_table: bool = True
-    ) -> Manifest:
+    def commit(self, manifest: Manifest, beside: Mapping[str, Iterable[bytes]] | None = None) -> Manifest:
         """Make the data set complete, then remove what it replaces.
 
         Args:
             manifest: What was written.
             beside: Contents of the files that go with it (`BESIDE`), by name, in pieces. What is empty or missing is no
                 file.
-            key_table: Whether it gets a table of its keys.
 
         Raises:
             StorageError: A shard is not as it was written: somebody else writes into this folder.
@@ -113,8 +112,8 @@ class Destination:
         check_shards(self.store, manifest)
         for name, content in (beside or {}).items():
             put_pieces(self.store, staged(manifest, name), content)
-        if key_table:
-            put_key_table(self.store, manifest)
+        if self.key_table:
+            put_key_table(open_store(self.location), manifest)  # which remembers no shard as it was before
         manifest.save(self.store)
         if self.old is not None or beside:
             self.publish(manifest)
@@ -156,7 +155,7 @@ class Destination:
     def clean(self, manifest: Manifest) -> None:
         """Remove the files of the data set before, and those of runs that died, as far as ``manifest`` has no use."""
         names = (*self.strays, *(_objects(self.old) if self.old else ()))
-        self._each("removed", self.store.delete, [name for name in names if not _belongs(name, manifest)])
+        self._each("removed", self.store.delete, [name for name in names if not belongs(name, manifest)])
         self.store.sweep()  # of workers that were killed, and whose tasks were run again
         if self.location.local:
             shutil.rmtree(os.path.join(self.store.url, FOLDER), ignore_errors=True)
@@ -201,6 +200,7 @@ def open_destination(
     storage_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
     append: bool = False,
+    key_table: bool = True,
 ) -> Destination:
     """Look at the place of an output; it need not exist.
 
@@ -209,6 +209,7 @@ def open_destination(
         storage_options: Credentials and settings of the store.
         transport: The library that speaks to the store.
         append: The data set that is there is to grow: its shards are not looked at, however many they are.
+        key_table: Whether what is written gets a table of its keys.
 
     Raises:
         DestinationError: It is a file or a web server, or holds files in the way that are not ours.
@@ -225,7 +226,7 @@ def open_destination(
     store.sweep()
     old = _old_manifest(store)
     strays = () if append and old is not None else tuple(_strays(store, old, local=location.local))
-    return Destination(location, store, old, strays)
+    return Destination(location, store, old, strays, key_table)
 
 
 def _old_manifest(store: Store) -> Manifest | None:
@@ -247,7 +248,7 @@ def _strays(store: Store, old: Manifest | None, *, local: bool) -> Iterator[str]
         for prefix in ("dataset-v", "keys-", "shard")
         for found in store.list(prefix)
         if any(kind.fullmatch(found.path) for kind in (OLD_MANIFEST_NAME, KEY_TABLE_NAME, TABLE_NAME, _SHARD))
-        and not (old is not None and _belongs(found.path, old))
+        and not (old is not None and belongs(found.path, old))
     ]
     what = f"an object of {store.url} to be looked at"
     ours = each(lambda name: is_ours(store, name), names, at_once=1 if local else _AT_ONCE, what=what)
@@ -291,7 +292,7 @@ def _objects(manifest: Manifest) -> Iterator[str]:
         yield from (old.table, old.head, key_table_name(old.fingerprint))
 
 
-def _belongs(name: str, manifest: Manifest) -> bool:
+def belongs(name: str, manifest: Manifest) -> bool:
     """Whether an object is part of a data set; no list of its names is made."""
     if any(name in (old.table, old.head, key_table_name(old.fingerprint)) for old in manifest.history):
         return True

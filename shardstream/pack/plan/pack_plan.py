@@ -139,12 +139,9 @@ class PackPlan:
             DUPLICATES_NAME: (self.duplicates,),
             REPORT_NAME: (report_bytes(manifest, found, summary, copies=self.duplicates.count(b"\n")),),
         }
-        keys = self._cut.options.key_table
         if self.append:
-            return self.destination.commit_next(
-                manifest, lambda: publish(self.destination, made, key_table=keys), beside
-            )
-        return self.destination.commit(manifest, beside, key_table=keys)
+            return self.destination.commit_next(manifest, lambda: publish(self.destination, made), beside)
+        return self.destination.commit(manifest, beside)
 
     def _grown(self, made: Manifest) -> Manifest:
         assert self.destination.old is not None
@@ -285,7 +282,9 @@ def open_plan(
     if append and overwrite:
         raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
     options.images.check()
-    destination = open_destination(dest, storage_options=storage_options, transport=transport, append=append)
+    destination = open_destination(
+        dest, storage_options=storage_options, transport=transport, append=append, key_table=options.key_table
+    )
     origin = open_source(
         source,
         key=options.key,
