@@ -34,7 +34,7 @@ import json, resource, sys, time
 import shardstream as ss
 def private():
     with open("/proc/self/smaps_rollup") as file:
-        return sum(int(line.split()[1]) for line in file if line.startswith("Private_")) / 1024
+        return sum(int(line.split()[1]) for line in file if line.startswith("Private_Dirty")) / 1024
 def peak():
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1024
