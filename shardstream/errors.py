@@ -6,6 +6,7 @@ Grouped by what the caller would do about it::
     ├── UsageError            fix the call (also a ValueError)
     │   ├── FieldError        a field name or field type that does not fit the data
     │   ├── DestinationError  the output folder already holds something else
+    │   ├── MissingKeyError   no sample has this key (also a KeyError)
     │   ├── BatchError        samples that cannot become one batch
     │   └── RankError         ranks that are about to read different things
     ├── MissingExtraError     install an optional package (also an ImportError)
@@ -106,6 +107,12 @@ class DestinationError(UsageError):
     """The destination already holds another data set."""
 
     code = "destination"
+
+
+class MissingKeyError(UsageError, KeyError):
+    """No sample of a data set has this key."""
+
+    code = "missing-key"
 
 
 class BatchError(UsageError):

@@ -143,6 +143,7 @@ class PackFlags:
         typer.Option(help="Field to compress; record only, may be repeated.", metavar="FIELD"),
     ]
     checksums: Annotated[bool, typer.Option(help="Store a checksum of each value.")]
+    key_table: Annotated[bool, typer.Option(help="Write a table of the keys, which finds samples by key at once.")]
     rows: Annotated[
         bool, typer.Option("--rows", help="Leave DEST/rows.parquet: what became of every line of the source.")
     ]

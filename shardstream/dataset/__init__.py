@@ -12,6 +12,7 @@ Every verb reads through this room: `open_dataset` opens, `DatasetRows` reads ro
 ``indexes``       ``OpenShards``: the shards whose index is at hand, bounded in number
 ``rows``          ``RowReader``: stored values by (shard, row) -> ``RowBatch``
 ``dataset_rows``  ``DatasetRows``: the same of one data set, by number or shard by shard
+``key_tables``    ``KeyFinder``: the number of a sample by its key
 ``mapped_rows``   the same over all shards of a step at once, where their files are mapped
 ``read_ahead``    ``ReadAhead``: bytes of coming samples, fetched before anybody waits
 ``step``          ``Step``: the samples of a step by where they lie

@@ -17,10 +17,11 @@ from shardstream.pack.options import check_meta
 from shardstream.pack.output.copies import ShardCopier
 from shardstream.pack.output.destination import Destination, check_shards, open_destination
 from shardstream.pack.output.places import StorageArguments
-from shardstream.pack.sources.duplicates import HashRuns, key_hash
+from shardstream.pack.sources.duplicates import HashRuns
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.growing import joined, united_meta
 from shardstream.shards.index import ShardIndex
+from shardstream.shards.key_table import hashes_of
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.table import NamedShards
 from shardstream.storage import Location, Transport, open_store
@@ -41,6 +42,7 @@ def merge(
     dest_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
     meta: Mapping[str, Any] | None = None,
+    key_table: bool = True,
     overwrite: bool = False,
     progress: OnProgress | None = None,
 ) -> Manifest:
@@ -60,6 +62,7 @@ def merge(
         dest_options: Those of ``dest`` alone, in their stead.
         transport: The library that speaks to stores, see `pack`.
         meta: Of the result. Default: the entries of all.
+        key_table: Write a table of the keys beside the shards, see `pack`.
         overwrite: Replace another data set in ``dest``, once this one is complete.
         progress: Called with a `ProgressEvent` as shards are done.
 
@@ -87,7 +90,7 @@ def merge(
     places, place = StorageArguments(
         storage_options=storage_options, source_options=source_options, dest_options=dest_options, transport=transport
     ).locate(urls, dest)
-    destination = open_destination(place)
+    destination = open_destination(place, key_table=key_table)
     copiers = [ShardCopier(place, Manifest.read(open_store(place)), destination.location) for place in places]
     names = [copier.source.url for copier in copiers]
     manifest = _merged([copier.manifest for copier in copiers], names, meta)
@@ -172,7 +175,7 @@ class _Work:
             for window in self._shards("keys"):
                 what = f"the index of one of the shards {window.start} to {window.stop - 1}"
                 for found in each(
-                    lambda shard: _hashes(self._scan(shard)), window, at_once=_SCANNED_AT_ONCE, what=what
+                    lambda shard: hashes_of(self._scan(shard).keys), window, at_once=_SCANNED_AT_ONCE, what=what
                 ):
                     hashes.add(found)
             suspects = hashes.repeated()
@@ -186,7 +189,7 @@ class _Work:
         places: dict[str, tuple[str, int]] = {}
         for shard in range(self._total.shards):
             index = self._scan(shard)
-            for row in np.flatnonzero(np.isin(_hashes(index), suspects)).tolist():
+            for row in np.flatnonzero(np.isin(hashes_of(index.keys), suspects)).tolist():
                 key = index.keys[row]
                 if key in places:
                     where, first = places[key]
@@ -213,10 +216,3 @@ class _Work:
             what = f"one of the shards {window.start} to {window.stop - 1} to be copied to {destination.store.url}"
             for _ in each(copy, window, at_once=_AT_ONCE, what=what):
                 pass
-
-
-def _hashes(index: ShardIndex) -> NDArray[np.uint64]:
-    ends, blob = index.keys.parts
-    stops = ends.tolist()
-    found = (key_hash(blob[start:stop]) for start, stop in zip([0, *stops], stops, strict=False))
-    return np.fromiter(found, np.uint64, len(stops))

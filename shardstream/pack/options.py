@@ -60,6 +60,7 @@ class PackOptions:
     max_pixels: int = DEFAULT_MAX_PIXELS
     zstd: Collection[str] = ()
     checksums: bool = True
+    key_table: bool = True
     rows: bool = False
     allow_other_origins: bool = False
 

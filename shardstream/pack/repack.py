@@ -57,6 +57,7 @@ def repack(
     max_pixels: int = DEFAULT_MAX_PIXELS,
     zstd: Collection[str] | None = None,
     checksums: bool = True,
+    key_table: bool = True,
 ) -> Manifest:
     """Pack the samples of a data set again.
 
@@ -101,6 +102,7 @@ def repack(
         max_pixels: The same.
         zstd: Fields to compress. Default: those that are compressed, if the format stays ``record``.
         checksums: As of `pack`.
+        key_table: The same.
 
     Returns:
         The manifest.

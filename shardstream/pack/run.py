@@ -88,6 +88,7 @@ def pack(
     max_pixels: int = DEFAULT_MAX_PIXELS,
     zstd: Collection[str] = (),
     checksums: bool = True,
+    key_table: bool = True,
     rows: bool = False,
     allow_other_origins: bool = False,
 ) -> Manifest:
@@ -172,6 +173,8 @@ def pack(
             Pillow's limit, for 256 MiB in memory.
         zstd: Fields to compress one by one; ``record`` only.
         checksums: Store a checksum of each value, which readers verify.
+        key_table: Write a table of the keys beside the shards, 12 bytes a sample, by which `Reader.get` and
+            ``shardstream view --key`` find a sample at once.
         rows: Leave ``rows.parquet`` in ``dest``: a row for every line of the source, with line, status, key, shard,
             offset in it, path and reason. Needs pyarrow.
         allow_other_origins: Let a list that is not local name files anywhere, local ones too. By default each has to

@@ -56,6 +56,8 @@ class ShardWriter:
             as they are, and it becomes its next version once all is written. Keys are not compared with those of
             samples that were there before, which would take reading all indexes. One writer at a time.
         checksums: Store a checksum of each value, which readers verify.
+        key_table: Write a table of the keys beside the shards, see `pack`. Where a data set is appended to, it gets one
+            if it had one.
 
     Raises:
         UsageError: An argument that is not allowed.
@@ -81,6 +83,7 @@ class ShardWriter:
         overwrite: bool = False,
         append: bool = False,
         checksums: bool = True,
+        key_table: bool = True,
     ) -> None:
         if append and overwrite:
             raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
@@ -100,7 +103,7 @@ class ShardWriter:
         for name, kind in declared.items():
             self._declare(name, kind)
         _, place = StorageArguments(storage_options=storage_options, transport=transport).locate([], dest)
-        self._destination = open_destination(place, append=append)
+        self._destination = open_destination(place, append=append, key_table=key_table)
         self._committer = Committer()
         old = self._destination.old
         if old is not None and not overwrite and not append:

@@ -22,7 +22,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import ChecksumError, FormatError
-from shardstream.shards.index import Keys
+from shardstream.shards.index import Keys, ShardIndex
 from shardstream.shards.layout import FORMAT_VERSION, check_version, checksum
 from shardstream.storage.base.sorting import no_room
 
@@ -38,6 +38,7 @@ _LEAST_BLOCK = 4096  # entries: 48 KiB
 _MOST_BLOCKS = (TAIL_BYTES - TRAILER.size) // _ENTRY_BYTES
 _HELD_BYTES = 4 << 20  # of blocks that were read
 _RUN = 1 << 19  # entries sorted in memory at a time: some 30 MB
+_AT_ONCE = 1 << 16  # keys, whose hashes are Python's numbers for a moment
 _HINT = "remove it: keys are then found without it, or by a table that is made anew"
 
 # XXH3-64 of a key's UTF-8.
@@ -47,6 +48,8 @@ ReadRange: TypeAlias = "Callable[[int, int], memoryview]"
 """Gives bytes [offset, offset + length) of an object."""
 Entries: TypeAlias = "tuple[NDArray[np.uint64], NDArray[np.unsignedinteger[Any]]]"
 """Hashes and sample numbers, each (n,)."""
+Scan: TypeAlias = "Callable[[int], ShardIndex]"
+"""Reads the index of a shard, by its number."""
 
 
 def key_table_name(fingerprint: str) -> str:
@@ -58,12 +61,22 @@ def key_table_name(fingerprint: str) -> str:
     return f"keys-{fingerprint}.table"
 
 
+def is_key_table(tail: memoryview) -> bool:
+    """Whether the object that ends like this is a table of ours, whatever is in it."""
+    return bytes(tail[-TRAILER.size :][:8]) == _MAGIC
+
+
 def hashes_of(keys: Keys) -> NDArray[np.uint64]:
     """The hash of each key of a shard."""
     ends, blob = keys.parts
-    stops = ends.tolist()
-    found = (key_hash(blob[start:stop]) for start, stop in zip([0, *stops], stops, strict=False))
-    return np.fromiter(found, np.uint64, len(stops))
+    found = np.empty(len(ends), np.uint64)
+    start = 0
+    for first in range(0, len(ends), _AT_ONCE):
+        stops = ends[first : first + _AT_ONCE].tolist()
+        spans = zip([start, *stops], stops, strict=False)
+        found[first : first + len(stops)] = [key_hash(blob[begin:stop]) for begin, stop in spans]
+        start = stops[-1]
+    return found
 
 
 class Covers(NamedTuple):
@@ -121,7 +134,7 @@ class KeyTable:
             ChecksumError: It is not what was written.
             FormatError: It is no such table, or truncated.
         """
-        if len(tail) < TRAILER.size or bytes(tail[-TRAILER.size :][:8]) != _MAGIC:
+        if len(tail) < TRAILER.size or not is_key_table(tail):
             raise FormatError("this is no key table, or a truncated one", url=url, hint=_HINT)
         _, version, width, start, stop, block, own, below, expected = TRAILER.unpack(tail[-TRAILER.size :])
         check_version(version, url=url)
@@ -192,7 +205,7 @@ class SortedKeys:
         run = run or _RUN
         count = covers.stop - covers.start
         self.covers = covers
-        self.width = 4 if covers.stop <= 1 << 32 else 8
+        self.width = _width(covers.stop)
         self._hashes = np.empty(min(count, run), "<u8")
         self._numbers = np.empty(min(count, run), f"<u{self.width}")
         self._filled = 0
@@ -269,10 +282,7 @@ class SortedKeys:
 def table_bytes(keys: SortedKeys) -> Iterator[bytes]:
     """The bytes of a table, in pieces. The same keys give the same bytes."""
     covers = keys.covers
-    count = covers.stop - covers.start
-    block = _LEAST_BLOCK
-    while count > block * _MOST_BLOCKS:
-        block *= 2
+    block = _block(covers.stop - covers.start)
     directory: list[int] = []
     for hashes, numbers in _blocks(keys, block):
         data = hashes.tobytes() + numbers.tobytes()
@@ -282,6 +292,23 @@ def table_bytes(keys: SortedKeys) -> Iterator[bytes]:
     head = TRAILER.pack(_MAGIC, FORMAT_VERSION, keys.width, covers.start, covers.stop, block, own, below, 0)
     tail = np.array(directory, "<u8").tobytes() + head[:-_CHECKSUM_BYTES]
     yield tail + checksum(tail).to_bytes(_CHECKSUM_BYTES, "little")
+
+
+def table_size(samples: int) -> int:
+    """Bytes of the table of a whole data set."""
+    blocks = -(-samples // _block(samples))
+    return samples * (8 + _width(samples)) + blocks * _ENTRY_BYTES + TRAILER.size
+
+
+def _width(stop: int) -> int:
+    return 4 if stop <= 1 << 32 else 8
+
+
+def _block(samples: int) -> int:
+    block = _LEAST_BLOCK
+    while samples > block * _MOST_BLOCKS:
+        block *= 2
+    return block
 
 
 def _blocks(keys: SortedKeys, block: int) -> Iterator[Entries]:

@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from shardstream.dataset.indexes import OpenShards
-from shardstream.dataset.opened import OpenedDataset
-from shardstream.dataset.rows import RowReader
+from shardstream.dataset.dataset_rows import DatasetRows
+from shardstream.dataset.key_tables import KeyFinder
+from shardstream.dataset.opening import open_dataset
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.step import Step
-from shardstream.dataset.view import ViewSpec
+from shardstream.dataset.view import ViewSpec, Where, matcher_of
+from shardstream.errors import UsageError
 from shardstream.shards.framing import MAX_VALUE
 from shardstream.sizes import parse_size
-from shardstream.storage import PathOrUrl, Transport, locate
+from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.cache import Cache
 from shardstream.stream.batching.samples import SampleDecoder, StageClock
 from shardstream.stream.iteration.content import ContentPart
 from shardstream.stream.iteration.settings import DecodeOptions, Fields
 from shardstream.stream.tensors.crops import refuse_samples
 from shardstream.stream.tensors.numbers import Numbers, declared_dtypes
+from shardstream.threads import each
+
+_TOGETHER = 256  # samples that are read at once
+_AT_ONCE = 16  # indexes that are read at once
 
 
 class Reader(Sequence[dict[str, Any]]):
     """The samples of a data set by number, in stored order, or by key.
+
+    ``reader[3]`` and ``reader[-1]`` are samples; ``reader[10:20]`` and ``reader[[7, 3, 7]]`` lists of them, whose bytes
+    are read side by side. ``len(reader)`` counts them, ``key in reader`` says whether there is one of this key.
 
     Args:
         url: The folder of the data set, or its URL.
@@ -36,6 +46,7 @@ class Reader(Sequence[dict[str, Any]]):
         verify: Compare checksums.
         max_value: Bytes that one value may have, as of `ShardDataset`.
         cache: As of `ShardDataset`.
+        replicas: The same.
         storage_options: The same.
         transport: The same.
 
@@ -45,8 +56,9 @@ class Reader(Sequence[dict[str, Any]]):
         UsageError: There is no such version, or a decoder has ``resize="device"``.
 
     Example:
-        >>> ss.Reader("out/")[0]["cls"]
-        17
+        >>> reader = ss.Reader("out/")
+        >>> reader[0]["cls"], reader.get("photo/3")["__key__"], "photo/200" in reader
+        (17, 'photo/3', False)
     """
 
     def __init__(
@@ -59,21 +71,32 @@ class Reader(Sequence[dict[str, Any]]):
         verify: bool = True,
         max_value: int | str = MAX_VALUE,
         cache: str | os.PathLike[str] | Cache | None = None,
+        replicas: Sequence[PathOrUrl] = (),
         storage_options: Mapping[str, Any] | None = None,
         transport: Transport = "auto",
     ) -> None:
-        place = locate(url, storage_options=storage_options, transport=transport)
-        home = OpenedDataset(place, cache=None if cache is None else Cache.of(cache), version=version)
-        source = DatasetSource([home], ViewSpec(), verify=verify)
-        self.manifest = source.manifests[0]
-        self._ends = np.cumsum(self.manifest.table.samples, dtype=np.int64)
+        arguments: dict[str, Any] = {
+            "cache": cache,
+            "replicas": replicas,
+            "storage_options": storage_options,
+            "transport": transport,
+        }
+        self._dataset = open_dataset(url, version=version, **arguments)
+        self.manifest = self._dataset.manifest
+        arguments |= {"fields": fields, "seed": seed, "verify": verify, "max_value": max_value}
+        self._again = partial(Reader, url, version=self.manifest.version, **arguments)
+        source = DatasetSource([self._dataset], ViewSpec(), verify=verify)
         part = ContentPart.of(source, DecodeOptions(fields=fields, verify=verify, max_value=max_value))
         refuse_samples(part.plan.cut)
-        types = {name: source.fields[name] for name in part.plan.sources}
         largest = parse_size(max_value, name="max_value")
-        self._rows = RowReader(OpenShards([source]), types, verify=verify, max_value=largest)
-        numbers = Numbers(declared_dtypes(part.plan, source.fields))
+        self._rows = DatasetRows(self._dataset, part.plan.sources, verify=verify, max_value=largest)
+        self._verify = verify
+        self._keys = KeyFinder(self._rows)
+        numbers = Numbers(declared_dtypes(part.plan, self.manifest.fields))
         self._decoder = SampleDecoder(self._rows, part, numbers, StageClock(), seed=seed)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._again, ()
 
     def __len__(self) -> int:
         return self.manifest.samples
@@ -81,34 +104,74 @@ class Reader(Sequence[dict[str, Any]]):
     @overload
     def __getitem__(self, index: int) -> dict[str, Any]: ...
     @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+    def __getitem__(self, index: slice | ArrayLike) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice | ArrayLike) -> dict[str, Any] | list[dict[str, Any]]:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return self._sample(range(len(self))[index])
+            return self._samples(np.arange(len(self))[index])
+        numbers = np.asarray(index)
+        if numbers.size and numbers.dtype.kind not in "iu":
+            raise UsageError(
+                f"samples are numbered by integers, got {index!r}",
+                url=self._dataset.url,
+                hint="reader[3], reader[10:20], reader[[7, 3]]; reader.get(key) takes a key",
+            )
+        wrong = (numbers < -len(self)) | (numbers >= len(self))
+        if wrong.any():
+            raise IndexError(f"there is no sample {numbers[wrong][0]} of {len(self)}")
+        found = self._samples(np.where(numbers < 0, numbers + len(self), numbers).astype(np.int64).reshape(-1))
+        return found if numbers.ndim else found[0]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[i] for i in range(len(self)))
 
-    def _sample(self, position: int) -> dict[str, Any]:
-        shard = int(np.searchsorted(self._ends, position, side="right"))
-        row = position - (int(self._ends[shard - 1]) if shard else 0)
-        step = Step(0, np.array([position]), np.array([shard]), np.array([row]), None)
-        samples, _ = self._decoder.samples(step)
-        sample: dict[str, Any] = samples[0]
-        return sample
+    def __contains__(self, key: object) -> bool:
+        """Whether a sample has this key."""
+        return isinstance(key, str) and self._keys.find(key) is not None
+
+    def _samples(self, numbers: NDArray[np.int64]) -> list[dict[str, Any]]:
+        samples: list[dict[str, Any]] = []
+        for start in range(0, len(numbers), _TOGETHER):
+            some = numbers[start : start + _TOGETHER]
+            step = Step(0, some, *self._dataset.locate(some), None)
+            samples += self._decoder.samples(step)[0]
+        return samples
 
     def get(self, key: str) -> dict[str, Any]:
-        """The first sample of this key. Looks through the indexes of the shards, one after another.
+        """The first sample of this key.
+
+        It is found by the key table of the data set. One that has none gets a table on this machine, made once of the
+        indexes of all shards: in the folder of ``cache``, else in ``$XDG_CACHE_HOME/shardstream``.
 
         Raises:
-            KeyError: There is none.
+            MissingKeyError: There is none; also a KeyError.
+            DataError, StorageError: It cannot be read.
         """
-        start = 0
-        for shard in range(self.manifest.shards):
-            keys = self._rows.index(shard).keys
-            row = next((i for i, other in enumerate(keys) if other == key), None)
-            if row is not None:
-                return self[start + row]
-            start += len(keys)
-        raise KeyError(key)
+        return self[self._keys.number_of(key)]
+
+    def find(self, where: Where) -> NDArray[np.int64]:
+        """The numbers of the samples that match, in stored order: int64 (n,). Reads the indexes of all shards.
+
+        Args:
+            where: Allowed values by index column, as of `ShardDataset`.
+
+        Raises:
+            FieldError: A column that does not exist, or is not a number in the index.
+            UsageError: ``where`` is no such dict.
+            DataError, StorageError: An index cannot be read.
+
+        Example:
+            >>> reader = ss.Reader("out/")
+            >>> samples = reader[reader.find(where={"cls": [1, 5]})[:8]]
+        """
+        manifest = self.manifest
+        spec = ViewSpec.of(None, "samples", where)
+        matches = matcher_of(spec, manifest.fields, manifest.classes, manifest.url)
+        if matches is None:
+            return np.arange(len(self))
+
+        def rows(shard: int) -> NDArray[np.int64]:
+            index = self._dataset.open(shard, verify=self._verify).index
+            return np.flatnonzero(matches(index)) + self._dataset.numbering.begin(shard)
+
+        what = f"the index of a shard of {manifest.url}"
+        return np.concatenate([np.empty(0, np.int64), *each(rows, range(manifest.shards), at_once=_AT_ONCE, what=what)])

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from shardstream.images.encode import encode
+from shardstream.shards.key_table import key_table_name
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import MappedBuffers, open_store
 
@@ -54,7 +55,8 @@ def tree(root: Path) -> dict[str, bytes]:
 
 def objects(manifest: Manifest) -> set[str]:
     """Names of everything that `pack` leaves where nothing was rejected."""
-    return {*map(manifest.shard_name, range(manifest.shards)), "dataset.json", manifest.table_name, "report.json"}
+    tables = {manifest.table_name, key_table_name(manifest.fingerprint)}
+    return {*map(manifest.shard_name, range(manifest.shards)), "dataset.json", "report.json"} | tables
 
 
 def samples(url: Path, fields: Sequence[str] | None = None) -> dict[str, dict[str, object]]:

@@ -21,6 +21,7 @@ from shardstream.errors import (
     UsageError,
 )
 from shardstream.pack import ShardWriter, pack
+from shardstream.shards.key_table import key_table_name
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import open_store
 
@@ -253,7 +254,9 @@ def test_overwriting_removes_all_versions(tmp_path: Path) -> None:
     add(tmp_path, 2)
     add(tmp_path, 3)
     add(tmp_path, 4, append=False, overwrite=True)
-    assert set(tree(tmp_path)) == {"dataset.json", "shard-r3-000000.tar", Manifest.load(tmp_path).table_name}
+    new = Manifest.load(tmp_path)
+    tables = {new.table_name, key_table_name(new.fingerprint)}
+    assert set(tree(tmp_path)) == {"dataset.json", "shard-r3-000000.tar"} | tables
     assert Manifest.load(tmp_path).version == 1
 
 
@@ -272,10 +275,12 @@ def test_in_a_store(s3: S3Place) -> None:
     assert Manifest.load(url, version=1, storage_options=s3.options).samples == 3
     store = open_store(url, storage_options=s3.options)
     add(url, 5, append=False, overwrite=True, storage_options=s3.options)
+    newest = Manifest.load(url, storage_options=s3.options)
     assert sorted(one.path for one in store.list()) == [
         "dataset.json",
+        key_table_name(newest.fingerprint),
         "shard-r2-000000.tar",
-        Manifest.load(url, storage_options=s3.options).table_name,
+        newest.table_name,
     ]
     with pytest.raises(ShardStreamError):
         Manifest.load(url, version=2, storage_options=s3.options)

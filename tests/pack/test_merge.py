@@ -58,7 +58,7 @@ def test_again_it_is_only_loaded(three: list[Path], tmp_path: Path) -> None:
     with pytest.raises(DestinationError, match="15 samples"):
         merge(three[:2], dest)
     assert merge(three[:2], dest, overwrite=True).samples == 10
-    assert len(tree(dest)) == 6 + 2
+    assert len(tree(dest)) == 6 + 3  # dataset.json and two tables
 
 
 @pytest.mark.full

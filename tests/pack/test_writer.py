@@ -20,6 +20,7 @@ from shardstream.errors import (
 from shardstream.images.header import probe
 from shardstream.pack import ShardWriter
 from shardstream.pack.sources.values import encode
+from shardstream.shards.key_table import key_table_name
 from shardstream.shards.manifest import Manifest
 
 from .making import jpeg, samples, tree
@@ -194,7 +195,7 @@ def test_overwriting(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
     for name in ("shard-r1-000000.tar", "shard-000000.tar"):
         new = write(tmp_path, 3, overwrite=True)
-        assert set(tree(tmp_path)) == {name, "dataset.json", new.table_name}
+        assert set(tree(tmp_path)) == {name, "dataset.json", new.table_name, key_table_name(new.fingerprint)}
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,13 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeVar
 
+from shardstream.dataset.key_tables import put_key_table
 from shardstream.errors import ChecksumError, DataError, DestinationError, NotFoundError, StorageError
 from shardstream.pack.output.receipts import FOLDER, receipt_name
 from shardstream.pack.output.rejects import REJECTS_NAME, pieces_of, put_pieces
 from shardstream.shards.framings import framing_of
 from shardstream.shards.heads import MANIFEST_NAME, OLD_MANIFEST_NAME, TABLE_NAME, parse_head
+from shardstream.shards.key_table import KEY_TABLE_NAME, TRAILER, is_key_table, key_table_name
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Store, open_store
 from shardstream.threads import each
@@ -54,12 +56,14 @@ class Destination:
         store: The store there.
         old: The data set that it holds, if any.
         strays: Objects of ours that no manifest names, left by runs that died.
+        key_table: Whether what is written gets a table of its keys.
     """
 
     location: Location
     store: Store
     old: Manifest | None
     strays: tuple[str, ...]
+    key_table: bool = True
 
     def pattern(self, stem: str, suffix: str) -> str:
         """A name pattern for new shards that the present data set does not use: ``stem-{:06d}``, or ``stem-r1-...``."""
@@ -108,6 +112,8 @@ class Destination:
         check_shards(self.store, manifest)
         for name, content in (beside or {}).items():
             put_pieces(self.store, staged(manifest, name), content)
+        if self.key_table:
+            put_key_table(open_store(self.location), manifest)  # which remembers no shard as it was before
         manifest.save(self.store)
         if self.old is not None or beside:
             self.publish(manifest)
@@ -149,7 +155,7 @@ class Destination:
     def clean(self, manifest: Manifest) -> None:
         """Remove the files of the data set before, and those of runs that died, as far as ``manifest`` has no use."""
         names = (*self.strays, *(_objects(self.old) if self.old else ()))
-        self._each("removed", self.store.delete, [name for name in names if not _belongs(name, manifest)])
+        self._each("removed", self.store.delete, [name for name in names if not belongs(name, manifest)])
         self.store.sweep()  # of workers that were killed, and whose tasks were run again
         if self.location.local:
             shutil.rmtree(os.path.join(self.store.url, FOLDER), ignore_errors=True)
@@ -188,12 +194,13 @@ class Destination:
             pass
 
 
-def open_destination(location: Location, *, append: bool = False) -> Destination:
+def open_destination(location: Location, *, append: bool = False, key_table: bool = True) -> Destination:
     """Look at the place of an output; it need not exist.
 
     Args:
         location: Where it is.
         append: The data set that is there is to grow: its shards are not looked at, however many they are.
+        key_table: Whether what is written gets a table of its keys.
 
     Raises:
         DestinationError: It is a file or a web server, or holds files in the way that are not ours.
@@ -209,7 +216,7 @@ def open_destination(location: Location, *, append: bool = False) -> Destination
     store.sweep()
     old = _old_manifest(store)
     strays = () if append and old is not None else tuple(_strays(store, old, local=location.local))
-    return Destination(location, store, old, strays)
+    return Destination(location, store, old, strays, key_table)
 
 
 def _old_manifest(store: Store) -> Manifest | None:
@@ -228,10 +235,10 @@ def _old_manifest(store: Store) -> Manifest | None:
 def _strays(store: Store, old: Manifest | None, *, local: bool) -> Iterator[str]:
     names = [
         found.path
-        for prefix in ("dataset-v", "shard")
+        for prefix in ("dataset-v", "keys-", "shard")
         for found in store.list(prefix)
-        if any(kind.fullmatch(found.path) for kind in (OLD_MANIFEST_NAME, TABLE_NAME, _SHARD))
-        and not (old is not None and _belongs(found.path, old))
+        if any(kind.fullmatch(found.path) for kind in (OLD_MANIFEST_NAME, KEY_TABLE_NAME, TABLE_NAME, _SHARD))
+        and not (old is not None and belongs(found.path, old))
     ]
     what = f"an object of {store.url} to be looked at"
     ours = each(lambda name: is_ours(store, name), names, at_once=1 if local else _AT_ONCE, what=what)
@@ -253,6 +260,8 @@ def is_ours(store: Store, name: str) -> bool:
         return False
     if TABLE_NAME.fullmatch(name):
         return bytes(store.get(name)[:8]) == b"SSTABLE\n"
+    if KEY_TABLE_NAME.fullmatch(name):
+        return is_key_table(store.get_tail(name, TRAILER.size)[0])
     try:
         framing_of(_FRAMINGS[name.rsplit(".", 1)[-1]]).scan(store, name, verify=False)
     except DataError:  # damaged, but one that we wrote
@@ -268,14 +277,16 @@ def staged(manifest: Manifest, name: str) -> str:
 def _objects(manifest: Manifest) -> Iterator[str]:
     yield from (manifest.shard_name(i) for i in range(manifest.shards))
     yield manifest.table_name
+    yield key_table_name(manifest.fingerprint)
     for old in manifest.history:
-        yield from (old.table, old.head)
+        yield from (old.table, old.head, key_table_name(old.fingerprint))
 
 
-def _belongs(name: str, manifest: Manifest) -> bool:
+def belongs(name: str, manifest: Manifest) -> bool:
     """Whether an object is part of a data set; no list of its names is made."""
-    kept = any(name in (old.table, old.head) for old in manifest.history)
-    return kept or name == manifest.table_name or manifest.number_of(name) is not None
+    if any(name in (old.table, old.head, key_table_name(old.fingerprint)) for old in manifest.history):
+        return True
+    return name in (manifest.table_name, key_table_name(manifest.fingerprint)) or manifest.number_of(name) is not None
 
 
 def check_shards(store: Store, manifest: Manifest) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from itertools import count
 
+from shardstream.dataset.key_tables import put_key_table
 from shardstream.errors import DestinationError, StorageError
-from shardstream.pack.output.destination import Destination, is_ours
+from shardstream.pack.output.destination import Destination, belongs, is_ours
 from shardstream.shards.growing import grown
 from shardstream.shards.heads import MANIFEST_NAME
+from shardstream.shards.key_table import KEY_TABLE_NAME
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Store, open_store
 from shardstream.threads import each
@@ -25,7 +27,7 @@ def append_pattern(destination: Destination, suffix: str) -> str:
 
 
 def leftovers(destination: Destination, pattern: str) -> tuple[str, ...]:
-    """What an append that died has left under the names of the new shards. No other shard is looked at.
+    """What an append that died has left: key tables, and what has names of the new shards. No other shard is looked at.
 
     Args:
         destination: With a data set, opened with ``append=True``.
@@ -37,8 +39,9 @@ def leftovers(destination: Destination, pattern: str) -> tuple[str, ...]:
     assert destination.old is not None
     start, _, end = pattern.partition("{:06d}")
     numbered = re.compile(re.escape(start) + r"\d{6,}" + re.escape(end))
-    found = [one.path for one in destination.store.list(start)]
-    names = [name for name in found if numbered.fullmatch(name) and destination.old.number_of(name) is None]
+    found = [one.path for prefix in (start, "keys-") for one in destination.store.list(prefix)]
+    named = [name for name in found if numbered.fullmatch(name) or KEY_TABLE_NAME.fullmatch(name)]
+    names = [name for name in named if not belongs(name, destination.old)]
     for name in names:
         if not is_ours(destination.store, name):
             raise DestinationError(
@@ -58,7 +61,7 @@ def append(destination: Destination, new: Manifest, left: tuple[str, ...] = ()) 
     Args:
         destination: With a data set, opened with ``append=True``.
         new: The shards that were written.
-        left: From `leftovers`; those that are no shards of ``new`` are removed.
+        left: From `leftovers`; those that are not of the next version are removed.
 
     Raises:
         UsageError, FieldError: The new shards do not go with the old ones, see `grown`.
@@ -80,10 +83,12 @@ def append(destination: Destination, new: Manifest, left: tuple[str, ...] = ()) 
             url=store.url,
             hint="append again; one writer at a time",
         )
+    if destination.key_table:
+        put_key_table(open_store(destination.location), manifest, old)
     store.put(now.as_old.head, head)
     manifest.save(store)
     for name in left:
-        if manifest.number_of(name) is None:
+        if not belongs(name, manifest):
             store.delete(name)
     return Manifest.read(store)
 

@@ -286,7 +286,7 @@ def open_plan(
         raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
     options.images.check()
     read, place = storage.locate(roots(source), dest, names_urls=names_urls(source))
-    destination = open_destination(place, append=append)
+    destination = open_destination(place, append=append, key_table=options.key_table)
     origin = open_source(
         source,
         key=options.key,

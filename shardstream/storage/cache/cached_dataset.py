@@ -6,7 +6,8 @@ import errno
 import json
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from urllib.parse import quote
 
 import xxhash
@@ -120,6 +121,32 @@ class CachedDataset:
                     raise NoRoom(book.used, limited=False) from error
                 raise
             return BlockFile(self.folder, name, described, writable=True)
+
+    @contextmanager
+    def keeping(self, name: str, size: int) -> Iterator[int]:
+        """A descriptor of a new file of the data set, which gets this name at the end of the block, see `Folder`.
+
+        Args:
+            name: Its name, which ends with `tier.KEPT`.
+            size: Bytes that it will have.
+
+        Raises:
+            NoRoom: There is no room for it.
+            OSError: It cannot be made.
+        """
+        there = self.folder.stat(name)
+        need = size - (0 if there is None else there.st_size)
+        with self.tier.ledger.open() as book:
+            if not self.tier.make_room(need, self.folder, book):
+                raise NoRoom(self.tier.bound(book), limited=self.tier.limited(need, book))
+            book.give(need, self.tier.limit)
+        try:
+            with self.folder.replacing(name) as descriptor:
+                yield descriptor
+        except BaseException:
+            with self.tier.ledger.open() as book:
+                book.give(-need, self.tier.limit)
+            raise
 
 
 def _join(tier: Tier, name: str) -> tuple[Folder, FileLock]:

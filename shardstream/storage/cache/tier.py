@@ -7,6 +7,7 @@
     FOLDER/lease                       locked by every process that uses the cache
     FOLDER/sets/FINGERPRINT/lease      locked by every process that uses the data set
     FOLDER/sets/FINGERPRINT/*.blocks   the objects, see ``blocks``
+    FOLDER/sets/FINGERPRINT/*.keys     what was made of the data set: key tables, and the lock of who makes them
     FOLDER/manifests/                  manifests for starts without the store, see ``manifests``
 """
 
@@ -26,6 +27,7 @@ from shardstream.storage.cache.locks import FileLock, is_locked, lock, lock_file
 MARKER = "shardstream-cache.json"
 ABOUT = "about.json"
 LEASE = "lease"
+KEPT = ".keys"
 SETS = "sets"
 MANIFESTS = "manifests"
 SAID_FULL, SAID_SMALL = 0, 1
@@ -213,9 +215,9 @@ class Tier:
         with lease:
             freed = 0
             for name, info in folder.files():
-                if name.endswith(SUFFIX):
+                if name.endswith((SUFFIX, KEPT)):
                     freed += info.st_size
-                if name.endswith(SUFFIX) or name.startswith(NEW):
+                if name.endswith((SUFFIX, KEPT)) or name.startswith(NEW):
                     folder.unlink(name)
             folder.unlink(ABOUT)
             folder.unlink(LEASE)
@@ -237,7 +239,7 @@ class Tier:
 
 
 def _bytes(folder: Folder) -> int:
-    return sum(info.st_size for name, info in folder.files() if name.endswith(SUFFIX))
+    return sum(info.st_size for name, info in folder.files() if name.endswith((SUFFIX, KEPT)))
 
 
 def last_used(folder: Folder) -> float:

@@ -1,0 +1,372 @@
+"""``KeyFinder``: the samples of a data set by key, through its key table.
+
+The table is an object of the data set. One that has none, for it was written without or by an earlier version, gets a
+table on this machine, made of its indexes once: in the folder of its cache, else in the user's own
+(``$XDG_CACHE_HOME/shardstream/keys``). Both are called after the fingerprint of the version that they are about, which
+stands in them, too: a data set that was changed is never answered from the table of what was there before.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from shardstream.dataset.dataset_rows import DatasetRows
+from shardstream.dataset.opened import OpenedDataset
+from shardstream.errors import (
+    AccessError,
+    DataError,
+    FormatError,
+    MissingKeyError,
+    NotFoundError,
+    ShardStreamError,
+    StorageError,
+)
+from shardstream.shards.index import ShardIndex
+from shardstream.shards.key_table import (
+    TAIL_BYTES,
+    Covers,
+    KeyTable,
+    Scan,
+    SortedKeys,
+    hashes_of,
+    key_table_name,
+    table_bytes,
+    table_size,
+)
+from shardstream.shards.manifest import Manifest
+from shardstream.storage import Store
+from shardstream.storage.base.sorting import no_room
+from shardstream.storage.cache.cached_dataset import CachedDataset, NoRoom
+from shardstream.storage.cache.folder import NEW, Folder
+from shardstream.storage.cache.locks import lock_file
+from shardstream.storage.cache.tier import KEPT
+from shardstream.storage.cache.tiers import tiers_of
+from shardstream.text import in_one_line
+from shardstream.threads import each
+from shardstream.waits import watched
+
+_logger = logging.getLogger(__name__)
+
+_AT_ONCE = 16  # indexes that are read
+_AT_ONCE_BYTES = 16 << 20
+_FEW = 8  # a new table takes in an older one that has at most so many times its samples
+_LOCK = f"lock{KEPT}"
+_PATIENCE_S = 600.0  # for another process that makes the same table
+
+
+# ------------------------------------------------------------------------------------------------- in the data set
+
+
+def put_key_table(store: Store, manifest: Manifest, old: Manifest | None = None) -> None:
+    """Write the key table of a data set that is about to be published. Reads the indexes of its shards.
+
+    Args:
+        store: Of the data set.
+        manifest: What will be published.
+        old: The version that it grew from. The table is then one of the new samples, and of those of small tables
+            before it; without a sound table of the old version there is none.
+
+    Raises:
+        StorageError: The store cannot be read or written.
+        DataError: A shard is damaged.
+    """
+    covers = Covers(0, manifest.samples, manifest.fingerprint)
+    taken: list[KeyTable] = []
+    if old is not None:
+        try:
+            levels = stored_tables(store, old)
+        except (NotFoundError, DataError):
+            return
+        covers = covers._replace(start=old.samples, below=old.fingerprint)
+        while levels and _samples(levels[-1].covers) <= _FEW * _samples(covers):
+            taken.insert(0, levels.pop())
+            covers = covers._replace(start=taken[0].covers.start, below=taken[0].covers.below)
+
+    def scan(shard: int) -> ShardIndex:
+        name = manifest.shard_name(shard)
+        return manifest.reader.scan(_unmapped(store), name, index_bytes=manifest.index_bytes)
+
+    with SortedKeys(covers) as keys:
+        for table in taken:
+            for part in table.entries():
+                keys.add(*part)
+        _add_shards(keys, manifest, scan, 0 if old is None else old.shards)
+        with store.create(key_table_name(manifest.fingerprint)) as out:
+            for piece in table_bytes(keys):
+                out.write(piece)
+
+
+def stored_tables(store: Store, manifest: Manifest) -> list[KeyTable]:
+    """The tables of a version of a data set, that of the oldest samples first. Each takes a request.
+
+    Raises:
+        NotFoundError: It has none.
+        DataError: One is damaged, or of another data set.
+        StorageError: It cannot be read.
+    """
+    found: list[KeyTable] = []
+    fingerprint, stop = manifest.fingerprint, manifest.samples
+    while fingerprint:
+        name = key_table_name(fingerprint)
+        tail, size = store.get_tail(name, TAIL_BYTES)
+        table = KeyTable.parse(tail, size, partial(store.get, name), url=store.locate(name))
+        start = table.covers.start
+        if table.covers[1:3] != (stop, fingerprint) or (start > 0) != bool(table.covers.below) or start > stop:
+            raise FormatError("the key table is not one of this data set", url=store.locate(name), hint="remove it")
+        if table.covers.below and start == stop:
+            raise FormatError("the key table has no samples", url=store.locate(name), hint="remove it")
+        found.insert(0, table)
+        fingerprint, stop = table.covers.below, start
+    return found
+
+
+def _samples(covers: Covers) -> int:
+    return covers.stop - covers.start
+
+
+def _unmapped(store: Store) -> Store:
+    """The store; a mapped one as a copy, whose mappings go with it: what is read once is no memory of this process."""
+    return copy.copy(store) if store.mapped else store
+
+
+def _add_shards(keys: SortedKeys, manifest: Manifest, scan: Scan, first: int) -> None:
+    """Add the keys of all shards from this one on."""
+    samples = manifest.table.samples
+    number = int(samples[:first].sum(dtype=np.int64))
+    at_once = max(1, min(_AT_ONCE, _AT_ONCE_BYTES // max(manifest.index_bytes, 1)))
+    found = each(
+        lambda shard: hashes_of(scan(shard).keys),
+        range(first, manifest.shards),
+        at_once=at_once,
+        what=f"the keys of a shard of {manifest.url}",
+    )
+    for shard, hashes in enumerate(found, first):
+        if len(hashes) != samples[shard]:
+            raise FormatError(
+                f"the shard holds {len(hashes)} samples, the manifest says {samples[shard]}",
+                url=manifest.url,
+                shard=manifest.shard_name(shard),
+                hint="`shardstream verify` lists every shard that does not belong",
+            )
+        keys.add(hashes, np.arange(number, number + len(hashes)))
+        number += len(hashes)
+
+
+# ------------------------------------------------------------------------------------------------ on this machine
+
+
+class _Shelf(NamedTuple):
+    """A folder of this machine that tables are kept in.
+
+    Attributes:
+        folder: The folder.
+        cached: The data set's place in the cache that it belongs to, which is in use as long as this lives.
+    """
+
+    folder: Folder
+    cached: CachedDataset | None
+
+    def find(self, manifest: Manifest) -> KeyTable | None:
+        """The table of a version of a data set; ``None`` where there is none, or a damaged one."""
+        name = f"{manifest.fingerprint}{KEPT}"
+        try:
+            descriptor = self.folder.open(name, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            table = _mapped(descriptor, self.folder.place(name))
+        except (DataError, ValueError):
+            return None
+        finally:
+            os.close(descriptor)
+        return table if table.covers == Covers(0, manifest.samples, manifest.fingerprint) else None
+
+    def make(self, manifest: Manifest, scan: Scan) -> KeyTable | None:
+        """The same, made now unless another process just has; ``None`` if it is gone at once."""
+        with ExitStack() as held:
+            with watched(f"another process to make the key table of {in_one_line(manifest.url)}"):
+                lock = lock_file(self.folder, _LOCK, shared=False, wait=_PATIENCE_S)
+            if lock is not None:  # otherwise both make it: the same bytes
+                held.enter_context(lock)
+                found = self.find(manifest)
+                if found is not None:
+                    return found
+                self._sweep()
+            self._write(manifest, scan)
+            return self.find(manifest)
+
+    def _write(self, manifest: Manifest, scan: Scan) -> None:
+        name = f"{manifest.fingerprint}{KEPT}"
+        with ExitStack() as held:
+            if self.cached is None:
+                descriptor = held.enter_context(self.folder.replacing(name))
+            else:
+                descriptor = held.enter_context(self.cached.keeping(name, table_size(manifest.samples)))
+            _fill(descriptor, manifest, scan)
+
+    def _sweep(self) -> None:
+        """Remove what processes that died left half-made; a cache does that for itself."""
+        for name, _ in self.folder.files() if self.cached is None else ():
+            if name.startswith(NEW):
+                self.folder.unlink(name)
+
+    def forget(self, manifest: Manifest) -> None:
+        """Remove a table that is damaged."""
+        with suppress(OSError):
+            self.folder.unlink(f"{manifest.fingerprint}{KEPT}")
+
+
+def _fill(descriptor: int, manifest: Manifest, scan: Scan) -> None:
+    with SortedKeys(Covers(0, manifest.samples, manifest.fingerprint)) as keys:
+        _add_shards(keys, manifest, scan, 0)
+        with open(descriptor, "wb", closefd=False) as file:
+            file.writelines(table_bytes(keys))
+
+
+def _mapped(descriptor: int, place: str) -> KeyTable:
+    """The table in a file; ValueError or DataError where it is none."""
+    data = memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
+    return KeyTable.parse(data[-TAIL_BYTES:], len(data), lambda at, length: data[at : at + length], url=place)
+
+
+def _shelves(dataset: OpenedDataset) -> Iterator[_Shelf]:
+    """The folders for tables, the best first; OSError where one cannot be used."""
+    cache, manifest = dataset.address.cache, dataset.manifest
+    if cache is not None:
+        place = CachedDataset.open(tiers_of(cache)[-1], manifest.lineage, manifest.url)
+        if place.broken is None:
+            yield _Shelf(place.folder, place)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    root = os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "shardstream")
+    yield _Shelf(Folder.root(root, make=True).folder("keys", make=True), None)
+
+
+# ------------------------------------------------------------------------------------------------------- the finder
+
+
+class KeyFinder:
+    """Finds samples by key. For one thread.
+
+    Args:
+        rows: The rows of the data set, in whose indexes keys are compared.
+    """
+
+    def __init__(self, rows: DatasetRows) -> None:
+        self._rows = rows
+        self._dataset = rows.dataset
+        self._tables: list[KeyTable] | None = None
+        self._shelf: _Shelf | None = None
+        self._dropped = 0
+
+    def number_of(self, key: str) -> int:
+        """The number of the first sample of this key, in stored order.
+
+        Raises:
+            MissingKeyError: No sample has it.
+            DataError, StorageError: As `find`.
+        """
+        number = self.find(key)
+        if number is None:
+            raise MissingKeyError(
+                "no sample has this key",
+                url=self._dataset.url,
+                key=key,
+                hint="keys are paths without extension, unless packed with another `key`: look at some by number",
+            )
+        return number
+
+    def find(self, key: str) -> int | None:
+        """The same; ``None`` if no sample has it.
+
+        Raises:
+            DataError: The index of a shard is damaged.
+            StorageError: The store cannot be read.
+        """
+        return next((number for number in self._candidates(key) if self._key_of(number) == key), None)
+
+    def _key_of(self, number: int) -> str:
+        shard, row = self._dataset.numbering.find(number)
+        return self._rows.index(shard).keys[row]
+
+    def _candidates(self, key: str) -> Iterator[int]:
+        """Samples whose keys have this one's hash, in order."""
+        while True:
+            tables = self._open()
+            try:
+                for table in tables:
+                    yield from table.numbers(key)
+            except DataError as error:
+                self._drop(error)
+            else:
+                return
+
+    def _open(self) -> list[KeyTable]:
+        if self._tables is None and self._shelf is None and not self._dropped:
+            try:
+                self._tables = stored_tables(self._dataset.store, self._dataset.manifest)
+            except (NotFoundError, AccessError):  # stores that may not be listed refuse what is not there
+                pass
+            except DataError as error:
+                self._drop(error)
+        if self._tables is None:
+            self._tables = [self._kept()]
+        return self._tables
+
+    def _drop(self, error: DataError) -> None:
+        """Go on without a table that is damaged: first that of the data set, then one of this machine, once."""
+        if self._dropped == 2:
+            raise error
+        self._dropped += 1
+        _logger.warning("%s; keys are found by a table that is made anew", error)
+        self._tables = None
+        if self._shelf is not None:
+            self._shelf.forget(self._dataset.manifest)
+
+    def _kept(self) -> KeyTable:
+        """A table of this machine, made if there is none."""
+        manifest, reason = self._dataset.manifest, ""
+        try:
+            for shelf in _shelves(self._dataset):
+                try:
+                    table = shelf.find(manifest) or shelf.make(manifest, self._scan)
+                except NoRoom as error:
+                    reason = f"no room in the cache beyond {error.bound:,} bytes"
+                else:
+                    if table is not None:
+                        self._shelf = shelf
+                        return table
+        except OSError as error:
+            if isinstance(error, ShardStreamError):
+                raise
+            reason = str(error.strerror or error)
+        url = in_one_line(manifest.url)
+        _logger.warning("the key table of %s cannot be kept for other processes (%s)", url, reason or "it was removed")
+        return self._unkept()
+
+    def _unkept(self) -> KeyTable:
+        """A table for this process alone."""
+        try:
+            with tempfile.TemporaryFile(prefix="shardstream-") as file:
+                _fill(file.fileno(), self._dataset.manifest, self._scan)
+                return _mapped(file.fileno(), "a temporary file")
+        except StorageError:
+            raise
+        except OSError as error:
+            raise no_room(error) from error
+
+    def _scan(self, shard: int) -> ShardIndex:
+        found = self._dataset.shard(shard)
+        if not found.store.mapped:
+            return self._dataset.open(shard).index
+        manifest = self._dataset.manifest
+        return manifest.reader.scan(_unmapped(found.store), found.name, index_bytes=manifest.index_bytes)
