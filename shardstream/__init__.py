@@ -11,7 +11,8 @@ Pack once, then stream::
         ...
 
 Rooms, from the bottom up: ``text``; ``errors``; ``rng``, ``extras``, ``sizes`` and ``braces``; ``storage``; ``shards``,
-``order`` and ``images``; ``pack`` and ``decode``; ``stream``; ``augment``; ``load``; ``diagnose``; ``cli``.
+``order`` and ``images``; ``pack`` and ``decode``; ``stream``; ``augment``; ``load``; ``diagnose``; ``cli``; and, for
+users' own tests, ``testing``.
 ``docs/architecture.md`` shows them.
 """
 
@@ -25,7 +26,7 @@ from shardstream.pack import PackPlan, ShardWriter, export, merge, pack, pack_pl
 from shardstream.shards.manifest import Manifest
 
 if TYPE_CHECKING:
-    from shardstream import augment, decode
+    from shardstream import augment, decode  # `testing` is above rooms that import this module
     from shardstream.load import DevicePrefetcher, Loader, Synthetic
     from shardstream.storage.cache import Cache
     from shardstream.stream import Crops, Mixture, Ragged, Reader, ShardDataset, convert_state
@@ -54,9 +55,10 @@ __all__ = [
     "pack",
     "pack_plan",
     "repack",
+    "testing",
 ]
 
-# What needs torch is imported at first use, so that the command line answers at once.
+# What needs torch, or is for tests, is imported at first use, so that the command line answers at once.
 _STREAM = ("Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "convert_state")
 _LOAD = ("DevicePrefetcher", "Loader", "Synthetic")
 _LAZY = {
@@ -67,7 +69,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("augment", "decode"):
+    if name in ("augment", "decode", "testing"):
         return import_module(f"shardstream.{name}")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)

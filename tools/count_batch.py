@@ -51,10 +51,10 @@ class Count(NamedTuple):
 
 
 BOUNDS = {
-    ("bytes", "usual"): Count(files=25, functions=74, calls=99),
-    ("bytes", "most"): Count(files=34, functions=104, calls=207),
-    ("crops", "usual"): Count(files=42, functions=134, calls=2852),
-    ("crops", "most"): Count(files=51, functions=164, calls=2960),
+    ("bytes", "usual"): Count(files=18, functions=59, calls=79),
+    ("bytes", "most"): Count(files=27, functions=89, calls=187),
+    ("crops", "usual"): Count(files=33, functions=120, calls=2769),
+    ("crops", "most"): Count(files=42, functions=150, calls=2877),
 }
 
 

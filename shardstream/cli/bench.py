@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any, Optional
 
@@ -12,9 +11,11 @@ from typer.core import TyperGroup
 from shardstream import diagnose
 from shardstream.cli.bench_decode import bench_decode
 from shardstream.cli.flags import Json, Quiet
-from shardstream.cli.progress import Update, progress
+from shardstream.cli.progress import drawing
 from shardstream.cli.report import duration, plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, parse_options, place, shown
+from shardstream.errors import UsageError
+from shardstream.storage.cache import Cache
 
 
 class _StreamUnlessNamed(TyperGroup):
@@ -41,9 +42,20 @@ def bench(
     url: Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")],
     storage_options: StorageOptions = None,
     transport: TransportOption = Transport.AUTO,
+    version: Annotated[
+        Optional[int],  # noqa: UP045 - Typer reads this when it runs, also old ones
+        typer.Option("--version", metavar="N", help="Version of a data set that grew. (default: the newest)", min=1),
+    ] = None,
     cache: Annotated[
-        Optional[str],  # noqa: UP045 - Typer reads this when it runs, also old ones
+        Optional[str],  # noqa: UP045
         typer.Option("--cache", metavar="DIR", help="Keep what is read over a network in this folder."),
+    ] = None,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="The folder's group shares the cache, as in ss.Cache(shared=True).")
+    ] = False,
+    replicas: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--replica", metavar="URL", help="Another place that has its shards; may be repeated."),
     ] = None,
     seconds: Annotated[float, typer.Option(help="How long to measure, from the first batch on.")] = 10.0,
     batches: Annotated[
@@ -71,40 +83,31 @@ def bench(
     """Stream a data set through the loader, and say how fast it comes and what it waits for."""
     with reporting(context):
         location = place(url, storage_options, transport)
-        with progress("streaming", quiet=quiet) as update:
+        if shared and cache is None:
+            raise UsageError("--shared is for a cache", hint="give --cache DIR too")
+        with drawing("streaming", quiet=quiet) as draw:
             report = diagnose.bench(
                 url,
-                storage_options=parse_options(storage_options),
-                transport=transport.value,
-                cache=cache,
                 seconds=seconds,
                 batches=batches,
-                batch_size=batch_size,
                 workers=workers,
-                fields=fields,
                 crop=crop,
-                shuffle=shuffle,
                 step=step,
-                progress=_teller(update, seconds, batches),
+                progress=draw,
+                version=version,
+                cache=None if cache is None else Cache(cache, shared=shared),
+                replicas=replicas or (),
+                storage_options=parse_options(storage_options),
+                transport=transport.value,
+                fields=fields,
+                batch_size=batch_size,
+                shuffle=shuffle,
             )
         if as_json:
             rates = {"samples_per_second": report.samples_per_second, "bytes_per_second": report.bytes_per_second}
             print_json(asdict(report) | rates)
         else:
             _print(report, shown(url, location))
-
-
-def _teller(update: Update, seconds: float, batches: int | None) -> Callable[[diagnose.BenchProgress], None]:
-    update(0, 0, "waiting for the first batch")
-
-    def tell(now: diagnose.BenchProgress) -> None:
-        beside = f"{now.samples / now.seconds:,.0f} samples/s"
-        if batches is None:
-            update(min(now.seconds, seconds), seconds, beside)
-        else:
-            update(now.batches, batches, beside)
-
-    return tell
 
 
 def _print(report: diagnose.BenchReport, url: str) -> None:
@@ -120,12 +123,12 @@ def _print(report: diagnose.BenchReport, url: str) -> None:
         ("processors", f"{report.processors:.1f} of {report.cores} busy"),
     ]
     if report.workers:
-        rows.append(("workers", f"busy {report.worker_load:.0%} of the time"))
+        rows.append(("workers", f"at work {report.worker_load:.0%} of the time"))
     rows += [(name, f"{value:,}") for name, value in sorted(report.transfers.items()) if value]
     for name, text in rows:
         out.print(f"{name:<22}{text}")
     out.print(f"{'limit':<22}{report.limit}: {report.advice}")
-    if report.limit == "workers":
+    if report.limit != "loop" and report.workers < report.cores:
         out.print(f"next: shardstream bench {url} --workers {report.workers + max(1, report.cores // 2)}")
     else:
         out.print(f"next: shardstream view {url}")

@@ -9,7 +9,7 @@ import typer
 
 from shardstream import diagnose
 from shardstream.cli.flags import Json, Quiet
-from shardstream.cli.progress import progress
+from shardstream.cli.progress import drawing
 from shardstream.cli.report import plural, print_json, reporting, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, parse_options
 
@@ -30,7 +30,7 @@ def bench_decode(
 ) -> None:
     """Decode images with every library that is installed, and say how fast each is in one thread."""
     with reporting(context):
-        with progress("decoding", quiet=quiet) as update:
+        with drawing("decoding", quiet=quiet) as draw:
             report = diagnose.bench_decode(
                 *places or (),
                 images=images,
@@ -38,7 +38,7 @@ def bench_decode(
                 seconds=seconds,
                 storage_options=parse_options(storage_options),
                 transport=transport.value,
-                progress=update,
+                progress=draw,
             )
         if as_json:
             print_json(asdict(report))

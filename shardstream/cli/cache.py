@@ -9,7 +9,7 @@ from typing import Annotated, Optional
 import typer
 
 from shardstream.cli.flags import Json, Quiet
-from shardstream.cli.progress import Update, progress
+from shardstream.cli.progress import drawing
 from shardstream.cli.report import Exit, duration, plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
 from shardstream.diagnose import cache as caches
@@ -92,8 +92,8 @@ def warm(
     with reporting(context):
         location = place(url, storage_options, transport)
         spec = Cache(cache, size=limit, memory=memory, memory_size=memory_size, shared=shared)
-        with progress("warming", quiet=quiet) as update:
-            report = caches.warm(location, spec, node=_node(node), seed=seed, progress=_warm_teller(update))
+        with drawing("warming", quiet=quiet) as draw:
+            report = caches.warm(location, spec, node=_node(node), seed=seed, progress=draw)
         if as_json:
             print_json(asdict(report))
         else:
@@ -109,16 +109,6 @@ def _node(text: str | None) -> tuple[int, int] | None:
     if not (slash and number.isdecimal() and nodes.isdecimal()):
         raise UsageError(f"--node wants I/N, got {text!r}", hint="for the first of four nodes: --node 0/4")
     return int(number), int(nodes)
-
-
-def _warm_teller(update: Update) -> caches.OnWarm:
-    started = time.monotonic()
-
-    def tell(now: caches.WarmProgress) -> None:
-        speed = now.fetched / max(time.monotonic() - started, 1e-3)
-        update(now.bytes, now.total_bytes, f"shard {now.shards:,} of {now.total_shards:,}  {size(speed)}/s")
-
-    return tell
 
 
 def _print_warm(report: caches.WarmReport, url: str, cache: str, shared: bool) -> None:
@@ -143,10 +133,10 @@ def verify(
 ) -> None:
     """Compare all that is in a cache with its checksums. What fails is cleared, to be fetched again; exit code 1."""
     with reporting(context):
-        with progress("verifying", quiet=quiet) as update:
+        with drawing("verifying", quiet=quiet) as draw:
             report = caches.verify_cache(
                 Cache(cache, memory=memory, shared=shared),
-                progress=lambda done, total, damages: update(done, total, plural(damages, "damage") if damages else ""),
+                progress=draw,
             )
         if as_json:
             print_json({"ok": report.ok, **asdict(report)})

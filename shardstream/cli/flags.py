@@ -1,11 +1,26 @@
-"""Flags that several verbs have in common, each with its help; the verb gives the default."""
+"""Flags that several verbs have in common, each with its help; their defaults are those of the verbs."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, Literal, Optional
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from copy import copy
+from enum import Enum, StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Optional, TypeVar, get_args, get_type_hints
 
 import typer
+
+from shardstream.cli.packing import load_transform
+from shardstream.cli.stores import DestOptions, SourceOptions, StorageOptions, TransportOption, parse_options
+from shardstream.errors import SourceError, UsageError
+from shardstream.pack.sources.lists.list_file import open_local
+
+C = TypeVar("C", bound=Callable[..., None])
+
+_NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 class Format(StrEnum):
@@ -13,11 +28,6 @@ class Format(StrEnum):
 
     TAR = "tar"
     RECORD = "record"
-
-    @property
-    def framing(self) -> Literal["tar", "record"]:
-        """As options take it."""
-        return "tar" if self is Format.TAR else "record"
 
 
 class Jpeg(StrEnum):
@@ -27,27 +37,30 @@ class Jpeg(StrEnum):
     KEEP = "keep"
 
 
-ShardSize = Annotated[str, typer.Option(help="Size to aim for: 256MB, 256MiB, or bytes.", metavar="SIZE")]
-Seed = Annotated[int, typer.Option(help="Of the shuffle.", min=0)]
-SegmentWidth = Annotated[int, typer.Option(help="Pixels across of what can be decoded alone.", metavar="PIXELS")]
-Strip = Annotated[bool, typer.Option("--strip", help="Drop EXIF, profiles and comments of JPEG files.")]
-MaxSide = Annotated[
-    Optional[int],  # noqa: UP045 - Typer reads this when it runs, also old ones
-    typer.Option(help="Make larger images smaller, to this longer side; they are encoded anew.", metavar="PIXELS"),
-]
-Quality = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option(help="Of images made smaller, 1 to 100. (default: 90)", metavar="N"),
-]
-MaxPixels = Annotated[int, typer.Option(help="Reject images of more pixels.", metavar="PIXELS")]
-TransformName = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(help="Function of a sample, by module and name; None drops it.", metavar="MODULE:NAME"),
-]
-Checksums = Annotated[bool, typer.Option(help="Store a checksum of each value.")]
-KeyTable = Annotated[bool, typer.Option(help="Write a table of the keys, which finds samples by key at once.")]
+class Group(StrEnum):
+    """Choices of ``--group``."""
+
+    FILE = "file"
+    STEM = "stem"
+
+
+class On(StrEnum):
+    """Choices of ``--on``."""
+
+    DASK = "dask"
+    RAY = "ray"
+    SPARK = "spark"
+
+
+class Labels(StrEnum):
+    """Choices of ``--labels``."""
+
+    INT = "int"
+    NAME = "name"
+
+
 Workers = Annotated[
-    Optional[int],  # noqa: UP045
+    Optional[int],  # noqa: UP045 - Typer reads this when it runs, also old ones
     typer.Option(help="Processes; 0 works without any. (default: one a core)", min=0, metavar="N"),
 ]
 Overwrite = Annotated[
@@ -58,3 +71,197 @@ JsonLines = Annotated[
     bool, typer.Option("--json", help="A line of JSON every ten seconds, and the report as the last one.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+class PackFlags:
+    """The flags of verbs that write, by the names of their arguments; those of `pack` in the order of its groups."""
+
+    key: Annotated[str, typer.Option(help="Keys: path, stem, line, or a column of the list's header.")]
+    labels: Annotated[
+        Optional[Labels],  # noqa: UP045
+        typer.Option(help="int, or name to number names in sorting order. (default: int; name for class folders)"),
+    ]
+    fields: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--field",
+            help="Field and the column it comes from; TYPE is file (content of a path or URL), int, str, json, ... "
+            "May be repeated.",
+            metavar="NAME=COLUMN[:TYPE]",
+        ),
+    ]
+    group: Annotated[
+        Group, typer.Option(help="stem: files of a folder that share the name before its first dot are one sample.")
+    ]
+    classes: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="File with the names of integer labels, one a line, label 0 first.", metavar="FILE"),
+    ]
+    transform: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Function of a sample, by module and name; None drops it.", metavar="MODULE:NAME"),
+    ]
+    dedup: Annotated[bool, typer.Option("--dedup", help="Leave out exact copies; reads everything twice.")]
+    meta: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="JSON object to keep with the data set.", metavar="JSON"),
+    ]
+    format: Annotated[Format, typer.Option(help="Framing of the shards.")]
+    shard_size: Annotated[str, typer.Option(help="Size to aim for: 256MB, 256MiB, or bytes.", metavar="SIZE")]
+    shuffle: Annotated[bool, typer.Option(help="Shuffle, or keep the order of the source.")]
+    seed: Annotated[int, typer.Option(help="Of the shuffle.", min=0)]
+    overwrite: Overwrite
+    append: Annotated[
+        bool, typer.Option("--append", help="Add to the data set in DEST, as new shards and its next version.")
+    ]
+    jpeg: Annotated[
+        Jpeg,
+        typer.Option(help="addressable rewrites JPEG files, losslessly, so that crops decode alone; keep does not."),
+    ]
+    max_side: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Make larger images smaller, to this longer side; they are encoded anew.", metavar="PIXELS"),
+    ]
+    quality: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Of images made smaller, 1 to 100. (default: 90)", metavar="N"),
+    ]
+    strip: Annotated[bool, typer.Option("--strip", help="Drop EXIF, profiles and comments of JPEG files.")]
+    workers: Workers
+    on: Annotated[
+        Optional[On],  # noqa: UP045
+        typer.Option(help="Pack on the cluster of Dask, Ray or Spark that is there, or on a local one."),
+    ]
+    storage_options: StorageOptions
+    source_options: SourceOptions
+    dest_options: DestOptions
+    transport: TransportOption
+    segment_width: Annotated[int, typer.Option(help="Pixels across of what can be decoded alone.", metavar="PIXELS")]
+    max_pixels: Annotated[int, typer.Option(help="Reject images of more pixels.", metavar="PIXELS")]
+    zstd: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(help="Field to compress; record only, may be repeated.", metavar="FIELD"),
+    ]
+    checksums: Annotated[bool, typer.Option(help="Store a checksum of each value.")]
+    key_table: Annotated[bool, typer.Option(help="Write a table of the keys, which finds samples by key at once.")]
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Leave DEST/rows.parquet: what became of every line of the source.")
+    ]
+    allow_other_origins: Annotated[
+        bool,
+        typer.Option(
+            "--allow-other-origins", help="Let a list that is not local name files beyond its own bucket or host."
+        ),
+    ]
+
+
+_PANELS = {  # by the first argument of each: the groups of `pack`
+    "key": "What is packed",
+    "format": "Order and shards",
+    "jpeg": "Images",
+    "workers": "Distribution",
+    "storage_options": "Storage",
+    "segment_width": "Expert",
+}
+
+
+def flags_of(verb: Callable[..., Any], own: type | None = None, **defaults: Any) -> Callable[[C], C]:
+    """Give a command, in place of its ``**flags``, a flag for each argument of a verb that is in `PackFlags`.
+
+    Args:
+        verb: `pack`, or one that has some of its arguments; their defaults are those of the flags.
+        own: Flags in the place of those of `PackFlags`, or beside them.
+        defaults: Defaults of flags that are written in another form than those of the verb.
+    """
+    arguments = inspect.signature(verb).parameters
+
+    def extend(command: C) -> C:
+        written = inspect.signature(command)
+        hints = get_type_hints(command, include_extras=True)
+        plain = [one.replace(annotation=hints[name]) for name, one in written.parameters.items() if name != "flags"]
+        flags = [
+            inspect.Parameter(name, _NAMED, default=defaults.get(name, arguments[name].default), annotation=kind)
+            for name, kind in _kinds(own).items()
+            if name in arguments
+        ]
+        needed = [one for one in plain if one.default is one.empty]
+        parameters = [*needed, *flags, *(one for one in plain if one.default is not one.empty)]
+        command.__signature__ = written.replace(parameters=parameters)  # type: ignore[attr-defined] # of a function
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        return command
+
+    return extend
+
+
+def _kinds(own: type | None) -> dict[str, Any]:
+    """The types of all flags, each in the panel of its group."""
+    changed = {} if own is None else get_type_hints(own, include_extras=True)
+    found, panel = dict[str, Any](), ""
+    for name, kind in get_type_hints(PackFlags, include_extras=True).items():
+        panel = _PANELS.get(name, panel)
+        found[name] = _in_panel(changed.pop(name, kind), panel)
+    return {name: _in_panel(kind, _PANELS["key"]) for name, kind in changed.items()} | found
+
+
+def _in_panel(kind: Any, panel: str) -> Any:
+    plain, option = get_args(kind)
+    option = copy(option)
+    option.rich_help_panel = panel
+    return Annotated[plain, option]
+
+
+def arguments_of(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """What a verb takes, of the flags that were given.
+
+    Raises:
+        UsageError: One cannot be read.
+    """
+    plain = {name: value.value if isinstance(value, Enum) else value for name, value in flags.items()}
+    return plain | {name: _PARSERS[name](value) for name, value in plain.items() if name in _PARSERS}
+
+
+def _read_classes(path: Path | None) -> list[str] | None:
+    if path is None:
+        return None
+    try:
+        file = open_local(str(path), "file of --classes")
+        return file.read(0, file.size).decode("utf-8-sig").splitlines()
+    except SourceError as error:
+        raise UsageError(error.what, hint=error.hint, **error.place) from error
+    except ValueError as error:
+        raise UsageError(f"--classes: {path} must be UTF-8: {error}", hint="one name a line, UTF-8") from error
+
+
+def parse_fields(texts: list[str] | None) -> dict[str, str] | None:
+    """``NAME=COLUMN`` each; ``None`` if none; UsageError."""
+    fields: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, column = text.partition("=")
+        if not equals or name in fields:
+            what = "is given twice" if equals else "must be NAME=COLUMN"
+            raise UsageError(f"--field {text} {what}", hint="--field jpg=image_path --field cls=label:int")
+        fields[name] = column
+    return fields or None
+
+
+def _parse_meta(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    hint = """--meta '{"licence": "CC0"}'"""
+    try:
+        meta = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--meta must be JSON: {error}", hint=hint) from error
+    if not isinstance(meta, dict):
+        raise UsageError("--meta must be a JSON object", hint=hint)
+    return meta
+
+
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "classes": _read_classes,
+    "meta": _parse_meta,
+    "transform": lambda name: None if name is None else load_transform(name),
+    "storage_options": parse_options,
+    "source_options": partial(parse_options, flag="--source-option"),
+    "dest_options": partial(parse_options, flag="--dest-option"),
+}

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from shardstream import diagnose
 from shardstream.cli.flags import Json
+from shardstream.cli.opened import CacheFolder, Replicas, Version, opening
 from shardstream.cli.report import print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
 from shardstream.text import in_one_line, json_text
@@ -23,16 +24,18 @@ def info(
     url: Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")],
     storage_options: StorageOptions = None,
     transport: TransportOption = Transport.AUTO,
+    version: Version = None,
+    cache: CacheFolder = None,
+    replicas: Replicas = None,
     as_json: Json = False,
 ) -> None:
     """Say what a data set holds. Reads its manifest and one index."""
     with reporting(context):
-        location = place(url, storage_options, transport)
-        found = diagnose.info(location)
+        found = diagnose.info(url, **opening(version, cache, replicas, storage_options, transport))
         if as_json:
             print_json(asdict(found))
         else:
-            _print(found, shown(url, location))
+            _print(found, shown(url, place(url, storage_options, transport)))
 
 
 def _print(found: diagnose.Info, url: str) -> None:

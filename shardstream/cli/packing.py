@@ -6,28 +6,23 @@ import operator
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from shardstream.cli.progress import Update
 from shardstream.cli.report import duration, plural, print_json, size, stderr, stdout
 from shardstream.errors import UsageError
-from shardstream.pack import PackProgress, PackReport
+from shardstream.pack import PackReport
 from shardstream.pack.encode.sample import Transform
+from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.text import in_one_line
 
 _JSON_EVERY_S = 10.0
 _SHOWN_REASONS = 10
 
 
-def teller(update: Update, *, as_json: bool) -> Callable[[PackProgress], None]:
-    """Shows progress: by a bar, or as lines of JSON for schedulers."""
-    return _json_teller() if as_json else _bar_teller(update)
-
-
-def _told(kinds: Mapping[str, int]) -> str:
+def _format_kinds(kinds: Mapping[str, int]) -> str:
     kept = [f"{count:,} {kind}" for kind, count in kinds.items() if kind != "addressable"]
     found = f"{kinds.get('addressable', 0):,} addressable"
     return f"{found}; kept as they are: {', '.join(kept)}" if kept else found
@@ -58,46 +53,22 @@ def kept_when_interrupted() -> Iterator[None]:
         raise
 
 
-def _bar_teller(update: Update) -> Callable[[PackProgress], None]:
-    started = 0.0
+def json_lines() -> OnProgress:
+    """A function that prints events as lines of JSON for schedulers, now and then."""
+    started = printed = time.monotonic()
 
-    def tell(now: PackProgress) -> None:
-        nonlocal started
-        if now.stage == "plan":
-            update(0, 0, "reading the source")
+    def tell(now: ProgressEvent) -> None:
+        nonlocal printed
+        if time.monotonic() - printed < _JSON_EVERY_S:
             return
-        if now.stage == "first pass":
-            update(0, 0, f"first pass: {now.tally.done:,} samples, {size(now.tally.bytes)}")
-            return
-        started = started or time.monotonic()
-        seconds = max(time.monotonic() - started, 1e-3)
-        tally = now.tally
-        beside = f"{(tally.done - now.kept) / seconds:,.0f}/s  {tally.bytes / seconds / 1e6:,.0f} MB/s"
-        if tally.bottleneck is not None:
-            beside += f"  {tally.bottleneck[0]}"
-        if tally.rejects:
-            beside += f"  {tally.rejects:,} rejected"
-        update(tally.done, now.total, beside)
-
-    return tell
-
-
-def _json_teller() -> Callable[[PackProgress], None]:
-    """A line for schedulers now and then."""
-    started = told = time.monotonic()
-
-    def tell(now: PackProgress) -> None:
-        nonlocal told
-        if time.monotonic() - told < _JSON_EVERY_S:
-            return
-        told = time.monotonic()
-        seconds = told - started
+        printed = time.monotonic()
+        seconds = printed - started
         tally = now.tally
         done = tally.done - now.kept
         print_json(
             {
                 "event": "progress",
-                "stage": now.stage,
+                "stage": now.phase,
                 "seconds": round(seconds, 3),
                 "total": now.total,
                 "kept": now.kept,
@@ -106,7 +77,7 @@ def _json_teller() -> Callable[[PackProgress], None]:
                 "dropped": tally.dropped,
                 "samples_per_second": round(done / seconds, 1),
                 "megabytes_per_second": round(tally.bytes / seconds / 1e6, 1),
-                "seconds_left": round((now.total - tally.done) * seconds / done, 1) if done else None,
+                "seconds_left": round((now.total - now.done) * seconds / done, 1) if done else None,
                 "bottleneck": tally.bottleneck and tally.bottleneck[0],
             }
         )
@@ -168,7 +139,7 @@ def print_report(report: PackReport, dest: str, *, as_json: bool) -> None:
         speed = f"{manifest.samples / report.seconds:,.0f} samples/s, {size(manifest.bytes / report.seconds)}/s"
         out.print(f"{dest}: {what} in {duration(report.seconds)} ({speed})")
     for name, kinds in manifest.kinds.items():
-        out.print(f"{name}: {_told(kinds)}")
+        out.print(f"{name}: {_format_kinds(kinds)}")
     if report.kept:
         out.print(f"{plural(report.kept, 'shard')} of an earlier run kept")
     if report.sizes:

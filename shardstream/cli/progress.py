@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from shardstream.cli.report import duration, stderr
+from shardstream.cli.report import duration, plural, size, stderr
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 
 _LINE_EVERY_S = 10.0
+_LONGEST_S = 1000 * 3600.0  # a longer estimate says nothing
+_TITLES = {
+    "plan": "reading the source",
+    "first pass": "first pass",
+    "keys": "comparing keys",
+    "start": "waiting for the first batch",
+}
+_FOUND = {"rejects": ("rejected", "rejected"), "problems": ("problem", ""), "damages": ("damage", "")}
 
-Update: TypeAlias = Callable[[float, float, str], None]
-"""Done, total (0 while it is not known), and what stands beside the bar."""
+
+class Update(Protocol):
+    """Draws how far a verb has come."""
+
+    def __call__(self, done: float, total: float, beside: str, kept: float = 0) -> None:
+        """Draw it.
+
+        Args:
+            done: How much is done.
+            total: Of how much; 0 while it is not known.
+            beside: What stands beside the bar.
+            kept: How much of it an earlier run had done, which says nothing of the speed.
+        """
+
+
+@contextmanager
+def drawing(verb: str, *, quiet: bool = False) -> Iterator[OnProgress]:
+    """Draw the events of one verb; nothing at all if ``quiet``."""
+    with progress(verb, quiet=quiet) as update:
+        yield ignore if quiet else _Events(update).draw
 
 
 @contextmanager
@@ -26,12 +53,12 @@ def progress(verb: str, *, quiet: bool = False) -> Iterator[Update]:
         yield _nothing
     elif console.is_terminal:
         with _bar(console) as bar:
-            yield _Bar(bar, bar.add_task(verb, total=None, beside="")).update
+            yield _Bar(bar, verb).update
     else:
         yield _Lines(console, verb).update
 
 
-def _nothing(_done: float, _total: float, _beside: str) -> None: ...
+def _nothing(done: float, total: float, beside: str, kept: float = 0) -> None: ...
 
 
 def _bar(console: Console) -> Progress:
@@ -41,31 +68,85 @@ def _bar(console: Console) -> Progress:
         BarColumn(bar_width=16),
         TextColumn("{task.percentage:>3.0f}%"),
         TextColumn("{task.fields[beside]}"),
-        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[left]}"),
         console=console,
         transient=True,
     )
 
 
-class _Bar:
-    def __init__(self, bar: Progress, task: TaskID) -> None:
-        self._bar = bar
-        self._task = task
+class _Events:
+    """What is drawn of events: the phase, speeds since it began, and what was found."""
 
-    def update(self, done: float, total: float, beside: str) -> None:
-        self._bar.update(self._task, completed=done, total=total or None, beside=beside)
+    def __init__(self, update: Update) -> None:
+        self._update = update
+        self._phase = ""
+        self._started = 0.0
+
+    def draw(self, event: ProgressEvent) -> None:
+        now = time.monotonic()
+        if event.phase != self._phase:
+            self._phase, self._started = event.phase, now
+        detail = {event.unit: event.done, f"total_{event.unit}": event.total, **event.detail}
+        kept = detail.get("kept", 0)
+        parts = [_TITLES.get(event.phase, "")]
+        if "shards" in detail:
+            parts.append(f"shard {detail['shards']:,} of {detail['total_shards']:,}")
+        speeds = {"samples": detail.get("samples", 0) - kept, "bytes": detail.get("fetched", detail.get("bytes", 0))}
+        seconds = now - self._started
+        if event.total and seconds:
+            parts += [_speed(name, count / seconds) for name, count in speeds.items() if count > 0]
+        elif event.done:
+            parts.append(f"{event.done:,} {event.unit}")
+        parts.append(detail.get("now") or "")
+        parts += [plural(detail[name], *words) for name, words in _FOUND.items() if detail.get(name)]
+        self._update(event.done, event.total, "  ".join(filter(None, parts)), kept)
+
+
+def _speed(name: str, rate: float) -> str:
+    return f"{size(rate)}/s" if name == "bytes" else f"{rate:,.0f} {name}/s"
+
+
+class _Clock:
+    """How long the rest will take, by what was done since the total was known."""
+
+    def __init__(self) -> None:
+        self._since: tuple[float, float] | None = None
+
+    def left(self, done: float, total: float, kept: float) -> str:
+        """For people; nothing before there is a speed, nor where it is next to none."""
+        now, fresh = time.monotonic(), done - kept
+        if not total or self._since is None or fresh < self._since[1]:  # another phase begins
+            self._since = (now, fresh) if total else None
+            return ""
+        begun, before = self._since
+        if fresh == before:
+            return ""
+        left = (now - begun) * (total - done) / (fresh - before)
+        return f"{duration(left)} left" if left < _LONGEST_S else ""
+
+
+class _Bar:
+    def __init__(self, bar: Progress, verb: str) -> None:
+        self._bar = bar
+        self._clock = _Clock()
+        self._task = bar.add_task(verb, total=None, beside="", left="")
+
+    def update(self, done: float, total: float, beside: str, kept: float = 0) -> None:
+        left = self._clock.left(done, total, kept)
+        self._bar.update(self._task, completed=done, total=total or None, beside=beside, left=left)
 
 
 class _Lines:
     def __init__(self, console: Console, verb: str) -> None:
         self._console = console
         self._verb = verb
-        self._started = self._last = time.monotonic()
+        self._clock = _Clock()
+        self._last = time.monotonic()
 
-    def update(self, done: float, total: float, beside: str) -> None:
+    def update(self, done: float, total: float, beside: str, kept: float = 0) -> None:
+        left = self._clock.left(done, total, kept)
         now = time.monotonic()
         if now - self._last < _LINE_EVERY_S or not total:
             return
         self._last = now
-        left = (now - self._started) * (total - done) / max(done, 1)
-        self._console.print(f"{self._verb}: {done / total:.0%}, {beside}, {duration(left)} left")
+        self._console.print(f"{self._verb}: {', '.join(filter(None, [f'{done / total:.0%}', beside, left]))}")

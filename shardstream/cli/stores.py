@@ -34,8 +34,12 @@ SourceOptions = Annotated[
     typer.Option(
         "--source-option",
         metavar="KEY=VALUE",
-        help="The same for files of the source that lie behind URLs; may be repeated.",
+        help="The same for what is read alone, files behind URLs of a list included; may be repeated.",
     ),
+]
+DestOptions = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--dest-option", metavar="KEY=VALUE", help="The same for DEST alone; may be repeated."),
 ]
 TransportOption = Annotated[Transport, typer.Option("--transport", help="Library that speaks to the store.")]
 
@@ -78,6 +82,15 @@ def _value(flag: str, name: str, text: str) -> Any:
         ) from None
 
 
-def shown(url: str, location: Location) -> str:
-    """What to call a place when speaking to the user: as it was typed, but without what the URL held of secrets."""
+def format_url(url: str, location: Location | None = None) -> str:
+    """What to call a place when speaking to the user: as it was typed, but without what the URL held of secrets.
+
+    Args:
+        url: As it was typed.
+        location: What it leads to. Default: what `locate` makes of it.
+    """
+    location = location or locate(url)
     return url if location.local else location.url
+
+
+shown = format_url

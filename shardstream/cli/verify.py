@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated
 
@@ -11,7 +9,8 @@ import typer
 
 from shardstream import diagnose
 from shardstream.cli.flags import Quiet
-from shardstream.cli.progress import Update, progress
+from shardstream.cli.opened import CacheFolder, Replicas, Version, opening
+from shardstream.cli.progress import drawing
 from shardstream.cli.report import Exit, duration, plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
 from shardstream.text import in_one_line
@@ -24,6 +23,9 @@ def verify(
     url: Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")],
     storage_options: StorageOptions = None,
     transport: TransportOption = Transport.AUTO,
+    version: Version = None,
+    cache: CacheFolder = None,
+    replicas: Replicas = None,
     as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON, with all problems.")] = False,
     reseal: Annotated[
         bool,
@@ -38,10 +40,11 @@ def verify(
 ) -> None:
     """Read a data set whole and compare every byte with what was written. Exit code 1 if anything is wrong."""
     with reporting(context):
+        options = opening(version, cache, replicas, storage_options, transport)
         location = place(url, storage_options, transport)
         resealed = diagnose.reseal(location) if reseal else ()
-        with progress("verifying", quiet=quiet) as update:
-            report = diagnose.verify(location, max_value=max_value, progress=_teller(update))
+        with drawing("verifying", quiet=quiet) as draw:
+            report = diagnose.verify(url, max_value=max_value, progress=draw, **options)
         if as_json:
             print_json({"ok": report.ok, "resealed": resealed, **asdict(report)})
         else:
@@ -50,19 +53,6 @@ def verify(
             _print(report, shown(url, location))
         if not report.ok:
             raise typer.Exit(Exit.PROBLEMS)
-
-
-def _teller(update: Update) -> Callable[[diagnose.VerifyProgress], None]:
-    started = time.monotonic()
-
-    def tell(now: diagnose.VerifyProgress) -> None:
-        speed = now.bytes / max(time.monotonic() - started, 1e-3)
-        beside = f"shard {now.shards:,} of {now.total_shards:,}  {size(speed)}/s"
-        if now.problems:
-            beside += f"  {plural(now.problems, 'problem')}"
-        update(now.bytes, now.total_bytes, beside)
-
-    return tell
 
 
 def _print(report: diagnose.VerifyReport, url: str) -> None:
@@ -74,6 +64,9 @@ def _print(report: diagnose.VerifyReport, url: str) -> None:
             if (value := getattr(problem, name)) is not None
         ]
         out.print(f"{problem.shard}: {problem.what}" + (f" [{', '.join(place)}]" if place else ""))
+    copies = {one.shard: one.sound_copy for one in report.problems if one.sound_copy is not None}
+    for shard, copy in list(copies.items())[:_SHOWN]:
+        out.print(f"{shard}: a sound copy is in {in_one_line(copy)}")
     hidden = len(report.problems) - _SHOWN
     if hidden > 0:
         out.print(f"... and {hidden:,} more; --json lists all")

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from shardstream import diagnose
 from shardstream.cli.flags import Json
+from shardstream.cli.opened import CacheFolder, Replicas, Version, opening
 from shardstream.cli.report import plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
 from shardstream.text import in_one_line
@@ -29,6 +30,9 @@ def view(
     ] = None,
     storage_options: StorageOptions = None,
     transport: TransportOption = Transport.AUTO,
+    version: Version = None,
+    cache: CacheFolder = None,
+    replicas: Replicas = None,
     keys: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option("--key", metavar="KEY", help="A sample by its key; may be repeated."),
@@ -41,15 +45,15 @@ def view(
 ) -> None:
     """Show single samples: keys, fields, sizes, images' dimensions. Reads these samples and their indexes only."""
     with reporting(context):
-        location = place(url, storage_options, transport)
+        options = opening(version, cache, replicas, storage_options, transport)
         chosen = list(numbers or ())
         if not chosen and not keys:
-            chosen = list(range(min(_DEFAULT, diagnose.info(location).samples)))
-        found = diagnose.view(location, chosen, keys=keys or (), save=save)
+            chosen = list(range(min(_DEFAULT, diagnose.info(url, **options).samples)))
+        found = diagnose.view(url, chosen, keys=keys or (), save=save, **options)
         if as_json:
             print_json(asdict(found))
         else:
-            _print(found, shown(url, location), save)
+            _print(found, shown(url, place(url, storage_options, transport)), save)
 
 
 def _print(found: diagnose.View, url: str, save: Path | None) -> None:

@@ -14,7 +14,7 @@ from shardstream.dataset.rows import Fetching, Integers, RowBatch, RowReader
 from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import ViewSpec
-from shardstream.shards.limits import MAX_VALUE
+from shardstream.shards.framing import MAX_VALUE
 from shardstream.shards.manifest import unknown_field
 from shardstream.storage import Buffers, ReadQueue
 
@@ -70,7 +70,8 @@ class DatasetRows(RowReader):
             UsageError: There is no such sample.
             DataError, StorageError: As `read`.
         """
-        return self.read(None, *self.dataset.locate(ids))
+        shards, rows = self.dataset.locate(ids)
+        return self.read(None, shards, rows) if len(rows) else self._one_by_one(shards, rows)
 
     def read_shards(self, shards: Iterable[int]) -> Iterator[RowBatch]:
         """All rows of these shards in order, some at a time; the next ones are on their way.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from shardstream.dataset.shard import OpenShard, Shard
 from shardstream.dataset.source import DatasetSource
 from shardstream.errors import ShardStreamError
-from shardstream.storage import AsyncStore, Read, ReadQueue
+from shardstream.storage import Read, ReadQueue
 
 # Open indexes a process: as many as a local store maps files, and more than a rank has lanes by default.
 OPEN_INDEXES = 320
@@ -54,7 +54,7 @@ class OpenShards:
         dataset, number = self._sources[source].dataset_of(shard)
         where = dataset.shard(number)
         request = dataset.tail_request(where)
-        if request is None or not isinstance(where.store, AsyncStore):
+        if request is None or where.store.mapped:
             return True
         read = Read(where.store, request, order=order, size=where.size)
         self._coming[key] = where, read

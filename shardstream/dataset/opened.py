@@ -27,11 +27,9 @@ from shardstream.errors import (
 from shardstream.shards.heads import MANIFEST_NAME, OldVersion, no_data_set, old_version
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import AsyncStore, Location, Request, Store, open_store
+from shardstream.storage import Location, Request, RetryPolicy, Store, open_store
 from shardstream.storage.cache import Cache, CachedStore, Identity
 from shardstream.storage.cache.manifests import KeptManifest, keep_manifest, kept_manifest
-from shardstream.storage.transfer.remote import RemoteStore
-from shardstream.storage.transfer.retry import RetryPolicy
 from shardstream.text import in_one_line
 
 logger = logging.getLogger(__name__)
@@ -136,14 +134,14 @@ class OpenedDataset:
         if kept is not None:
             with suppress(DataError):  # of another data set that was there before
                 return self._share(kept.head, kept.table, old)
-        head, etag = _whole(self.store, old.head)
+        head, (_, etag) = self.store.whole(old.head)
         return self._complete(_Found(bytes(head), etag, None), old)
 
     def _find_newest(self) -> _Found:
         store, kept = self.store, self._kept_manifest(None)
         try:
-            patience = store.with_policy(_REVALIDATION) if kept and isinstance(store, RemoteStore) else store
-            head, etag = _whole(patience, MANIFEST_NAME)
+            patience = store.with_policy(_REVALIDATION) if kept else store
+            head, (_, etag) = patience.whole(MANIFEST_NAME)
         except NotFoundError as error:
             raise no_data_set(store.locate(MANIFEST_NAME), error) from error
         except StorageError as error:
@@ -242,15 +240,33 @@ class OpenedDataset:
         """
         return next(self._places(number))
 
+    def copies(self, number: int) -> Iterator[tuple[str, Shard]]:
+        """Where a shard is besides the data set's own store, in words too: replicas, and a cache that has all of it.
+
+        Raises:
+            StorageError: A replica cannot be asked.
+        """
+        for copy in self._in_replicas(number):
+            yield copy.store.locate(copy.name), copy
+        own = self._own(number)
+        if self._cache is not None and own.store.holds(own.name):
+            yield str(self._cache.path), own
+
     def _places(self, number: int) -> Iterator[Shard]:
-        """All places that have a shard, the nearest first; the data set's own comes last, asked or not."""
+        """All places that a shard is read from, the nearest first; the data set's own comes last, asked or not."""
+        yield from self._in_replicas(number)
+        yield self._own(number)
+
+    def _own(self, number: int) -> Shard:
+        return Shard(self._main, self.manifest.shard_name(number), int(self.manifest.table.sizes[number]))
+
+    def _in_replicas(self, number: int) -> Iterator[Shard]:
         name = self.manifest.shard_name(number)
         size, checksum = int(self.manifest.table.sizes[number]), int(self.manifest.table.checksums[number])
         for replica in self._find_replicas():
             found = replica.find(name, size, checksum)
             if found is not None:
                 yield Shard(replica.store, found, size)
-        yield Shard(self._main, name, size)
 
     def tail_request(self, shard: Shard) -> Request | None:
         """The bytes that opening a shard begins with, to be read ahead; ``None`` if its framing begins otherwise."""
@@ -308,7 +324,7 @@ class OpenedDataset:
         except ChangedError:
             if not verify:
                 raise
-            shard.renew()
+            shard.store.renew(shard.name)  # whoever reads it compares it with what it was
         except DataError:
             request = self.tail_request(shard)
             if shard.store.mapped or request is None:
@@ -324,7 +340,7 @@ class OpenedDataset:
         return OpenShard(index, manifest.reader, shard)
 
     def _with_cache(self) -> Store:
-        if self._cache is None or not isinstance(self.store, AsyncStore):
+        if self._cache is None or self.store.mapped:
             return self.store
         cached = CachedStore(self.store, self._cache, fingerprint=self.manifest.lineage, identify=self._identify)
         cached.hold()  # or another run might clear it between two epochs
@@ -426,10 +442,3 @@ class _Replica:
             return name if self.store.size(name) == size else None
         except NotFoundError:
             return None
-
-
-def _whole(store: Store, path: str) -> tuple[memoryview, str | None]:
-    if isinstance(store, RemoteStore):
-        data, head = store.whole(path)
-        return data, head.etag
-    return store.get(path), None

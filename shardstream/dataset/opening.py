@@ -5,17 +5,26 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 from shardstream.braces import without_braces
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import NotFoundError, UsageError
 from shardstream.shards.heads import MANIFEST_NAME
-from shardstream.storage import Location, Transport, locate
+from shardstream.storage import Location, PathOrUrl, Transport, locate
 from shardstream.storage.cache import Cache
 
-PathOrUrl: TypeAlias = str | os.PathLike[str]
 Versions: TypeAlias = "int | Sequence[int | None] | None"
+
+
+class Opening(TypedDict, total=False):
+    """What every verb that reads a data set takes beside its URL, see `open_dataset`."""
+
+    version: int | None
+    cache: str | os.PathLike[str] | Cache | None
+    replicas: Sequence[PathOrUrl]
+    storage_options: Mapping[str, Any] | None
+    transport: Transport
 
 
 def open_datasets(
@@ -36,28 +45,20 @@ def open_datasets(
     """
     options: dict[str, Any] = {"storage_options": storage_options, "transport": transport}
     locations = [locate(path, **options) for path in find_paths(url)]
-    others = _replicas(replicas, options)
+    others = [locate(path, **options) for path in find_replicas(replicas)]
     refuse_unused(storage_options, [*locations, *others])
     spec = None if cache is None else Cache.of(cache)
     return [
         OpenedDataset(location, replicas=others, cache=spec, version=one)
-        for location, one in zip(locations, _versions(version, len(locations)), strict=True)
+        for location, one in zip(locations, versions_of(version, len(locations)), strict=True)
     ]
 
 
-def open_dataset(
-    url: PathOrUrl | Location,
-    *,
-    version: int | None = None,
-    cache: str | os.PathLike[str] | Cache | None = None,
-    replicas: Sequence[PathOrUrl] = (),
-    storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
-) -> OpenedDataset:
+def open_dataset(url: PathOrUrl, **opening: Unpack[Opening]) -> OpenedDataset:
     """The one data set of this URL, taken as it is written: no list, no glob, no braces.
 
     Args:
-        url: Folder or URL of the data set, or a `Location`.
+        url: Folder or URL of the data set, a store, or a `Location`.
         version: Which version of a data set that grew. Default: the newest.
         cache: Folder of a cache for what comes over a network, or a `Cache`. Default: none.
         replicas: Places that have its shards too, or some of them; asked first, in this order.
@@ -70,12 +71,8 @@ def open_dataset(
         DataError: Its manifest is damaged.
         StorageError: It cannot be read.
     """
-    options: dict[str, Any] = {"storage_options": storage_options, "transport": transport}
-    location = locate(url, **options)
-    others = _replicas(replicas, options)
-    refuse_unused(storage_options, [location, *others])
-    spec = None if cache is None else Cache.of(cache)
-    return OpenedDataset(location, replicas=others, cache=spec, version=version)
+    location = locate(url, storage_options=opening.get("storage_options"), transport=opening.get("transport", "auto"))
+    return open_datasets([location], **opening)[0]
 
 
 def refuse_unused(
@@ -98,14 +95,15 @@ def refuse_unused(
         )
 
 
-def _replicas(replicas: Sequence[PathOrUrl], options: Mapping[str, Any]) -> list[Location]:
+def find_replicas(replicas: Sequence[PathOrUrl]) -> list[PathOrUrl]:
+    """The folders and URLs that ``replicas`` name; UsageError where that is no list."""
     if isinstance(replicas, str | os.PathLike):
         raise UsageError("replicas must be a list of places", hint=f"replicas=[{os.fspath(replicas)!r}]")
-    return [locate(path, **options) for replica in replicas for path in find_paths(replica)]
+    return [path for replica in replicas for path in find_paths(replica)]
 
 
-def _versions(version: Versions, count: int) -> Sequence[int | None]:
-    """A version for each data set."""
+def versions_of(version: Versions, count: int) -> Sequence[int | None]:
+    """A version, or ``None`` for the newest, for each of so many data sets; UsageError."""
     if version is None:
         return [None] * count
     found: Sequence[int | None] = version if isinstance(version, Sequence) else [version]
@@ -116,11 +114,11 @@ def _versions(version: Versions, count: int) -> Sequence[int | None]:
     return found
 
 
-def find_paths(url: PathOrUrl | Sequence[PathOrUrl]) -> list[str]:
+def find_paths(url: PathOrUrl | Sequence[PathOrUrl]) -> list[PathOrUrl]:
     """The folders that ``url`` names, in order: of a list its own, of braces as written, of a glob sorted by name.
 
     Braces are ``{a,b}`` or ``{000..011}``, as many as wanted. A glob matches folders that hold a data set. A folder
-    that exists is taken by its name, whatever characters are in it.
+    that exists is taken by its name, whatever characters are in it; a store is taken as it is.
 
     Raises:
         UsageError: An empty list, braces that cannot be read, or a glob in a URL.
@@ -129,15 +127,19 @@ def find_paths(url: PathOrUrl | Sequence[PathOrUrl]) -> list[str]:
         >>> find_paths("data/part-{08..10}")
         ['data/part-08', 'data/part-09', 'data/part-10']
     """
-    if isinstance(url, str | os.PathLike):
-        return list(_expand(os.fspath(url)))
-    paths = [path for one in url for path in _expand(os.fspath(one))]
+    if isinstance(url, str) or not isinstance(url, Iterable):
+        return list(_expand(url))
+    paths = [path for one in url for path in _expand(one)]
     if not paths:
         raise UsageError("an empty list names no data set", hint="pass at least one folder")
     return paths
 
 
-def _expand(text: str) -> Iterator[str]:
+def _expand(url: PathOrUrl) -> Iterator[PathOrUrl]:
+    if not isinstance(url, str | os.PathLike):
+        yield url
+        return
+    text = os.fspath(url)
     if "://" not in text and os.path.exists(text):
         yield text
         return

@@ -16,10 +16,9 @@ from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.shared import WorkerStatus, shard_ids, source_and_shard
 from shardstream.errors import BatchError, DataError, NotFoundError
 from shardstream.shards.fields import FieldType
-from shardstream.shards.framing import FieldValues
+from shardstream.shards.framing import MAX_VALUE, FieldValues, oversized
 from shardstream.shards.index import ShardIndex
-from shardstream.shards.limits import MAX_VALUE, oversized
-from shardstream.storage import AsyncStore, Buffers, FetchedBuffers, Read, ReadQueue
+from shardstream.storage import Buffers, FetchedBuffers, Read, ReadQueue
 from shardstream.storage.base.ranges import plan_reads
 
 _TOGETHER = 256  # shards that are read side by side: fewer than indexes are kept open
@@ -211,7 +210,7 @@ class Fetching:
         """Have these rows of a shard on their way; what gives their bytes, ``None`` where they are read in place."""
         opened = self._shards.open(*source_and_shard(here))
         where = opened.shard
-        if not isinstance(where.store, AsyncStore):
+        if where.store.mapped:
             return lambda: None
         requests = plan_reads(opened.plan(opened.stored_rows(rows), self._fields))
         reads = [Read(where.store, one, order=len(self._reads), size=where.size) for one in requests]

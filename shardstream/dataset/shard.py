@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from shardstream.errors import ChangedError, DataError
 from shardstream.shards.framing import FieldValues, Framing
 from shardstream.shards.index import ShardIndex
-from shardstream.storage import AsyncStore, Buffers, Request, Store, fetch
-from shardstream.storage.cache import CachedStore
+from shardstream.storage import Buffers, Request, Store, fetch
 
 
 class Shard(NamedTuple):
@@ -25,19 +24,8 @@ class Shard(NamedTuple):
 
     def repair(self, requests: Sequence[Request]) -> None:
         """Have what a cache holds of these ranges looked at, and dropped where it is damaged."""
-        if isinstance(self.store, CachedStore):
-            for path, offset, length in requests:
-                self.store.repair(path, offset, length or 0)
-
-    def renew(self) -> None:
-        """Take the object as it is in the store now, once; whoever reads it compares it with what it was."""
-        if isinstance(self.store, AsyncStore):
-            self.store.renew(self.name)
-
-    @property
-    def renewed(self) -> bool:
-        """Whether another version of the object was taken."""
-        return isinstance(self.store, AsyncStore) and self.store.renewed(self.name)
+        for path, offset, length in requests:
+            self.store.repair(path, offset, length or 0)
 
     def replaced(self) -> ChangedError:
         """The error for an object that is not what it was."""
@@ -136,11 +124,11 @@ class OpenShard:
         except ChangedError:
             if not (verify and self._has_checksums(present)):
                 raise
-            self.shard.renew()
+            self.shard.store.renew(self.shard.name)  # whoever reads it compares it with what it was
         try:
             return self.framing.extract(self.index, self._read(rows, present), rows, present, **options)
         except DataError as error:
-            if self.shard.renewed:
+            if self.shard.store.renewed(self.shard.name):
                 raise self.shard.replaced() from error
             raise
 

@@ -3,8 +3,7 @@
 ================  ===================================================================================
 ``specs``         ``Decoder`` and those that are no images: ``Text``
 ``pictures``      ``Image``, ``Resize``, ``CenterCrop``
-``crops``         ``RandomResizedCrop``, and ``Crop``: by a box that is stored with the sample
-``device_crops``  ``Cut``: a crop that the device resizes
+``crops``         ``RandomResizedCrop``, ``Crop`` by a stored box; ``Cut``, a crop that the device resizes
 ``masks``         ``Mask``: label maps that follow an image
 ``boxes``         ``Boxes``, ``PerBox``, ``Points``, which follow an image too
 ``placement``     ``Placement``, ``SourceSize``: what was done to an image
@@ -17,8 +16,7 @@
 
 from shardstream.decode.boxes import Boxes, PerBox, Points
 from shardstream.decode.context import SampleContext
-from shardstream.decode.crops import Crop, RandomResizedCrop
-from shardstream.decode.device_crops import Cut
+from shardstream.decode.crops import Crop, Cut, RandomResizedCrop
 from shardstream.decode.masks import Mask
 from shardstream.decode.pictures import CenterCrop, Image, Resize
 from shardstream.decode.placement import Placement, SourceSize

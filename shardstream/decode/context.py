@@ -14,7 +14,7 @@ from shardstream.images.geometry import Geometry, Size
 from shardstream.images.header import Encoded
 from shardstream.images.region import ImageFile
 from shardstream.rng import Domain, words
-from shardstream.shards.fields import FieldType, from_bytes
+from shardstream.shards.fields import FieldType
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class SampleContext:
         kind, raw = self.beside[name]
         if raw is None:
             raise DecodeError(f"the sample has no {name!r}", hint="every sample needs the field that is read beside")
-        return from_bytes(kind, raw) if kind.kind == "payload" else raw
+        return kind.decode(raw)
 
     def words(self, stream: int, n: int) -> list[int]:
         """``n`` random 64-bit words for the augmentation of one output.

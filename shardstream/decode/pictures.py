@@ -115,20 +115,20 @@ class Picture(Decoder):
             turn = TURNS[info.orientation]
         stored = info.height, info.width
         plan = self.place(turn.size(stored), context, stream)
-        cut, rest = as_stored(plan, turn)
+        stored_plan, rest = as_stored(plan, turn)
         backend = self.backend or "auto"
-        scale = 1 if self.exact else backends.jpeg_scale(info, cut.box.size, cut.size, backend)
+        scale = 1 if self.exact else backends.jpeg_scale(info, stored_plan.box.size, stored_plan.size, backend)
         if scale > 1 and self.base is not None:
-            scale = aligned_scale(cut.box, stored, scale)  # what is replayed stays where it is
+            scale = aligned_scale(stored_plan.box, stored, scale)  # what is replayed stays where it is
         elif scale > 1:
-            cut = cut._replace(box=on_grid(cut.box, stored, scale))
-            plan = plan._replace(box=turn.box(cut.box, stored))
+            stored_plan = stored_plan._replace(box=on_grid(stored_plan.box, stored, scale))
+            plan = plan._replace(box=turn.box(stored_plan.box, stored))
         context.geometry[name] = plan
-        if out is None and cut.is_identity and not any(rest) and not self.is_cut:
+        if out is None and stored_plan.is_identity and not any(rest) and not self.is_cut:
             return backends.decode_scaled(value, info, tolerant=self.tolerant, fast=self.fast, backend=backend)
-        part = excerpt(cut, scale, exact=self.exact).seen
+        part = excerpt(stored_plan, scale, exact=self.exact).seen
         pixels, origin = file.decode(part, scale=scale, tolerant=self.tolerant, fast=self.fast, backend=backend)
-        return self.show(pixels, cut, out, context, name, scale=scale, origin=origin, turn=rest)
+        return self.show(pixels, stored_plan, out, context, name, scale=scale, origin=origin, turn=rest)
 
     def show(
         self,

@@ -16,7 +16,7 @@ from shardstream.decode.specs import Decoder, Slot
 from shardstream.decode.usercall import UserCall, stream_of
 from shardstream.errors import DecodeError, FieldError, ShardStreamError, did_you_mean
 from shardstream.images.backends import Backend, BackendName
-from shardstream.shards.fields import FieldType, from_bytes
+from shardstream.shards.fields import FieldType
 
 Part: TypeAlias = "Decoder | Callable[..., Any] | str | None"
 Spec: TypeAlias = "Part | Sequence[Part]"
@@ -97,12 +97,10 @@ class Output:
 
     def _start(self, kind: FieldType, raw: Any) -> Any:
         """What the first step gets: encoded bytes where it decodes them itself, else the value of the field's type."""
-        if kind.kind != "payload":
-            return raw
         if self.as_bytes:
             return bytes(raw)
         encoded = kind.is_image or kind.name == "bytes"
-        return raw if encoded and self.steps and isinstance(self.steps[0], Decoder) else from_bytes(kind, raw)
+        return raw if encoded and self.steps and isinstance(self.steps[0], Decoder) else kind.decode(raw)
 
     def missing(self, context: SampleContext, out: NDArray[Any] | None = None) -> Any:
         """The value of a sample that lacks the field.

@@ -14,23 +14,21 @@
 =============  =====================================================================
 """
 
-from shardstream.diagnose.bench import BenchProgress, BenchReport, bench
+from shardstream.diagnose.bench import BenchReport, bench
 from shardstream.diagnose.decoding import BackendReport, DecodeReport, DecodeSpeed, bench_decode
 from shardstream.diagnose.info import FieldInfo, Info, info
 from shardstream.diagnose.reseal import reseal
-from shardstream.diagnose.verify import Problem, VerifyProgress, VerifyReport, verify
+from shardstream.diagnose.verify import Problem, VerifyReport, verify
 from shardstream.diagnose.view import View, ViewedField, ViewedSample, view
 
 __all__ = [
     "BackendReport",
-    "BenchProgress",
     "BenchReport",
     "DecodeReport",
     "DecodeSpeed",
     "FieldInfo",
     "Info",
     "Problem",
-    "VerifyProgress",
     "VerifyReport",
     "View",
     "ViewedField",

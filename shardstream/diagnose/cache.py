@@ -6,21 +6,22 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shardstream.errors import DataError, StorageError, UsageError
 from shardstream.order import OrderParameters
 from shardstream.order.line import epoch_line
+from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Transport, locate
-from shardstream.storage.cache import Cache, CachedStore, maintenance
+from shardstream.storage import Location, Store, Transport, locate
+from shardstream.storage.cache import Cache, maintenance
 from shardstream.storage.cache.blocks import Described
 from shardstream.storage.cache.maintenance import CachedSet, Damage, TierStatus
 from shardstream.storage.cache.manifests import KeptManifest, kept_manifests
@@ -163,14 +164,12 @@ class VerifyCacheReport:
         return not self.damages
 
 
-def verify_cache(
-    cache: str | os.PathLike[str] | Cache, *, progress: Callable[[int, int, int], None] | None = None
-) -> VerifyCacheReport:
+def verify_cache(cache: str | os.PathLike[str] | Cache, *, progress: OnProgress | None = None) -> VerifyCacheReport:
     """Compare all that is in a cache with its checksums, and complete objects with their data set's manifest.
 
     Args:
         cache: Its folder; a `Cache`, where it has memory too.
-        progress: Called after each object with bytes compared, bytes to compare, and damages found so far.
+        progress: Called with a `ProgressEvent` after each object.
 
     Raises:
         NotFoundError: There is no cache.
@@ -178,19 +177,13 @@ def verify_cache(
     """
     started = time.monotonic()
     where = Cache.of(cache)
-    compared, damages = maintenance.verify(where, progress=progress)
+
+    def tell(done: int, total: int, damages: int) -> None:
+        if progress is not None:
+            progress(ProgressEvent("verify", done, total, "bytes", {"damages": damages}))
+
+    compared, damages = maintenance.verify(where, progress=tell)
     return VerifyCacheReport(str(where.path), compared, tuple(damages), time.monotonic() - started)
-
-
-@dataclass(frozen=True, slots=True)
-class WarmProgress:
-    """Totals so far: shards and bytes in the cache, of how many, and bytes that were fetched."""
-
-    shards: int
-    total_shards: int
-    bytes: int
-    total_bytes: int
-    fetched: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +209,6 @@ class WarmReport:
     seconds: float
 
 
-OnWarm: TypeAlias = Callable[[WarmProgress], None]
-
-
 def warm(
     url: str | os.PathLike[str] | Location,
     cache: str | os.PathLike[str] | Cache,
@@ -227,7 +217,7 @@ def warm(
     seed: int = 0,
     storage_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
-    progress: OnWarm | None = None,
+    progress: OnProgress | None = None,
 ) -> WarmReport:
     """Bring a data set into the cache ahead of training, or the part of it that one node will read.
 
@@ -239,7 +229,7 @@ def warm(
         seed: Seed of the training, on which it depends who reads what.
         storage_options: Credentials and settings of the store by name.
         transport: Which library speaks to the store.
-        progress: Called after each shard.
+        progress: Called with a `ProgressEvent` after each shard.
 
     Raises:
         UsageError: The data set is local, or the node's number is none, or the cache's folder holds something else.
@@ -284,13 +274,13 @@ def _share(manifest: Manifest, node: tuple[int, int] | None, seed: int) -> Any:
 class _Warming:
     """Shards being brought, a few at once, in order."""
 
-    def __init__(self, home: OpenedDataset, shards: list[int], sizes: list[int], progress: OnWarm | None) -> None:
+    def __init__(self, home: OpenedDataset, shards: list[int], sizes: list[int], progress: OnProgress | None) -> None:
         self._home = home
         self._left = deque(zip(shards, sizes, strict=True))
         self._progress = progress
         self._totals = len(shards), sum(sizes)
         self._done = threading.Semaphore(0)
-        self._stores: set[CachedStore] = set()
+        self._stores: set[Store] = set()
         self.shards = self.bytes = self.fetched = 0
         self.full = False
 
@@ -317,8 +307,6 @@ class _Warming:
 
     async def _fill(self, number: int) -> int | None:
         shard = self._home.shard(number)
-        if not isinstance(shard.store, CachedStore):  # a replica
-            return 0
         self._stores.add(shard.store)
         return await shard.store.fill(shard.name)
 
@@ -330,4 +318,6 @@ class _Warming:
         self.bytes += size
         self.fetched += fetched
         if self._progress is not None:
-            self._progress(WarmProgress(self.shards, self._totals[0], self.bytes, self._totals[1], self.fetched))
+            detail = {"shards": self.shards, "total_shards": self._totals[0], "fetched": self.fetched}
+            detail["kept"] = self.bytes - self.fetched
+            self._progress(ProgressEvent("warm", self.bytes, self._totals[1], "bytes", detail))

@@ -14,13 +14,13 @@ import numpy as np
 
 from shardstream.errors import DecodeError, MissingExtraError, SourceError, UsageError
 from shardstream.images.backends import NAMES, BackendName, decode
-from shardstream.images.backends.auto import Auto
 from shardstream.images.backends.contract import NamedBackend
-from shardstream.images.backends.registry import named
+from shardstream.images.backends.dispatch import Auto, named
 from shardstream.images.encode import encode
 from shardstream.images.geometry import Geometry, whole
 from shardstream.images.header import ImageInfo, ImageKind, probe
 from shardstream.images.resize import render
+from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.storage import Transport
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 _ROUNDS = 5
 _MADE = 16
 _MADE_SIZE = 375, 500
-
-OnRound: TypeAlias = Callable[[int, int, str], None]
-"""Measurements made, how many there will be, and the kind of image at hand."""
 
 _Work: TypeAlias = Callable[[bytes, int, BackendName], Any]
 
@@ -96,7 +93,7 @@ def bench_decode(
     seconds: float = 0.5,
     storage_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
-    progress: OnRound | None = None,
+    progress: OnProgress | None = None,
 ) -> DecodeReport:
     """Decode images with every backend that is installed, in one thread, and say how fast each is.
 
@@ -110,7 +107,7 @@ def bench_decode(
         seconds: How long one measurement takes with ``auto``; there are two for each backend and kind of image.
         storage_options: Credentials and settings of the store by name. Default: those of the environment.
         transport: The library that speaks to the store: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
-        progress: Called before each measurement.
+        progress: Called with a `ProgressEvent` before each measurement.
 
     Raises:
         NotFoundError: There is no data set.
@@ -199,7 +196,7 @@ def _by_kind(source: str, files: Sequence[bytes]) -> dict[ImageKind, list[bytes]
 
 
 def _measured(
-    source: str, kinds: dict[ImageKind, list[bytes]], crop: int, seconds: float, progress: OnRound | None
+    source: str, kinds: dict[ImageKind, list[bytes]], crop: int, seconds: float, progress: OnProgress | None
 ) -> DecodeReport:
     found, missing = _installed()
     speeds: dict[BackendName, list[DecodeSpeed]] = {name: [] for name in found}
@@ -211,7 +208,7 @@ def _measured(
         rates: list[dict[BackendName, float]] = []
         for work in works:
             if progress is not None:
-                progress(parts.index((kind, work)), len(parts), kind)
+                progress(ProgressEvent("decode", parts.index((kind, work)), len(parts), "measurements", {"now": kind}))
             rates.append(_rates(work, readers, files, seconds))
         auto = statistics.mode(map(Auto().takes, infos))
         for name in found:

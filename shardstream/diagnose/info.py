@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.errors import DataError, NotFoundError, StorageError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.layout import FORMAT_VERSION
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Store, Transport, open_store
+from shardstream.storage import PathOrUrl, Store
 
 _REJECTS_NAME = "rejects.jsonl"
 
@@ -102,20 +103,22 @@ class Info:
 
 
 def info(
-    url: str | os.PathLike[str] | Location,
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
+    url: PathOrUrl,
+    **opening: Unpack[Opening],
 ) -> Info:
     """Describe a data set. Reads its manifest and the index of its first shard, never a payload.
 
     Args:
         url: Folder or URL of the data set.
-        storage_options: Credentials and settings of the store by name. Default: those of the environment.
-        transport: The library that speaks to the store: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
+        version: Which version of a data set that grew. Default: the newest.
+        cache: Folder of a cache for what comes over a network, or a `Cache`. Default: none.
+        replicas: Places that have its shards too; asked first, in this order.
+        storage_options: Credentials and settings by name, of all these places. Default: those of the environment.
+        transport: The library that speaks to the stores: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
 
     Raises:
         NotFoundError: There is no data set.
+        UsageError: There is no such version, or no place that takes these options.
         StorageError: The store cannot be read.
         DataError: The manifest is damaged. A damaged first shard only leaves its estimates out: `verify` finds it.
 
@@ -123,10 +126,9 @@ def info(
         >>> info("out/").samples
         200
     """
-    store = open_store(url, storage_options=storage_options, transport=transport)
-    manifest = Manifest.read(store)
-    index = _first_index(manifest, store)
-    rejects = _count_rejects(store)
+    dataset = open_dataset(url, **opening)
+    manifest, index = dataset.manifest, _first_index(dataset)
+    rejects = _count_rejects(dataset.store)
     checked = None if index is None else any(column.checksums is not None for column in index.columns.values())
     return Info(
         url=manifest.url,
@@ -150,15 +152,15 @@ def info(
     )
 
 
-def _first_index(manifest: Manifest, store: Store) -> ShardIndex | None:
-    if not manifest.shards:
+def _first_index(dataset: OpenedDataset) -> ShardIndex | None:
+    if not dataset.manifest.shards:
         return None
     try:
-        return manifest.reader.scan(store, manifest.shard_name(0), index_bytes=manifest.index_bytes or None)
+        return dataset.open(0).index
     except (DataError, NotFoundError):
         return None
     except StorageError:
-        if store.mapped:  # a disk that does not give it back: `verify` tells more
+        if dataset.store.mapped:  # a disk that does not give it back: `verify` tells more
             return None
         raise
 

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardstream.shards.index import Column, ShardIndex
-from shardstream.shards.keys import escape_key
+from shardstream.shards.index import Column, ShardIndex, escape_key
 from shardstream.shards.tar import INDEX_MEMBER, list_members
 
 

@@ -6,47 +6,14 @@ import multiprocessing
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Shares of a stretch of time.
-
-    Attributes:
-        here: This process computed, or waited for a processor; above 1 where several of its threads did.
-        workers: The same of a worker process, mean; 0 without workers.
-        queued: Share of the time that a process had work, but no processor: mean of all.
-        disk: Bytes that all of them had the disk read.
-        processors: Processors kept busy by all of them.
-        cores: Processors that they may use.
-    """
-
-    here: float
-    workers: float
-    queued: float
-    disk: int
-    processors: float
-    cores: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Time:
-    """Seconds that a process has computed, and that its threads have waited for a processor; bytes from the disk."""
-
-    computed: float = 0.0
-    queued: float = 0.0
-    disk: int = 0
-
-    def since(self, before: _Time) -> _Time:
-        return _Time(self.computed - before.computed, self.queued - before.queued, self.disk - before.disk)
-
-    @property
-    def both(self) -> float:
-        return self.computed + self.queued
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 class Gauge:
@@ -54,42 +21,19 @@ class Gauge:
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
-        self._here = _time_of(os.getpid())
-        self._children = {pid: _time_of(pid) for pid in _workers()}
+        self._before = _computed()
 
-    def read(self, workers: int) -> Load:
-        """The load so far.
-
-        Args:
-            workers: The number of worker processes.
-        """
+    def processors(self) -> float:
+        """How many processors this process and its workers have kept busy so far."""
         wall = max(time.perf_counter() - self._started, 1e-9)
-        here = _time_of(os.getpid()).since(self._here)
-        children = [_time_of(pid).since(self._children.get(pid, _Time())) for pid in _workers()]
-        return Load(
-            here=here.both / wall,
-            workers=sum(one.both for one in children) / wall / workers if workers else 0.0,
-            queued=(here.queued + sum(one.queued for one in children)) / wall / (1 + workers),
-            disk=here.disk + sum(one.disk for one in children),
-            processors=(here.computed + sum(one.computed for one in children)) / wall,
-            cores=len(os.sched_getaffinity(0)),
-        )
+        return sum(seconds - self._before.get(pid, 0.0) for pid, seconds in _computed().items()) / wall
 
 
-def _workers() -> list[int]:
-    return [child.pid for child in multiprocessing.active_children() if child.pid is not None]
-
-
-def _time_of(pid: int) -> _Time:
-    """Of a living process; zeros for one that is gone, or where the kernel does not tell."""
-    computed = queued = 0.0
-    disk = 0
-    with suppress(OSError, ValueError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        computed = (int(fields[11]) + int(fields[12])) / _TICK
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            queued += int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[1]) / 1e9
-    with suppress(OSError, ValueError, IndexError):
-        counts = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
-        disk = int(counts.get("read_bytes", 0))
-    return _Time(computed, queued, disk)
+def _computed() -> dict[int, float]:
+    """Seconds that each process has computed; none for one that is gone, or where the kernel does not tell."""
+    found = {}
+    for pid in (os.getpid(), *(child.pid for child in multiprocessing.active_children() if child.pid is not None)):
+        with suppress(OSError, ValueError, IndexError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            found[pid] = (int(fields[11]) + int(fields[12])) / _TICK
+    return found

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, Unpack
 
 import numpy as np
 
+from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.diagnose.members import differences
 from shardstream.diagnose.whole import ReadShard, TooLarge, read_shards
 from shardstream.errors import DataError, NotFoundError, ShardStreamError, StorageError
-from shardstream.shards.checksum import Hasher, checksum
+from shardstream.progress import OnProgress, ProgressEvent
+from shardstream.shards.framing import MAX_VALUE, oversized, too_large
 from shardstream.shards.index import Column, ShardIndex
-from shardstream.shards.limits import MAX_VALUE, oversized, too_large
+from shardstream.shards.layout import Hasher, checksum
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import parse_size
-from shardstream.storage import Location, Store, Transport, open_store
+from shardstream.storage import PathOrUrl, Store
 
 _STEP = 16 << 20
 
@@ -42,6 +44,8 @@ class Problem:
         key: The sample's key.
         field: Field name.
         offset: Byte in the object.
+        sound_copy: Where the whole shard is as it was written, to be restored from: the URL of the object in one of
+            ``replicas``, or the folder of ``cache``; ``None`` where none is known.
     """
 
     kind: ProblemKind
@@ -51,17 +55,7 @@ class Problem:
     key: str | None = None
     field: str | None = None
     offset: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyProgress:
-    """Totals so far: shards and bytes that were read, of how many, and problems found."""
-
-    shards: int
-    total_shards: int
-    bytes: int
-    total_bytes: int
-    problems: int
+    sound_copy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,35 +86,38 @@ class VerifyReport:
         return not self.problems
 
 
-OnProgress: TypeAlias = Callable[[VerifyProgress], None]
-
-
 def verify(
-    url: str | os.PathLike[str] | Location,
+    url: PathOrUrl,
     *,
-    storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
     max_value: int | str = MAX_VALUE,
     progress: OnProgress | None = None,
+    **opening: Unpack[Opening],
 ) -> VerifyReport:
     """Read a data set whole and compare: sizes and checksums of objects, indices, every value, tar members.
 
     Of old versions the manifests and tables: their shards are those of the newest.
+
+    What is compared is what lies at ``url``, whatever a cache or a replica has: these are asked only where something is
+    wrong, so that each problem says where a sound copy of its shard is.
 
     Problems are collected, not raised; a manifest that cannot be read is an error, and so is a store that cannot be
     reached. From a remote store a shard is read while the one before is compared, so memory holds two of them.
 
     Args:
         url: Folder or URL of the data set.
-        storage_options: Credentials and settings of the store by name. Default: those of the environment.
-        transport: The library that speaks to the store: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
+        version: Which version of a data set that grew, with those before it. Default: the newest.
+        cache: Folder of a cache, or a `Cache`. Where a shard is damaged, it is asked whether it holds all of it.
+            Nothing else is read from it: what is compared is what the store has.
+        replicas: Places that have the shards too. Where a shard is damaged, they are asked for a sound one.
+        storage_options: Credentials and settings by name, of all these places. Default: those of the environment.
+        transport: The library that speaks to the stores: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
         max_value: Bytes that one value may have as it is delivered, see `ShardDataset`. A larger one is a problem: it
             will not be read.
-        progress: Called after each shard.
+        progress: Called with a `ProgressEvent` after each shard.
 
     Raises:
         NotFoundError: There is no data set.
-        UsageError: ``max_value`` is no size.
+        UsageError: ``max_value`` is no size, there is no such version, or no place that takes these options.
         DataError: Its manifest is damaged.
         StorageError: The store cannot be read.
 
@@ -129,20 +126,36 @@ def verify(
         True
     """
     started, largest = time.monotonic(), parse_size(max_value, name="max_value")
-    store = open_store(url, storage_options=storage_options, transport=transport)
-    manifest = Manifest.read(store)
+    dataset = open_dataset(url, **opening)
+    store = dataset.store
+    manifest = Manifest.read(store, version=opening.get("version"))  # not as the cache has it
     problems: list[Problem] = []
     samples = size = values = 0
     for number, found in enumerate(read_shards(store, manifest)):
         shard = _Shard(manifest, number, found, largest)
-        problems.extend(shard.problems())
+        wrong = list(shard.problems())
+        sound = _sound_copy(dataset, number) if wrong else None
+        problems.extend(replace(one, sound_copy=sound) for one in wrong)
         samples, size, values = samples + shard.samples, size + shard.bytes, values + shard.values
         if progress is not None:
-            progress(VerifyProgress(number + 1, manifest.shards, size, manifest.bytes, len(problems)))
+            detail = {"shards": number + 1, "total_shards": manifest.shards, "problems": len(problems)}
+            progress(ProgressEvent("verify", size, manifest.bytes, "bytes", detail))
     problems.extend(_old_versions(store, manifest))
     return VerifyReport(
         manifest.url, tuple(problems), manifest.shards, samples, size, values, time.monotonic() - started
     )
+
+
+def _sound_copy(dataset: OpenedDataset, number: int) -> str | None:
+    """Where else a shard is what was written."""
+    for name, copy in dataset.copies(number):
+        try:
+            data = copy.store.get(copy.name)
+        except (StorageError, DataError):
+            continue
+        if len(data) == copy.size and checksum(data) == int(dataset.manifest.table.checksums[number]):
+            return name
+    return None
 
 
 def _old_versions(store: Store, manifest: Manifest) -> Iterator[Problem]:

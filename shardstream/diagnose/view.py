@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
-import numpy as np
-
-from shardstream.errors import DataError, DestinationError, UsageError
+from shardstream.dataset.dataset_rows import DatasetRows
+from shardstream.dataset.key_tables import KeyFinder
+from shardstream.dataset.opening import Opening, open_dataset
+from shardstream.errors import DataError, DestinationError
 from shardstream.images.geometry import TURNS
 from shardstream.images.header import probe
+from shardstream.shards.arrays import npy_bytes
 from shardstream.shards.fields import FieldType, from_bytes
-from shardstream.shards.framing import FieldValues
-from shardstream.shards.index import ShardIndex
-from shardstream.shards.keys import escape_key
+from shardstream.shards.index import escape_key
 from shardstream.shards.manifest import Manifest
-from shardstream.shards.npy import npy_bytes
-from shardstream.storage import Location, Store, Transport, fetch, open_store
+from shardstream.storage import PathOrUrl, Store, open_store
 from shardstream.text import in_one_line
 
 _TEXT = 60
@@ -81,124 +80,52 @@ class View:
 
 
 def view(
-    url: str | os.PathLike[str] | Location,
+    url: PathOrUrl,
     numbers: Iterable[int] = (),
     *,
     keys: Iterable[str] = (),
     save: str | os.PathLike[str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
+    **opening: Unpack[Opening],
 ) -> View:
     """Read single samples, compare their checksums, and say what is in them. Nothing else is read but their indexes.
 
     Args:
         url: Folder or URL of the data set.
         numbers: Samples by number in stored order, from 0; negative ones count from the end.
-        keys: Samples by key; found by looking through the indexes, one shard after another.
+        keys: Samples by key; the first sample of each, found by the key table (`Reader.get`).
         save: A folder to write their values to, a file each, called as in a tar shard: ``KEY.FIELD``. Files as they
             were packed, numbers as text, arrays of one size as NPY.
-        storage_options: Credentials and settings of the store by name. Default: those of the environment.
-        transport: The library that speaks to the store: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
+        version: Which version of a data set that grew. Default: the newest.
+        cache: Folder of a cache for what comes over a network, or a `Cache`. Default: none.
+        replicas: Places that have its shards too; asked first, in this order.
+        storage_options: Credentials and settings by name, of all these places. Default: those of the environment.
+        transport: The library that speaks to the stores: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
 
     Raises:
         NotFoundError: There is no data set.
-        UsageError: There is no such sample.
+        UsageError: There is no such sample, no such version, or no place that takes these options.
         DestinationError: A file of that name is in ``save`` already.
-        DataError: A value differs from what was written.
+        DataError: A value differs from what was written, at every place that has it.
         StorageError: The store cannot be read.
 
     Example:
         >>> view("out/", [3]).samples[0].key
         'photo/3'
     """
-    store = open_store(url, storage_options=storage_options, transport=transport)
-    manifest = Manifest.read(store)
-    shards = _Shards(store, manifest)
-    places = [shards.place(number) for number in numbers]
-    places += shards.find(list(keys))
+    dataset = open_dataset(url, **opening)
+    manifest, rows = dataset.manifest, DatasetRows(dataset)
+    ids = [*numbers, *map(KeyFinder(rows).number_of, keys)]
+    batch = rows.read_ids(ids)
     target = None if save is None else open_store(save)
     samples: list[ViewedSample] = []
     saved: list[str] = []
-    for number, shard, row in places:
-        index = shards.index(shard)
-        values = shards.values(index, row)
-        samples.append(_look(manifest, index, number, row, values))
+    for i, (number, key) in enumerate(zip(ids, batch.keys, strict=True)):
+        values = sorted(batch.values(i).items())
+        fields = tuple(_look_at(name, manifest.fields[name], value, manifest) for name, value in values)
+        samples.append(ViewedSample(number % manifest.samples, key, batch.shards[i], batch.rows[i], fields))
         if target is not None:
-            saved += _save(target, index.keys[row], values)
-    return View(manifest.url, manifest.samples, tuple(samples), tuple(saved))
-
-
-class _Shards:
-    """Shards of a data set; the index of the one at hand is kept."""
-
-    def __init__(self, store: Store, manifest: Manifest) -> None:
-        self._store = store
-        self._manifest = manifest
-        self._ends = np.cumsum(manifest.table.samples, dtype=np.int64)
-        self._last: tuple[int, ShardIndex] | None = None
-
-    def place(self, number: int) -> tuple[int, int, int]:
-        """A sample's number from 0, its shard and its row there."""
-        total = self._manifest.samples
-        if not -total <= number < total:
-            raise UsageError(
-                f"there is no sample {number}",
-                url=self._manifest.url,
-                hint=f"the data set has {total:,} samples, numbered from 0",
-            )
-        number %= total
-        shard = int(np.searchsorted(self._ends, number, side="right"))
-        return number, shard, number - self._begin(shard)
-
-    def find(self, keys: Sequence[str]) -> list[tuple[int, int, int]]:
-        """The places of keys, in their order; the first sample of each."""
-        found: dict[str, tuple[int, int, int]] = {}
-        wanted = set(keys)
-        for shard in range(self._manifest.shards):
-            if not wanted:
-                break
-            for row, key in enumerate(self.index(shard).keys):
-                if key in wanted:
-                    wanted.discard(key)
-                    found[key] = (self._begin(shard) + row, shard, row)
-        if wanted:
-            raise UsageError(
-                "no sample has this key",
-                url=self._manifest.url,
-                key=min(wanted),
-                hint="keys are paths without extension, unless packed with another `key`: look at some by number",
-            )
-        return [found[key] for key in keys]
-
-    def _begin(self, shard: int) -> int:
-        return int(self._ends[shard - 1]) if shard else 0
-
-    def index(self, shard: int) -> ShardIndex:
-        """The index of a shard."""
-        if self._last is None or self._last[0] != shard:
-            manifest = self._manifest
-            name = manifest.shard_name(shard)
-            self._last = shard, manifest.reader.scan(self._store, name, index_bytes=manifest.index_bytes or None)
-        return self._last[1]
-
-    def values(self, index: ShardIndex, row: int) -> Mapping[str, FieldValues]:
-        """All values of a sample; fields that it lacks are left out."""
-        rows = np.array([row])
-        names = [name for name, column in sorted(index.columns.items()) if _has(column.valid_rows(rows))]
-        reader = self._manifest.reader
-        buffers = fetch(self._store, lambda: reader.plan(index, rows, names))
-        return reader.extract(index, buffers, rows, names)
-
-
-def _has(valid: Any) -> bool:
-    return valid is None or bool(valid[0])
-
-
-def _look(
-    manifest: Manifest, index: ShardIndex, number: int, row: int, values: Mapping[str, FieldValues]
-) -> ViewedSample:
-    fields = tuple(_look_at(name, found.type, found.data[0], manifest) for name, found in values.items())
-    return ViewedSample(number, index.keys[row], index.path, row, fields)
+            saved += _save(target, key, [(name, manifest.fields[name], value) for name, value in values])
+    return View(dataset.url, manifest.samples, tuple(samples), tuple(saved))
 
 
 def _look_at(name: str, kind: FieldType, value: Any, manifest: Manifest) -> ViewedField:
@@ -251,14 +178,14 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _TEXT else text[: _TEXT - 3] + "..."
 
 
-def _save(target: Store, key: str, values: Mapping[str, FieldValues]) -> Iterator[str]:
-    for name, found in values.items():
+def _save(target: Store, key: str, values: Iterable[tuple[str, FieldType, Any]]) -> Iterator[str]:
+    for name, kind, value in values:
         path = f"{escape_key(key)}.{name}"  # no dot of a key survives, so none leads out of the folder
         if target.exists(path):
             raise DestinationError(
                 "there is such a file already", url=target.locate(path), hint="save to a new or empty folder"
             )
-        target.put(path, _file(found.type, found.data[0]))
+        target.put(path, _file(kind, value))
         yield path
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from shardstream.errors import DataError, NotFoundError, ShardStreamError, StorageError
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import AsyncStore, Store
+from shardstream.storage import Store
 from shardstream.storage.transfer.loop import submit
 
 _PART = 8 << 20  # of one request
@@ -36,7 +36,7 @@ def read_shards(store: Store, manifest: Manifest) -> Iterator[ReadShard]:
     Raises:
         StorageError: A remote store cannot be read.
     """
-    if not isinstance(store, AsyncStore):
+    if store.mapped:
         for shard in range(manifest.shards):
             yield _read_local(store, manifest, shard)
         return
@@ -64,7 +64,7 @@ def _read_local(store: Store, manifest: Manifest, shard: int) -> ReadShard:
         return ReadShard(data, error)
 
 
-def _begin(store: AsyncStore, manifest: Manifest, shard: int) -> Future[memoryview] | StorageError:
+def _begin(store: Store, manifest: Manifest, shard: int) -> Future[memoryview] | StorageError:
     name, expected = manifest.shard_name(shard), int(manifest.table.sizes[shard])
     try:
         size = store.size(name)
@@ -84,14 +84,14 @@ def _outcome(coming: Future[memoryview] | StorageError) -> memoryview | StorageE
         return error
 
 
-def _scan(store: AsyncStore, manifest: Manifest, shard: int, data: memoryview) -> ShardIndex | ShardStreamError:
+def _scan(store: Store, manifest: Manifest, shard: int, data: memoryview) -> ShardIndex | ShardStreamError:
     try:
         return manifest.reader.scan(store, manifest.shard_name(shard), tail=(data, len(data)))
     except (DataError, NotFoundError) as error:
         return error
 
 
-async def _parts(store: AsyncStore, name: str, size: int) -> memoryview:
+async def _parts(store: Store, name: str, size: int) -> memoryview:
     """All bytes of an object, in parts that come side by side."""
     out = bytearray(size)
     target = memoryview(out)

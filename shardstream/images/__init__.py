@@ -3,8 +3,7 @@
 ==============  =============================================================================
 ``header``      ``probe``: size, depth and orientation from the first bytes, in pure Python
 ``geometry``    ``Geometry``: crop, resize, window and flip as a value; torchvision's arithmetic and draws
-``resize``      ``render``: pixels through a geometry into a slot of the batch; nearest for label maps
-``scratch``     memory that a thread uses again for pixels on their way
+``resize``      ``render``: pixels through a geometry into a slot of the batch; nearest for label maps; ``scratch``
 ``backends``    ``decode``: image bytes to uint8 RGB, by whichever library; ``decode_labels`` for masks
 ``region``      ``ImageFile``: an encoded image of which parts are decoded
 ``jpeg``        JPEG files whose parts can be decoded alone: made, cut and undone

@@ -13,6 +13,8 @@ aligned with the bilinear images, whose pixel centres lie at (i + ½)·in/out to
 
 from __future__ import annotations
 
+import math
+import threading
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.images.geometry import UPRIGHT, Box, Excerpt, Geometry, Turn, excerpt
-from shardstream.images.scratch import scratch
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     import torch
+
+_SCRATCH = 64 << 20  # bytes of a buffer that is kept; more is not worth it
+_held = threading.local()
 
 
 @cache
@@ -195,3 +199,26 @@ def _nearest(start: int, length: int, resized: int, first: int, count: int) -> N
     i = np.arange(first, first + count)
     index = start + (2 * i + 1) * length // (2 * resized)
     return np.where((i >= 0) & (i < resized), index, -1)
+
+
+def scratch(use: str, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """An array with anything in it, which is this thread's until it asks for the same use again.
+
+    For pixels on their way: the system hands out new pages zeroed, one fault each, which for the pixels of a photograph
+    takes about as long as a fifth of a resize. So each thread keeps one buffer for each use.
+
+    Args:
+        use: What it is for: two arrays that are in use together need two names.
+        shape: Of the array, uint8.
+
+        >>> scratch("example", (480, 640, 3)).shape
+        (480, 640, 3)
+    """
+    size = math.prod(shape)
+    if size > _SCRATCH:
+        return np.empty(shape, np.uint8)
+    held: NDArray[np.uint8] | None = getattr(_held, use, None)
+    if held is None or held.size < size:
+        held = np.empty(1 << (size - 1).bit_length() if size else 0, np.uint8)
+        setattr(_held, use, held)
+    return held[:size].reshape(shape)

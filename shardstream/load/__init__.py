@@ -12,15 +12,13 @@
 ``packing``          the tensors of a batch side by side in one piece of memory
 ``static_buffers``   the same tensors in each step, for CUDA graphs
 ``synthetic``        ``Synthetic``: batches that cost nothing
-``report``           ``LoaderStats``: what was delivered, and how long training waited
-``diagnosis``        what it waited for, and what to do about it
+``stats``            ``LoaderStats``: what was delivered, what training waited for, and what to do about it
 ===================  ====================================================================
 """
 
-from shardstream.load.diagnosis import Diagnosis
 from shardstream.load.loader import Loader
 from shardstream.load.prefetcher import DevicePrefetcher
-from shardstream.load.report import LoaderStats
+from shardstream.load.stats import Diagnosis, LoaderStats
 from shardstream.load.synthetic import Synthetic
 
 __all__ = ["DevicePrefetcher", "Diagnosis", "Loader", "LoaderStats", "Synthetic"]

@@ -10,6 +10,7 @@ Lightning and Fabric leave a loader as it is, and tell its sampler which epoch b
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -96,19 +97,21 @@ class EpochSampler(Sampler[Any]):
 
     Args:
         plain: The sampler that torch takes.
-        loader: The loader.
+        loader: The loader. It is not kept alive: torch's iterator holds the sampler, and the loader that iterator.
     """
 
     def __init__(self, plain: Sampler[Any], loader: ForFrameworks) -> None:
         self._plain = plain
-        self._loader = loader
+        self._loader = weakref.ref(loader)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._plain)
 
     def set_epoch(self, epoch: int) -> None:
         """Epoch ``epoch`` begins, as the framework counts."""
-        self._loader.follow(epoch)
+        loader = self._loader()
+        if loader is not None:
+            loader.follow(epoch)
 
 
 @cache

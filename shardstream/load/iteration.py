@@ -16,8 +16,7 @@ from shardstream.augment import Positions
 from shardstream.errors import UsageError
 from shardstream.load.frameworks import Announced
 from shardstream.rng import ALL_RANKS, Domain, words
-from shardstream.stream.ipc.items import StreamItem, items_of
-from shardstream.stream.ipc.worker_batch import BatchFailure, WorkerBatch
+from shardstream.stream.ipc.worker_batch import BatchFailure, StreamItem, WorkerBatch, items_of
 from shardstream.stream.iteration.epoch_run import EpochRun
 from shardstream.stream.iteration.ranks import find_rank
 from shardstream.waits import watched

@@ -19,7 +19,7 @@ from shardstream.errors import UsageError, WorkerError
 from shardstream.load.frameworks import ForFrameworks
 from shardstream.load.iteration import ConsumerPosition, LoaderIteration
 from shardstream.load.rank_check import RankCheck
-from shardstream.load.report import LoaderStats
+from shardstream.load.stats import LoaderStats
 from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, still_busy
 from shardstream.stream.base import Stream
 from shardstream.stream.ipc.worker_batch import CollateWorkerBatch, keep
@@ -113,7 +113,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
             num_workers,
             workers_stay=persistent or not num_workers,
             batch_size=size,
-            deliver="lists" if lists else "parcels",
+            deliver="lists" if lists else "worker batches",
         )
         self._starting = False
         super().__init__(
@@ -152,7 +152,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
     def peek(self) -> Any:
         """The first batch (or sample) of the next epoch of this rank, made in this process; moves nothing on."""
         collate: Any = self.collate_fn
-        parcel = collate(self._shards.first_parcel())
+        parcel = collate(self._shards.first_batch())
         return next(iter(parcel.data)) if self._single else parcel.data
 
     @property

@@ -18,7 +18,7 @@ from shardstream.errors import UsageError
 from shardstream.load.device_copy import DeviceCopy
 from shardstream.load.iteration import ENDED, LoaderIteration, PlainIteration
 from shardstream.load.workers import LEAVE_S
-from shardstream.stream.ipc.items import StreamItem
+from shardstream.stream.ipc.worker_batch import StreamItem
 from shardstream.waits import watched
 
 logger = logging.getLogger(__name__)

@@ -17,10 +17,10 @@ from shardstream.load.device_copy import Cuda, CudaCopy, DeviceCopy, HostPassthr
 from shardstream.load.iteration import ConsumerPosition, LoaderIteration, PlainIteration, PlainPosition
 from shardstream.load.loader import Loader
 from shardstream.load.prefetch_thread import PrefetchThread
-from shardstream.load.report import LoaderStats
 from shardstream.load.static_buffers import StaticBuffers
+from shardstream.load.stats import LoaderStats
 from shardstream.load.workers import LEAVE_S, still_busy
-from shardstream.stream.ipc.items import StreamItem
+from shardstream.stream.ipc.worker_batch import StreamItem
 from shardstream.stream.iteration.ranks import local_rank
 
 

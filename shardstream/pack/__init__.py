@@ -1,7 +1,7 @@
 """Writing data sets. Knows nothing of training.
 
 ==============  ===================================================================
-``run``         ``pack``: from a source to a data set, and its progress
+``run``         ``pack``: from a source to a data set
 ``repack``      a data set again: other order, format, size of shards, a part of it
 ``merge``       ``merge``: several data sets become one
 ``export/``     ``export``: out of shards again, as files, WebDataset or Parquet
@@ -21,21 +21,19 @@ ShardWriter``.
 from __future__ import annotations
 
 from shardstream.pack.export import ExportReport, export
-from shardstream.pack.merge import MergeProgress, merge
+from shardstream.pack.merge import merge
 from shardstream.pack.options import PackOptions
 from shardstream.pack.output.report import PackReport
 from shardstream.pack.plan.pack_plan import PackPlan, pack_plan
 from shardstream.pack.repack import repack
-from shardstream.pack.run import PackProgress, pack, run_pack
+from shardstream.pack.run import pack, run_pack
 from shardstream.pack.sources import Reject
 from shardstream.pack.writer import ShardWriter
 
 __all__ = [
     "ExportReport",
-    "MergeProgress",
     "PackOptions",
     "PackPlan",
-    "PackProgress",
     "PackReport",
     "Reject",
     "ShardWriter",

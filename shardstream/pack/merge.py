@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import xxhash
@@ -16,13 +16,15 @@ from shardstream.errors import DuplicateKeyError, UsageError
 from shardstream.pack.options import check_meta
 from shardstream.pack.output.copies import ShardCopier
 from shardstream.pack.output.destination import Destination, check_shards, open_destination
+from shardstream.pack.output.places import StorageArguments
 from shardstream.pack.sources.duplicates import HashRuns
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.growing import joined, united_meta
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.key_table import hashes_of
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.table import NamedShards
-from shardstream.storage import Location, Transport, locate, open_store
+from shardstream.storage import Location, Transport, open_store
 from shardstream.threads import each
 
 _AT_ONCE = 4  # shards; each holds some 50 MB on its way to a store
@@ -31,39 +33,18 @@ _SUSPECTS = 1000  # repeated hashes that are looked at: the first repeated key i
 _WINDOW = 1024  # shards whose work is handed out together
 
 
-@dataclass(frozen=True, slots=True)
-class MergeProgress:
-    """Totals so far.
-
-    Attributes:
-        stage: ``"keys"`` while the indexes are read, then ``"copy"``.
-        shards: Shards that this stage is done with.
-        total_shards: Of how many.
-        bytes: Bytes of these shards.
-        total_bytes: Of how many.
-    """
-
-    stage: Literal["keys", "copy"]
-    shards: int
-    total_shards: int
-    bytes: int
-    total_bytes: int
-
-
-OnMerge: TypeAlias = Callable[[MergeProgress], None]
-
-
 def merge(
     urls: Sequence[str | os.PathLike[str] | Location],
     dest: str | os.PathLike[str] | Location,
     *,
-    source_options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    source_options: Mapping[str, Any] | None = None,
+    dest_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
     meta: Mapping[str, Any] | None = None,
     key_table: bool = True,
     overwrite: bool = False,
-    progress: OnMerge | None = None,
+    progress: OnProgress | None = None,
 ) -> Manifest:
     """Make one data set of several, in this order: their shards are copied byte for byte, under new names.
 
@@ -75,13 +56,15 @@ def merge(
     Args:
         urls: The data sets; of those that grew, the newest version.
         dest: Folder or URL of the result.
-        source_options: Credentials and settings of the stores of ``urls``, by name. Default: the environment's.
-        storage_options: The same of ``dest``.
+        storage_options: Credentials and settings of stores by name, for ``urls`` and ``dest``, see `pack`.
+            Default: those of the environment.
+        source_options: Those of ``urls`` alone, in their stead.
+        dest_options: Those of ``dest`` alone, in their stead.
         transport: The library that speaks to stores, see `pack`.
         meta: Of the result. Default: the entries of all.
         key_table: Write a table of the keys beside the shards, see `pack`.
         overwrite: Replace another data set in ``dest``, once this one is complete.
-        progress: Called as shards are done.
+        progress: Called with a `ProgressEvent` as shards are done.
 
     Returns:
         The manifest. If the same was complete in ``dest`` already, it is only loaded.
@@ -103,9 +86,11 @@ def merge(
     if isinstance(urls, str | os.PathLike | Location) or not urls:
         raise UsageError("merge needs a list of data sets", hint='ss.merge(["a/", "b/"], "both/")')
     check_meta(meta or {})
-    tell = progress or _ignore
-    destination = open_destination(dest, storage_options=storage_options, transport=transport, key_table=key_table)
-    places = [locate(url, storage_options=source_options, transport=transport) for url in urls]
+    tell = progress or ignore
+    places, place = StorageArguments(
+        storage_options=storage_options, source_options=source_options, dest_options=dest_options, transport=transport
+    ).locate(urls, dest)
+    destination = open_destination(place, key_table=key_table)
     copiers = [ShardCopier(place, Manifest.read(open_store(place)), destination.location) for place in places]
     names = [copier.source.url for copier in copiers]
     manifest = _merged([copier.manifest for copier in copiers], names, meta)
@@ -124,9 +109,6 @@ def merge(
     return destination.commit(destination.settle(manifest))
 
 
-def _ignore(_progress: MergeProgress) -> None: ...
-
-
 def _merged(manifests: Sequence[Manifest], names: Sequence[str], meta: Mapping[str, Any] | None) -> Manifest:
     """What comes of it, under the old names of its shards."""
     seen: dict[str, str] = {}
@@ -141,6 +123,11 @@ def _merged(manifests: Sequence[Manifest], names: Sequence[str], meta: Mapping[s
     return replace(found, plan=xxhash.xxh3_128_hexdigest(text.encode()))
 
 
+def _event(stage: str, shards: int, total_shards: int, done: int, total: int) -> ProgressEvent:
+    copied = {} if stage == "keys" else {"bytes": done, "total_bytes": total}
+    return ProgressEvent(stage, shards, total_shards, "shards", copied)
+
+
 class _Work:
     """What takes time.
 
@@ -150,7 +137,7 @@ class _Work:
         tell: Progress.
     """
 
-    def __init__(self, copiers: Sequence[ShardCopier], manifest: Manifest, tell: OnMerge) -> None:
+    def __init__(self, copiers: Sequence[ShardCopier], manifest: Manifest, tell: OnProgress) -> None:
         self._copiers = copiers
         self._total = manifest
         self._begins = np.cumsum([0] + [copier.manifest.shards for copier in copiers])
@@ -162,10 +149,10 @@ class _Work:
         done = 0
         for start in range(0, shards, _WINDOW):
             window = range(start, min(start + _WINDOW, shards))
-            self._tell(MergeProgress(stage, start, shards, done, total))
+            self._tell(_event(stage, start, shards, done, total))
             yield window
             done += int(self._total.table.sizes[start : window.stop].sum(dtype=np.uint64))
-        self._tell(MergeProgress(stage, shards, shards, total, total))
+        self._tell(_event(stage, shards, shards, total, total))
 
     def _from(self, shard: int) -> tuple[ShardCopier, int]:
         which = int(np.searchsorted(self._begins, shard, side="right")) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import xxhash
@@ -28,35 +28,41 @@ GROUPS = ("file", "stem")
 
 @dataclass(frozen=True, kw_only=True)
 class PackOptions:
-    """The arguments of `pack` that have a part in what is written.
+    """The arguments of `pack` that have a part in what is written, with their defaults: the only list of them.
+
+    `pack`, `pack_plan` and `repack` take these, and the flags of their commands are made of them.
 
     Raises:
         UsageError: A value that is not allowed; says which are.
     """
 
-    format: Format = "tar"
-    shard_size: int | str = "256MB"
-    seed: int = 0
-    shuffle: bool = True
-    jpeg: Jpeg = "addressable"
-    segment_width: int = DEFAULT_WIDTH
-    strip: bool = False
-    max_side: int | None = None
-    quality: int | None = None
-    max_pixels: int = DEFAULT_MAX_PIXELS
-    transform: Transform | None = None
-    dedup: bool = False
-    rows: bool = False
+    # what is packed
     key: str = "path"
     labels: LabelMode | None = None
     fields: Mapping[str, str] | None = None
     group: Group = "file"
-    allow_other_origins: bool = False
     classes: Sequence[str] | None = None
+    transform: Transform | None = None
+    dedup: bool = False
     meta: Mapping[str, Any] = field(default_factory=dict)
+    # order and shards
+    format: Format = "tar"
+    shard_size: int | str = "256MB"
+    shuffle: bool = True
+    seed: int = 0
+    # images
+    jpeg: Jpeg = "addressable"
+    max_side: int | None = None
+    quality: int | None = None
+    strip: bool = False
+    # expert
+    segment_width: int = DEFAULT_WIDTH
+    max_pixels: int = DEFAULT_MAX_PIXELS
     zstd: Collection[str] = ()
     checksums: bool = True
     key_table: bool = True
+    rows: bool = False
+    allow_other_origins: bool = False
 
     def __post_init__(self) -> None:
         check_format(self.format, self.zstd)
@@ -84,6 +90,16 @@ class PackOptions:
             )
         if self.labels == "name" and self.classes is not None:
             raise UsageError("classes are found in the list with labels='name'", hint="give one of the two")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> PackOptions:
+        """Those of some arguments by name that are options."""
+        return cls(**{name: given[name] for name in cls.names() if name in given})
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The names of all options, those first that people use."""
+        return tuple(one.name for one in fields(cls))
 
     @property
     def shard_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
@@ -11,42 +12,52 @@ from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
 from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, Jpeg
 from shardstream.pack.encode.sample import Transform
 from shardstream.pack.options import PackOptions
-from shardstream.pack.run import OnProgress, run_pack
+from shardstream.pack.output.places import StorageArguments
+from shardstream.pack.output.report import PackReport
+from shardstream.pack.run import run_pack
 from shardstream.pack.sources.stored import StoredSource
+from shardstream.progress import OnProgress
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Transport, locate
+from shardstream.storage import Location, Transport
 
 
 def repack(
     url: str | os.PathLike[str] | Location,
     dest: str | os.PathLike[str] | Location,
     *,
-    storage_options: Mapping[str, Any] | None = None,
-    source_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
+    # what is packed
     fields: Collection[str] | None = None,
     take: int | None = None,
+    key: str = "path",
+    transform: Transform | None = None,
+    meta: Mapping[str, Any] | None = None,
+    # order and shards
     format: Format | None = None,
     shard_size: int | str = "256MB",
-    seed: int = 0,
     shuffle: bool = False,
+    seed: int = 0,
+    overwrite: bool = False,
+    # images
     jpeg: Jpeg = "keep",
-    segment_width: int = DEFAULT_WIDTH,
-    strip: bool = False,
     max_side: int | None = None,
     quality: int | None = None,
+    strip: bool = False,
+    # distribution
+    workers: int | None = None,
+    executor: Executor | None = None,
+    progress: OnProgress | None = None,
+    # storage
+    storage_options: Mapping[str, Any] | None = None,
+    source_options: Mapping[str, Any] | None = None,
+    dest_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+    # expert
+    segment_width: int = DEFAULT_WIDTH,
     max_pixels: int = DEFAULT_MAX_PIXELS,
-    transform: Transform | None = None,
-    key: str = "path",
-    meta: Mapping[str, Any] | None = None,
     zstd: Collection[str] | None = None,
     checksums: bool = True,
     key_table: bool = True,
-    workers: int | None = None,
-    executor: Executor | None = None,
-    overwrite: bool = False,
-    progress: OnProgress | None = None,
 ) -> Manifest:
     """Pack the samples of a data set again.
 
@@ -56,31 +67,42 @@ def repack(
     Args:
         url: The data set.
         dest: As of `pack`.
-        storage_options: Of the destination, as of `pack`.
-        source_options: The same of the data set.
-        transport: As of `pack`.
         fields: Fields to keep. Default: all.
         take: Only so many samples, the first in stored order.
+        key: ``"path"`` keeps keys, ``"stem"`` their last parts, ``"line"`` numbers the samples.
+        transform: As of `pack`; it filters, too.
+        meta: Default: that of the data set.
+
+    Order and shards:
         format: Default: that of the data set.
         shard_size: As of `pack`.
-        seed: The same.
         shuffle: ``True`` shuffles; the default keeps the stored order, which has been shuffled once.
+        seed: As of `pack`.
+        overwrite: The same.
+
+    Images:
         jpeg: ``"keep"`` leaves files as they are stored; ``"addressable"`` as of `pack`.
-        segment_width: As of `pack`.
-        strip: The same.
-        max_side: The same.
+        max_side: As of `pack`.
         quality: The same.
+        strip: The same.
+
+    Distribution:
+        workers: The same.
+        executor: The same.
+        progress: The same.
+
+    Storage:
+        storage_options: As of `pack`.
+        source_options: Those of the data set that is read, in their stead.
+        dest_options: Those of ``dest``, in their stead.
+        transport: As of `pack`.
+
+    Expert:
+        segment_width: As of `pack`.
         max_pixels: The same.
-        transform: The same; it filters, too.
-        key: ``"path"`` keeps keys, ``"stem"`` their last parts, ``"line"`` numbers the samples.
-        meta: Default: that of the data set.
         zstd: Fields to compress. Default: those that are compressed, if the format stays ``record``.
         checksums: As of `pack`.
         key_table: The same.
-        workers: The same.
-        executor: The same.
-        overwrite: The same.
-        progress: The same.
 
     Returns:
         The manifest.
@@ -94,37 +116,29 @@ def repack(
         >>> repack("out/", "small/", shard_size="64MB", shuffle=True, seed=1).samples
         200
     """
-    place = locate(url, storage_options=source_options, transport=transport)
-    source = StoredSource(place, key=key, fields=fields, take=take)
-    options = PackOptions(
-        format=format or default_format(source),
-        shard_size=shard_size,
-        seed=seed,
-        shuffle=shuffle,
-        jpeg=jpeg,
-        segment_width=segment_width,
-        strip=strip,
-        max_side=max_side,
-        quality=quality,
-        max_pixels=max_pixels,
-        transform=transform,
-        key=key,
-        meta=source.manifest.meta if meta is None else meta,
-        zstd=default_zstd(source, format) if zstd is None else zstd,
-        checksums=checksums,
-        key_table=key_table,
-    )
-    return run_pack(
-        source,
-        dest,
-        options,
-        storage_options=storage_options,
-        transport=transport,
-        workers=workers,
-        executor=executor,
-        overwrite=overwrite,
-        progress=progress,
-    ).manifest
+    return run_repack(**locals()).manifest
+
+
+def run_repack(
+    url: str | os.PathLike[str] | Location, dest: str | os.PathLike[str] | Location, **given: Any
+) -> PackReport:
+    """`repack`, with a report of what was done.
+
+    Args:
+        url: As of `repack`.
+        dest: The same.
+        given: All other arguments of `repack`.
+    """
+    storage = StorageArguments(**{one.name: given.pop(one.name) for one in dataclasses.fields(StorageArguments)})
+    (place,), target = storage.locate([url], dest)
+    source = StoredSource(place, key=given["key"], fields=given.pop("fields"), take=given.pop("take"))
+    given["format"] = given["format"] or default_format(source)
+    if given["meta"] is None:
+        given["meta"] = source.manifest.meta
+    if given["zstd"] is None:
+        given["zstd"] = default_zstd(source, given["format"])
+    how = {name: value for name, value in given.items() if name not in PackOptions.names()}
+    return run_pack(source, target, PackOptions.of(given), **how)
 
 
 def default_format(source: StoredSource) -> Format:
@@ -132,7 +146,6 @@ def default_format(source: StoredSource) -> Format:
     return "tar" if source.manifest.framing == "tar" else "record"
 
 
-def default_zstd(source: StoredSource, format: Format | None) -> Collection[str]:
+def default_zstd(source: StoredSource, format: Format) -> Collection[str]:
     """The fields that are compressed, where they can stay so."""
-    compressed = [name for name in source.manifest.codecs if name in source.types]
-    return compressed if (format or default_format(source)) == "record" else ()
+    return [name for name in source.manifest.codecs if name in source.types] if format == "record" else ()

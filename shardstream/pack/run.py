@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from shardstream.errors import UsageError
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
@@ -18,76 +19,78 @@ from shardstream.pack.execution.engines import EngineName, OpenEngine, find_engi
 from shardstream.pack.execution.task import Task
 from shardstream.pack.execution.workers import check_travels, cores, run_here, run_in_processes, run_on
 from shardstream.pack.options import PackOptions
+from shardstream.pack.output.places import StorageArguments
 from shardstream.pack.output.receipts import ShardResult
 from shardstream.pack.output.rejects import REJECTS_NAME, StoredRejects, summary_of
 from shardstream.pack.output.report import PackReport, sizes_of, sum_of
 from shardstream.pack.output.stats import PackStats
 from shardstream.pack.plan.pack_plan import PackPlan, open_plan
 from shardstream.pack.sources import Group, LabelMode
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Transport
 
+_NOTHING = PackStats()
+
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class PackProgress:
-    """Totals of a run so far.
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(StorageArguments):
+    """The arguments of `pack` that have no part in what is written, with their defaults: who works, and where."""
 
-    Attributes:
-        stage: ``"plan"`` while the source is looked at, ``"first pass"`` while all of it is read, to be brought into an
-            order or to find copies, then ``"pack"``.
-        total: Samples of the source; 0 while they are not counted.
-        tally: What was done, earlier runs of the same plan included; their time and bytes are not.
-        kept: Samples that an earlier run had dealt with.
-    """
-
-    stage: Literal["plan", "first pass", "pack"]
-    total: int = 0
-    tally: PackStats = field(default_factory=PackStats)
-    kept: int = 0
-
-
-OnProgress: TypeAlias = Callable[[PackProgress], None]
+    workers: int | None = None
+    on: EngineName | None = None
+    executor: Executor | None = None
+    overwrite: bool = False
+    append: bool = False
+    progress: OnProgress | None = None
 
 
 def pack(
     source: Any,
     dest: str | os.PathLike[str] | Location,
     *,
-    storage_options: Mapping[str, Any] | None = None,
-    source_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
-    format: Format = "tar",
-    shard_size: int | str = "256MB",
-    seed: int = 0,
-    shuffle: bool = True,
-    jpeg: Jpeg = "addressable",
-    segment_width: int = DEFAULT_WIDTH,
-    strip: bool = False,
-    max_side: int | None = None,
-    quality: int | None = None,
-    max_pixels: int = DEFAULT_MAX_PIXELS,
-    transform: Transform | None = None,
-    dedup: bool = False,
-    rows: bool = False,
+    # what is packed
     key: str = "path",
     labels: LabelMode | None = None,
     fields: Mapping[str, str] | None = None,
     group: Group = "file",
-    allow_other_origins: bool = False,
     classes: Sequence[str] | None = None,
+    transform: Transform | None = None,
+    dedup: bool = False,
     meta: Mapping[str, Any] | None = None,
+    # order and shards
+    format: Format = "tar",
+    shard_size: int | str = "256MB",
+    shuffle: bool = True,
+    seed: int = 0,
+    overwrite: bool = False,
+    append: bool = False,
+    # images
+    jpeg: Jpeg = "addressable",
+    max_side: int | None = None,
+    quality: int | None = None,
+    strip: bool = False,
+    # distribution
+    workers: int | None = None,
+    on: EngineName | None = None,
+    executor: Executor | None = None,
+    progress: OnProgress | None = None,
+    # storage
+    storage_options: Mapping[str, Any] | None = None,
+    source_options: Mapping[str, Any] | None = None,
+    dest_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+    # expert
+    segment_width: int = DEFAULT_WIDTH,
+    max_pixels: int = DEFAULT_MAX_PIXELS,
     zstd: Collection[str] = (),
     checksums: bool = True,
     key_table: bool = True,
-    workers: int | None = None,
-    executor: Executor | None = None,
-    on: EngineName | None = None,
-    overwrite: bool = False,
-    append: bool = False,
-    progress: OnProgress | None = None,
+    rows: bool = False,
+    allow_other_origins: bool = False,
 ) -> Manifest:
     """Pack files into shards: a list of them, a folder of class folders, files that match a pattern, or samples.
 
@@ -105,35 +108,6 @@ def pack(
             are relative to its folder.
         dest: Folder of the data set, made where missing, or URL: ``s3://bucket/name``, ``az://container/name``, and
             what else ``docs/storage.md`` lists. Shards are sent as they are made, and never lie on a local disk.
-        storage_options: Credentials and settings of the store by name. Default: those of the environment.
-        source_options: The same for the source: the store that it lies in, and those of URLs in lists.
-        transport: The library that speaks to the store: ``"obstore"``, ``"fsspec"``, or ``"auto"`` for obstore where it
-            can.
-        format: ``"tar"`` (readable by tar, WebDataset and others) or ``"record"``.
-        shard_size: Size to aim for, as ``"256MB"`` (10⁶ bytes each), ``"256MiB"`` or a number of bytes. Shards are cut
-            by count, from the mean size of 1,000 files. Small shards mean many objects; of large ones there may be
-            fewer than readers.
-        seed: Of the shuffle, in [0, 2**64).
-        shuffle: ``False`` keeps the order of the source.
-        jpeg: ``"addressable"`` rewrites JPEG files, losslessly, so that a crop costs only its own decoding; any decoder
-            reads them, and the original can be had back to the byte. Files for which that cannot be done (progressive,
-            CMYK, ...) are kept, and counted in the report. ``"keep"`` stores all files as they are.
-        segment_width: Pixels across of the parts that can be decoded alone, about: they divide a row of the image
-            evenly. Narrower ones cut crops closer and take more bytes: 64 takes 2 to 3 % (``docs/jpeg.md``).
-        strip: Drop EXIF (but for the orientation), colour profiles and comments of JPEG files.
-        max_side: Make larger images smaller, to this many pixels of the longer side: filtered, and encoded anew;
-            grey and palette PNG, which may hold labels, by nearest pixel centres. Default: as large as they are.
-        quality: Of JPEG and WebP files made smaller by ``max_side``, 1 to 100. Default 90.
-        max_pixels: Images of more pixels are rejected: a file of kilobytes can claim to hold any number. The default is
-            Pillow's limit, for 256 MiB in memory.
-        transform: A function of a sample, called in the workers: gets ``{"__key__": ..., "jpg": bytes, "cls": 3}`` and
-            returns what is to be stored, with values as `ShardWriter.write` takes them; ``None`` leaves the sample out.
-            Pixels under an image's name are encoded. Where it raises, the sample is rejected. The plan knows it by its
-            name and its text: what it calls is not looked at.
-        dedup: Leave out exact copies of files, whatever their names and labels: a first pass reads all samples, and of
-            those with one hash the first in the source stays. ``duplicates.jsonl`` in ``dest`` lists the others.
-        rows: Leave ``rows.parquet`` in ``dest``: a row for every line of the source, with line, status, key, shard,
-            offset in it, path and reason. Needs pyarrow.
         key: ``"path"`` (relative to the folder that all files share, without extension), ``"stem"`` (file name),
             ``"line"`` (line number), or a column of the list's header.
         labels: ``"int"``, or ``"name"`` to number names in sorting order; ``None``: integers in lists, names of class
@@ -145,25 +119,67 @@ def pack(
             the text or number that is there. Columns are called as in the header, or by number from 0 without one.
         group: ``"stem"`` makes one sample of the files of a folder that share the part of their name before its first
             dot; the rest names the field: ``a.jpg``, ``a.mask.png``, ``a.json``. ``"file"``: each is a sample.
-        allow_other_origins: Let a list that is not local name files anywhere, local ones too. By default each has to
-            lie in the list's own bucket or on its own web server, redirects included: whoever wrote the list would
-            otherwise decide what is read with your rights, and from which networks.
         classes: Names of integer labels, label i being ``classes[i]``.
+        transform: A function of a sample, called in the workers: gets ``{"__key__": ..., "jpg": bytes, "cls": 3}`` and
+            returns what is to be stored, with values as `ShardWriter.write` takes them; ``None`` leaves the sample out.
+            Pixels under an image's name are encoded. Where it raises, the sample is rejected. The plan knows it by its
+            name and its text: what it calls is not looked at.
+        dedup: Leave out exact copies of files, whatever their names and labels: a first pass reads all samples, and of
+            those with one hash the first in the source stays. ``duplicates.jsonl`` in ``dest`` lists the others.
         meta: Anything to keep with the data set; JSON.
-        zstd: Fields to compress one by one; ``record`` only.
-        checksums: Store a checksum of each value, which readers verify.
-        key_table: Write a table of the keys beside the shards, 12 bytes a sample, by which `Reader.get` and
-            ``shardstream view --key`` find a sample at once.
-        workers: Processes; ``None`` for one a core, 0 or 1 to work in this process.
-        executor: Any executor of the ``concurrent.futures`` kind whose workers see the files, in place of ``workers``.
-        on: ``"dask"``, ``"ray"`` or ``"spark"``: the cluster to work on, whose workers see the files, have this package
-            and reach ``dest``. One that this process is connected to, or that the environment names, is used, for
-            ``workers`` shards at once at most; else one of ``workers`` processes is started for this run.
+
+    Order and shards:
+        format: ``"tar"`` (readable by tar, WebDataset and others) or ``"record"``.
+        shard_size: Size to aim for, as ``"256MB"`` (10⁶ bytes each), ``"256MiB"`` or a number of bytes. Shards are cut
+            by count, from the mean size of 1,000 files. Small shards mean many objects; of large ones there may be
+            fewer than readers.
+        shuffle: ``False`` keeps the order of the source.
+        seed: Of the shuffle, in [0, 2**64).
         overwrite: Replace another data set in ``dest``, once the new one is complete.
         append: Add to the data set in ``dest``: the samples become new shards behind those there are, which stay as
             they are, and what is published is its next version (``docs/packing.md``). Keys are not compared with those
             that were there.
-        progress: Called with the totals some ten times a second.
+
+    Images:
+        jpeg: ``"addressable"`` rewrites JPEG files, losslessly, so that a crop costs only its own decoding; any decoder
+            reads them, and the original can be had back to the byte. Files for which that cannot be done (progressive,
+            CMYK, ...) are kept, and counted in the report. ``"keep"`` stores all files as they are.
+        max_side: Make larger images smaller, to this many pixels of the longer side: filtered, and encoded anew;
+            grey and palette PNG, which may hold labels, by nearest pixel centres. Default: as large as they are.
+        quality: Of JPEG and WebP files made smaller by ``max_side``, 1 to 100. Default 90.
+        strip: Drop EXIF (but for the orientation), colour profiles and comments of JPEG files.
+
+    Distribution:
+        workers: Processes; ``None`` for one a core, 0 or 1 to work in this process.
+        on: ``"dask"``, ``"ray"`` or ``"spark"``: the cluster to work on, whose workers see the files, have this package
+            and reach ``dest``. One that this process is connected to, or that the environment names, is used, for
+            ``workers`` shards at once at most; else one of ``workers`` processes is started for this run.
+        executor: Any executor of the ``concurrent.futures`` kind whose workers see the files, in place of ``workers``.
+        progress: Called with a `ProgressEvent` some ten times a second.
+
+    Storage:
+        storage_options: Credentials and settings of stores by name, for what is read and what is written; of several
+            kinds of stores, for those that know them. Default: those of the environment.
+        source_options: Those of the source alone, in their stead: the store that it lies in, and those of URLs in
+            lists. ``{}`` for the environment's.
+        dest_options: Those of ``dest`` alone, in their stead.
+        transport: The library that speaks to the store: ``"obstore"``, ``"fsspec"``, or ``"auto"`` for obstore where it
+            can.
+
+    Expert:
+        segment_width: Pixels across of the parts that can be decoded alone, about: they divide a row of the image
+            evenly. Narrower ones cut crops closer and take more bytes: 64 takes 2 to 3 % (``docs/jpeg.md``).
+        max_pixels: Images of more pixels are rejected: a file of kilobytes can claim to hold any number. The default is
+            Pillow's limit, for 256 MiB in memory.
+        zstd: Fields to compress one by one; ``record`` only.
+        checksums: Store a checksum of each value, which readers verify.
+        key_table: Write a table of the keys beside the shards, 12 bytes a sample, by which `Reader.get` and
+            ``shardstream view --key`` find a sample at once.
+        rows: Leave ``rows.parquet`` in ``dest``: a row for every line of the source, with line, status, key, shard,
+            offset in it, path and reason. Needs pyarrow.
+        allow_other_origins: Let a list that is not local name files anywhere, local ones too. By default each has to
+            lie in the list's own bucket or on its own web server, redirects included: whoever wrote the list would
+            otherwise decide what is read with your rights, and from which networks.
 
     Returns:
         The manifest. If the same plan is complete in ``dest`` already, it is only loaded.
@@ -181,85 +197,41 @@ def pack(
         >>> manifest.samples
         200
     """
-    options = PackOptions(
-        format=format,
-        shard_size=shard_size,
-        seed=seed,
-        shuffle=shuffle,
-        jpeg=jpeg,
-        segment_width=segment_width,
-        strip=strip,
-        max_side=max_side,
-        quality=quality,
-        max_pixels=max_pixels,
-        transform=transform,
-        dedup=dedup,
-        rows=rows,
-        key=key,
-        labels=labels,
-        fields=fields,
-        group=group,
-        allow_other_origins=allow_other_origins,
-        classes=classes,
-        meta=meta or {},
-        zstd=zstd,
-        checksums=checksums,
-        key_table=key_table,
-    )
-    report = run_pack(
-        source,
-        dest,
-        options,
-        storage_options=storage_options,
-        source_options=source_options,
-        transport=transport,
-        workers=workers,
-        executor=executor,
-        on=on,
-        overwrite=overwrite,
-        append=append,
-        progress=progress,
-    )
+    given = {**locals(), "meta": meta or {}}
+    how = {one.name: given[one.name] for one in dataclasses.fields(RunOptions)}
+    report = run_pack(source, dest, PackOptions.of(given), **how)
     if report.rejects:
         _log.warning("%d samples could not be read: see %s", report.rejects, report.rejects_url)
     return report.manifest
 
 
-def run_pack(
-    source: Any,
-    dest: str | os.PathLike[str] | Location,
-    options: PackOptions,
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    source_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
-    workers: int | None = None,
-    executor: Executor | None = None,
-    on: EngineName | None = None,
-    overwrite: bool = False,
-    append: bool = False,
-    progress: OnProgress | None = None,
-) -> PackReport:
-    """`pack`, with a report of what was done."""
+def run_pack(source: Any, dest: str | os.PathLike[str] | Location, options: PackOptions, **how: Any) -> PackReport:
+    """`pack`, with a report of what was done.
+
+    Args:
+        source: As of `pack`.
+        dest: The same.
+        options: What has a part in what is written.
+        how: The fields of `RunOptions`.
+    """
     started = time.monotonic()
-    workers = _check_workers(workers, executor, on)
-    engine = None if on is None else find_engine(on)
-    crew = _Crew(workers, executor, engine, progress or _ignore)
-    crew.tell(PackProgress("plan"))
+    run = RunOptions(**how)
+    _check_workers(run)
+    engine = None if run.on is None else find_engine(run.on)
+    crew = _Crew(run.workers, run.executor, engine, run.progress or ignore)
+    crew.tell(_event("plan", 0))
     plan = open_plan(
         source,
         dest,
         options,
+        storage=run,
         run=lambda tasks: crew.run("first pass", tasks, 0),
-        storage_options=storage_options,
-        source_options=source_options,
-        transport=transport,
-        overwrite=overwrite,
-        append=append,
+        overwrite=run.overwrite,
+        append=run.append,
     )
-    crew.tell(PackProgress("pack", plan.samples))
     if plan.manifest is not None:
         return _already_complete(plan, plan.manifest, started)
+    crew.tell(_event("pack", plan.samples))
     try:
         results = crew.run("pack", plan.tasks, plan.samples)
     except BaseException:
@@ -282,24 +254,17 @@ def run_pack(
     )
 
 
-def _ignore(_progress: PackProgress) -> None: ...
-
-
-def _check_workers(workers: int | None, executor: Executor | None, on: str | None) -> int | None:
-    if executor is not None and (workers is not None or on is not None):
+def _check_workers(run: RunOptions) -> None:
+    workers: object = run.workers
+    if run.executor is not None and (workers is not None or run.on is not None):
         other = "on" if workers is None else "workers"
         raise UsageError(f"{other} and executor exclude each other", hint="the executor has workers of its own")
-    if workers == 0 and on is not None:
+    if workers == 0 and run.on is not None:
         raise UsageError("workers=0 packs in this process, not on a cluster", hint="leave `workers` or `on` out")
-    return None if workers is None else _checked(workers)
-
-
-def _checked(workers: object) -> int:
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
         raise UsageError(
             f"workers must be an integer from 0 on, got {workers!r}", hint="None is one a core, 0 none at all"
         )
-    return workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,13 +287,13 @@ class _Crew:
         """All tasks. What is finished stays, should this fail or be interrupted."""
 
         def tick(tally: PackStats, kept: int) -> None:
-            self.tell(PackProgress(stage, total, tally, kept))
+            self.tell(_event(stage, total, tally, kept))
 
         if self.engine is not None:
             return list(run_on_engine(self.engine, tasks, tick, workers=self.workers))
         workers = min(cores() if self.workers is None else self.workers, len(tasks))
-        if tasks[0].dest.address.scheme == "memory":
-            workers = 1  # it is the memory of one process
+        if tasks[0].dest.address.scheme == "memory" or (self.workers is None and tasks[0].dest.store is not None):
+            workers = 1  # it is the memory of one process, or may be
         if self.executor is not None or workers > 1:
             check_travels(tasks[0])
         if self.executor is not None:
@@ -336,6 +301,13 @@ class _Crew:
         if workers > 1:
             return list(run_in_processes(tasks, tick, workers=workers))
         return list(run_here(tasks, tick))
+
+
+def _event(stage: str, total: int, tally: PackStats = _NOTHING, kept: int = 0) -> ProgressEvent:
+    """Totals of a run so far: earlier runs of the same plan are included, but for their time and bytes."""
+    detail: dict[str, Any] = {"tally": tally, "kept": kept, "bytes": tally.bytes, "rejects": tally.rejects}
+    detail["now"] = tally.bottleneck and tally.bottleneck[0]
+    return ProgressEvent(stage, tally.done, total, "samples", detail)
 
 
 def _already_complete(plan: PackPlan, manifest: Manifest, started: float) -> PackReport:

@@ -13,14 +13,15 @@ from shardstream.pack.output.commits import Committer
 from shardstream.pack.output.destination import open_destination
 from shardstream.pack.output.growth import append as publish
 from shardstream.pack.output.growth import append_pattern, leftovers
+from shardstream.pack.output.places import StorageArguments
 from shardstream.pack.sources.duplicates import SeenHashes, key_hash
 from shardstream.pack.sources.values import KEY, encode
-from shardstream.shards.fields import FieldType, check_field_name
+from shardstream.shards.fields import Encoded, FieldType, check_field_name
 from shardstream.shards.framings import Format, framing_of, writer_of
 from shardstream.shards.growing import check_grows
-from shardstream.shards.keys import check_key
+from shardstream.shards.index import check_key
 from shardstream.shards.manifest import Manifest
-from shardstream.shards.writing import Encoded, OneShard, ShardSummary
+from shardstream.shards.writing import OneShard, ShardSummary
 from shardstream.sizes import parse_size
 from shardstream.storage import Location, ObjectWriter, Transport
 
@@ -101,9 +102,8 @@ class ShardWriter:
         self._zstd = frozenset(zstd or ())
         for name, kind in declared.items():
             self._declare(name, kind)
-        self._destination = open_destination(
-            dest, storage_options=storage_options, transport=transport, append=append, key_table=key_table
-        )
+        _, place = StorageArguments(storage_options=storage_options, transport=transport).locate([], dest)
+        self._destination = open_destination(place, append=append, key_table=key_table)
         self._committer = Committer()
         old = self._destination.old
         if old is not None and not overwrite and not append:

@@ -21,25 +21,26 @@ name                   kind       stored as
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Literal, TypeAlias
 
+import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import FieldError
-from shardstream.shards import codecs
-from shardstream.shards.tensors import is_tensor, tensor_to_numpy
+from shardstream.errors import DecodeError, FieldError
+from shardstream.shards.arrays import bytes_tensor, is_tensor, npy_array, npy_bytes, tensor_bytes, tensor_to_numpy
 
 FieldKind: TypeAlias = Literal["scalar", "fixed", "payload"]
+Encoded: TypeAlias = "bytes | memoryview | int | float | bool | NDArray[Any]"
 
-IMAGE_TYPES = ("jpg", "png", "webp")
-PAYLOAD_TYPES = (*IMAGE_TYPES, "bytes", "str", "json", "msgpack", "array", "tensor")
 SCALAR_TYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
@@ -64,21 +65,25 @@ _MAX_FIXED_BYTES = (1 << 31) - 1  # of an element of a numpy array, as which a f
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
-@dataclass(frozen=True, slots=True)
-class FieldType:
-    """The stored type of a field. Make one with `FieldType.parse`.
+@dataclass(frozen=True)
+class FieldType(ABC):
+    """The stored type of a field. Make one with `FieldType.parse`; each kind of type is a class.
 
     Attributes:
         name: The canonical string.
         kind: ``"scalar"`` (dense column in the index), ``"fixed"`` (equal-sized arrays) or ``"payload"``.
         dtype: Element type of scalars and fixed arrays, little-endian; ``None`` for payloads.
         shape: Shape of one value: ``()`` for scalars, ``None`` for payloads.
+        roles: Arrays that a column of this type has in an index, see `Column`; not all of them always.
+        is_image: Whether values are image files.
     """
 
     name: str
-    kind: FieldKind
     dtype: np.dtype[Any] | None = None
     shape: tuple[int, ...] | None = None
+    kind: ClassVar[FieldKind]
+    roles: ClassVar[tuple[str, ...]]
+    is_image: ClassVar[bool] = False
 
     @staticmethod
     def parse(text: str) -> FieldType:
@@ -92,29 +97,176 @@ class FieldType:
         """
         return _parse(str(text))
 
-    @property
-    def is_image(self) -> bool:
-        """Whether values are image files."""
-        return self.name in IMAGE_TYPES
-
-    @property
+    @cached_property
     def width(self) -> int:
         """Bytes of one scalar or fixed value."""
         if self.dtype is None or self.shape is None:
             raise TypeError(f"values of {self.name!r} have no common size")
         return self.dtype.itemsize * math.prod(self.shape)
 
+    @abstractmethod
+    def encode(self, value: object) -> Encoded:
+        """A value as shard writers take it; FieldError where it does not fit this type."""
+
+    def decode(self, stored: Any) -> Any:
+        """The Python value of what `FieldValues` holds of a sample; DecodeError where that is none of this type."""
+        return stored
+
     def __str__(self) -> str:
         return self.name
+
+
+class ScalarType(FieldType):
+    """Numbers, in a dense column in the index."""
+
+    kind: ClassVar[FieldKind] = "scalar"
+    roles: ClassVar[tuple[str, ...]] = ("values",)
+
+    def encode(self, value: object) -> int | float | bool:
+        return to_scalar(self, value)
+
+
+class FixedType(FieldType):
+    """Arrays of one dtype and shape."""
+
+    kind: ClassVar[FieldKind] = "fixed"
+    roles: ClassVar[tuple[str, ...]] = ("offsets", "checksums")
+
+    def encode(self, value: object) -> NDArray[Any]:
+        return to_fixed(self, value)
+
+
+class PayloadType(FieldType):
+    """Values of any size, encoded one by one; this class itself: bytes as they are.
+
+    No code in stored bytes is ever run: no pickle, no object arrays, no extensions.
+    """
+
+    kind: ClassVar[FieldKind] = "payload"
+    roles: ClassVar[tuple[str, ...]] = ("offsets", "lengths", "raw_lengths", "checksums")
+    checked: ClassVar[bool] = False
+    """Whether bytes that are given as encoded are decoded once, to see that they are."""
+
+    def encode(self, value: object) -> bytes | memoryview:
+        return to_bytes(self, value)
+
+    def decode(self, stored: Any) -> Any:
+        return from_bytes(self, stored)
+
+    def pack(self, value: Any) -> bytes:
+        """The bytes of a value; TypeError, ValueError, OverflowError or RecursionError where it would not come back."""
+        raise TypeError("expected bytes")
+
+    def unpack(self, data: memoryview) -> Any:
+        """The value of bytes, as a copy; ValueError, TypeError or RecursionError where there is none."""
+        return bytes(data)
+
+
+class ImageType(PayloadType):
+    """Image files, which the decode room turns into pixels."""
+
+    is_image = True
+
+
+class TextType(PayloadType):
+    """Text in UTF-8."""
+
+    checked = True
+
+    def pack(self, value: Any) -> bytes:
+        if not isinstance(value, str):
+            raise TypeError("expected str")
+        return value.encode()
+
+    def unpack(self, data: memoryview) -> str:
+        return str(data, "utf-8")
+
+
+class JsonType(PayloadType):
+    """JSON, compact and in UTF-8."""
+
+    checked = True
+
+    def pack(self, value: Any) -> bytes:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+    def unpack(self, data: memoryview) -> Any:
+        return json.loads(str(data, "utf-8"))
+
+
+class MsgpackType(PayloadType):
+    """One msgpack object without extension types."""
+
+    checked = True
+
+    def pack(self, value: Any) -> bytes:
+        packed: bytes = msgpack.packb(value, use_bin_type=True)
+        _check(self, memoryview(packed))  # the packer writes extension types, which nobody may read
+        return packed
+
+    def unpack(self, data: memoryview) -> Any:
+        # Limits follow from the length of the data: no announced size is believed.
+        return msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_no_extension)
+
+
+class ArrayType(PayloadType):
+    """numpy arrays of any shape, as NPY files."""
+
+    checked = True
+
+    def pack(self, value: Any) -> bytes:
+        return npy_bytes(np.asarray(value))
+
+    def unpack(self, data: memoryview) -> NDArray[Any]:
+        return npy_array(data)
+
+
+class TensorType(PayloadType):
+    """Torch tensors, as safetensors files."""
+
+    checked = True
+
+    def pack(self, value: Any) -> bytes:
+        if not is_tensor(value):
+            raise TypeError("expected tensor")
+        return tensor_bytes(value)
+
+    def unpack(self, data: memoryview) -> Any:
+        return bytes_tensor(data)
+
+
+_PAYLOADS: dict[str, type[PayloadType]] = {
+    "jpg": ImageType,
+    "png": ImageType,
+    "webp": ImageType,
+    "bytes": PayloadType,
+    "str": TextType,
+    "json": JsonType,
+    "msgpack": MsgpackType,
+    "array": ArrayType,
+    "tensor": TensorType,
+}
+PAYLOAD_TYPES = tuple(_PAYLOADS)
+
+
+def _check(kind: PayloadType, data: memoryview) -> None:
+    try:
+        kind.decode(data)
+    except DecodeError as error:
+        raise ValueError(error.what) from error
+
+
+def _no_extension(code: int, _data: bytes) -> None:
+    raise ValueError(f"msgpack extension type {code} is not allowed")
 
 
 @lru_cache(maxsize=256)
 def _parse(text: str) -> FieldType:
     name = _ALIASES.get(text, text)
-    if name in PAYLOAD_TYPES:
-        return FieldType(name, "payload")
+    if name in _PAYLOADS:
+        return _PAYLOADS[name](name)
     if name in SCALAR_TYPES:
-        return FieldType(name, "scalar", np.dtype(name).newbyteorder("<"), ())
+        return ScalarType(name, np.dtype(name).newbyteorder("<"), ())
     match = re.fullmatch(r"array:([a-z0-9]+):([0-9]{1,10}(?:,[0-9]{1,10})*)", name)
     if match and match[1] in SCALAR_TYPES:
         return _fixed(np.dtype(match[1]).newbyteorder("<"), tuple(int(part) for part in match[2].split(",")))
@@ -127,10 +279,10 @@ def _parse(text: str) -> FieldType:
 
 
 def _fixed(dtype: np.dtype[Any], shape: tuple[int, ...]) -> FieldType:
-    name = f"array:{dtype.name}:{','.join(map(str, shape))}"
-    if len(shape) > _MAX_DIMENSIONS or dtype.itemsize * math.prod(shape) > _MAX_FIXED_BYTES:
+    found = FixedType(name := f"array:{dtype.name}:{','.join(map(str, shape))}", dtype, shape)
+    if len(shape) > _MAX_DIMENSIONS or found.width > _MAX_FIXED_BYTES:
         raise FieldError(f"values of {name!r} are too large for a fixed array", hint="use 'array', or several fields")
-    return FieldType(name, "fixed", dtype, shape)
+    return found
 
 
 def check_field_name(name: str) -> None:
@@ -297,8 +449,14 @@ def to_bytes(kind: FieldType, value: object) -> bytes | memoryview:
     Raises:
         FieldError: The value does not fit the type.
     """
+    assert isinstance(kind, PayloadType)
     try:
-        return codecs.encode(kind.name, value)
+        if not isinstance(value, bytes | bytearray | memoryview):
+            return kind.pack(value)
+        if kind.checked:
+            _check(kind, data := memoryview(value).cast("B"))
+            return data
+        return value if type(value) is bytes else memoryview(value).cast("B")
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise FieldError(
             f"a {type(value).__name__} is no valid {kind.name}: {error}", hint="declare the field's type"
@@ -313,4 +471,11 @@ def from_bytes(kind: FieldType, data: memoryview) -> Any:
     Raises:
         DecodeError: The bytes are no valid value of this type.
     """
-    return codecs.decode(kind.name, data)
+    assert isinstance(kind, PayloadType)
+    try:
+        return kind.unpack(data)
+    except (ValueError, TypeError, msgpack.UnpackException, RecursionError, MemoryError) as error:
+        raise DecodeError(
+            f"stored bytes are no valid {kind.name}: {error or 'they do not fit into memory'}",
+            hint="the sample was written wrongly; pack it again",
+        ) from error

@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import BatchError, ChecksumError, DataError, DecodeError, Place
-from shardstream.shards.checksum import checksum, checksums
 from shardstream.shards.compression import decompress
-from shardstream.shards.framing import FieldValues, Framing, Tail
+from shardstream.shards.framing import MAX_VALUE, FieldValues, Framing, Tail, check_sizes, place_of_value
 from shardstream.shards.index import Column, ShardIndex
-from shardstream.shards.layout import TRAILER_BYTES, index_length, parse_index
-from shardstream.shards.limits import MAX_VALUE, check_sizes, place_of_value
+from shardstream.shards.layout import TRAILER_BYTES, checksum, checksums, index_length, parse_index
 from shardstream.storage import Buffers, Request, Store
 
 _TAIL_GUESS = 256 << 10

@@ -22,9 +22,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import ChecksumError, FormatError
-from shardstream.shards.checksum import checksum
 from shardstream.shards.index import Keys, ShardIndex
-from shardstream.shards.layout import FORMAT_VERSION, check_version
+from shardstream.shards.layout import FORMAT_VERSION, check_version, checksum
 from shardstream.storage.base.sorting import no_room
 
 KEY_TABLE_NAME = re.compile(r"keys-[0-9a-f]{32}\.table")

@@ -7,7 +7,6 @@ holds its checksum, so that replacing ``dataset.json`` switches from one complet
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -16,7 +15,6 @@ import numpy as np
 import xxhash
 
 from shardstream.errors import FieldError, FormatError, NotFoundError, did_you_mean
-from shardstream.shards.checksum import checksum
 from shardstream.shards.fields import FieldType, check_field_name
 from shardstream.shards.framing import Framing
 from shardstream.shards.framings import framing_of
@@ -31,10 +29,10 @@ from shardstream.shards.heads import (
     seal,
 )
 from shardstream.shards.index import Codec
-from shardstream.shards.layout import FORMAT_VERSION
+from shardstream.shards.layout import FORMAT_VERSION, checksum
 from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.shards.writing import ShardSummary
-from shardstream.storage import Location, Store, Transport, open_store
+from shardstream.storage import PathOrUrl, Store, Transport, open_store
 
 T = TypeVar("T")
 
@@ -159,7 +157,6 @@ class Manifest:
         meta: Mapping[str, Any] | None = None,
         seed: int | None = None,
         plan: str | None = None,
-        kinds: Mapping[str, Mapping[str, int]] | None = None,
     ) -> Manifest:
         """The manifest of shards that were just written, the i-th as ``pattern.format(i)``.
 
@@ -178,13 +175,12 @@ class Manifest:
             plan=plan,
             index_bytes=max((one.index_bytes for one in summaries), default=0),
             codecs={name: "zstd" for name in sorted(zstd) if name in fields},
-            kinds=kinds or {},
         )
 
     @classmethod
     def load(
         cls,
-        url: str | os.PathLike[str] | Location,
+        url: PathOrUrl,
         *,
         version: int | None = None,
         storage_options: Mapping[str, Any] | None = None,

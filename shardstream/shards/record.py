@@ -6,11 +6,10 @@ import struct
 import tempfile
 from typing import IO, Any
 
-from shardstream.shards.checksum import checksum
 from shardstream.shards.compression import compress
 from shardstream.shards.fields import FieldType
 from shardstream.shards.indexed import IndexedFraming
-from shardstream.shards.layout import ALIGNMENT, FORMAT_VERSION
+from shardstream.shards.layout import ALIGNMENT, FORMAT_VERSION, checksum
 from shardstream.shards.writing import OneShard, ShardSummary
 from shardstream.storage import ObjectWriter
 

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import ChecksumError, FormatError, UsageError
-from shardstream.shards.checksum import Hasher, checksum
-from shardstream.shards.layout import FORMAT_VERSION, check_version
+from shardstream.shards.layout import FORMAT_VERSION, Hasher, check_version, checksum
 from shardstream.shards.writing import ShardSummary
 
 _TABLE = struct.Struct("<8sIIQQ32x")

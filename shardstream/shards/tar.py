@@ -11,12 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 from shardstream.errors import FormatError, UsageError
-from shardstream.shards.checksum import checksum
+from shardstream.shards.arrays import npy_header
 from shardstream.shards.fields import FieldType
+from shardstream.shards.index import escape_key
 from shardstream.shards.indexed import IndexedFraming
-from shardstream.shards.keys import escape_key
-from shardstream.shards.layout import BLOCK, padding
-from shardstream.shards.npy import npy_header
+from shardstream.shards.layout import BLOCK, checksum, padding
 from shardstream.shards.writing import OneShard, ShardSummary
 from shardstream.storage import ObjectWriter
 from shardstream.storage.base.ranged import RangedFile

@@ -1,30 +1,127 @@
-"""What writers of both framings share: one shard, from samples to its summary."""
+"""What writers of both framings share: one shard, from samples to its summary.
+
+The columns of its index are compact arrays while it is being written: no Python object a sample.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FieldError
 from shardstream.shards import layout
-from shardstream.shards.builder import IndexBuilder
-from shardstream.shards.checksum import Hasher
-from shardstream.shards.fields import FieldKind, FieldType, check_field_name, to_bytes, to_fixed, to_scalar
-from shardstream.shards.index import Codec
-from shardstream.shards.keys import check_key
+from shardstream.shards.fields import Encoded, FieldType, check_field_name
+from shardstream.shards.index import Codec, Column, check_key
 from shardstream.storage import ObjectWriter
 
-Encoded: TypeAlias = "bytes | memoryview | int | float | bool | NDArray[Any]"
 EncodedSample: TypeAlias = Mapping[str, tuple[FieldType, Encoded]]
-_ENCODERS: dict[FieldKind, Callable[[FieldType, object], Encoded]] = {
-    "scalar": to_scalar,
-    "fixed": to_fixed,
-    "payload": to_bytes,
-}
+
+
+class _Growing:
+    """A column while its shard is being written."""
+
+    def __init__(self, kind: FieldType, codec: Codec) -> None:
+        self.type = kind
+        self.codec = codec
+        self.valid = bytearray()
+        self.arrays: dict[str, array[Any]] = {role: array(_code(kind, role)) for role in kind.roles}
+
+    def one_more(self) -> None:
+        """Append a sample without a value."""
+        for values in self.arrays.values():
+            values.append(0)
+        self.valid.append(0)
+
+    def grow(self, count: int) -> None:
+        """Append ``count`` samples without a value."""
+        for values in self.arrays.values():
+            values.frombytes(bytes(values.itemsize * count))
+        self.valid.extend(bytes(count))
+
+
+def _code(kind: FieldType, role: str) -> str:
+    """Of the array that collects the numbers of a role: as wide as they can be."""
+    return "Q" if kind.dtype is None or role != "values" else {"b": "B", "i": "q", "u": "Q", "f": "d"}[kind.dtype.kind]
+
+
+class IndexBuilder:
+    """Collects the columns of one shard.
+
+    Args:
+        codecs: Codec of each field that is not stored plainly.
+        checksums: Whether checksums are kept.
+    """
+
+    def __init__(self, *, codecs: dict[str, Codec], checksums: bool) -> None:
+        self._codecs = codecs
+        self._checksums = checksums
+        self._columns: dict[str, _Growing] = {}
+        self._key_ends = array("Q")
+        self._key_blob = bytearray()
+
+    @property
+    def samples(self) -> int:
+        """Samples begun so far."""
+        return len(self._key_ends)
+
+    def begin(self, key: str) -> None:
+        """Begin the next sample; fields that are not set stay without a value."""
+        self._key_blob += key.encode()
+        self._key_ends.append(len(self._key_blob))
+        for column in self._columns.values():
+            column.one_more()
+
+    def _column(self, name: str, kind: FieldType) -> _Growing:
+        column = self._columns.get(name)
+        if column is None:
+            column = self._columns[name] = _Growing(kind, self._codecs.get(name, "none"))
+            column.grow(self.samples)
+        elif column.type is not kind and column.type != kind:
+            raise FieldError(
+                f"the field is {column.type}, not {kind}", field=name, hint="declare one type for all samples"
+            )
+        column.valid[-1] = 1
+        return column
+
+    def set_scalar(self, name: str, kind: FieldType, value: float) -> None:
+        """Set a scalar of the current sample."""
+        self._column(name, kind).arrays["values"][-1] = value
+
+    def set_bytes(
+        self, name: str, kind: FieldType, *, offset: int, length: int, checksum: int, raw_length: int | None = None
+    ) -> None:
+        """Set where a payload or fixed array of the current sample lies. Dense fixed arrays pass ``offset=0``."""
+        arrays = self._column(name, kind).arrays
+        arrays["offsets"][-1] = offset
+        arrays["checksums"][-1] = checksum
+        if "lengths" in arrays:
+            arrays["lengths"][-1] = length
+            arrays["raw_lengths"][-1] = length if raw_length is None else raw_length
+
+    def keys(self) -> tuple[NDArray[np.uint64], bytes]:
+        """Ends of the keys (n,), and their blob."""
+        return np.array(self._key_ends, np.uint64), bytes(self._key_blob)
+
+    def columns(self, bases: dict[str, int]) -> list[Column]:
+        """The finished columns, in order of name. ``bases`` holds the start of each dense fixed array."""
+        return [self._finish(name, self._columns[name], bases.get(name)) for name in sorted(self._columns)]
+
+    def _finish(self, name: str, column: _Growing, base: int | None) -> Column:
+        valid = np.frombuffer(bytes(column.valid), np.uint8)
+        bitmap = None if valid.all() else np.packbits(valid, bitorder="little")
+        kept = {"offsets": base is None, "raw_lengths": column.codec != "none", "checksums": self._checksums}
+        arrays = {
+            role: np.array(values, column.type.dtype if role == "values" else np.uint64)
+            for role, values in column.arrays.items()
+            if kept.get(role, True)
+        }
+        return Column(name, column.type, codec=column.codec, valid=bitmap, base=base, **arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +150,7 @@ def encode_value(name: str, kind: FieldType, value: object) -> Encoded:
         FieldError: It does not fit the type; names the field.
     """
     try:
-        return _ENCODERS[kind.kind](kind, value)
+        return kind.encode(value)
     except FieldError as error:
         raise error.at(field=name) from error.__cause__
 
@@ -74,7 +171,7 @@ class OneShard(ABC):
 
     def __init__(self, out: ObjectWriter, *, zstd: frozenset[str] = frozenset(), checksums: bool = True) -> None:
         self._out = out
-        self._hasher = Hasher()
+        self._hasher = layout.Hasher()
         codecs: dict[str, Codec] = dict.fromkeys(zstd, "zstd")
         self._index = IndexBuilder(codecs=codecs, checksums=checksums)
         self._zstd = zstd

@@ -12,24 +12,29 @@
 
 from shardstream.storage.base.buffers import Buffers, FetchedBuffers, MappedBuffers
 from shardstream.storage.base.counters import counters
-from shardstream.storage.base.location import Location, Transport, locate
-from shardstream.storage.base.store import AsyncStore, ObjectMeta, ObjectWriter, Request, Store
+from shardstream.storage.base.location import Location, PathOrUrl, Transport, locate
+from shardstream.storage.base.policy import RetryPolicy
+from shardstream.storage.base.store import Head, ObjectMeta, ObjectWriter, Request, Store
+from shardstream.storage.base.wrapper import WrapperStore
 from shardstream.storage.opening import open_object, open_store
 from shardstream.storage.transfer.readahead import Read, ReadQueue, fetch
 
 __all__ = [
-    "AsyncStore",
     "Buffers",
     "FetchedBuffers",
+    "Head",
     "Location",
     "MappedBuffers",
     "ObjectMeta",
     "ObjectWriter",
+    "PathOrUrl",
     "Read",
     "ReadQueue",
     "Request",
+    "RetryPolicy",
     "Store",
     "Transport",
+    "WrapperStore",
     "counters",
     "fetch",
     "locate",

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from shardstream.errors import ShardStreamError
-from shardstream.storage.base.location import Location, Transport, locate
+from shardstream.storage.base.location import Location, PathOrUrl, Transport, locate
 from shardstream.storage.base.store import Store
 from shardstream.storage.local.store import LocalStore
 from shardstream.storage.transfer.client import Client
 
 
 def open_store(
-    place: str | os.PathLike[str] | Location,
+    place: PathOrUrl,
     *,
     storage_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
@@ -23,7 +22,7 @@ def open_store(
     """The store rooted at a URL or local folder. Nothing is asked of it yet.
 
     Args:
-        place: A path, a URL, or a `Location`.
+        place: A path, a URL, a store, which is returned as it is, or a `Location`.
         storage_options: Credentials and settings by name; default: the environment's.
         transport: Which library speaks to the store; see `shardstream.storage.base.location.Transport`.
 
@@ -39,6 +38,8 @@ def open_store(
 
 def open_location(location: Location) -> Store:
     """What `open_store` does once the place has been looked at."""
+    if location.store is not None:
+        return location.store
     if location.local:
         return LocalStore(location.address.prefix)
     from shardstream.storage.transfer.remote import RemoteStore
@@ -72,7 +73,7 @@ def make_client(location: Location) -> Client:
 
 
 def open_object(
-    place: str | os.PathLike[str] | Location,
+    place: PathOrUrl,
     *,
     storage_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
@@ -84,3 +85,17 @@ def open_object(
     """
     location = locate(place, storage_options=storage_options, transport=transport)
     return open_location(location.parent()), location.url.rpartition("/")[2]
+
+
+def takes_options(location: Location) -> bool:
+    """Whether the client of a store takes the options that it is given; nothing is asked of the store."""
+    try:
+        if location.address.kind == "http":  # fsspec would take any, and fail with the first request
+            from shardstream.storage.clients.web import web_settings
+
+            web_settings(location.address, location.access.options)
+        else:
+            make_client(location)
+    except ShardStreamError:
+        return False
+    return True

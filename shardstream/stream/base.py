@@ -12,18 +12,16 @@ from typing import Any, Self
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from shardstream.errors import ShardStreamError, UsageError
+from shardstream.dataset.shared import WorkerStatus
+from shardstream.errors import UsageError
 from shardstream.order import OrderParameters
 from shardstream.shards.manifest import unknown_field
 from shardstream.stream.batching.pipeline import StepPipeline
-from shardstream.stream.ipc.items import items_of
-from shardstream.stream.ipc.worker_batch import BatchFailure, WorkerBatch
+from shardstream.stream.ipc.worker_batch import WorkerBatch, items_of
 from shardstream.stream.iteration.assignment import Assignment
-from shardstream.stream.iteration.coming_steps import WorkerSteps
 from shardstream.stream.iteration.content import Content
-from shardstream.stream.iteration.cursor import Cursor
 from shardstream.stream.iteration.dealt import check_can_be_sent, check_resumes, find_dealt
-from shardstream.stream.iteration.epoch_run import EpochRun, count_items, say_shape
+from shardstream.stream.iteration.epoch_run import Cursor, EpochRun, count_items, say_shape
 from shardstream.stream.iteration.epoch_state import SharedEpochState
 from shardstream.stream.iteration.ranks import Rank, RankOfAll, find_rank
 from shardstream.stream.iteration.settings import StreamOptions
@@ -120,7 +118,7 @@ class Stream(IterableDataset[Any]):
             check_resumes(begin.epoch, epoch)
         find_dealt(self._settings)  # or rank 0 alone would find what is wrong, in a worker
         self._clock.set(epoch)
-        self._checked = self._checked or check_can_be_sent(lambda: self.first_parcel().data, single=self._lists)
+        self._checked = self._checked or check_can_be_sent(lambda: self.first_batch().data, single=self._lists)
 
     def _rank(self) -> Rank:
         parent = multiprocessing.parent_process()
@@ -178,10 +176,10 @@ class Stream(IterableDataset[Any]):
 
     def peek(self) -> Any:
         """The first batch (or sample) of the next epoch of this rank, made in this process; moves nothing on."""
-        parcel = self.first_parcel()
-        return next(iter(parcel.data)) if self._lists else parcel.data
+        first = self.first_batch()
+        return next(iter(first.data)) if self._lists else first.data
 
-    def first_parcel(self) -> WorkerBatch:
+    def first_batch(self) -> WorkerBatch:
         """The same as it travels."""
         self._settings.check_complete()
         run = EpochRun(self._content, self._settings, self._rank(), self._fresh(), 0)
@@ -201,8 +199,9 @@ class Stream(IterableDataset[Any]):
         worker, workers = (0, 0) if info is None else (info.id, info.num_workers)
         if self._assignment is not None:
             run = self._assignment.run(self._content, self._settings, workers)
-            makers = self._makers(self._assignment.desk(worker), workers)
-            return self._parcels(makers, self._assignment.steps(run, worker, workers), worker, workers)
+            pipeline = self._pipeline(self._assignment.status(worker), workers)
+            steps = self._assignment.steps(run, worker, workers)
+            return pipeline.batches(steps, lists=self._lists, worker=None if info is None else worker)
         begin, resumed = self._take_begin(info)
         run = EpochRun(self._content, self._settings, self._rank(), begin, workers)
         mark = self._clock.begin(info, run.begin, resumed=resumed, dealt=run.rank.dealt is not None)
@@ -211,7 +210,7 @@ class Stream(IterableDataset[Any]):
             logger.info("single samples cost more on their way to the training process than batches: use ss.Loader")
         if not progress.numbers:  # nobody need ask for anything to have had it all
             self._finish(progress)
-        return self._items(progress, self._makers(None, workers))
+        return self._items(progress, self._pipeline(None, workers))
 
     def _take_begin(self, info: Any) -> tuple[ResumePoint, bool]:
         """Where the iteration that begins now begins, and whether a state said so."""
@@ -229,29 +228,15 @@ class Stream(IterableDataset[Any]):
         parameters, version = self._own_order or self._clock.pinned, self._own_version or self._clock.version
         return ResumePoint(self.epoch, parameters=parameters, version=version)
 
-    def _makers(self, desk: Any, workers: int) -> StepPipeline:
-        """Those of this process: another one that a fork made must not share what is on its way."""
+    def _pipeline(self, status: WorkerStatus | None, workers: int) -> StepPipeline:
+        """That of this process: another one that a fork made must not share what is on its way."""
         content = self._content
         if self._held is None or self._held[0] != os.getpid() or self._held[1].content is not content:
-            self._held = (os.getpid(), StepPipeline(content, self._settings, desk, workers))
+            self._held = (os.getpid(), StepPipeline(content, self._settings, status, workers))
         return self._held[1].begin()
 
-    def _parcels(
-        self, makers: StepPipeline, steps: WorkerSteps, worker: int, workers: int
-    ) -> Iterator[WorkerBatch | BatchFailure]:
-        """For `Loader`, which counts for itself by what was consumed."""
-        for step in makers.steps(steps):
-            try:
-                parcel = makers.parcel(step, lists=self._lists)
-            except ShardStreamError as error:
-                if not workers:
-                    raise
-                yield BatchFailure.of(error, worker)
-                return
-            yield parcel
-
-    def _items(self, progress: Cursor, makers: StepPipeline) -> Iterator[Any]:
-        made = partial(next, self._made(progress, makers), None)
+    def _items(self, progress: Cursor, pipeline: StepPipeline) -> Iterator[Any]:
+        made = partial(next, self._made(progress, pipeline), None)
         single = self._settings.batch_size is None
         for item in items_of(made, len(progress.numbers), [], single=single, drops=self.drops_samples):
             progress.taken = progress.before + item.after
@@ -263,12 +248,12 @@ class Stream(IterableDataset[Any]):
             del data
         self._finish(progress)
 
-    def _made(self, progress: Cursor, makers: StepPipeline) -> Iterator[WorkerBatch]:
-        for step in makers.steps(progress.steps):
-            parcel = makers.parcel(progress.begin(step), lists=self._lists)
-            if parcel.slots is not None:
+    def _made(self, progress: Cursor, pipeline: StepPipeline) -> Iterator[WorkerBatch]:
+        for step in pipeline.steps(progress.steps):
+            batch = pipeline.batch(progress.begin(step), lists=self._lists)
+            if batch.slots is not None:
                 self._clock.drop(progress.mark)
-            yield parcel
+            yield batch
 
     def _finish(self, progress: Cursor) -> None:
         if progress.finished:  # said once: a later word could be taken for one of the next iteration

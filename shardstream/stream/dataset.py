@@ -8,21 +8,20 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from shardstream.dataset.opening import PathOrUrl, Versions, open_datasets
+from shardstream.dataset.opening import Versions, open_datasets
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import Split, ViewSpec, Where
 from shardstream.errors import UsageError
 from shardstream.images.backends import Backend, BackendName
 from shardstream.order import SplitBy, Tail
-from shardstream.shards.limits import MAX_VALUE
+from shardstream.shards.framing import MAX_VALUE
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Transport
+from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.cache import Cache
 from shardstream.stream.base import Stream
 from shardstream.stream.iteration.content import Content, ContentPart
 from shardstream.stream.iteration.ranks import Affinity
-from shardstream.stream.iteration.settings import DecodeOptions, Fields, StreamOptions, check_positive
-from shardstream.stream.iteration.skips import OnError
+from shardstream.stream.iteration.settings import DecodeOptions, Fields, OnError, StreamOptions, check_positive
 
 _RECIPE = frozenset(field.name for field in dataclasses.fields(DecodeOptions))
 

@@ -12,19 +12,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.key_tables import KeyFinder
-from shardstream.dataset.opening import PathOrUrl, open_dataset
+from shardstream.dataset.opening import open_dataset
+from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.step import Step
 from shardstream.dataset.view import ViewSpec, Where, matcher_of
-from shardstream.decode.plan import compile_fields
 from shardstream.errors import UsageError
-from shardstream.shards.limits import MAX_VALUE
+from shardstream.shards.framing import MAX_VALUE
 from shardstream.sizes import parse_size
-from shardstream.storage import Location, Transport
+from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.cache import Cache
-from shardstream.stream.batching.samples import SampleDecoder
-from shardstream.stream.batching.stages import StageClock
-from shardstream.stream.iteration.settings import Fields
-from shardstream.stream.iteration.skips import SkipPolicy
+from shardstream.stream.batching.samples import SampleDecoder, StageClock
+from shardstream.stream.iteration.content import ContentPart
+from shardstream.stream.iteration.settings import DecodeOptions, Fields
 from shardstream.stream.tensors.crops import refuse_samples
 from shardstream.stream.tensors.numbers import Numbers, declared_dtypes
 from shardstream.threads import each
@@ -64,7 +63,7 @@ class Reader(Sequence[dict[str, Any]]):
 
     def __init__(
         self,
-        url: PathOrUrl | Location,
+        url: PathOrUrl,
         *,
         fields: Fields = None,
         version: int | None = None,
@@ -86,22 +85,15 @@ class Reader(Sequence[dict[str, Any]]):
         self.manifest = self._dataset.manifest
         arguments |= {"fields": fields, "seed": seed, "verify": verify, "max_value": max_value}
         self._again = partial(Reader, url, version=self.manifest.version, **arguments)
-        plan = compile_fields(fields, self.manifest.fields)
-        refuse_samples(plan.cut)
+        source = DatasetSource([self._dataset], ViewSpec(), verify=verify)
+        part = ContentPart.of(source, DecodeOptions(fields=fields, verify=verify, max_value=max_value))
+        refuse_samples(part.plan.cut)
         largest = parse_size(max_value, name="max_value")
-        self._rows = DatasetRows(self._dataset, plan.sources, verify=verify, max_value=largest)
+        self._rows = DatasetRows(self._dataset, part.plan.sources, verify=verify, max_value=largest)
         self._verify = verify
         self._keys = KeyFinder(self._rows)
-        self._maker = SampleDecoder(
-            self._rows,
-            plan,
-            self.manifest.fields,
-            Numbers(declared_dtypes(plan, self.manifest.fields)),
-            StageClock(),
-            seed=seed,
-            transform=None,
-            policy=SkipPolicy("raise", None),
-        )
+        numbers = Numbers(declared_dtypes(part.plan, source.fields))
+        self._decoder = SampleDecoder(self._rows, part, numbers, StageClock(), seed=seed)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self._again, ()
@@ -141,7 +133,7 @@ class Reader(Sequence[dict[str, Any]]):
         for start in range(0, len(numbers), _TOGETHER):
             some = numbers[start : start + _TOGETHER]
             step = Step(0, some, *self._dataset.locate(some), None)
-            samples += self._maker.samples(step)[0]
+            samples += self._decoder.samples(step)[0]
         return samples
 
     def get(self, key: str) -> dict[str, Any]:

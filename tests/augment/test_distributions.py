@@ -134,3 +134,9 @@ def test_boxes_of_cutmix_are_torchvisions():
     mine = torch.from_numpy(Mix(0, 1.0).draw(Draws(6, COUNT), SIZE)[1:])
     for row, their in zip(mine, theirs, strict=True):
         assert two_sample_distance(row, their) < 1.95 * math.sqrt(1 / COUNT + 1 / 4000)
+
+
+def test_operations_draw_numbers_of_their_own() -> None:
+    """A flip and a crop from one key that drew the same words would always go together."""
+    words = [Draws(5, 64).words(stream, 2) for stream in RandomStream]
+    assert len(np.unique(np.stack(words))) == len(RandomStream) * 64 * 2

@@ -16,11 +16,12 @@ from shardstream import cli
 from shardstream.cli import pack as pack_verb
 from shardstream.cli import repack as repack_verb
 from shardstream.cli.app import app
-from shardstream.cli.progress import progress
+from shardstream.cli.progress import drawing, progress
 from shardstream.cli.report import duration, plural, size
 from shardstream.images.encode import encode
 from shardstream.pack import ShardWriter
 from shardstream.pack.execution import workers as workers_module
+from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 
 
@@ -381,6 +382,39 @@ def test_progress_elsewhere_is_a_line_now_and_then(
         "packing: 10%, 10 samples/s, 1 min 30 s left",
         "packing: 20%, 20 samples/s, 1 min 20 s left",
     ]
+
+
+def test_no_time_is_told_before_there_is_a_speed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("shardstream.cli.progress.time.monotonic", lambda: now[0])
+    with drawing("packing") as draw:
+        for second, event in (
+            (0, ProgressEvent("plan")),
+            (30, ProgressEvent("pack", 0, 1000)),  # the source took a while; nothing is packed yet
+            (40, ProgressEvent("pack", 500, 1000, detail={"kept": 500})),  # all of it by an earlier run
+            (50, ProgressEvent("pack", 600, 1000, detail={"kept": 500, "rejects": 2, "bytes": 4_000_000})),
+            (60, ProgressEvent("pack", 600, 10**12, detail={"kept": 500})),  # 7,000 years
+        ):
+            now[0] = float(second)
+            draw(event)
+    assert capsys.readouterr().err.splitlines() == [
+        "packing: 0%",
+        "packing: 50%",
+        "packing: 60%, 5 samples/s  200.0 kB/s  2 rejected, 1 min 20 s left",
+        "packing: 0%, 3 samples/s",
+    ]
+
+
+def test_a_complete_data_set_is_no_progress(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shardstream.cli.progress._LINE_EVERY_S", 0.0)
+    assert "packing" in run("pack", source, tmp_path / "out", "--workers", 0).stderr
+    again = run("pack", source, tmp_path / "out", "--workers", 0)
+    assert "already complete" in again.stdout
+    assert not again.stderr
 
 
 @pytest.mark.parametrize(

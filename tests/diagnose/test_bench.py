@@ -1,22 +1,24 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from shardstream.diagnose import BenchProgress, bench
-from shardstream.diagnose.bench import judge
-from shardstream.diagnose.processor import Gauge, Load
+import shardstream as ss
+from shardstream.diagnose import bench
+from shardstream.diagnose.processor import Gauge, cores
 from shardstream.errors import FieldError, UsageError
 from shardstream.images.encode import encode
 from shardstream.pack import ShardWriter
+from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 
-QUIET = Load(here=0.1, workers=0.1, queued=0.0, disk=0, processors=0.2, cores=8)
+from ..storage.faults import FaultProxy
+from ..storage.places import S3Place, WebPlace
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def url(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_it_counts_what_came(url: Path, workers: int) -> None:
-    seen: list[BenchProgress] = []
+    seen: list[ProgressEvent] = []
     report = bench(url, batches=9, batch_size=10, workers=workers, progress=seen.append)
     manifest = Manifest.load(url)
     assert (report.batches, report.samples, report.epochs) == (9, 90, 2.25)
@@ -57,25 +59,90 @@ def test_what_cannot_work_is_refused(url: Path, options: dict[str, Any]) -> None
         bench(url, workers=0, **{"batches": 1, **options})
 
 
+def slowly(sample: Any) -> Any:
+    time.sleep(0.002)
+    return sample
+
+
+@pytest.fixture
+def slow_store(web: WebPlace, tmp_path: Path) -> Iterator[str]:
+    """A data set on a web server that takes its time for each answer."""
+    with ShardWriter(tmp_path / "set", shard_size="20kB", format="record") as writer:
+        for i in range(40):
+            writer.write({"__key__": f"{i}", "raw": bytes(10_000)})
+    for file in (tmp_path / "set").iterdir():
+        web.plant(file.name, file.read_bytes())
+    with FaultProxy(web.endpoint.removeprefix("http://")) as proxy:
+        proxy.add("bandwidth", times=None, bytes_per_second=1_000_000)
+        yield web.url().replace(web.endpoint, proxy.url)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> str:
+    large = encode(np.random.default_rng(0).integers(0, 256, (600, 800, 3), np.uint8), "jpg")
+    with ShardWriter(tmp_path / "photos") as writer:
+        for i in range(40):
+            writer.write({"__key__": f"{i}", "jpg": large, "cls": i})
+    return str(tmp_path / "photos")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
-    ("load", "given", "limit"),
+    ("data", "settings", "limit", "advice"),
     [
-        (QUIET, {"step": 0.1, "waited": 0.01}, "step"),
-        (QUIET, {"step": 0.1, "waited": 0.9}, "workers"),
-        (replace(QUIET, processors=7.9), {}, "processors"),
-        (replace(QUIET, queued=0.5), {}, "processors"),
-        (replace(QUIET, here=1.0), {}, "consumer"),
-        (replace(QUIET, here=1.0), {"workers": 0}, "consumer"),
-        (replace(QUIET, workers=0.95), {}, "workers"),
-        (replace(QUIET, workers=0.95, here=0.9), {}, "workers"),
-        (QUIET, {"local": False}, "store"),
-        (replace(QUIET, disk=1), {}, "store"),
-        (QUIET, {}, "workers"),
+        ("photos", {"crop": 32}, "decode", "decode-bound: "),
+        ("photos", {"transform": slowly}, "transform", "transform-bound: "),
+        ("photos", {"step": 0.2, "fields": ["cls"]}, "loop", "loop-bound: "),
+        ("slow_store", {}, "storage", "storage-bound: "),
     ],
-    ids=str,
+    ids=["decode", "transform", "loop", "storage"],
 )
-def test_the_limit_is_whoever_is_busy(load: Load, given: dict[str, Any], limit: str) -> None:
-    assert judge(load, **{"waited": 1.0, "step": 0.0, "workers": 2, "local": True, **given})[0] == limit
+def test_the_verdict_is_that_of_the_loader(
+    data: str,
+    settings: dict[str, Any],
+    limit: str,
+    advice: str,
+    workers: int,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaders: list[ss.Loader] = []
+
+    class Kept(ss.Loader):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            loaders.append(self)
+
+    monkeypatch.setattr(ss, "Loader", Kept)
+    options = {"prefetch": "32kB"} if data == "slow_store" else {}
+    report = bench(request.getfixturevalue(data), batches=6, batch_size=10, workers=workers, **settings, **options)
+    assert report.limit == limit
+    assert report.advice.startswith(advice)
+    stats = loaders[0].stats
+    found = stats.diagnosis()
+    assert (report.limit, report.advice, report.wait_share) == (found.bottleneck, found.advice, found.waiting)
+    assert stats.report().splitlines()[-1] == report.advice
+    assert (report.samples, report.batches, report.workers) == (stats.samples, stats.batches, stats.workers)
+
+
+def test_epochs_of_one_batch_have_a_verdict(url: Path) -> None:
+    report = bench(url, batches=3, batch_size=40, workers=0, crop=4, tail="exact")
+    assert (report.samples, report.epochs) == (120, 3)
+    assert "in the training process, " in report.advice
+    assert report.worker_load <= 1
+
+
+def test_a_version_and_a_cache(s3: S3Place, tmp_path: Path) -> None:
+    for append in (False, True):
+        with ShardWriter(s3.url(), append=append, storage_options=s3.options) as writer:
+            for i in range(20):
+                writer.write({"__key__": f"{append}{i}", "raw": bytes(100)})
+    settings: dict[str, Any] = {"storage_options": s3.options, "batches": 2, "batch_size": 20, "workers": 0}
+    assert bench(s3.url(), version=1, cache=tmp_path / "cache", **settings).epochs == 2
+    assert bench(s3.url(), replicas=[s3.url()], **settings).epochs == 1
+    assert (tmp_path / "cache").is_dir()
+    with pytest.raises(UsageError, match="no version 3"):
+        bench(s3.url(), version=3, **settings)
 
 
 def test_a_gauge_sees_this_process_compute() -> None:
@@ -83,7 +150,5 @@ def test_a_gauge_sees_this_process_compute() -> None:
     until = time.process_time() + 0.05
     while time.process_time() < until:
         pass
-    load = gauge.read(0)
-    assert load.here > 0
-    assert load.processors > 0
-    assert (load.workers, load.cores > 0) == (0, True)
+    assert gauge.processors() > 0
+    assert cores() > 0

@@ -11,6 +11,7 @@ from shardstream.errors import MissingExtraError, NotFoundError, SourceError, Us
 from shardstream.images.backends import NAMES, find
 from shardstream.images.encode import encode
 from shardstream.pack import ShardWriter
+from shardstream.progress import ProgressEvent
 
 QUICK = {"seconds": 0.01, "crop": 16}
 
@@ -38,8 +39,8 @@ def url(tmp_path: Path) -> Path:
 
 def test_every_backend_is_listed_and_those_installed_are_measured(url: Path) -> None:
     threads = torch.get_num_threads()
-    seen: list[tuple[float, float, str]] = []
-    report = bench_decode(url, progress=lambda *now: seen.append(now), **QUICK)
+    seen: list[ProgressEvent] = []
+    report = bench_decode(url, progress=seen.append, **QUICK)
     assert torch.get_num_threads() == threads
     assert report.source == str(url)
     assert dict(report.images) == {"jpg": 12, "png": 4}
@@ -58,8 +59,8 @@ def test_every_backend_is_listed_and_those_installed_are_measured(url: Path) -> 
     assert [name for name, speed in png.items() if speed[2]] == ["pillow"]
     assert png["simplejpeg"] == (None, None, False)
     assert png["pillow"][0] > 0
-    assert [now[0] for now in seen] == [0, 1, 2, 3]
-    assert {now[1] for now in seen} == {4}
+    assert [now.done for now in seen] == [0, 1, 2, 3]
+    assert {now.total for now in seen} == {4}
 
 
 def test_files_in_place_of_a_data_set(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from shardstream.diagnose import Problem, VerifyProgress, verify
+from shardstream.diagnose import Problem, verify
 from shardstream.errors import ChecksumError, NotFoundError
+from shardstream.progress import ProgressEvent
 from shardstream.shards.framings import framing_of
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
@@ -29,7 +30,7 @@ def kinds(problems: tuple[Problem, ...]) -> list[str]:
 @pytest.mark.parametrize("options", [{}, {"checksums": False}], ids=str)
 def test_a_sound_data_set(tmp_path: Path, format: str, options: dict[str, Any]) -> None:
     url = make(tmp_path, format=format, **options)
-    seen: list[VerifyProgress] = []
+    seen: list[ProgressEvent] = []
     report = verify(url, progress=seen.append)
     manifest = Manifest.load(url)
     assert report.ok

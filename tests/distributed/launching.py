@@ -27,7 +27,7 @@ CONSUME = Path(__file__).with_name("consume.py")
 MARK = "SHARDSTREAM_TEST_RUN"  # an environment variable that tells a job's processes from all others
 
 # How long anything here may take before it counts as hanging.
-PATIENCE = 60.0
+PATIENCE = 180.0
 
 
 class Run:

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import sys
+import time
 from collections import defaultdict
 from pathlib import Path
 from types import ModuleType
@@ -67,7 +68,7 @@ def test_killed_then_told_to_stop_then_finished(folder: Path, tmp_path: Path) ->
         killed.kill()
     saved_by_killed = killed.saved_step()
     assert saved_by_killed >= 5
-    assert saved_by_killed % 5 == 0
+    assert saved_by_killed % 5 == 0 or saved_by_killed % 9 == 0  # as asked, and at the end of an epoch
 
     # SIGTERM to torchrun, which passes it on to each rank and its workers.
     options = ("--epochs", str(EPOCHS), "--save-every", "1000")
@@ -137,7 +138,10 @@ def noticed(rank: int, folder: Path) -> list[bool]:
     assert len(list(loader)) == 30
     before = preemption.agreed()
     os.kill(os.getpid(), signal.SIGTERM)
-    return [before, preemption.agreed()]
+    deadline = time.monotonic() + 30
+    while not (after := preemption.agreed()) and time.monotonic() < deadline:
+        time.sleep(0.01)  # a thread that does not block the signal may take it, once it gets a processor
+    return [before, after]
 
 
 def test_workers_that_are_told_to_stop_as_they_begin_go_on(folder: Path, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from shardstream.errors import FieldError, UsageError, WorkerError
-from shardstream.pack import PackOptions, PackProgress, pack, pack_plan, run_pack
+from shardstream.pack import PackOptions, pack, pack_plan, run_pack
+from shardstream.progress import ProgressEvent
 
 from ..pack.making import tree
 from ..pack.test_kill import session, until
@@ -88,7 +89,7 @@ class EngineTests:
         self, source: Path, whole: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        seen: list[PackProgress] = []
+        seen: list[ProgressEvent] = []
         interrupt = signal.getsignal(signal.SIGINT)
         options = PackOptions(shard_size=SMALL)
         report = run_pack("in/list.tsv", "out", options, on=self.on, workers=2, progress=seen.append)

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from shardstream.errors import UsageError, WorkerError
-from shardstream.pack import PackProgress, pack
+from shardstream.pack import pack
 from shardstream.pack.execution.engines import contract
+from shardstream.progress import ProgressEvent
 
 from ..pack.making import tree
 from ..pack.test_kill import until
@@ -76,7 +77,7 @@ class TestDask(EngineTests):
 
         others = set(psutil.Process().children(recursive=True))  # the scheduler of the other tests, and its workers
 
-        def kill(progress: PackProgress) -> None:
+        def kill(progress: ProgressEvent) -> None:
             if progress.tally.done:
                 for child in set(psutil.Process().children(recursive=True)) - others:
                     child.kill()

@@ -13,8 +13,9 @@ from PIL import Image
 from shardstream.errors import DecodeError, MissingExtraError
 from shardstream.images.backends import NAMES, decode, find
 from shardstream.images.header import probe
+from shardstream.testing import BackendConformance
 
-from .contract import BackendContract, damaged_files
+from .damaging import damaged_files
 
 MISSING = {
     "opencv": "OpenCV is not installed",
@@ -43,42 +44,42 @@ def test_the_library_is_here(name):
         pytest.skip(f"the contract of {name!r} is not tested: {MISSING[name]}")
 
 
-class TestAuto(BackendContract):
+class TestAuto(BackendConformance):
     backend = "auto"
     scales: ClassVar = {"jpg": 8, "png": 1, "webp": 1}
 
 
-class TestSimplejpeg(BackendContract):
+class TestSimplejpeg(BackendConformance):
     backend = "simplejpeg"
     scales: ClassVar = {"jpg": 8, "png": 0, "webp": 0}
 
 
-class TestPillow(BackendContract):
+class TestPillow(BackendConformance):
     backend = "pillow"
     scales: ClassVar = {"jpg": 8, "png": 1, "webp": 1}
 
 
-class TestOpencv(BackendContract):
+class TestOpencv(BackendConformance):
     backend = "opencv"
     __test__ = installed(backend)
     scales: ClassVar = {"jpg": 8, "png": 1, "webp": 1}
     cmyk = 1  # rounds where Pillow cuts off
 
 
-class TestImageio(BackendContract):
+class TestImageio(BackendConformance):
     backend = "imageio"
     __test__ = installed(backend)
     scales: ClassVar = {"jpg": 1, "png": 1, "webp": 1}
 
 
 @DEPRECATED
-class TestTorchvision(BackendContract):
+class TestTorchvision(BackendConformance):
     backend = "torchvision"
     __test__ = installed(backend)
     scales: ClassVar = {"jpg": 1, "png": 0, "webp": 0}
 
 
-class TestAccimage(BackendContract):
+class TestAccimage(BackendConformance):
     backend = "accimage"
     __test__ = installed(backend)
     scales: ClassVar = {"jpg": 1, "png": 0, "webp": 0}
@@ -99,7 +100,7 @@ class Own:
             raise DecodeError(f"it does not decode: {error}") from error
 
 
-class TestOwn(BackendContract):
+class TestOwn(BackendConformance):
     backend = Own()
     scales: ClassVar = {"jpg": 2, "png": 1, "webp": 0}
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from shardstream.errors import DecodeError, MissingExtraError
-from shardstream.images.backends import decode, decode_labels, decode_scaled, registry, simplejpeg
+from shardstream.images.backends import decode, decode_labels, decode_scaled, dispatch, simplejpeg
 from shardstream.images.header import probe
 
 
 @pytest.fixture
 def without(monkeypatch):
     """``without("simplejpeg")``: as if a package were not installed."""
-    caches = (simplejpeg.module, registry.named)
+    caches = (simplejpeg.module, dispatch.named)
 
     def hide(*packages: str) -> None:
         for package in packages:

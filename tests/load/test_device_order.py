@@ -16,7 +16,7 @@ from shardstream.load.device_copy import CudaCopy
 from shardstream.load.iteration import PlainIteration
 from shardstream.load.packing import Packing, memory_of
 from shardstream.load.prefetch_thread import PrefetchThread
-from shardstream.load.report import LoaderStats
+from shardstream.load.stats import LoaderStats
 
 from .simulated import Simulated
 

@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 
 import shardstream as ss
 from shardstream.stream.ipc import handover
-from shardstream.stream.tensors.shared_slabs import SharedSlabPool
-from shardstream.stream.tensors.slabs import is_dense
+from shardstream.stream.tensors.slabs import SharedSlabPool, is_dense
 
 from ..stream.making import numbered, write_dataset
 from .lending import is_lent, lent_ranges

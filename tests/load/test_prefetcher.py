@@ -179,6 +179,15 @@ def test_a_resumed_run_sees_the_rest_with_the_same_random_numbers(folder: Path, 
     del iterator
 
 
+def test_ranks_draw_different_numbers_for_the_same_step(folder: Path) -> None:
+    keys = []
+    for rank in range(2):
+        loader = ss.Loader(stream(folder, rank=rank, world_size=2), num_workers=0)
+        keys.append([one["key"] for one in ss.DevicePrefetcher(loader, "cpu", transform=noisy)])
+    assert len(keys[0]) == len(keys[1]) > 1
+    assert len({*keys[0], *keys[1]}) == len(keys[0]) + len(keys[1])
+
+
 def test_a_loop_that_breaks_begins_the_same_epoch_again_even_where_all_was_fetched(folder: Path) -> None:
     loader = ss.Loader(stream(folder), num_workers=2)
     ahead = ss.DevicePrefetcher(loader, "cpu", depth=50)

@@ -16,7 +16,8 @@ import pytest
 
 from shardstream.diagnose import verify
 from shardstream.errors import NotFoundError, ShardStreamError
-from shardstream.pack import PackProgress, ShardWriter, pack
+from shardstream.pack import ShardWriter, pack
+from shardstream.progress import ProgressEvent
 from shardstream.shards.framings import framing_of
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import MappedBuffers, open_store
@@ -112,7 +113,7 @@ def test_a_run_that_is_killed_leaves_no_process_and_can_be_done_again(tmp_path: 
 def test_a_worker_that_is_killed(tmp_path: Path) -> None:
     source = photo_list(tmp_path, 900)
 
-    def kill(event: PackProgress) -> None:
+    def kill(event: ProgressEvent) -> None:
         if event.tally.samples:
             os.kill(children()[0], signal.SIGKILL)
 

@@ -11,9 +11,10 @@ import pytest
 
 from shardstream.diagnose import verify
 from shardstream.errors import ChecksumError, DestinationError, DuplicateKeyError, FieldError, StorageError, UsageError
-from shardstream.pack import MergeProgress, ShardWriter, merge
+from shardstream.pack import ShardWriter, merge
 from shardstream.pack.output.copies import ShardCopier
 from shardstream.pack.sources import duplicates
+from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 from shardstream.storage.local.store import LocalStore
 
@@ -47,9 +48,10 @@ def test_shards_are_copied_as_they_are(three: list[Path], tmp_path: Path) -> Non
 
 def test_again_it_is_only_loaded(three: list[Path], tmp_path: Path) -> None:
     dest = tmp_path / "all"
-    told: list[MergeProgress] = []
+    told: list[ProgressEvent] = []
     merge(three, dest, progress=told.append)
-    assert told[-1] == MergeProgress("copy", 9, 9, Manifest.load(dest).bytes, Manifest.load(dest).bytes)
+    size = Manifest.load(dest).bytes
+    assert told[-1] == ProgressEvent("copy", 9, 9, "shards", {"bytes": size, "total_bytes": size})
     before, told[:] = tree(dest), []
     assert merge(three, dest, progress=told.append).samples == 15
     assert (tree(dest), told) == (before, [])

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from shardstream.errors import SourceError, StorageError, UsageError
-from shardstream.pack import PackOptions, PackProgress, pack
+from shardstream.pack import PackOptions, pack
 from shardstream.pack.execution import workers as workers_module
+from shardstream.progress import ProgressEvent
 from shardstream.shards.framings import framing_of
 from shardstream.shards.manifest import Manifest
 
@@ -232,7 +233,7 @@ def test_the_public_name_is_the_function(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_progress_ends_at_the_total(tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers_module, "TICK_S", 0.0)
-    seen: list[PackProgress] = []
+    seen: list[ProgressEvent] = []
     pack(photo_list(tmp_path, 50), tmp_path / "out", shard_size=SMALL, workers=workers, progress=seen.append)
     assert seen[0].stage == "plan"
     assert {event.total for event in seen if event.stage == "pack"} == {50}
@@ -246,7 +247,7 @@ def test_an_error_of_a_worker_is_the_error_of_the_run(tmp_path: Path) -> None:
     source = photo_list(tmp_path, 50)
     out = tmp_path / "out"
 
-    def break_it(event: PackProgress) -> None:
+    def break_it(event: ProgressEvent) -> None:
         if event.stage == "pack" and not event.tally.samples:
             os.utime(source, ns=(1, 1))
 
@@ -267,7 +268,7 @@ def test_a_script_need_not_be_written_for_workers(tmp_path: Path) -> None:
 
 
 def test_an_error_in_the_progress_function_stops_the_workers(tmp_path: Path) -> None:
-    def stop(event: PackProgress) -> None:
+    def stop(event: ProgressEvent) -> None:
         if event.stage == "pack":
             raise KeyboardInterrupt
 

@@ -28,12 +28,13 @@ from shardstream.errors import (
     StorageError,
     UsageError,
 )
-from shardstream.pack import PackOptions, PackProgress, ShardWriter, pack, run_pack
+from shardstream.pack import PackOptions, ShardWriter, pack, run_pack
 from shardstream.pack.execution.channel import ParentEnd, WorkerEnd
 from shardstream.pack.execution.worker import Done, _work
 from shardstream.pack.output.commits import Committer
 from shardstream.pack.output.receipts import ShardResult
 from shardstream.pack.output.stats import PackStats
+from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage import Location, locate
@@ -98,7 +99,7 @@ def test_processes_get_credentials_but_not_in_their_command_lines(s3: S3Place, s
     pack(source, tmp_path / "out", shard_size=SMALL, workers=0)
     lines: set[bytes] = set()
 
-    def look(_event: PackProgress) -> None:
+    def look(_event: ProgressEvent) -> None:
         for pid in children():
             lines.add(Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes())
 

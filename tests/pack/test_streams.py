@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
-from shardstream.pack import PackOptions, PackProgress, pack, pack_plan, run_pack
+from shardstream.pack import PackOptions, pack, pack_plan, run_pack
+from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 
 from ..storage.places import S3Place
@@ -54,7 +55,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.full), 2])
 def test_tar_files_are_shuffled_together(tars: Path, tmp_path: Path, workers: int) -> None:
-    seen: list[PackProgress] = []
+    seen: list[ProgressEvent] = []
     options = PackOptions(shard_size=SMALL)
     report = run_pack(f"{tars}/part-*.tar*", tmp_path / "out", options, workers=workers, progress=seen.append)
     assert samples(tmp_path / "out") == EXPECTED

@@ -21,11 +21,12 @@ import pytest
 
 from shardstream import waits
 from shardstream.errors import ShardStreamError, SourceError, UsageError, WorkerError
-from shardstream.pack import PackOptions, PackProgress, ShardWriter, export, pack, repack, run_pack
+from shardstream.pack import PackOptions, ShardWriter, export, pack, repack, run_pack
 from shardstream.pack.execution import workers as workers_module
 from shardstream.pack.execution.channel import ParentEnd, framed
 from shardstream.pack.execution.workers import run_in_processes
 from shardstream.pack.output.stats import PackStats
+from shardstream.progress import ProgressEvent
 from shardstream.storage import locate
 
 from .making import photo_list, samples, tree
@@ -254,7 +255,7 @@ def test_a_task_of_a_local_worker_is_a_number(tmp_path: Path, monkeypatch: pytes
 def test_a_list_that_changes_while_it_is_packed(tmp_path: Path) -> None:
     source = photo_list(tmp_path / "in", 60)
 
-    def change(event: PackProgress) -> None:
+    def change(event: ProgressEvent) -> None:
         if event.stage == "pack":
             source.write_text(source.read_text() + "\n")
 
@@ -293,7 +294,7 @@ def test_a_worker_that_stands_still_is_told_of_and_waited_for(
     source = photo_list(tmp_path / "in", 120)
     stopped: list[int] = []
 
-    def stop(event: PackProgress) -> None:
+    def stop(event: ProgressEvent) -> None:
         if event.tally.samples and not stopped:
             stopped.extend(children())
             for pid in stopped:
@@ -334,7 +335,7 @@ def test_a_worker_that_cannot_be_killed_is_left(
 
     monkeypatch.setattr(workers_module.subprocess, "Popen", Unkillable)
 
-    def fail(event: PackProgress) -> None:
+    def fail(event: ProgressEvent) -> None:
         if event.tally.samples:
             raise KeyboardInterrupt
 

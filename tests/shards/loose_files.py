@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FormatError
 from shardstream.shards.fields import FieldType
-from shardstream.shards.framing import FieldValues, Framing
+from shardstream.shards.framing import MAX_VALUE, FieldValues, Framing
 from shardstream.shards.index import Column, ShardIndex
-from shardstream.shards.limits import MAX_VALUE
 from shardstream.storage import Buffers, Request, Store
 
 

@@ -15,36 +15,19 @@ from shardstream.shards.index import ShardIndex
 from shardstream.shards.writing import ShardSummary, encode_value
 from shardstream.storage import MappedBuffers, ObjectMeta, ObjectWriter, Store
 from shardstream.storage.local.store import LocalStore
+from shardstream.testing.framing import TYPES, KeyedValues
+from shardstream.testing.framing import samples_of as samples_of
 
 FRAMINGS = ("tar", "record")
-Sample = tuple[str, dict[str, Any]]
-
-TYPES = {
-    name: FieldType.parse(kind)
-    for name, kind in {
-        "jpg": "jpg",
-        "cls": "int64",
-        "emb": "array:float32:2,3",
-        "txt": "str",
-    }.items()
-}
-
-
-def samples_of(count: int) -> list[Sample]:
-    """A few samples of `TYPES`, with some values missing and some empty."""
-    found = []
-    for i in range(count):
-        values: dict[str, Any] = {"jpg": bytes([i % 256]) * (37 * i % 1000), "cls": i - 3}
-        if i % 3:
-            values["emb"] = np.arange(6, dtype=np.float32).reshape(2, 3) + i
-        if i % 4 == 2:
-            values["txt"] = "é" * (i % 5)
-        found.append((f"folder/{i:03d}", values))
-    return found
 
 
 def write_shard(
-    store: Store, path: str, framing: str, samples: list[Sample], types: dict[str, FieldType] = TYPES, **options: Any
+    store: Store,
+    path: str,
+    framing: str,
+    samples: list[KeyedValues],
+    types: dict[str, FieldType] = TYPES,
+    **options: Any,
 ) -> ShardSummary:
     """One shard, committed."""
     with store.create(path) as out:
@@ -94,7 +77,7 @@ class OneObject(Store):
         raise NotImplementedError
 
 
-def shard_bytes(folder: Path, framing: str, samples: list[Sample], **options: Any) -> bytes:
+def shard_bytes(folder: Path, framing: str, samples: list[KeyedValues], **options: Any) -> bytes:
     """The bytes of a shard."""
     write_shard(LocalStore(folder), "made", framing, samples, **options)
     return (folder / "made").read_bytes()

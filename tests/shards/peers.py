@@ -13,7 +13,7 @@ from typing import Any
 
 import webdataset
 
-from shardstream.shards.keys import unescape_key
+from shardstream.shards.index import unescape_key
 
 
 def webdataset_samples(path: Path) -> list[tuple[str, dict[str, bytes]]]:

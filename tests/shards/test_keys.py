@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import UsageError
-from shardstream.shards.keys import check_key, escape_key, unescape_key
+from shardstream.shards.index import check_key, escape_key, unescape_key
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from shardstream.errors import FieldError, FormatError, UsageError
 from shardstream.shards.fields import FieldType
-from shardstream.shards.index import Column
-from shardstream.shards.keys import check_key
+from shardstream.shards.index import Column, check_key
 from shardstream.shards.layout import index_length, pack_index, parse_index
 
 JPG = FieldType.parse("jpg")

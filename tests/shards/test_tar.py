@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardstream.errors import FormatError, UsageError
 from shardstream.shards.fields import FieldType
-from shardstream.shards.keys import escape_key
+from shardstream.shards.index import escape_key
 from shardstream.shards.tar import INDEX_MEMBER, list_members, member_header
 
 from .making import samples_of, scan_bytes, shard_bytes

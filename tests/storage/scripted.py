@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shardstream.storage.transfer.client import Body, Client, Fault, FaultKind, Head
+from shardstream.storage import Head
+from shardstream.storage.transfer.client import Body, Client, Fault, FaultKind
 
 
 @dataclass(frozen=True)

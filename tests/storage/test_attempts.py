@@ -9,11 +9,10 @@ import pytest
 
 from shardstream.errors import AccessError, StorageError
 from shardstream.storage.base.counters import counters
-from shardstream.storage.transfer.attempts import attempt
+from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.transfer.client import Fault
-from shardstream.storage.transfer.latency import Pace
 from shardstream.storage.transfer.loop import run
-from shardstream.storage.transfer.retry import RetryPolicy
+from shardstream.storage.transfer.retry import Pace, attempt
 
 SOON = RetryPolicy(first=0.001, cap=0.001, deadline=30, contact=30)
 

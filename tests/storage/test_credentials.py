@@ -54,7 +54,7 @@ def test_web_servers_with_passwords_headers_and_signed_urls(transport, web_serve
 )
 @pytest.mark.parametrize("transport", ["obstore", "fsspec"])
 def test_secrets_stay_out_of_errors_logs_and_reprs(url, options, transport, caplog) -> None:
-    from shardstream.storage.transfer.retry import RetryPolicy
+    from shardstream.storage.base.policy import RetryPolicy
 
     caplog.set_level(logging.DEBUG)
     location = locate(url, storage_options=options, transport=transport)

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError
 from shardstream.storage import open_store
 from shardstream.storage.base.counters import counters
+from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.transfer.loop import run
 from shardstream.storage.transfer.remote import RemoteStore
-from shardstream.storage.transfer.retry import RetryPolicy
 
 from .faults import FaultProxy
 

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from .contract import ReadingContract, StoreContract
+from .contract import ReadingPlace, WritingPlace
 from .places import Place
 
 
@@ -30,13 +30,13 @@ class MemoryPlace(Place):
         return self.files.cat_file(f"/{self.name}/{path}") if self.files.exists(f"/{self.name}/{path}") else None
 
 
-class TestMemory(StoreContract):
+class TestMemory(WritingPlace):
     @pytest.fixture
     def place(self):
         return MemoryPlace()
 
 
-class TestS3Fs(StoreContract):
+class TestS3Fs(WritingPlace):
     transport = "fsspec"
 
     @pytest.fixture
@@ -46,7 +46,7 @@ class TestS3Fs(StoreContract):
 
 # aiohttp's advice to adlfs and gcsfs on how to send large bodies.
 @pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")
-class TestAdlfs(StoreContract):
+class TestAdlfs(WritingPlace):
     transport = "fsspec"
 
     @pytest.fixture
@@ -55,7 +55,7 @@ class TestAdlfs(StoreContract):
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")
-class TestGcsfs(StoreContract):
+class TestGcsfs(WritingPlace):
     transport = "fsspec"
 
     @pytest.fixture
@@ -63,7 +63,7 @@ class TestGcsfs(StoreContract):
         return gcs
 
 
-class TestHttpFs(ReadingContract):
+class TestHttpFs(ReadingPlace):
     transport = "fsspec"
     missing = ("y", "folder/y")  # a folder may be a page; this server forbids it
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from shardstream.errors import StorageError
 from shardstream.storage import open_store
+from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.storage.transfer.client import Fault
 from shardstream.storage.transfer.remote import RemoteStore
-from shardstream.storage.transfer.retry import RetryPolicy
 
 from .faults import FaultProxy
 from .held import HeldClient

@@ -19,38 +19,33 @@ from shardstream.errors import StorageError
 from shardstream.storage.local import store as local
 from shardstream.storage.local.mapped_files import map_file
 from shardstream.storage.local.store import LocalStore
+from shardstream.testing import StoreConformance
 
-from .contract import StoreContract
 
+class TestLocalStore(StoreConformance):
+    @pytest.fixture(autouse=True)
+    def _below(self, tmp_path):
+        self.root = tmp_path / "root"
 
-class TestLocalStore(StoreContract):
-    @pytest.fixture
-    def store(self, tmp_path):
-        return LocalStore(tmp_path / "root")
+    def make_store(self):
+        return LocalStore(self.root)
 
-    @pytest.fixture
-    def plant(self, tmp_path):
-        def plant(path, data):
-            target = tmp_path / "root" / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
+    def plant(self, path, data):
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
 
-        return plant
+    def dig(self, path):
+        target = self.root / path
+        return target.read_bytes() if target.exists() else None
 
-    @pytest.fixture
-    def dig(self, tmp_path):
-        def dig(path):
-            target = tmp_path / "root" / path
-            return target.read_bytes() if target.exists() else None
-
-        return dig
-
-    def test_temporary_files_do_not_stay(self, store, tmp_path) -> None:
+    def test_temporary_files_do_not_stay(self) -> None:
+        store = self.make_store()
         with pytest.raises(KeyError), store.create("x") as out:  # noqa: PT012 - the block is what is tested
             out.write(b"1")
             raise KeyError
         store.put("y", b"1")
-        assert os.listdir(tmp_path / "root") == ["y"]
+        assert os.listdir(self.root) == ["y"]
 
 
 def test_sweep_removes_what_a_killed_writer_left(tmp_path) -> None:

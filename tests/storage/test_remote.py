@@ -15,38 +15,31 @@ import warnings
 import pytest
 
 from shardstream.errors import ChangedError, NotFoundError, StorageError, UsageError
+from shardstream.storage import Head
 from shardstream.storage.base.counters import counters
-from shardstream.storage.transfer.client import Fault, Head
+from shardstream.storage.base.policy import RetryPolicy
+from shardstream.storage.transfer.client import Fault
 from shardstream.storage.transfer.loop import run
 from shardstream.storage.transfer.remote import RemoteStore
-from shardstream.storage.transfer.retry import RetryPolicy
 from shardstream.storage.transfer.upload import PART
+from shardstream.testing import StoreConformance
 
-from .contract import StoreContract
 from .held import OBJECTS, HeldClient, HeldUpload
 
 
-class TestRemoteStore(StoreContract):
+class TestRemoteStore(StoreConformance):
     suffix_ranges = True
 
-    @pytest.fixture
-    def name(self):
-        name = uuid.uuid4().hex
-        yield name
-        OBJECTS.pop(name, None)
+    def make_store(self):
+        self.name = uuid.uuid4().hex
+        return RemoteStore(f"held://{self.name}", functools.partial(HeldClient, self.name, self.suffix_ranges))
 
-    @pytest.fixture
-    def store(self, name):
-        return RemoteStore(f"held://{name}", functools.partial(HeldClient, name, self.suffix_ranges))
+    def plant(self, path, data):
+        held = OBJECTS.setdefault(self.name, {})
+        held[path] = (bytes(data), held.get(path, (b"", 0))[1] + 1)
 
-    @pytest.fixture
-    def plant(self, name):
-        held = OBJECTS.setdefault(name, {})
-        return lambda path, data: held.__setitem__(path, (bytes(data), held.get(path, (b"", 0))[1] + 1))
-
-    @pytest.fixture
-    def dig(self, name):
-        return lambda path: OBJECTS.get(name, {}).get(path, (None, 0))[0]
+    def dig(self, path):
+        return OBJECTS.get(self.name, {}).get(path, (None, 0))[0]
 
 
 class TestRemoteStoreWithoutSuffixRanges(TestRemoteStore):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardstream.storage.transfer.retry import RetryPolicy, draw
+from shardstream.storage.base.policy import RetryPolicy, draw
 
 POLICY = RetryPolicy()
 

@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError
+from shardstream.storage import Head
 from shardstream.storage.base.counters import counters
-from shardstream.storage.transfer.client import Fault, Head
+from shardstream.storage.base.policy import RetryPolicy
+from shardstream.storage.transfer.client import Fault
 from shardstream.storage.transfer.fetch import Fetched, fetch
-from shardstream.storage.transfer.latency import SMALL_CHUNK, Pace, Recent
 from shardstream.storage.transfer.loop import run
-from shardstream.storage.transfer.retry import RetryPolicy
+from shardstream.storage.transfer.retry import SMALL_CHUNK, Pace, Recent
 
 from .scripted import GOOD, Answer, ScriptedClient
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Iterator
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 import shardstream as ss
-from shardstream.dataset import opened
 from shardstream.errors import StorageError
-from shardstream.storage import AsyncStore, ObjectMeta, ObjectWriter
+from shardstream.storage import WrapperStore
 from shardstream.storage.local.store import LocalStore
 
 
-class FarStore(AsyncStore):
+class FarStore(WrapperStore):
     """Every read is a request that is counted, takes a turn of the loop, and comes in several pieces.
 
     Attributes:
@@ -34,9 +31,9 @@ class FarStore(AsyncStore):
     """
 
     def __init__(self, folder: Path, pieces: int = 3) -> None:
-        self._local = LocalStore(folder)
+        super().__init__(LocalStore(folder))
+        self.mapped = False
         self._pieces = pieces
-        self.url = self._local.url
         self.requests: list[tuple[str, int, int]] = []
         self.bytes = 0
         self.most = 0
@@ -66,9 +63,9 @@ class FarStore(AsyncStore):
             self._now -= 1
         if path in self.gone:
             raise StorageError("the line is cut", url=self.locate(path))
-        if size is not None and size != self._local.size(path):
+        if size is not None and size != self.inner.size(path):
             raise StorageError("another size", url=self.locate(path))
-        data[:] = np.frombuffer(self._local.get(path, offset, length), np.uint8)
+        data[:] = np.frombuffer(self.inner.get(path, offset, length), np.uint8)
         if path in self.damage and length:
             self.damage.discard(path)
             data[length // 2] ^= 255
@@ -93,38 +90,12 @@ class FarStore(AsyncStore):
             quiet = 0 if self._now or seen != len(self.requests) else quiet + 1
             seen = len(self.requests)
 
-    def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
-        return self._local.get(path, offset, length)
-
     def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
         self.requests.append((path, -length, length))
-        return self._local.get_tail(path, length)
-
-    def size(self, path: str) -> int:
-        return self._local.size(path)
-
-    def exists(self, path: str) -> bool:
-        return self._local.exists(path)
-
-    def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
-        return self._local.list(prefix)
-
-    def create(self, path: str) -> ObjectWriter:
-        return self._local.create(path)
-
-    def delete(self, path: str) -> None:
-        self._local.delete(path)
-
-    def move(self, path: str, target: str) -> None:
-        self._local.move(path, target)
-
-    def sweep(self) -> None:
-        self._local.sweep()
+        return self.inner.get_tail(path, length)
 
 
 def from_afar(folder: Path, **arguments: Any) -> tuple[ss.ShardDataset, FarStore]:
     """The data set in a local folder, read through a `FarStore`."""
     store = FarStore(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opened, "open_store", lambda _: store)
-        return ss.ShardDataset(folder, **arguments), store
+    return ss.ShardDataset(store, **arguments), store

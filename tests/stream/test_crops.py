@@ -17,11 +17,11 @@ from torch.utils.data import DataLoader
 import shardstream as ss
 from shardstream.augment import resize_crops, resized
 from shardstream.decode import Crop, Cut, Mask, RandomResizedCrop, Resize
-from shardstream.decode.device_crops import MOST
+from shardstream.decode.crops import MOST
 from shardstream.errors import BatchError, FieldError, UsageError
 from shardstream.images.header import probe
 from shardstream.images.jpeg.transcode import make_addressable
-from shardstream.stream.tensors.shared_slabs import SharedSlabPool
+from shardstream.stream.tensors.slabs import SharedSlabPool
 
 from ..load.lending import is_lent, lent_ranges
 from .making import labels, numbered, photograph, write_dataset

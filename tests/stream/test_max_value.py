@@ -13,10 +13,9 @@ from shardstream.diagnose import verify, view
 from shardstream.errors import BatchError, DecodeError, ShardStreamError, UsageError
 from shardstream.pack import repack
 from shardstream.pack.export import export
-from shardstream.shards.checksum import checksum
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column
-from shardstream.shards.layout import pack_index
+from shardstream.shards.layout import checksum, pack_index
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.record import MAGIC
 from shardstream.shards.writing import ShardSummary

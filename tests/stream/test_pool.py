@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import shardstream as ss
-from shardstream.stream.tensors.pool import HomePool
+from shardstream.stream.tensors.slabs import HomePool
 
 from .making import numbered, write_dataset
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import shardstream as ss
-from shardstream.stream.batching.collate import collate_rows, collate_values
+from shardstream.stream.batching.batches import collate_rows, collate_values
 from shardstream.stream.tensors.numbers import Numbers
 
 from ..load.lending import is_lent

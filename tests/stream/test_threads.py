@@ -12,7 +12,7 @@ import torch
 
 import shardstream as ss
 from shardstream.errors import BatchError, DecodeError, ShardStreamError, TransformError, UsageError
-from shardstream.stream.batching.decode_pool import DecodePool
+from shardstream.stream.batching.samples import DecodePool
 
 from .making import labels, numbered, photograph, square, write_dataset
 

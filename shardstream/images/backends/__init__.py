@@ -1,10 +1,8 @@
 """Image bytes to uint8 RGB pixels, by whichever library the caller names.
 
 ============  =====================================================================================================
-``dispatch``  ``decode``, ``decode_scaled``, ``decode_labels``: what callers use; checks what comes back
+``dispatch``  ``decode``, ``decode_scaled``, ``decode_labels``: what callers use; names -> backends, and ``auto``
 ``contract``  ``Backend``: what a library, or a user's own decoder, has to offer; ``Job``
-``registry``  ``find``: names -> backends
-``auto``      simplejpeg for JPEG, Pillow for the rest: the default
 ============  =====================================================================================================
 
 and a module a library: ``simplejpeg``, ``pillow`` (Pillow-SIMD where that is what is installed), ``opencv``,
@@ -39,13 +37,15 @@ more than `MAX_PIXELS`                 ``DecodeError``, before anything is alloc
 from shardstream.images.backends.contract import Backend, BackendName, Job
 from shardstream.images.backends.dispatch import (
     MAX_PIXELS,
+    NAMES,
+    check_backend,
     check_pixels,
     decode,
     decode_labels,
     decode_scaled,
+    find,
     jpeg_scale,
 )
-from shardstream.images.backends.registry import NAMES, check_backend, find
 
 __all__ = [
     "MAX_PIXELS",

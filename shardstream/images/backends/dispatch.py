@@ -1,21 +1,125 @@
-"""Decoding by whichever backend: what no backend has to care for itself."""
+"""Decoding by whichever backend: which one a name stands for, and what none has to care for itself."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError, ShardStreamError, TransformError
+from shardstream.errors import (
+    DecodeError,
+    MissingExtraError,
+    ShardStreamError,
+    TransformError,
+    UsageError,
+    did_you_mean,
+)
 from shardstream.images.backends import pillow
-from shardstream.images.backends.contract import DAMAGED, Backend, BackendName, Job
-from shardstream.images.backends.registry import find, named
+from shardstream.images.backends.accimage import AccImage
+from shardstream.images.backends.contract import DAMAGED, Backend, BackendName, Job, NamedBackend
+from shardstream.images.backends.imageio import ImageIo
+from shardstream.images.backends.opencv import OpenCv
+from shardstream.images.backends.pillow import Pillow
+from shardstream.images.backends.simplejpeg import SimpleJpeg
+from shardstream.images.backends.torchvision import TorchVision
 from shardstream.images.geometry import Size, covering_scale, scaled_size
 from shardstream.images.header import Encoded, ImageInfo, probe
 
 MAX_PIXELS = 178_956_970
 """Images with more pixels are refused, at the size where Pillow refuses them too."""
+NAMES: tuple[BackendName, ...] = get_args(BackendName)
+
+
+class Auto(NamedBackend):
+    """The default: simplejpeg for JPEG, Pillow for the rest, or Pillow alone where that is all there is: more slowly.
+
+    A JPEG that simplejpeg refuses gets a second chance with Pillow.
+    """
+
+    def __init__(self) -> None:
+        self._jpeg: SimpleJpeg | None
+        self._rest: Pillow | None
+        try:
+            self._jpeg = SimpleJpeg()
+        except MissingExtraError:
+            self._jpeg = None
+        try:
+            self._rest = Pillow()
+        except MissingExtraError:
+            self._rest = None
+
+    @property
+    def library(self) -> str:
+        """What it takes files to."""
+        return " and ".join(one.library for one in (self._jpeg, self._rest) if one is not None) or "nothing installed"
+
+    def takes(self, info: ImageInfo) -> BackendName:
+        """The backend that gets such a file first, installed or not."""
+        if info.kind != "jpg" or info.bit_depth != 8:
+            return "pillow"
+        return "simplejpeg" if self._rest is None or (self._jpeg is not None and info.channels < 4) else "pillow"
+
+    def max_scale(self, info: ImageInfo) -> int:
+        return 8 if info.kind == "jpg" and info.bit_depth == 8 else 1
+
+    def decode(self, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
+        if self.takes(info) == "simplejpeg":
+            try:
+                return (self._jpeg or SimpleJpeg()).decode(data, info, job)
+            except DecodeError:
+                if self._rest is None:
+                    raise
+        return (self._rest or Pillow()).decode(data, info, job)
+
+
+_MAKERS: dict[BackendName, Callable[[], NamedBackend]] = {
+    "auto": Auto,
+    "simplejpeg": SimpleJpeg,
+    "pillow": Pillow,
+    "opencv": OpenCv,
+    "torchvision": TorchVision,
+    "imageio": ImageIo,
+    "accimage": AccImage,
+}
+
+
+def check_backend(backend: object) -> None:
+    """Refuse what is neither a name nor a `Backend`; whether its library is installed is not looked at.
+
+    Raises:
+        UsageError: Proposes the nearest name.
+    """
+    if isinstance(backend, str):
+        if backend not in NAMES:
+            hint = did_you_mean(backend, NAMES) + "there are " + ", ".join(map(repr, NAMES))
+            raise UsageError(f"there is no backend {backend!r}", hint=hint)
+    elif isinstance(backend, type) or not isinstance(backend, Backend):
+        raise UsageError(
+            f"backend={backend!r} decodes nothing",
+            hint="give a name, or an object with max_scale and decode (shardstream.decode.Backend)",
+        )
+
+
+def find(backend: Backend | BackendName) -> Backend:
+    """The backend of this name, the same object each time; anything but a name is one itself.
+
+    Raises:
+        MissingExtraError: Its library is not installed.
+    """
+    return named(backend) if isinstance(backend, str) else backend
+
+
+@cache
+def named(name: BackendName) -> NamedBackend:
+    """The backend of this name.
+
+    Raises:
+        MissingExtraError: Its library is not installed.
+    """
+    return _MAKERS[name]()
 
 
 def decode(

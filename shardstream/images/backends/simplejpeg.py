@@ -14,7 +14,7 @@ from shardstream.extras import require
 from shardstream.images.backends.contract import DAMAGED, Job, NamedBackend, lacks_end
 from shardstream.images.geometry import scaled_size
 from shardstream.images.header import Encoded, ImageInfo
-from shardstream.images.scratch import scratch
+from shardstream.images.resize import scratch
 
 
 @cache

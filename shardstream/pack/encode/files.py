@@ -5,17 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Mapping
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 from urllib.parse import unquote
 
 from shardstream.errors import NotFoundError, StorageError, UsageError
-from shardstream.storage import Location, Store, Transport, open_store
+from shardstream.storage import Location, RetryPolicy, Store, open_store
 from shardstream.storage.base.address import Address, parse
 from shardstream.storage.base.location import Access
-from shardstream.storage.transfer.remote import RemoteStore
-from shardstream.storage.transfer.retry import RetryPolicy
+from shardstream.storage.opening import takes_options
 
 # Not the sample's fault: the run must stop, or every sample after it would be rejected too.
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
@@ -37,22 +36,18 @@ class Files:
     """Reads files by path or URL. For any thread; each process has its own.
 
     Args:
-        options: Credentials and settings for URLs, as ``storage_options``.
-        transport: The library that speaks to stores.
-        same_host: Whether web servers may not redirect to other hosts.
+        access: How stores are reached.
+        lenient: Whether its options were given for other places too: stores that do not know them go without.
     """
 
-    def __init__(
-        self, options: Mapping[str, Any] | None = None, transport: Transport = "auto", *, same_host: bool = False
-    ) -> None:
-        self._options = dict(options or {})
-        self._transport: Transport = transport
-        self._same_host = same_host
+    def __init__(self, access: Access | None = None, *, lenient: bool = False) -> None:
+        self._access = access or Access()
+        self._lenient = lenient
         self._stores: dict[tuple[str, str], Store] = {}
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _files, (self._options, self._transport, self._same_host)
+        return _files, (self._access, self._lenient)
 
     def read(self, path: str) -> bytes:
         """The content of a regular file or of an object.
@@ -116,12 +111,15 @@ class Files:
         return store, unquote(address.prefix) if address.kind == "http" else address.prefix
 
     def _open(self, root: str, address: Address) -> Store:
-        store = open_store(Location(root, Access(self._options, self._transport, address.secret, self._same_host)))
-        return store.with_policy(_WEB) if address.kind == "http" and isinstance(store, RemoteStore) else store
+        place = Location(root, replace(self._access, secret=address.secret))
+        if self._lenient and self._access.options and not takes_options(place):
+            place = replace(place, access=replace(place.access, options={}))
+        store = open_store(place)
+        return store.with_policy(_WEB) if address.kind == "http" else store
 
 
-def _files(options: Mapping[str, Any], transport: Transport, same_host: bool) -> Files:
-    return Files(options, transport, same_host=same_host)
+def _files(access: Access, lenient: bool) -> Files:
+    return Files(access, lenient=lenient)
 
 
 def _address(url: str) -> Address:

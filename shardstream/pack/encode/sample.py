@@ -11,8 +11,7 @@ from shardstream.pack.encode.files import Unreadable
 from shardstream.pack.encode.images import ImageOptions
 from shardstream.pack.sources.base import File, Item, LabelFile
 from shardstream.pack.sources.values import KEY, encode
-from shardstream.shards.fields import FieldType, from_bytes
-from shardstream.shards.writing import Encoded
+from shardstream.shards.fields import Encoded, FieldType, from_bytes
 
 Transform: TypeAlias = Callable[[dict[str, Any]], "Mapping[str, Any] | None"]
 """A user's function of a sample: what is to be stored in its place, or ``None`` to leave it out."""

@@ -15,6 +15,5 @@
 from __future__ import annotations
 
 from shardstream.pack.export.run import ExportFormat, ExportReport, export
-from shardstream.pack.output.stats import PackStats
 
-__all__ = ["ExportFormat", "ExportReport", "PackStats", "export"]
+__all__ = ["ExportFormat", "ExportReport", "export"]

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from shardstream.pack.export.contract import FOLDER, Sample, Target
 from shardstream.pack.export.names import extensions, file_stem
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import ObjectWriter, Store
-from shardstream.storage.local.store import LocalStore
 from shardstream.threads import each
 from shardstream.waits import watched
 
@@ -92,8 +92,9 @@ def put_all(store: Store, files: Iterable[tuple[str, bytes | memoryview]], *, ag
     Raises:
         StorageError: One cannot be written.
     """
-    if isinstance(store, LocalStore):
-        _put_here(store, files, again=again)
+    root = store.file_of("")
+    if root is not None:
+        _put_here(store, root, files, again=again)
         return
 
     def put(file: tuple[str, bytes | memoryview]) -> None:
@@ -105,14 +106,15 @@ def put_all(store: Store, files: Iterable[tuple[str, bytes | memoryview]], *, ag
         pass
 
 
-def _put_here(store: LocalStore, files: Iterable[tuple[str, bytes | memoryview]], *, again: bool) -> None:
+def _put_here(store: Store, root: Path, files: Iterable[tuple[str, bytes | memoryview]], *, again: bool) -> None:
     """Millions of small files: none is flushed to the disk by itself, which would take milliseconds each."""
-    temporary = os.path.join(store.url, f".shardstream-{secrets.token_hex(8)}")
+    temporary = os.path.join(root, f".shardstream-{secrets.token_hex(8)}")
     known: set[str] = set()  # folders; files of one sample after another seldom lie in the same
     name = ""
     try:
         for name, data in files:
-            path = os.fspath(store.file_of(name))
+            path = store.file_of(name)
+            assert path is not None
             if again and os.path.isfile(path) and os.path.getsize(path) == len(data):
                 continue
             folder = os.path.dirname(path)

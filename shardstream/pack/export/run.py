@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -17,16 +17,16 @@ from shardstream.pack.export.files import FilesTarget
 from shardstream.pack.export.parquet import ParquetTarget
 from shardstream.pack.export.task import ExportTask
 from shardstream.pack.export.webdataset import WebDatasetTarget
+from shardstream.pack.output.places import StorageArguments
 from shardstream.pack.output.stats import PackStats
+from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Store, Transport, locate, open_store
+from shardstream.storage import Location, Store, Transport, open_store
 
 STATE_NAME = "export.json"
 
 ExportFormat: TypeAlias = Literal["files", "webdataset", "parquet"]
 Jpeg: TypeAlias = Literal["original", "keep"]
-OnExport: TypeAlias = Callable[[PackStats, int], None]
-"""Called some ten times a second with totals, and with the number of samples there are in all."""
 
 _TARGETS: dict[ExportFormat, type[Target]] = {
     "files": FilesTarget,
@@ -61,10 +61,11 @@ def export(
     to: ExportFormat,
     jpeg: Jpeg = "original",
     workers: int | None = None,
-    source_options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    source_options: Mapping[str, Any] | None = None,
+    dest_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
-    progress: OnExport | None = None,
+    progress: OnProgress | None = None,
 ) -> ExportReport:
     """Write a data set as single files, WebDataset shards or Parquet tables, each of which others read without us.
 
@@ -81,10 +82,12 @@ def export(
         jpeg: ``"original"`` turns addressable JPEG files into what they were before, to the byte. ``"keep"`` writes
             them as they are stored; any decoder reads them too.
         workers: Processes; ``None`` for one a core, 0 or 1 to work in this process.
-        source_options: Credentials and settings of the store of ``url``, by name. Default: the environment's.
-        storage_options: The same of ``dest``.
+        storage_options: Credentials and settings of stores by name, for ``url`` and ``dest``, see `pack`.
+            Default: those of the environment.
+        source_options: Those of ``url`` alone, in their stead.
+        dest_options: Those of ``dest`` alone, in their stead.
         transport: The library that speaks to stores, see `pack`.
-        progress: Called with the totals some ten times a second.
+        progress: Called with a `ProgressEvent` some ten times a second.
 
     Returns:
         What was done.
@@ -106,8 +109,9 @@ def export(
     if jpeg not in get_args(Jpeg):
         raise UsageError(f"jpeg={jpeg!r} is not allowed", hint="'original' or 'keep'")
     started = time.monotonic()
-    source = locate(url, storage_options=source_options, transport=transport)
-    place = locate(dest, storage_options=storage_options, transport=transport)
+    (source,), place = StorageArguments(
+        storage_options=storage_options, source_options=source_options, dest_options=dest_options, transport=transport
+    ).locate([url], dest)
     if place.address.kind == "http":
         raise DestinationError("a web server takes no files", url=place.url, hint="write to a folder or a store")
     count = _worker_count(workers, place)
@@ -138,8 +142,8 @@ def _worker_count(workers: int | None, place: Location) -> int:
         raise UsageError(
             f"workers must be an integer from 0 on, got {workers!r}", hint="None is one a core, 0 none at all"
         )
-    if place.address.scheme == "memory":
-        return 1  # it is the memory of one process
+    if place.address.scheme == "memory" or (workers is None and place.store is not None):
+        return 1  # it is the memory of one process, or may be
     return cores() if workers is None else workers
 
 
@@ -177,12 +181,12 @@ def _remove_folder(path: str) -> None:
         os.rmdir(path)
 
 
-def _run(tasks: _Tasks, samples: int, workers: int, progress: OnExport | None) -> tuple[PackStats, int]:
+def _run(tasks: _Tasks, samples: int, workers: int, progress: OnProgress | None) -> tuple[PackStats, int]:
     """All tasks; totals of what was done, and how many samples had been done before."""
 
-    def tick(done: PackStats, _kept: int) -> None:
+    def tick(done: PackStats, kept: int) -> None:
         if progress is not None:
-            progress(done, samples)
+            progress(ProgressEvent("export", done.samples, samples, "samples", {"bytes": done.bytes, "kept": kept}))
 
     total, kept = PackStats(), 0
     running = run_in_processes(tasks, tick, workers=workers) if workers > 1 else run_here(tasks, tick)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 from shardstream.errors import ChecksumError, StorageError
-from shardstream.shards.checksum import Hasher
+from shardstream.shards.layout import Hasher
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Store, open_store
-from shardstream.storage.transfer.remote import RemoteStore
 
 _PIECE = 8 << 20
 _LARGEST = 5_000_000_000  # bytes that stores copy in one request
@@ -73,7 +72,7 @@ class ShardCopier:
                 )
 
 
-def _common(source: Location, dest: Location) -> tuple[RemoteStore, str, str] | None:
+def _common(source: Location, dest: Location) -> tuple[Store, str, str] | None:
     """The bucket that both lie in, and where in it, if both are reached in the same way; ``None`` if not."""
     here, there = source.address, dest.address
     root = here.url.removesuffix(here.prefix)
@@ -81,5 +80,4 @@ def _common(source: Location, dest: Location) -> tuple[RemoteStore, str, str] | 
         return None
     if root == here.url or root != there.url.removesuffix(there.prefix):
         return None
-    store: Store = open_store(Location(root.rstrip("/"), source.access))
-    return (store, f"{here.prefix}/", f"{there.prefix}/") if isinstance(store, RemoteStore) else None
+    return open_store(Location(root.rstrip("/"), source.access)), f"{here.prefix}/", f"{there.prefix}/"

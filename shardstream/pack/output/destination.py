@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from shardstream.dataset.key_tables import put_key_table
 from shardstream.errors import ChecksumError, DataError, DestinationError, NotFoundError, StorageError
@@ -29,7 +29,7 @@ from shardstream.shards.framings import framing_of
 from shardstream.shards.heads import MANIFEST_NAME, OLD_MANIFEST_NAME, TABLE_NAME, parse_head
 from shardstream.shards.key_table import KEY_TABLE_NAME, TRAILER, is_key_table, key_table_name
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Store, Transport, locate, open_store
+from shardstream.storage import Location, Store, open_store
 from shardstream.threads import each
 
 T = TypeVar("T")
@@ -194,20 +194,11 @@ class Destination:
             pass
 
 
-def open_destination(
-    dest: str | os.PathLike[str] | Location,
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
-    append: bool = False,
-    key_table: bool = True,
-) -> Destination:
+def open_destination(location: Location, *, append: bool = False, key_table: bool = True) -> Destination:
     """Look at the place of an output; it need not exist.
 
     Args:
-        dest: Folder or URL.
-        storage_options: Credentials and settings of the store.
-        transport: The library that speaks to the store.
+        location: Where it is.
         append: The data set that is there is to grow: its shards are not looked at, however many they are.
         key_table: Whether what is written gets a table of its keys.
 
@@ -215,7 +206,6 @@ def open_destination(
         DestinationError: It is a file or a web server, or holds files in the way that are not ours.
         AccessError: The store refuses.
     """
-    location = locate(dest, storage_options=storage_options, transport=transport)
     if location.address.kind == "http":
         raise DestinationError(
             "a web server takes no data sets", url=location.url, hint="write to a folder, or to s3://, az:// or gs://"

@@ -17,9 +17,9 @@ from shardstream.errors import DataError, NotFoundError, StorageError
 from shardstream.pack.output.rejects import pieces_of
 from shardstream.pack.output.stats import PackStats
 from shardstream.pack.sources import Reject
-from shardstream.shards.checksum import checksum
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framings import framing_of
+from shardstream.shards.layout import checksum
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage import Store
 

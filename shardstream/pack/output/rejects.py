@@ -12,7 +12,6 @@ from shardstream.errors import NotFoundError, StorageError
 from shardstream.pack.sources import Reject
 from shardstream.storage import Location, Store, open_store
 from shardstream.storage.base.sorting import SortedNames
-from shardstream.storage.local.store import LocalStore
 from shardstream.text import json_text, printable
 
 REJECTS_NAME = "rejects.jsonl"
@@ -129,14 +128,9 @@ def put_pieces(store: Store, name: str, pieces: Iterable[bytes]) -> None:
 def pieces_of(store: Store, name: str) -> Iterator[bytes]:
     """The bytes of an object, some at a time; none where there is no such object."""
     try:
-        if isinstance(store, LocalStore):
-            yield from store.pieces(name, _PIECE)
-            return
-        size = store.size(name)
+        yield from store.pieces(name, _PIECE)
     except NotFoundError:
         return
-    for offset in range(0, size, _PIECE):
-        yield bytes(store.get(name, offset, min(_PIECE, size - offset)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from shardstream.pack.plan.first_pass import Run
 from shardstream.pack.plan.layout import PackLayout
 from shardstream.pack.sources import Item, Reject, Source, SourcePart
 from shardstream.pack.sources.duplicates import HashRuns
-from shardstream.shards.checksum import checksum
+from shardstream.shards.layout import checksum
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage import Location, Store, open_store
 

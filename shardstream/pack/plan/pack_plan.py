@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from shardstream.pack.output.destination import (
     staged,
 )
 from shardstream.pack.output.growth import append as publish
+from shardstream.pack.output.places import PathOrUrl, StorageArguments
 from shardstream.pack.output.receipts import ShardResult, read_receipt, rejects_of
 from shardstream.pack.output.rejects import REJECTS_NAME, RejectSummary, SortedRejects, lines_of, summary_of
 from shardstream.pack.output.report import kinds_of, report_bytes
@@ -31,13 +32,14 @@ from shardstream.pack.output.rows import write_rows
 from shardstream.pack.plan.dedup import without_copies
 from shardstream.pack.plan.first_pass import Run, spooled
 from shardstream.pack.plan.layout import PackLayout, fingerprint_of, make_layout
-from shardstream.pack.sources import Reject, Source, open_source
+from shardstream.pack.sources import Reject, Source, names_urls, open_source, roots
 from shardstream.pack.sources.base import StreamSource
 from shardstream.shards.framings import framing_of
 from shardstream.shards.growing import check_grows, grown
 from shardstream.shards.heads import parse_head
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Transport
+from shardstream.storage.base.location import Access
 from shardstream.threads import each
 
 _AT_ONCE = 16  # receipts read from a remote store at once
@@ -187,7 +189,7 @@ class PackPlan:
 
     def _manifest(self, results: Sequence[ShardResult]) -> Manifest:
         options, source = self._cut.options, self._cut.source
-        return Manifest.of(
+        manifest = Manifest.of(
             [result.summary for result in results],
             self.pattern,
             framing=options.format,
@@ -196,8 +198,8 @@ class PackPlan:
             meta=options.meta,
             seed=options.seed if options.shuffle else None,
             plan=self.fingerprint,
-            kinds=kinds_of(results),
         )
+        return replace(manifest, kinds=kinds_of(results))
 
 
 def pack_plan(
@@ -206,6 +208,7 @@ def pack_plan(
     *,
     storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None,
+    dest_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
     overwrite: bool = False,
     append: bool = False,
@@ -220,6 +223,7 @@ def pack_plan(
         dest: The same. Workers elsewhere have to reach it: a URL, or a folder that all machines share.
         storage_options: The same.
         source_options: The same.
+        dest_options: The same.
         transport: The same.
         overwrite: The same.
         append: The same.
@@ -233,7 +237,7 @@ def pack_plan(
         >>> plan = pack_plan("list.tsv", "records/", format="record")
         >>> _ = [task.run() for task in plan.tasks], plan.commit()
     """
-    known = [field.name for field in fields(PackOptions)]
+    known = PackOptions.names()
     for name in options:
         if name not in known:
             raise UsageError(f"pack_plan takes no argument {name!r}", hint=f"{did_you_mean(name, known)}see ss.pack")
@@ -241,10 +245,13 @@ def pack_plan(
         source,
         dest,
         PackOptions(**options),
+        storage=StorageArguments(
+            storage_options=storage_options,
+            source_options=source_options,
+            dest_options=dest_options,
+            transport=transport,
+        ),
         run=lambda tasks: list(run_in_processes(tasks, lambda _done, _kept: None, workers=cores())),
-        storage_options=storage_options,
-        source_options=source_options,
-        transport=transport,
         overwrite=overwrite,
         append=append,
     )
@@ -252,27 +259,23 @@ def pack_plan(
 
 def open_plan(
     source: Any,
-    dest: str | os.PathLike[str] | Location,
+    dest: PathOrUrl,
     options: PackOptions,
     *,
+    storage: StorageArguments,
     run: Run,
-    storage_options: Mapping[str, Any] | None = None,
-    source_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
-    overwrite: bool = False,
-    append: bool = False,
+    overwrite: bool,
+    append: bool,
 ) -> PackPlan:
     """`pack_plan`, with options that were checked.
 
     Args:
         source: As of `pack`.
         dest: The same.
-        options: The same.
+        options: What has a part in what is written.
+        storage: How what is read and what is written are reached.
         run: Runs the first pass over a source that can only be read in order.
-        storage_options: As of `pack`.
-        source_options: The same.
-        transport: The same.
-        overwrite: The same.
+        overwrite: As of `pack`.
         append: The same.
 
     Raises:
@@ -282,9 +285,8 @@ def open_plan(
     if append and overwrite:
         raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
     options.images.check()
-    destination = open_destination(
-        dest, storage_options=storage_options, transport=transport, append=append, key_table=options.key_table
-    )
+    read, place = storage.locate(roots(source), dest, names_urls=names_urls(source))
+    destination = open_destination(place, append=append, key_table=options.key_table)
     origin = open_source(
         source,
         key=options.key,
@@ -292,12 +294,15 @@ def open_plan(
         fields=options.fields,
         group=options.group,
         allow_other_origins=options.allow_other_origins,
-        source_options=source_options,
-        transport=transport,
+        source_options=read[0].access.options if read else None,
+        transport=storage.transport,
     )
     if options.classes is not None and origin.classes is not None:
         raise UsageError("classes are given by the class folders", hint="leave `classes` out")
-    files = Files(source_options, transport, same_host=origin.origin is not None)
+    inherited = storage.source_options is None
+    given = storage.storage_options if inherited else storage.source_options
+    access = Access(given or {}, storage.transport, same_host=origin.origin is not None)
+    files = Files(access, lenient=inherited)
     rejects: Iterable[Reject] = ()
     if isinstance(origin, StreamSource):
         if origin.fingerprint is not None:

@@ -47,7 +47,9 @@ __all__ = [
     "Reject",
     "Source",
     "SourcePart",
+    "names_urls",
     "open_source",
+    "roots",
 ]
 
 _UNSUPPORTED = {
@@ -124,6 +126,24 @@ def open_source(
     if suffix_of(location.url) in TABLES:
         return open_tables([location], wanted, labels)
     return open_text_list(location, wanted)
+
+
+def roots(source: Any) -> list[str]:
+    """Where a source lies, as far as a path or URL says so: the store of a URL, or the local path."""
+    if not isinstance(source, str | os.PathLike):
+        return []
+    scheme, colon, rest = os.fsdecode(source).partition("://")
+    return [f"{scheme}://{rest.partition('/')[0]}" if colon else scheme]
+
+
+def names_urls(source: Any) -> bool:
+    """Whether a source may name files behind URLs, wherever it lies itself: a list, or one of somebody's own."""
+    if not isinstance(source, str | os.PathLike):
+        return isinstance(source, Source | StreamSource)
+    text = os.fsdecode(source)
+    if is_tar(text) or os.path.isdir(text):
+        return False
+    return os.path.lexists(text) or split_glob(text) is None or suffix_of(text) in TABLES
 
 
 def _matches(listing: FileListing) -> list[Location]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shardstream.errors import UsageError
 from shardstream.pack.sources.lists.records import Broken
 from shardstream.pack.sources.paths import join, without_scheme
-from shardstream.shards.keys import check_key
+from shardstream.shards.index import check_key
 from shardstream.text import valid_unicode
 
 MODES = ("path", "stem", "line")

@@ -24,7 +24,7 @@ from shardstream.images.header import probe
 from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
 from shardstream.pack.sources.duplicates import first_repeat
 from shardstream.pack.sources.keys import MODES
-from shardstream.shards.keys import check_key
+from shardstream.shards.index import check_key
 from shardstream.text import valid_unicode
 
 _FILE = "data.mdb"

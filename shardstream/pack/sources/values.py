@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from shardstream.shards.fields import FieldType, check_field_name, infer_type
-from shardstream.shards.writing import Encoded, encode_value
+from shardstream.shards.fields import Encoded, FieldType, check_field_name, infer_type
+from shardstream.shards.writing import encode_value
 
 KEY = "__key__"
 # Types of Python whose values all have one type under one name, with such a value.

@@ -2,6 +2,8 @@
 
 ============  =================================================================================
 ``store``     the contract: ``Store``, ``ObjectWriter``, ``ObjectMeta``, ``Request``
+``wrapper``   ``WrapperStore``, ``FolderStore``: stores in front of another one
+``policy``    ``RetryPolicy``: when to try again, as arithmetic
 ``buffers``   ``Buffers``: what was read, addressed by object and byte range; vectorised gather
 ``location``  ``Location``: a URL that was looked at, with options that nobody sees
 ``address``   what a URL says, and which part of it is a secret; pure text

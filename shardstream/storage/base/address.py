@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from shardstream.errors import UsageError
 
-StoreKind: TypeAlias = Literal["local", "s3", "azure", "gcs", "http", "fsspec"]
+StoreKind: TypeAlias = Literal["local", "s3", "azure", "gcs", "http", "fsspec", "given"]
 
 _KINDS: dict[str, StoreKind] = {
     "file": "local",
@@ -49,7 +49,7 @@ class Address:
     """A URL, taken apart.
 
     Attributes:
-        kind: Which kind of store.
+        kind: Which kind of store; ``given`` for one that no URL names.
         url: What is shown: the text as it was given, without secrets and without a slash at its end.
         scheme: Lower case; ``file`` for a plain path.
         bucket: Bucket or container; the host (and port) of ``http``; empty for local folders and fsspec's protocols.

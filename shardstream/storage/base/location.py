@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import pickle
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 from shardstream.errors import UsageError
 from shardstream.storage.base.address import Address, parse
+from shardstream.storage.base.store import Store
+from shardstream.storage.base.wrapper import FolderStore
 
 Transport: TypeAlias = Literal["auto", "obstore", "fsspec"]
 """Which library speaks to a store: ``auto`` takes obstore where it can, fsspec elsewhere."""
@@ -48,17 +51,21 @@ class Location:
     Attributes:
         url: As the user wrote it, without secrets and without a slash at its end; an absolute path for local folders.
         access: How it is reached; empty for local folders.
+        store: The store itself, where an object was given in place of a URL.
     """
 
     url: str
     access: Access = field(default_factory=Access)
+    store: Store | None = None
 
     def __str__(self) -> str:
         return self.url
 
     @property
     def address(self) -> Address:
-        """The URL, taken apart."""
+        """The URL, taken apart; of a store that was given, only what it is called."""
+        if self.store is not None:
+            return Address("given", self.url, "", "", "")
         return parse(self.url, self.access.secret)
 
     @property
@@ -77,8 +84,13 @@ class Location:
 
     def join(self, name: str) -> Location:
         """The place ``name`` below this one, reached in the same way."""
+        if self.store is not None:
+            return locate(FolderStore(self.store, name))
         slash = "" if self.url.endswith("/") else "/"
         return Location(f"{self.url}{slash}{name.strip('/')}", self.access)
+
+    def __reduce__(self) -> tuple[Callable[..., Location], tuple[object, ...]]:
+        return _unpickled, (self.url, self.access, None if self.store is None else _pickled(self.store))
 
     def parent(self) -> Location:
         """The place that holds this one; its name there is the last part of the URL.
@@ -86,6 +98,8 @@ class Location:
         Raises:
             UsageError: This is a whole bucket, or a host.
         """
+        if self.store is not None:
+            raise UsageError("a store was given, where the URL of one object is needed", url=self.url)
         folder, slash, _ = self.url.rpartition("/")
         if self.local:
             return Location(folder or "/")
@@ -94,8 +108,28 @@ class Location:
         return Location(folder, self.access)
 
 
+PathOrUrl: TypeAlias = str | os.PathLike[str] | Store | Location
+"""What names a place: a path, a URL, a store that was made already, or a `Location`."""
+
+
+def _pickled(store: Store) -> bytes:
+    try:
+        return pickle.dumps(store)
+    except Exception as error:
+        raise UsageError(
+            f"the store ({type(store).__name__}) cannot be pickled, so that other processes cannot use it: {error}",
+            url=store.url,
+            hint="use it in one process (num_workers=0, workers=0) or with forked workers, or let its class be found "
+            "by name and its __reduce__ leave out what belongs to one process",
+        ) from error
+
+
+def _unpickled(url: str, access: Access, store: bytes | None) -> Location:
+    return Location(url, access, None if store is None else pickle.loads(store))  # noqa: S301 - what we pickled
+
+
 def locate(
-    place: str | os.PathLike[str] | Location,
+    place: PathOrUrl,
     *,
     storage_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
@@ -103,20 +137,28 @@ def locate(
     """Look at a URL or path, without going there.
 
     Args:
-        place: URL, local path, or a `Location`, which is returned as it is unless options are given with it.
+        place: URL, local path, a store, or a `Location`, which is returned as it is unless options are given with it.
         storage_options: Credentials and settings by name, see ``docs/storage.md``. Default: the environment's.
         transport: See `Transport`.
 
     Raises:
-        UsageError: No URL that could be meant, a transport that cannot, options for a local folder.
+        UsageError: No URL that could be meant, a transport that cannot, options beside a store.
 
         >>> str(locate("https://acme.blob.core.windows.net/data/one/?sv=2024&sig=hidden"))
         'https://acme.blob.core.windows.net/data/one'
     """
     if transport not in get_args(Transport):
         raise UsageError(f"no transport is called {transport!r}", hint=f"one of {', '.join(get_args(Transport))}")
+    if isinstance(place, Store):
+        place = Location(place.url, store=place)
     if isinstance(place, Location):
-        if storage_options is None and transport == "auto":
+        if place.store is not None and (storage_options or transport != "auto"):
+            raise UsageError(
+                f"storage_options and transport are for URLs, and a store was given ({type(place.store).__name__})",
+                url=place.url,
+                hint="give them to the store when it is made",
+            )
+        if place.store is not None or (storage_options is None and transport == "auto"):
             return place
         if storage_options is None:
             storage_options = place.access.options

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.errors import NotFoundError, StorageError
+from shardstream.storage.base.policy import RetryPolicy
+
+_PIECE = 8 << 20  # of an object that is copied through this machine
 
 
 class ObjectMeta(NamedTuple):
@@ -13,6 +23,13 @@ class ObjectMeta(NamedTuple):
 
     path: str
     size: int
+
+
+class Head(NamedTuple):
+    """What a store says of an object: its size in bytes, and its version (``None`` where the store has none)."""
+
+    size: int
+    etag: str | None
 
 
 class Request(NamedTuple):
@@ -60,8 +77,13 @@ class ObjectWriter(ABC):
 class Store(ABC):
     """A tree of objects below one URL. Paths are relative, with ``/``.
 
+    All that readers and writers ask of a store stands here, so that none of them asks what kind of store it is. A store
+    that can be read has `get`, `size` and `list`; one that can be written has `create` and `delete` as well. What else
+    it can do better than by these it does in methods of its own: many reads at once (`read`), copies inside the
+    store (`copy`), reads out of a cache (`holds`, `copies`, `repair`, `fill`).
+
     Stores are cheap to make and to pickle, and safe to carry over a fork: whatever holds a connection or a mapping is
-    opened in the process that uses it.
+    opened in the process that uses it. Threads share them.
 
     Attributes:
         url: The root, without credentials, as errors and logs show it.
@@ -70,6 +92,8 @@ class Store(ABC):
 
     url: str
     mapped: bool = False
+
+    # ------------------------------------------------------------------------------------------------------ reading
 
     @abstractmethod
     def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
@@ -81,78 +105,69 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def size(self, path: str) -> int:
+        """Size of an object in bytes; NotFoundError if there is none."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is an object of this name."""
+        try:
+            self.size(path)
+        except NotFoundError:
+            return False
+        return True
+
     def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
-        """The last ``length`` bytes of an object (all of it, if shorter) and its size, in one request.
+        """The last ``length`` bytes of an object (all of it, if shorter) and its size, in one request if possible.
 
         Raises:
             NotFoundError: No such object.
             StorageError: Reading failed.
         """
+        size = self.size(path)
+        length = min(max(length, 0), size)
+        return self.get(path, size - length, length), size
 
-    @abstractmethod
-    def size(self, path: str) -> int:
-        """Size of an object in bytes; NotFoundError if there is none."""
-
-    @abstractmethod
-    def exists(self, path: str) -> bool:
-        """Whether there is an object of this name."""
-
-    @abstractmethod
-    def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
-        """All objects whose path begins with ``prefix``, in order of path; objects still being written are left out."""
-
-    @abstractmethod
-    def create(self, path: str) -> ObjectWriter:
-        """Begin an object, see `ObjectWriter`."""
-
-    @abstractmethod
-    def delete(self, path: str) -> None:
-        """Remove an object; nothing happens if there is none."""
-
-    @abstractmethod
-    def move(self, path: str, target: str) -> None:
-        """Rename an object, replacing one of the new name; in one step where the store can.
+    def whole(self, path: str) -> tuple[memoryview, Head]:
+        """An object as it is now, with its size and version.
 
         Raises:
             NotFoundError: No such object.
+            StorageError: Reading failed.
         """
+        data = self.get(path)
+        return data, Head(len(data), None)
 
-    @abstractmethod
-    def sweep(self) -> None:
-        """Remove what writers that died left half-written; objects being written now are left alone."""
+    def pieces(self, path: str, size: int) -> Iterator[bytes]:
+        """All bytes of an object, ``size`` of them at a time.
 
-    def put(self, path: str, data: bytes | bytearray | memoryview) -> None:
-        """Write a whole object at once, atomically."""
-        with self.create(path) as writer:
-            writer.write(data)
+        Raises:
+            NotFoundError: No such object.
+            StorageError: Reading failed.
+        """
+        end = self.size(path)
+        for offset in range(0, end, size):
+            yield bytes(self.get(path, offset, min(size, end - offset)))
 
-    def locate(self, path: str) -> str:
-        """The full URL of an object, for messages."""
-        return f"{self.url}/{path}" if path else self.url
-
-
-class AsyncStore(Store):
-    """A store that many ranges can be asked of at once, by coroutines on the loop of ``loop``."""
-
-    @abstractmethod
     async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
         """Bytes ``[offset, offset + length)`` of an object, in read-only pieces that follow one another.
 
-        Failures that may pass were retried.
+        A coroutine of the loop of ``loop``, on which a process has many reads on their way at once. Failures that may
+        pass were retried. By default `get` is called in a thread.
 
         Args:
             path: The object.
             offset: First byte.
             length: Number of bytes.
-            size: Size of the object, where it is known; one of another size is refused.
+            size: Size of the object, where it is known; one of another size is refused by stores that learn of it.
 
         Raises:
             NotFoundError: No such object.
             StorageError: The range is not inside the object, or reading failed for good. ChangedError: The object is
                 another one than it was; see `renew`.
         """
+        return [await asyncio.to_thread(self.get, path, offset, length)]
 
-    def renew(self, path: str) -> None:
+    def renew(self, path: str) -> None:  # noqa: B027 - not all stores have versions
         """Take the present version of an object for the right one: once for each object, then nothing happens any more.
 
         For readers that have checksums of what they read: an object that is written again with the same bytes, by a
@@ -166,3 +181,124 @@ class AsyncStore(Store):
     def renewed(self, path: str) -> bool:
         """Whether `renew` took another version of an object for the right one."""
         return False
+
+    def with_policy(self, policy: RetryPolicy) -> Store:
+        """The same store with other patience; one that makes no request again is returned as it is."""
+        return self
+
+    # ----------------------------------------------------------------------------- what a cache has; others have none
+
+    def holds(self, path: str) -> bool:
+        """Whether a cache holds all of an object, verified by this process."""
+        return False
+
+    def holds_ranges(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> bool:
+        """Whether a cache holds all that these ranges touch, verified by this process.
+
+        Args:
+            path: The object.
+            offsets: Where ranges begin; not negative.
+            lengths: Their lengths in bytes; not negative. Those that reach past the object are not held.
+        """
+        return False
+
+    def copies(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[memoryview] | None:
+        """Copies of these ranges, if a cache holds them all; nothing is fetched. ``None`` if not.
+
+        Args:
+            path: The object.
+            offsets: Where ranges begin; not negative.
+            lengths: Their lengths in bytes; not negative.
+        """
+        return None
+
+    def repair(self, path: str, offset: int, length: int) -> bool:
+        """Say that the bytes of a range are wrong, so that a cache drops what it holds of them.
+
+        Returns:
+            Whether anything was dropped, so that reading the range again may help.
+        """
+        return False
+
+    async def fill(self, path: str) -> int | None:
+        """See that a cache holds all of an object; a coroutine of the loop of ``loop``.
+
+        Returns:
+            Bytes that it did not hold before; ``None`` where it has no room for the object, or cannot be written.
+
+        Raises:
+            NotFoundError: No such object.
+            StorageError: Fetching failed for good.
+        """
+        return 0
+
+    def release(self) -> None:  # noqa: B027 - most stores are no cache
+        """Let go of the cache in this process, so that it may be cleared. The next use opens it again."""
+
+    # ------------------------------------------------------------------------------------------------------- names
+
+    @abstractmethod
+    def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
+        """All objects whose path begins with ``prefix``, in order of path; objects still being written are left out."""
+
+    def file_of(self, path: str) -> Path | None:
+        """The file of this machine that an object is, or would be; ``None`` where objects are no files.
+
+        Raises:
+            UsageError: It would not lie below the root.
+        """
+        return None
+
+    def locate(self, path: str) -> str:
+        """The full URL of an object, for messages."""
+        return f"{self.url}/{path}" if path else self.url
+
+    # ------------------------------------------------------------------------------------------------------ writing
+
+    def create(self, path: str) -> ObjectWriter:
+        """Begin an object, see `ObjectWriter`.
+
+        Raises:
+            StorageError: This store is read only.
+        """
+        raise self._read_only(path)
+
+    def delete(self, path: str) -> None:
+        """Remove an object; nothing happens if there is none.
+
+        Raises:
+            StorageError: This store is read only.
+        """
+        raise self._read_only(path)
+
+    def put(self, path: str, data: bytes | bytearray | memoryview) -> None:
+        """Write a whole object at once, atomically."""
+        with self.create(path) as writer:
+            writer.write(data)
+
+    def copy(self, path: str, target: str) -> None:
+        """Copy an object inside the store, replacing one of the new name; not through this machine where avoidable.
+
+        Raises:
+            NotFoundError: No such object.
+        """
+        with self.create(target) as writer:
+            for piece in self.pieces(path, _PIECE):
+                writer.write(piece)
+
+    def move(self, path: str, target: str) -> None:
+        """Rename an object, replacing one of the new name; in one step where the store can.
+
+        By default it is copied and then deleted: a reader may see both for a moment.
+
+        Raises:
+            NotFoundError: No such object.
+        """
+        self.copy(path, target)
+        self.delete(path)
+
+    def sweep(self) -> None:  # noqa: B027 - what is half-written is invisible, or somebody else is writing it
+        """Remove what writers that died left half-written; objects being written now are left alone."""
+
+    def _read_only(self, path: str) -> StorageError:
+        return StorageError("this store is read only", url=self.locate(path))

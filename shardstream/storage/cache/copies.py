@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.storage.base.buffers import Buffers, gathered
-from shardstream.storage.cache.store import CachedStore
+from shardstream.storage.base.store import Store
 
 _EMPTY = memoryview(b"")
 _SPARSE = 4  # times as many bytes as are wanted may be copied to have them in one piece
@@ -21,7 +21,7 @@ class CachedBuffers(Buffers):
         store: The store.
     """
 
-    def __init__(self, store: CachedStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     def view(self, path: str, offset: int, length: int | None) -> memoryview:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import StorageError
 from shardstream.storage.base.counters import counters
-from shardstream.storage.base.store import AsyncStore
+from shardstream.storage.base.store import Store
 from shardstream.storage.cache.blocks import BLOCK, BlockFile
 from shardstream.storage.cache.locks import Claim
 
@@ -37,7 +37,7 @@ class Unwritable(Exception):
     """Blocks are absent, and cannot be stored: there is no use in fetching more than was asked for."""
 
 
-async def bring(origin: AsyncStore, held: BlockFile, first: int, stop: int) -> list[Loose]:
+async def bring(origin: Store, held: BlockFile, first: int, stop: int) -> list[Loose]:
     """See that blocks ``[first, stop)`` are present and verified.
 
     Args:
@@ -90,7 +90,7 @@ def _runs(blocks: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 async def _fetch(
-    origin: AsyncStore, held: BlockFile, first: int, stop: int, until: float, slots: asyncio.Semaphore
+    origin: Store, held: BlockFile, first: int, stop: int, until: float, slots: asyncio.Semaphore
 ) -> list[Loose]:
     claimed = _claim(held, first, stop)
     if claimed is not None and not isinstance(claimed, Claim) and asyncio.get_running_loop().time() < until:
@@ -114,7 +114,7 @@ def _claim(held: BlockFile, first: int, stop: int) -> Claim | tuple[int, int] | 
 
 
 async def _wait(
-    origin: AsyncStore, held: BlockFile, first: int, stop: int, until: float, slots: asyncio.Semaphore
+    origin: Store, held: BlockFile, first: int, stop: int, until: float, slots: asyncio.Semaphore
 ) -> list[Loose]:
     """Wait for blocks that another process has claimed; fetch them if it fails or takes too long."""
     clock = asyncio.get_running_loop().time
@@ -135,7 +135,7 @@ async def _wait(
     return await _gather(_fetch(origin, held, *run, until, slots) for run in _runs(absent))
 
 
-async def _load(origin: AsyncStore, held: BlockFile, first: int, stop: int, slots: asyncio.Semaphore) -> list[Loose]:
+async def _load(origin: Store, held: BlockFile, first: int, stop: int, slots: asyncio.Semaphore) -> list[Loose]:
     start, end = held.extent(first, stop)
     path = held.described.path
     async with slots:

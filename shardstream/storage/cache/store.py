@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from shardstream.errors import StorageError
 from shardstream.storage.base.buffers import joined
 from shardstream.storage.base.counters import counters
-from shardstream.storage.base.store import AsyncStore, ObjectMeta, ObjectWriter
+from shardstream.storage.base.store import Store
+from shardstream.storage.base.wrapper import WrapperStore
 from shardstream.storage.cache.blocks import BlockFile, Described
 from shardstream.storage.cache.fill import Loose, Unwritable, assemble, blocks_of, bring
 from shardstream.storage.cache.session import CacheSession
@@ -32,14 +33,14 @@ class Identity(NamedTuple):
     checksum: int
 
 
-class CachedStore(AsyncStore):
+class CachedStore(WrapperStore):
     """Reads through a cache. It is read only: what an object has to be is known before it is read.
 
     What the cache has no room for is read from the store, and so is everything where it cannot be written. Pickling
     carries no state; each process opens the cache for itself.
 
     Args:
-        origin: The store.
+        inner: The store.
         cache: The cache.
         fingerprint: Of the data set, the same for its versions: its objects lie apart from those of all others.
         identify: What an object has to be, from the data set's manifest; ``None`` for objects that are not in it, which
@@ -47,19 +48,18 @@ class CachedStore(AsyncStore):
     """
 
     def __init__(
-        self, origin: AsyncStore, cache: Cache, *, fingerprint: str, identify: Callable[[str], Identity | None]
+        self, inner: Store, cache: Cache, *, fingerprint: str, identify: Callable[[str], Identity | None]
     ) -> None:
-        self.url = origin.url
+        super().__init__(inner)
         self.cache = cache
         self.fingerprint = fingerprint
-        self._origin = origin
         self._identify = identify
-        self._places = CacheSession(cache, fingerprint, origin.url)
+        self._places = CacheSession(cache, fingerprint, inner.url)
         self._admitting: dict[str, asyncio.Future[BlockFile | None]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         make = functools.partial(CachedStore, fingerprint=self.fingerprint, identify=self._identify)
-        return make, (self._origin, self.cache)
+        return make, (self.inner, self.cache)
 
     def hold(self) -> None:
         """Open the cache now, so that nothing clears the data set while this store lives in this process.
@@ -70,30 +70,19 @@ class CachedStore(AsyncStore):
         self._places.open()
 
     def release(self) -> None:
-        """Let go of the cache in this process, so that it may be cleared. The next use opens it again."""
         self._places.close()
 
     # ------------------------------------------------------------------------------------------------- what is there
 
     def holds(self, path: str) -> bool:
-        """Whether all of an object is in the cache and was verified by this process.
-
-        Where half of it was, the rest is now: not all of that may ever be read, such as a tar's last blocks.
-        """
         held = self._find(path)
         if held is None or held.complete:
             return held is not None
+        # Where half of it was verified, the rest is now: not all of that may ever be read, such as a tar's last blocks.
         rest = np.flatnonzero(~held.verified)
         return len(rest) <= max(1, held.described.blocks // 2) and self._verified(held, rest)
 
     def holds_ranges(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> bool:
-        """Whether all that these ranges touch is in the cache. Blocks that this process has not verified yet, are.
-
-        Args:
-            path: The object.
-            offsets: Where ranges begin; not negative.
-            lengths: Their lengths in bytes; not negative. Those that reach past the object are not held.
-        """
         held = self._find(path)
         return held is not None and self._holds(held, offsets, lengths)
 
@@ -106,13 +95,6 @@ class CachedStore(AsyncStore):
         return held.complete or self._verified(held, blocks_of(offsets[used], lengths[used]))
 
     def copies(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[memoryview] | None:
-        """Copies of these ranges, if the cache holds them all; nothing is fetched.
-
-        Args:
-            path: The object.
-            offsets: Where ranges begin; not negative.
-            lengths: Their lengths in bytes; not negative.
-        """
         held = self._find(path)
         if held is None or not self._holds(held, offsets, lengths):
             return None
@@ -165,7 +147,7 @@ class CachedStore(AsyncStore):
     async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
         held = self._places.find(path) or await self._admit(path)
         if held is None:
-            return await self._origin.read(path, offset, length, size=size)
+            return await self.inner.read(path, offset, length, size=size)
         self._check(held, offset, length, size)
         if not length:
             return []
@@ -180,24 +162,17 @@ class CachedStore(AsyncStore):
         except StorageError:
             raise
         except Unwritable:
-            return await self._origin.read(path, offset, length, size=held.described.size)
+            return await self.inner.read(path, offset, length, size=held.described.size)
         except OSError:
             self._places.drop(held)
-            return await self._origin.read(path, offset, length, size=held.described.size)
+            return await self.inner.read(path, offset, length, size=held.described.size)
         if present:
             counters().add("cache_hit_bytes", length)
         return found
 
+    pieces = Store.pieces  # through the cache
+
     async def fill(self, path: str) -> int | None:
-        """See that an object is in the cache as a whole.
-
-        Returns:
-            Bytes that were not there before; ``None`` where the cache has no room for the object, or cannot be written.
-
-        Raises:
-            NotFoundError: No such object.
-            StorageError: Fetching failed for good.
-        """
         held = self._places.find(path) or await self._admit(path)
         if held is None:
             return None
@@ -217,7 +192,7 @@ class CachedStore(AsyncStore):
         return brought
 
     async def _bring(self, held: BlockFile, first: int, stop: int) -> list[Loose]:
-        loose = await bring(self._origin, held, first, stop)
+        loose = await bring(self.inner, held, first, stop)
         if loose:
             self._places.failed(held)
         if held.mismatched:
@@ -270,7 +245,7 @@ class CachedStore(AsyncStore):
         held = self._find(path)
         described = self._describe(path) if held is None else held.described
         if described is None:
-            return self._origin.get(path, offset, length)
+            return self.inner.get(path, offset, length)
         if length is None:
             length = described.size - offset
         if held is not None:
@@ -290,39 +265,20 @@ class CachedStore(AsyncStore):
     def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
         described = self._describe(path)
         if described is None:
-            return self._origin.get_tail(path, length)
+            return self.inner.get_tail(path, length)
         length = min(max(length, 0), described.size)
         return self.get(path, described.size - length, length), described.size
 
     def size(self, path: str) -> int:
         described = self._describe(path)
-        return self._origin.size(path) if described is None else described.size
+        return self.inner.size(path) if described is None else described.size
 
     def exists(self, path: str) -> bool:
-        return self.holds(path) or self._origin.exists(path)
-
-    def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
-        return self._origin.list(prefix)
-
-    def renew(self, path: str) -> None:
-        self._origin.renew(path)
-
-    def renewed(self, path: str) -> bool:
-        return self._origin.renewed(path)
+        return self.holds(path) or self.inner.exists(path)
 
     # ----------------------------------------------------------------------------------------------------- read only
 
-    def create(self, path: str) -> ObjectWriter:
-        raise self._read_only(path)
-
-    def delete(self, path: str) -> None:
-        raise self._read_only(path)
-
-    def move(self, path: str, target: str) -> None:
-        raise self._read_only(path)
+    create, delete, put, copy, move = Store.create, Store.delete, Store.put, Store.copy, Store.move
 
     def sweep(self) -> None:
         raise self._read_only("")
-
-    def _read_only(self, path: str) -> StorageError:
-        return StorageError("a store behind a cache is read only", url=self.locate(path))

@@ -26,11 +26,11 @@ from shardstream.errors import (
 )
 from shardstream.extras import require
 from shardstream.storage.base.location import Location
-from shardstream.storage.base.store import ObjectMeta
+from shardstream.storage.base.store import Head, ObjectMeta
 from shardstream.storage.clients.fsspec_errors import answer_of, without_answer
 from shardstream.storage.clients.fsspec_options import file_system_of, same_host_session, web_path
 from shardstream.storage.clients.obstore_errors import Expired, OutOfRange, WrongRegion, from_answer, refusal
-from shardstream.storage.transfer.client import Body, Client, Fault, Head, Upload
+from shardstream.storage.transfer.client import Body, Client, Fault, Upload
 
 _T = TypeVar("_T")
 _PART = 8 << 20  # bytes of a part of an upload

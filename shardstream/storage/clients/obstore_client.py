@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from shardstream.errors import AccessError, ChangedError, StorageError, UsageError
 from shardstream.extras import require
 from shardstream.storage.base.location import Location
-from shardstream.storage.base.store import ObjectMeta
+from shardstream.storage.base.store import Head, ObjectMeta
 from shardstream.storage.clients import forked_obstore
 from shardstream.storage.clients.aws import s3_settings
 from shardstream.storage.clients.azure import azure_settings
@@ -29,7 +29,7 @@ from shardstream.storage.clients.obstore_errors import (
 from shardstream.storage.clients.options import StoreSettings
 from shardstream.storage.clients.region import bucket_region
 from shardstream.storage.clients.web import web_settings
-from shardstream.storage.transfer.client import Body, Client, Fault, Head, Upload
+from shardstream.storage.transfer.client import Body, Client, Fault, Upload
 
 _T = TypeVar("_T")
 _PART = 8 << 20  # bytes of a part of an upload: 10,000 of them, S3's limit, are 80 GB

@@ -10,7 +10,8 @@ import re
 from typing import NamedTuple
 
 from shardstream.errors import AccessError, ChangedError, MissingExtraError, NotFoundError, StorageError, UsageError
-from shardstream.storage.transfer.client import Fault, FaultKind
+from shardstream.storage.base.policy import FaultKind
+from shardstream.storage.transfer.client import Fault
 
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>\s*([A-Za-z0-9.]{1,64})\s*</Code>|\"reason\":\s*\"([A-Za-z]{1,64})\"")

@@ -5,9 +5,7 @@
 ``upload``     objects being written to a remote store
 ``client``     one attempt at one request, whatever library speaks to the store: ``Client``, ``Fault``
 ``fetch``      one range, whatever the network does: attempts, resumption, second attempts, checks
-``attempts``   requests that are no ranged reads, made again until they are answered
-``retry``      when to try again, as arithmetic
-``latency``    how fast a store has answered lately; pure
+``retry``      other requests, made again until they are answered; how fast a store has answered lately
 ``readahead``  many reads on their way at once, those needed first first
 ``listing``    a listing of any length, page by page
 ``loop``       the event loop of this process on which all transfers run

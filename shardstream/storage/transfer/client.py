@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from typing import Literal, NamedTuple, TypeAlias
 
-from shardstream.storage.base.store import ObjectMeta
-
-FaultKind: TypeAlias = Literal["timeout", "connection", "throttled", "server error", "short body", "wrong range"]
-"""What went wrong with one attempt, as statistics count it."""
+from shardstream.storage.base.policy import FaultKind
+from shardstream.storage.base.store import Head, ObjectMeta
 
 
 class Fault(Exception):
@@ -29,13 +26,6 @@ class Fault(Exception):
         super().__init__(what)
         self.kind = kind
         self.wait = wait
-
-
-class Head(NamedTuple):
-    """What a store says of an object: its size in bytes, and its version (``None`` where the store has none)."""
-
-    size: int
-    etag: str | None
 
 
 class Body(ABC):

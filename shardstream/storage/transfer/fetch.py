@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError
 from shardstream.storage.base.counters import counters
-from shardstream.storage.transfer.attempts import TROUBLE, count_retry, told
-from shardstream.storage.transfer.client import Body, Client, Fault, Head
-from shardstream.storage.transfer.latency import SMALL_CHUNK, Pace
-from shardstream.storage.transfer.retry import RetryPolicy, draw
+from shardstream.storage.base.policy import RetryPolicy, draw
+from shardstream.storage.base.store import Head
+from shardstream.storage.transfer.client import Body, Client, Fault
+from shardstream.storage.transfer.retry import SMALL_CHUNK, TROUBLE, Pace, count_retry, told
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from itertools import count
 from shardstream.errors import StorageError
 from shardstream.storage.base.buffers import Buffers, FetchedBuffers, MappedBuffers, joined
 from shardstream.storage.base.ranges import plan_reads
-from shardstream.storage.base.store import AsyncStore, Request, Store
+from shardstream.storage.base.store import Request, Store
 from shardstream.storage.transfer import loop
 from shardstream.waits import watched
 
@@ -39,7 +39,7 @@ class Read:
 
     __slots__ = ("_error", "_pieces", "_task", "cancelled", "done", "order", "request", "size", "store")
 
-    def __init__(self, store: AsyncStore, request: Request, *, order: int, size: int | None = None) -> None:
+    def __init__(self, store: Store, request: Request, *, order: int, size: int | None = None) -> None:
         self.store = store
         self.request = request
         self.order = (order, next(_numbers))
@@ -166,8 +166,6 @@ def fetch(store: Store, plan: Callable[[], Iterable[Request]]) -> Buffers:
     """The buffers for a plan: a mapped store needs none; of any other its ranges are read now, side by side."""
     if store.mapped:
         return MappedBuffers(store)
-    if not isinstance(store, AsyncStore):
-        return FetchedBuffers((request, store.get(*request)) for request in plan())
     queue = ReadQueue()
     reads = [Read(store, request, order=0) for request in plan_reads(plan())]
     queue.submit(reads)

@@ -1,4 +1,4 @@
-"""Stores behind a network: the synchronous `Store` and the ranges of `AsyncStore`, over a client made where it is used.
+"""Stores behind a network: `RemoteStore`, over a client made where it is used.
 
 An object's version (ETag) is remembered from the first answer on, so that ranges of one object are never of two
 versions: after a replacement they raise ChangedError. Reading an object whole takes it as it is now; so do readers that
@@ -16,15 +16,14 @@ from typing import Any, NamedTuple, TypeVar
 from shardstream.errors import ChangedError, NotFoundError, StorageError, UsageError
 from shardstream.storage.base.buffers import joined
 from shardstream.storage.base.counters import counters
+from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.base.sorting import SortedNames
-from shardstream.storage.base.store import AsyncStore, ObjectMeta, ObjectWriter
-from shardstream.storage.transfer.attempts import attempt
-from shardstream.storage.transfer.client import Client, Head
+from shardstream.storage.base.store import Head, ObjectMeta, ObjectWriter, Store
+from shardstream.storage.transfer.client import Client
 from shardstream.storage.transfer.fetch import Fetched, fetch, past_the_end
-from shardstream.storage.transfer.latency import Pace
 from shardstream.storage.transfer.listing import Listing
 from shardstream.storage.transfer.loop import abandon, at_stop, run
-from shardstream.storage.transfer.retry import RetryPolicy
+from shardstream.storage.transfer.retry import Pace, attempt
 from shardstream.storage.transfer.upload import PART, RemoteWriter
 
 T = TypeVar("T")
@@ -34,7 +33,7 @@ _GRACE = 30.0  # seconds that a waiting thread gives the loop beyond the transfe
 _EMPTY = memoryview(b"")
 
 
-class RemoteStore(AsyncStore):
+class RemoteStore(Store):
     """Objects below one URL, read and written over a network.
 
     Safe to pickle and to carry over a fork: each process makes its own client with its first request.
@@ -87,12 +86,6 @@ class RemoteStore(AsyncStore):
         return joined(found.pieces)
 
     def whole(self, path: str) -> tuple[memoryview, Head]:
-        """An object as it is now, with its size and version.
-
-        Raises:
-            NotFoundError: No such object.
-            StorageError: Reading failed for good.
-        """
         self._check(path)
         self.forget(path)
         found = self._run(lambda: self._fetch(path, 0, None), "the object", path)
@@ -247,17 +240,7 @@ class RemoteStore(AsyncStore):
 
         self._run(lambda: self._ask(delete, "deleting", path), "a deletion", path)
 
-    def move(self, path: str, target: str) -> None:
-        """Copy inside the store, then delete: a reader may see both for a moment."""
-        self.copy(path, target)
-        self.delete(path)
-
     def copy(self, path: str, target: str) -> None:
-        """Copy an object inside the store, replacing one of the new name; not through this machine where avoidable.
-
-        Raises:
-            NotFoundError: No such object.
-        """
         self._check(path)
         self._check(target)
         self.forget(target)
@@ -267,9 +250,6 @@ class RemoteStore(AsyncStore):
             return self._client().copy(path, target)
 
         self._run(lambda: self._ask(copy, "copying", path, limit=limit), "a copy", path)
-
-    def sweep(self) -> None:
-        """Nothing: what was not committed is invisible, and somebody else may be writing it."""
 
     # ----------------------------------------------------------------------------------------------------- plumbing
 

@@ -1,74 +1,171 @@
-"""When to try again, as arithmetic: no clock and no sleep in here."""
+"""When a request is made again: attempts at those that are not ranged reads, and what reads have taken lately.
+
+A ranged read goes on where it stopped, see ``fetch``.
+"""
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-from shardstream.storage.transfer.client import FaultKind
+from shardstream.errors import StorageError
+from shardstream.storage.base.counters import counters
+from shardstream.storage.base.policy import FaultKind, RetryPolicy, draw
+from shardstream.storage.transfer.client import Fault
+
+T = TypeVar("T")
+
+SMALL_CHUNK = 256 << 10
+_CHUNK = 4 << 20
+_TELLING = 128 << 10  # bodies shorter than this say little about bytes a second
+_KEPT = 64
+_QUANTILE = 0.9
+_ENOUGH = 8  # reads before their quantile means anything
+_REFRESH = 8  # reads between two looks at the quantile
+
+_COUNTED: dict[FaultKind, str] = {
+    "timeout": "retries_timeout",
+    "connection": "retries_connection",
+    "throttled": "retries_throttled",
+    "server error": "retries_server",
+    "short body": "retries_short",
+    "wrong range": "retries_range",
+}
+TROUBLE = "the store or the network is in trouble; what was retried, and why, stands in the statistics"
+"""What to do about an error after many attempts."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How patient transfers are. Times are seconds.
+class Recent:
+    """A high quantile of the last values; ``None`` until there are enough."""
+
+    def __init__(self) -> None:
+        self._values: deque[float] = deque(maxlen=_KEPT)
+        self._new = 0
+        self.high: float | None = None
+
+    def add(self, value: float) -> None:
+        """Take one more value."""
+        self._values.append(value)
+        self._new += 1
+        if len(self._values) >= _ENOUGH and (self.high is None or self._new >= _REFRESH):
+            self._new = 0
+            self.high = sorted(self._values)[int(_QUANTILE * (len(self._values) - 1))]
+
+
+class Pace:
+    """What the reads of one store took in this process.
+
+    A read is asked a second time when a step of it takes longer than ``patience`` times what nine in ten of its peers
+    took, and longer than ``least``. At most one read in ten, and one more, is asked twice at a time: where
+    everything is slow, asking more makes it slower.
 
     Attributes:
-        deadline: How long a request is tried before it is an error; large reads get longer, see `allowed`. The default
-            is object_store's, longer than stores throttle or fail over, shorter than a job scheduler's patience.
-        contact: The same for a store that this process has never reached: a wrong name or a closed port is no outage.
-        stall: A read that gets no byte for this long is cut, and goes on over another connection. Healthy stores
-            answer within 1 s; less than 5 s would cut reads from tiers that are merely slow.
-        first: Bound of the pause after the first failure; it doubles with each further one that brought no byte.
-        cap: Bound of any pause.
-        slowest: Bytes a second below which a large read is given up as well.
-        wrong: Attempts in a row that are answered with a wrong range: then it is no accident.
+        reached: Whether the store has ever answered.
+        reading: Reads under way.
+        hedging: Second attempts under way.
     """
 
-    deadline: float = 180.0
-    contact: float = 30.0
-    stall: float = 15.0
-    first: float = 0.1
-    cap: float = 15.0
-    slowest: float = 64 * 1024
-    wrong: int = 4
+    patience = 4.0
+    least = 0.3
+    unknown = 1.0  # seconds for a step, before the pace is known
 
-    def allowed(self, length: int) -> float:
-        """Seconds that a transfer of ``length`` bytes may take in all; a day beside the deadline at most."""
-        return self.deadline + min(length / self.slowest, 86_400.0)
+    def __init__(self) -> None:
+        self._answers = Recent()
+        self._bytes = Recent()
+        self.reached = False
+        self.reading = 0
+        self.hedging = 0
 
-    def bound(self, failures: int) -> float:
-        """The longest pause after so many failures in a row."""
-        return min(self.cap, self.first * 2.0 ** min(failures - 1, 32))
+    def answered(self, seconds: float) -> None:
+        """A read's answer began after so long."""
+        self.reached = True
+        self._answers.add(seconds)
 
-    def pause(
-        self,
-        kind: FaultKind,
-        failures: int,
-        *,
-        left: float,
-        draw: float,
-        asked: float | None = None,
-    ) -> float | None:
-        """Seconds to wait before the next attempt; ``None``: give up.
+    def received(self, length: int, seconds: float) -> None:
+        """A body of ``length`` bytes came in so long, counted from its answer."""
+        if length >= _TELLING:
+            self._bytes.add(seconds / length)
 
-        Full jitter: any time up to the bound, so that many readers that failed together do not come back together.
+    def chunk(self) -> int:
+        """How many bytes to take at a time: about half a second's, so that a slow line shows that it moves."""
+        if not self._bytes.high:
+            return _CHUNK
+        return int(min(_CHUNK, max(SMALL_CHUNK, 0.5 / self._bytes.high)))
 
-        Args:
-            kind: What the last attempt failed of.
-            failures: Attempts in a row that failed without bringing a byte; at least 1.
-            left: Seconds until the deadline.
-            draw: A random number in [0, 1), see `draw`.
-            asked: What the server asked us to wait (``Retry-After``).
-        """
-        if kind == "wrong range" and failures >= self.wrong:
-            return None
-        pause = draw * self.bound(failures)
-        if asked is not None:
-            # Not all at the very moment that it named.
-            pause += asked
-        return pause if pause < left else None
+    def limit(self, length: int) -> float:
+        """Seconds that a step (the answer, and ``length`` bytes of it) may take before it counts as slow."""
+        answer = self._answers.high
+        if answer is None:
+            return self.unknown
+        return max(self.least, self.patience * (answer + length * (self._bytes.high or 0.0)))
+
+    def may_hedge(self) -> bool:
+        """Whether one more second attempt keeps within the bound."""
+        return self.hedging < 1 + self.reading // 10
 
 
-def draw() -> float:
-    """A random number in [0, 1) that is independent of every seed: forked workers must not come back in step."""
-    return int.from_bytes(os.urandom(6), "little") / 2**48
+def count_retry(fault: Fault) -> None:
+    """Count an attempt that failed and is made again."""
+    counters().add("retries")
+    counters().add(_COUNTED[fault.kind])
+
+
+def told(fault: Fault) -> str:
+    """What an attempt failed of, for the error."""
+    return f"{fault} (asked to wait {fault.wait:g} s)" if fault.wait else str(fault)
+
+
+async def attempt(
+    ask: Callable[[], Awaitable[T]],
+    *,
+    what: str,
+    where: str,
+    policy: RetryPolicy,
+    pace: Pace,
+    limit: float | None = None,
+) -> T:
+    """The answer to a request that is no ranged read, with as many attempts as it takes.
+
+    Args:
+        ask: Makes one attempt.
+        what: What it does, for errors: "asking for the size".
+        where: The object's URL, for errors.
+        policy: When to try again and when to give up.
+        pace: Knows whether the store has ever answered.
+        limit: Seconds one attempt may take; ``None``: a third of the stall deadline, and longer each time, for these
+            are small, and asking again does no harm.
+
+    Raises:
+        NotFoundError, AccessError, ChangedError: At once.
+        StorageError: Time is up, or the store refuses for good.
+    """
+    clock = asyncio.get_running_loop()
+    began, failures = clock.time(), 0
+    while True:
+        counters().add("requests")
+        may_take = min(2.0, 2.0**failures / 3) * policy.stall if limit is None else limit
+        ends = began + (policy.deadline if pace.reached else min(policy.deadline, policy.contact))
+        try:
+            async with asyncio.timeout(min(may_take, max(0.0, ends - clock.time()))):
+                answer = await ask()
+        except (Fault, TimeoutError) as error:
+            fault = error if isinstance(error, Fault) else Fault("timeout", f"no answer within {may_take:g} s")
+            failures += 1
+            pace.reached |= fault.kind not in ("timeout", "connection")
+            left = ends - clock.time()
+            pause = policy.pause(fault.kind, failures, left=left, draw=draw(), asked=fault.wait)
+            if pause is None:
+                spent = clock.time() - began
+                times = "once" if failures == 1 else f"{failures} times"
+                story = f"gave up {what} after {spent:.1f} s; tried {times}: {told(fault)}"
+                raise StorageError(story, url=where, hint=TROUBLE) from None
+            count_retry(fault)
+            await asyncio.sleep(pause)
+        except StorageError as error:
+            pace.reached = True
+            raise error.at(url=where) from None
+        else:
+            pace.reached = True
+            return answer

@@ -1,9 +1,13 @@
-"""From stored rows to batches: one slab an output, each sample decoded straight into its slot."""
+"""From stored rows to batches: one slab an output, each sample decoded straight into its slot.
+
+``collate_*`` put together what is not decoded into slabs: values of many samples as one value of a batch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -12,32 +16,29 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.rows import RowBatch
 from shardstream.dataset.step import Step
+from shardstream.decode.crops import Cut
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
-from shardstream.errors import DataError
-from shardstream.stream.batching.collate import (
-    channels_first,
-    collate_rows,
-    collate_samples,
-    collate_values,
-)
-from shardstream.stream.batching.samples import SampleDecoder, first_good, place_in
-from shardstream.stream.batching.stages import StageClock
-from shardstream.stream.tensors.crops import CropSlabs
+from shardstream.errors import BatchError, DataError
+from shardstream.stream.batching.samples import SampleDecoder, StageClock, first_good, location_in
+from shardstream.stream.tensors.crops import CropSlab, CropSlabs, collate_cuts
 from shardstream.stream.tensors.nested import refuse_devices
-from shardstream.stream.tensors.numbers import missing_number
+from shardstream.stream.tensors.numbers import Numbers, Where, is_number, missing_number, stored_dtypes
+from shardstream.stream.tensors.ragged import Ragged, ragged_of_tensors
 from shardstream.stream.tensors.slabs import empty_slab, slab_of, slab_over, torch_dtype
+
+_CONVERT = "convert them by a callable in `fields`"
 
 
 class BatchBuilder:
     """Makes batches of sources.
 
-    A step whose samples are all decoded alike, by one maker without a ``transform``, is decoded straight into slabs;
+    A step whose samples are all decoded alike, by one decoder without a ``transform``, is decoded straight into slabs;
     any other is put together from samples.
 
     Args:
-        makers: What makes the samples.
-        maker_of: For each source the number of its maker.
+        decoders: What makes the samples.
+        decoder_of: For each source the number of its decoder.
         clock: Is told where the time goes.
         batch_transform: A user's callable for each batch, or ``None``.
         mark: Whether every batch has ``__valid__``, not only those with slots that were dropped.
@@ -46,39 +47,39 @@ class BatchBuilder:
 
     def __init__(
         self,
-        makers: Sequence[SampleDecoder],
-        maker_of: NDArray[np.int64],
+        decoders: Sequence[SampleDecoder],
+        decoder_of: NDArray[np.int64],
         clock: StageClock,
         *,
         batch_transform: Callable[..., Any] | None,
         mark: bool,
         keys: bool,
     ) -> None:
-        self._makers = makers
-        self._maker_of = maker_of
+        self._decoders = decoders
+        self._decoder_of = decoder_of
         self._clock = clock
-        self._slabs = [SlabBuilder(maker, clock, keys=keys) for maker in makers]
+        self._slabs = [SlabBuilder(decoder, clock, keys=keys) for decoder in decoders]
         self.transform = None if batch_transform is None else UserCall(batch_transform, what="batch_transform")
         self._mark = mark
-        outputs = [output for maker in makers for output in maker.plan.outputs]
+        outputs = [output for decoder in decoders for output in decoder.plan.outputs]
         self._images = frozenset(output.name for output in outputs if output.is_image)
-        stored = all(maker.transform is None for maker in makers)
+        stored = all(decoder.transform is None for decoder in decoders)
         self._ragged = frozenset(
             output.name
-            for maker in makers
-            for output in maker.plan.outputs
-            if output.is_ragged or (stored and _is_stored_array(output, maker))
+            for decoder in decoders
+            for output in decoder.plan.outputs
+            if output.is_ragged or (stored and _is_stored_array(output, decoder))
         )
 
     def samples(self, step: Step) -> tuple[list[Any], dict[int, str]]:
         """The step's samples, slot by slot, as `SampleDecoder.samples`."""
         if step.sources is None:
-            return self._makers[0].samples(step)
+            return self._decoders[0].samples(step)
         samples: list[Any] = [None] * len(step.rows)
         broken: dict[int, str] = {}
-        for number in np.unique(makers := self._maker_of[step.sources]).tolist():
-            slots = np.flatnonzero(makers == number)
-            made, failed = self._makers[number].samples(step.only(slots))
+        for number in np.unique(decoder_of := self._decoder_of[step.sources]).tolist():
+            slots = np.flatnonzero(decoder_of == number)
+            made, failed = self._decoders[number].samples(step.only(slots))
             for slot, sample in zip(slots.tolist(), made, strict=True):
                 samples[slot] = sample
             broken.update({int(slots[i]): reason for i, reason in failed.items()})
@@ -97,10 +98,10 @@ class BatchBuilder:
             BatchError: Values that cannot become one batch, or no good sample.
             DataError: Broken data, if the policy is to raise.
         """
-        makers = np.zeros(1, np.int64) if step.sources is None else self._maker_of[step.sources]
-        maker = int(makers[0])
-        if (makers == maker).all() and self._makers[maker].transform is None:
-            batch, dropped, broken = self._slabs[maker].batch(step)
+        decoder_of = np.zeros(1, np.int64) if step.sources is None else self._decoder_of[step.sources]
+        decoder = int(decoder_of[0])
+        if (decoder_of == decoder).all() and self._decoders[decoder].transform is None:
+            batch, dropped, broken = self._slabs[decoder].batch(step)
         else:
             batch, dropped, broken = self._of_samples(step)
         valid = np.ones(len(step.rows), np.bool_) if step.valid is None else step.valid.copy()
@@ -113,7 +114,7 @@ class BatchBuilder:
         if self.transform is not None:
             self._clock.lap("assemble")
             position = int(step.positions[0])
-            batch = self.transform(batch, seed=self._makers[0].seed, epoch=step.epoch, position=position)
+            batch = self.transform(batch, seed=self._decoders[0].seed, epoch=step.epoch, position=position)
             self._clock.lap("transform")
         if torch.utils.data.get_worker_info() is not None:
             refuse_devices(batch)
@@ -124,13 +125,13 @@ class BatchBuilder:
         dropped = [i for i, sample in enumerate(samples) if sample is None]
         good = first_good(dict.fromkeys(dropped) | broken, len(samples))
         filled = [samples[good] if sample is None else sample for sample in samples]
-        makers = [0] * len(samples) if step.sources is None else self._maker_of[step.sources].tolist()
+        decoder_of = [0] * len(samples) if step.sources is None else self._decoder_of[step.sources].tolist()
 
         def where(slot: int) -> dict[str, str | int]:
             slot = good if samples[slot] is None else slot
-            return self._makers[makers[slot]].place(step.only(np.array([slot])))
+            return self._decoders[decoder_of[slot]].location(step.only(np.array([slot])))
 
-        numbers = self._makers[makers[0]].numbers
+        numbers = self._decoders[decoder_of[0]].numbers
         return (
             collate_samples(filled, numbers=numbers, images=self._images, ragged=self._ragged, where=where),
             dropped,
@@ -138,25 +139,27 @@ class BatchBuilder:
         )
 
 
-def _is_stored_array(output: Output, maker: SampleDecoder) -> bool:
+def _is_stored_array(output: Output, decoder: SampleDecoder) -> bool:
     """Whether its values are arrays or tensors as they are stored, each of its own shape."""
-    return output.stored and bool(output.sources) and maker.fields[output.sources[0]].name in ("array", "tensor")
+    return output.stored and bool(output.sources) and decoder.fields[output.sources[0]].name in ("array", "tensor")
 
 
 class SlabBuilder:
     """Decodes steps straight into slabs.
 
     Args:
-        maker: What reads and decodes; its ``transform`` is not called.
+        decoder: What reads and decodes; its ``transform`` is not called.
         clock: Is told where the time goes.
         keys: Whether batches have ``__key__``.
     """
 
-    def __init__(self, maker: SampleDecoder, clock: StageClock, *, keys: bool) -> None:
-        self._maker = maker
+    def __init__(self, decoder: SampleDecoder, clock: StageClock, *, keys: bool) -> None:
+        self._decoder = decoder
         self._clock = clock
         self._keys = keys
-        self._loose = [output for output in maker.plan.outputs if not (output.plain or output.as_bytes)]
+        stored, declared = stored_dtypes(decoder.plan, decoder.fields), decoder.numbers.declared
+        self._converted = {name for name, dtype in stored.items() if declared.get(name, dtype) != dtype}
+        self._loose = [output for output in decoder.plan.outputs if not (output.plain or output.as_bytes)]
         self._cut = {
             output.name: CropSlabs(output.slot.shape[:2])  # type: ignore[arg-type]  # a slot of images has three numbers
             for output in self._loose
@@ -165,45 +168,47 @@ class SlabBuilder:
 
     def batch(self, step: Step) -> tuple[dict[str, Any], list[int], dict[int, str]]:
         """The step's batch, the slots that have no sample of their own, and the reasons of those that were broken."""
-        rows, broken = self._maker.read(step)
+        rows, broken = self._decoder.read(step)
         count = len(step.rows)
-        slabs = {
-            output.name: empty_slab((count, *output.slot.shape), torch_dtype(output.slot.dtype))
-            for output in self._loose
-            if output.slot is not None and not output.is_cut
-        }
-        cut = {name: made.empty(count) for name, made in self._cut.items()}
-        views = {name: slab.numpy() for name, slab in slabs.items()}
-        values: dict[str, list[Any]] = {output.name: [None] * count for output in self._loose}
-        memory = {name: slab.take for name, slab in cut.items()}
-        decoding = self._maker.decoding(rows, step, broken, self._loose, views, memory)
-        for i in range(count) if self._loose else ():
-            if i in broken:
-                continue
-            try:
-                sample, _ = decoding.sample(i)
-            except DataError as error:
-                broken[i] = self._maker.policy.admit(error)
-                continue
-            for name, column in values.items():
-                column[i] = sample[name]
+        slabs: dict[str, torch.Tensor] = {}
+        cut: dict[str, CropSlab] = {}
+        values: dict[str, list[Any]] = {}
+        for output in self._loose:
+            values[output.name] = [None] * count
+            if output.is_cut:
+                cut[output.name] = self._cut[output.name].empty(count)
+            elif output.slot is not None:
+                slabs[output.name] = empty_slab((count, *output.slot.shape), torch_dtype(output.slot.dtype))
+        views = {name: slab.numpy() for name, slab in slabs.items()} if slabs else {}
+        if self._loose:
+            memory = {name: slab.take for name, slab in cut.items()} if cut else {}
+            decoding = self._decoder.decoding(rows, step, broken, self._loose, views, memory)
+            for i in range(count):
+                if i in broken:
+                    continue
+                try:
+                    sample, _ = decoding.sample(i)
+                except DataError as error:
+                    broken[i] = self._decoder.policy.admit(error)
+                    continue
+                for name, column in values.items():
+                    column[i] = sample[name]
         self._clock.lap("decode")
         if broken:
             good = first_good(broken, count)
             self._repeat(good, broken, rows, [*views.values(), *values.values()])
         batch: dict[str, Any] = {"__key__": rows.keys} if self._keys else {}
-        for output in self._maker.plan.outputs:
-            column = values.get(output.name, [])
+        for output in self._decoder.plan.outputs:
             if output.is_cut:
-                batch[output.name] = self._cut[output.name].crops(cut[output.name], column)
+                batch[output.name] = self._cut[output.name].crops(cut[output.name], values[output.name])
             else:
-                batch[output.name] = self._column(output, rows, slabs.get(output.name), column)
+                batch[output.name] = self._column(output, rows, slabs.get(output.name), values.get(output.name, []))
             if (output.name in slabs or output.is_cut) and output.optional:
                 batch[f"{output.name}.__valid__"] = slab_of(self._present(output, rows))
         return batch, sorted(broken), broken
 
     def _repeat(self, good: int, broken: dict[int, str], rows: RowBatch, columns: list[Any]) -> None:
-        stored = [rows.columns[source].data for source in self._maker.plan.sources]
+        stored = [rows.columns[source].data for source in self._decoder.plan.sources]
         for column in [*columns, *stored, rows.keys]:
             for i in broken:
                 column[i] = column[good]
@@ -213,10 +218,10 @@ class SlabBuilder:
             return self._plain(output, rows)
         if slab is not None:
             return channels_first(slab) if output.is_image and slab.ndim == 4 else slab
-        numbers, where = self._maker.numbers, partial(place_in, rows)
+        numbers, where = self._decoder.numbers, partial(location_in, rows)
         if output.as_bytes:
             return collate_values(output.name, self._stored_bytes(output, rows), numbers=numbers, where=where)
-        if output.is_ragged or _is_stored_array(output, self._maker):
+        if output.is_ragged or _is_stored_array(output, self._decoder):
             return collate_rows(output.name, values, numbers=numbers, where=where)
         return collate_values(output.name, values, numbers=numbers, image=output.is_image, where=where)
 
@@ -228,15 +233,185 @@ class SlabBuilder:
         return present
 
     def _stored_bytes(self, output: Output, rows: RowBatch) -> list[Any]:
+        if len(output.sources) == 1:
+            return list(rows.columns[output.sources[0]].data)
         columns = [rows.columns[source].data for source in output.sources]
-        if len(columns) == 1:
-            return list(columns[0])
         return [next((value for value in values if value is not None), None) for values in zip(*columns, strict=True)]
 
     def _plain(self, output: Output, rows: RowBatch) -> torch.Tensor:
         column = rows.columns[output.sources[0]]
         if column.valid is not None:
             lacking = np.flatnonzero(~column.valid)
-            raise missing_number(output.name, len(lacking), place_in(rows, int(lacking[0])))
+            raise missing_number(output.name, len(lacking), location_in(rows, int(lacking[0])))
         assert isinstance(column.data, np.ndarray)
-        return slab_over(self._maker.numbers.converted(output.name, column.data, partial(place_in, rows)))
+        data = column.data
+        if output.name in self._converted:
+            data = self._decoder.numbers.converted(output.name, data, partial(location_in, rows))
+        return slab_over(data)
+
+
+def channels_first(slab: torch.Tensor) -> torch.Tensor:
+    """Images (B, H, W, 3) as (B, 3, H, W) with channels-last strides: the same memory."""
+    return slab.permute(0, 3, 1, 2)
+
+
+def collate_values(
+    name: str, values: Sequence[Any], *, numbers: Numbers, image: bool = False, where: Where | None = None
+) -> Any:
+    """One output's values as they stand in a batch.
+
+    Arrays and tensors of one shape become one slab, numbers a tensor, bytes a `Ragged`, crops for the device `Crops`;
+    all else stays a list, and so does an output that some sample has no value of, unless it is stored numbers.
+
+    Args:
+        name: The output.
+        values: One a sample.
+        numbers: What decides the dtype of numbers.
+        image: Arrays (H, W, 3) are images: the slab is (B, 3, H, W), channels last.
+        where: Where a sample lies, for errors.
+
+    Raises:
+        BatchError: Arrays whose shapes or dtypes differ, or numbers, see `Numbers.slab`.
+    """
+    first = values[0]
+    kinds = set(map(type, values))
+    if Cut in kinds:
+        return collate_cuts(name, values)
+    if NoneType in kinds:
+        numbers.lacking(name, values, where)
+        # Views of buffers neither travel from a worker nor outlive them.
+        return [bytes(value) if isinstance(value, memoryview) else value for value in values]
+    if len(kinds) > 1 and any(issubclass(kind, torch.Tensor | np.ndarray) for kind in kinds):
+        _check_types(name, values, where)
+    if isinstance(first, torch.Tensor | np.ndarray):
+        _check_shapes(name, values, where)
+        numbers.settle(name, first.dtype if isinstance(first, torch.Tensor) else torch_dtype(first.dtype), where)
+        return _stacked_tensors(values) if isinstance(first, torch.Tensor) else _stacked(values, image=image)
+    if isinstance(first, bytes | bytearray | memoryview):
+        return bytes_rows(values)
+    if all(map(is_number, kinds)):
+        return numbers.slab(name, values, where)
+    return list(values)
+
+
+def _stacked_tensors(values: Sequence[torch.Tensor]) -> torch.Tensor:
+    first = values[0]
+    slab = empty_slab((len(values), *first.shape), first.dtype) if first.device.type == "cpu" else None
+    return torch.stack(list(values), out=slab)
+
+
+def _stacked(values: Sequence[np.ndarray[Any, Any]], *, image: bool) -> torch.Tensor:
+    first = values[0]
+    slab = empty_slab((len(values), *first.shape), torch_dtype(first.dtype))
+    np.stack(values, out=slab.numpy())
+    return channels_first(slab) if image and first.ndim == 3 and first.shape[2] == 3 else slab
+
+
+def _check_types(name: str, values: Sequence[Any], where: Where | None) -> None:
+    """Refuse arrays or tensors beside anything else."""
+    kinds = [next((kind for kind in (torch.Tensor, np.ndarray) if isinstance(value, kind)), None) for value in values]
+    if len(set(kinds)) > 1:
+        few = ", ".join(sorted({type(value).__name__ for value in values}))
+        what = f"values of different types cannot become one batch ({few})"
+        raise BatchError(what, field=name, hint=_CONVERT, **_first_other(kinds, where))
+
+
+def _first_other(values: Sequence[Any], where: Where | None) -> dict[str, Any]:
+    """The place of the first that is not like the one before all."""
+    return {} if where is None else dict(where(next(i for i, value in enumerate(values) if value != values[0])))
+
+
+def _check_shapes(name: str, values: Sequence[Any], where: Where | None) -> None:
+    shapes = sorted({(tuple(value.shape), str(value.dtype)) for value in values})
+    if len(shapes) > 1:
+        few = ", ".join(f"{list(shape)} {dtype}" for shape, dtype in shapes[:3])
+        raise BatchError(
+            f"values of {len(shapes)} different shapes or dtypes cannot become one batch ({few}, ...)",
+            field=name,
+            hint=f'images: fields={{"{name}": ss.decode.RandomResizedCrop(224)}}, or CenterCrop(224, resize=256), makes'
+            " them equal; other arrays: stored ones come as ss.Ragged, or pass collate_fn to ss.Loader",
+            **_first_other([(tuple(value.shape), str(value.dtype)) for value in values], where),
+        )
+
+
+def bytes_rows(values: Sequence[bytes | bytearray | memoryview]) -> Ragged:
+    """Byte strings as rows of uint8."""
+    ends = np.cumsum([0, *map(len, values)], dtype=np.int64)
+    slab = empty_slab((int(ends[-1]),), torch.uint8)
+    whole = memoryview(slab.numpy())  # type: ignore[arg-type]  # numpy arrays are buffers; the stubs of 3.11 cannot say so
+    for value, start, end in zip(values, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        whole[start:end] = value
+    return Ragged(slab, torch.from_numpy(ends))
+
+
+def collate_rows(name: str, values: Sequence[Any], *, numbers: Numbers, where: Where | None = None) -> Any:
+    """Arrays or tensors of varying shape: `Ragged` rows; tensors that happen to be equal are stacked.
+
+    What a transform made of something else is collated as that.
+
+    Raises:
+        BatchError: They differ in dtype or number of dimensions.
+    """
+    if any(value is None for value in values):
+        # Views of buffers neither travel from a worker nor outlive them.
+        return [bytes(value) if isinstance(value, memoryview) else value for value in values]
+    if all(isinstance(value, np.ndarray) for value in values):
+        return _array_rows(name, values)
+    if not all(isinstance(value, torch.Tensor) for value in values):
+        return collate_values(name, values, numbers=numbers, where=where)
+    if len({(value.shape, value.dtype) for value in values}) == 1:
+        return _stacked_tensors(values)
+    if len({(value.ndim, value.dtype) for value in values}) > 1:
+        raise BatchError("tensors of different dtypes or dimensions in one batch", field=name, hint=_CONVERT)
+    slab = empty_slab((sum(value.numel() for value in values),), values[0].dtype)
+    return ragged_of_tensors(values, slab)
+
+
+def _array_rows(name: str, values: Sequence[np.ndarray[Any, Any]]) -> Ragged:
+    kinds = sorted({(value.dtype.name, value.ndim) for value in values})
+    if len(kinds) > 1:
+        few = ", ".join(f"{dtype} with {ndim} dimensions" for dtype, ndim in kinds[:3])
+        raise BatchError(f"arrays of different kinds in one batch: {few}", field=name, hint=_CONVERT)
+    slab = empty_slab((sum(value.size for value in values),), torch_dtype(values[0].dtype))
+    return ragged_of_tensors([torch.from_numpy(value) for value in values], slab)
+
+
+def collate_samples(
+    samples: Sequence[Any],
+    *,
+    numbers: Numbers,
+    images: frozenset[str] = frozenset(),
+    ragged: frozenset[str] = frozenset(),
+    where: Where | None = None,
+) -> Any:
+    """Samples as one batch: dicts by name, tuples by place, anything else by itself.
+
+    Args:
+        samples: The samples.
+        numbers: As of `collate_values`. What stands in tuples, or by itself, has no declared dtype.
+        images: Names of images, as of `collate_values`.
+        ragged: Names that become `Ragged` rows while they are arrays, also where all happen to be of one shape.
+        where: As of `collate_values`.
+
+    Raises:
+        BatchError: Samples of different keys or shapes.
+    """
+    first = samples[0]
+    if isinstance(first, dict):
+        if any(sample.keys() != first.keys() for sample in samples):
+            differ = sorted({str(name) for sample in samples for name in sample.keys() ^ first.keys()})
+            raise BatchError(f"some samples of a batch have {', '.join(differ)} and some not", hint="return equal keys")
+        batch: dict[str, Any] = {}
+        for name in first:
+            values = [sample[name] for sample in samples]
+            if name in ragged:
+                batch[name] = collate_rows(name, values, numbers=numbers, where=where)
+            else:
+                batch[name] = collate_values(name, values, numbers=numbers, image=name in images, where=where)
+        return batch
+    if isinstance(first, tuple):
+        if any(len(sample) != len(first) for sample in samples):
+            raise BatchError("samples of a batch are tuples of different lengths", hint="return equally long ones")
+        columns = enumerate(zip(*samples, strict=True))
+        return tuple(collate_values(f"[{i}]", column, numbers=numbers, where=where) for i, column in columns)
+    return collate_values("the sample", samples, numbers=numbers, where=where)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from torch.utils.data import get_worker_info
 
 from shardstream.dataset.indexes import OpenShards
@@ -15,42 +17,42 @@ from shardstream.dataset.rows import RowReader
 from shardstream.dataset.shared import WorkerStatus
 from shardstream.dataset.step import Step
 from shardstream.decode.usercall import UserCall, global_states_kept
-from shardstream.errors import UsageError
+from shardstream.errors import ShardStreamError, UsageError
 from shardstream.sizes import parse_size
 from shardstream.storage import ReadQueue, counters
 from shardstream.storage.base.heap import keep_freed_memory
+from shardstream.storage.cache.capacity import memory_left
 from shardstream.stream.batching.batches import BatchBuilder
-from shardstream.stream.batching.budget import read_budget
-from shardstream.stream.batching.decode_pool import decode_pool_of
-from shardstream.stream.batching.samples import SampleDecoder
-from shardstream.stream.batching.stages import StageClock
+from shardstream.stream.batching.samples import SampleDecoder, StageClock, decode_pool_of
 from shardstream.stream.ipc.orphans import end_with_parent
-from shardstream.stream.ipc.worker_batch import WorkerBatch
-from shardstream.stream.iteration.coming_steps import WorkerSteps
+from shardstream.stream.ipc.worker_batch import BatchFailure, WorkerBatch
 from shardstream.stream.iteration.content import Content, ContentPart
+from shardstream.stream.iteration.epoch_run import WorkerSteps
 from shardstream.stream.iteration.ranks import local_ranks
 from shardstream.stream.iteration.settings import StreamOptions
-from shardstream.stream.iteration.skips import SkipPolicy
 from shardstream.stream.tensors.crops import refuse_samples
 from shardstream.stream.tensors.nested import refuse_devices
 from shardstream.stream.tensors.numbers import Numbers
-from shardstream.stream.tensors.pool import HomePool
-from shardstream.stream.tensors.shared_slabs import begin_sharing
+from shardstream.stream.tensors.slabs import HomePool, begin_sharing
+
+_PER_RANK = 2 << 30  # the default windows count on it: the open ones take half at most
+_LEAST = 64 << 20
+_SHARE = 4  # of what memory is left, one part: the rest is for the model, batches and other ranks' surprises
 
 
 class StepPipeline:
-    """Makes parcels of steps. Open indexes and stores live as long as this.
+    """Makes batches of steps. Open indexes and stores live as long as this.
 
     Args:
         content: What is streamed.
         settings: How.
-        desk: Where to say which sample is being made, or ``None``.
+        status: Where to report which sample is being made, or ``None``.
         workers: Of the loader, 0 for none, among which it is divided what is read ahead over a network; ``None``: only
             what is asked for is read.
     """
 
     def __init__(
-        self, content: Content, settings: StreamOptions, desk: WorkerStatus | None, workers: int | None = None
+        self, content: Content, settings: StreamOptions, status: WorkerStatus | None, workers: int | None = None
     ) -> None:
         self.content = content
         self._names = settings.names
@@ -61,70 +63,53 @@ class StepPipeline:
             if settings.deliver != "items":
                 begin_sharing()
         self._pool = HomePool()
-        self._crew = decode_pool_of(settings.threads)
+        self._threads = decode_pool_of(settings.threads)
         self._clock = StageClock()
-        groups, maker_of = _alike(content.parts)
-        self._sources = [part.source for part in content.parts]
-        self._shards = OpenShards(self._sources)
+        groups, decoder_of = _alike(content.parts)
+        sources = [part.source for part in content.parts]
+        self._shards = OpenShards(sources)
         self._ahead: ReadAhead | None = None
-        if workers is not None and any(one.over_network for one in self._sources):
+        if workers is not None and any(one.over_network for one in sources):
             budget = read_budget(settings.prefetch, num_workers=workers, local_ranks=local_ranks())
             queue = ReadQueue()
-            self._shards = OpenShards(self._sources, queue)
-            fields = [groups[number].plan.sources for number in maker_of]
+            self._shards = OpenShards(sources, queue)
+            fields = [groups[number].plan.sources for number in decoder_of]
             self._ahead = ReadAhead(self._shards, fields, queue, budget=budget)
         numbers = content.numbers
-        self._makers = [
-            self._maker(part, numbers[maker_of.index(number)], settings, desk) for number, part in enumerate(groups)
+        self._decoders = [
+            self._decoder(part, numbers[decoder_of.index(number)], settings.seed, status)
+            for number, part in enumerate(groups)
         ]
         self._counted = counters().snapshot()
-        self._mark = settings.effective_tail == "pad" or any(maker.policy.skips for maker in self._makers)
+        self._mark = settings.effective_tail == "pad" or any(decoder.policy.skips for decoder in self._decoders)
         self._batches = BatchBuilder(
-            self._makers,
-            np.array(maker_of),
+            self._decoders,
+            np.array(decoder_of),
             self._clock,
             batch_transform=settings.batch_transform,
             mark=self._mark,
             keys=self._names is None or "__key__" in self._names or settings.batch_transform is not None,
         )
         calls: list[Any] = [self._batches.transform]
-        for maker in self._makers:
-            calls += [maker.transform, *(call for output in maker.plan.outputs for call in output.calls)]
+        for decoder in self._decoders:
+            calls += [decoder.transform, *(call for output in decoder.plan.outputs for call in output.calls)]
         # Seeding the global generators costs less where they are saved and restored once a step.
         seeds = any(isinstance(call, UserCall) and call.uses_global_states for call in calls)
         self._kept = global_states_kept if seeds else nullcontext
 
-    def _maker(
-        self, part: ContentPart, numbers: Numbers, settings: StreamOptions, desk: WorkerStatus | None
-    ) -> SampleDecoder:
-        recipe = part.recipe
+    def _decoder(self, part: ContentPart, numbers: Numbers, seed: int, status: WorkerStatus | None) -> SampleDecoder:
         fields = {name: part.source.fields[name] for name in part.plan.sources}
+        largest = parse_size(part.recipe.max_value, name="max_value")
         reader = RowReader(
-            self._shards,
-            fields,
-            verify=recipe.verify,
-            max_value=parse_size(recipe.max_value, name="max_value"),
-            status=desk,
-            ahead=self._ahead,
+            self._shards, fields, verify=part.recipe.verify, max_value=largest, status=status, ahead=self._ahead
         )
-        return SampleDecoder(
-            reader,
-            part.plan,
-            part.source.fields,
-            numbers,
-            self._clock,
-            seed=settings.seed,
-            transform=recipe.transform,
-            policy=SkipPolicy(recipe.on_error, recipe.max_skips),
-            desk=desk,
-            crew=self._crew,
-        )
+        return SampleDecoder(reader, part, numbers, self._clock, seed=seed, status=status, pool=self._threads)
 
     def begin(self) -> Self:
         """Begin an iteration: skips are counted anew, and transforms may return other types."""
-        for maker in self._makers:
-            maker.policy.begin()
-            maker.numbers.begin()
+        for decoder in self._decoders:
+            decoder.policy.begin()
+            decoder.numbers.begin()
         return self
 
     def steps(self, coming: WorkerSteps) -> Iterator[Step]:
@@ -134,33 +119,45 @@ class StepPipeline:
         finally:
             self._end()
 
+    def batches(self, coming: WorkerSteps, *, lists: bool, worker: int | None) -> Iterator[WorkerBatch | BatchFailure]:
+        """The batches of an iteration, for a `Loader`; in a worker, of this number, an error of ours ends them."""
+        for step in self.steps(coming):
+            try:
+                made = self.batch(step, lists=lists)
+            except ShardStreamError as error:
+                if worker is None:
+                    raise
+                yield BatchFailure.of(error, worker)
+                return
+            yield made
+
     def _end(self) -> None:
         self._pool.clear()
-        if self._crew is not None:
-            self._crew.close()
+        if self._threads is not None:
+            self._threads.close()
 
     def only(self, step: Step, *, lists: bool) -> WorkerBatch:
-        """The one step of an iteration, see `parcel`."""
+        """The one step of an iteration, see `batch`."""
         try:
-            return self.parcel(step, lists=lists)
+            return self.batch(step, lists=lists)
         finally:
             self._end()
 
-    def parcel(self, step: Step, *, lists: bool) -> WorkerBatch:
+    def batch(self, step: Step, *, lists: bool) -> WorkerBatch:
         """A step as a batch, or as a list of those of its samples that can be used."""
         self._clock.begin()
         with self._kept(), self._pool.in_charge():
-            parcel = self._samples(step) if lists else self._batch(step)
+            made = self._samples(step) if lists else self._batch(step)
         self._clock.lap("assemble")
-        parcel.stages = self._clock.taken()
+        made.stages = self._clock.seconds
         if self._ahead is not None:
-            parcel.transfers = counters().since(self._counted)
+            made.transfers = counters().since(self._counted)
             self._counted = counters().snapshot()
-        return parcel
+        return made
 
     def _samples(self, step: Step) -> WorkerBatch:
-        for maker in self._makers:
-            refuse_samples(maker.plan.cut)
+        for decoder in self._decoders:
+            refuse_samples(decoder.plan.cut)
         samples, broken = self._batches.samples(step)
         valid = np.ones(len(samples), np.bool_) if step.valid is None else step.valid
         own = np.array([sample is not None for sample in samples], np.bool_) & valid
@@ -172,7 +169,7 @@ class StepPipeline:
                 sample["__valid__"] = is_valid
             if self._in_worker:
                 refuse_devices(sample)
-            kept.append(self._as_tuple(sample))
+            kept.append(sample if self._names is None else self._as_tuple(sample, self._names))
             slots.append(slot)
         return WorkerBatch(
             kept,
@@ -186,34 +183,33 @@ class StepPipeline:
     def _batch(self, step: Step) -> WorkerBatch:
         batch, valid, broken = self._batches.batch(step)
         return WorkerBatch(
-            self._as_tuple(batch),
+            batch if self._names is None else self._as_tuple(batch, self._names),
             int(valid.sum()),
             list(broken.values()),
             sources=self._counts(step, valid),
             positions=len(step.rows),
         )
 
-    def _counts(self, step: Step, own: np.ndarray[Any, np.dtype[np.bool_]]) -> dict[str, int]:
+    def _counts(self, step: Step, own: NDArray[np.bool_]) -> dict[str, int]:
         if step.sources is None:
             return {}
         counts = np.bincount(step.sources[own], minlength=len(self.content.names))
         return dict(zip(self.content.names, counts.tolist(), strict=True))
 
-    def _as_tuple(self, value: Any) -> Any:
-        if self._names is None:
-            return value
+    @staticmethod
+    def _as_tuple(value: Any, names: tuple[str, ...]) -> Any:
         if not isinstance(value, dict):
             raise UsageError(
                 f"to_tuple needs a dict, but a transform returned {type(value).__name__}", hint="leave to_tuple out"
             )
-        missing = [name for name in self._names if name not in value]
+        missing = [name for name in names if name not in value]
         if missing:
             raise UsageError(
                 f"there is no {missing[0]!r} to put into a tuple",
                 field=missing[0],
                 hint=f"there are {', '.join(value)}",
             )
-        return tuple(value[name] for name in self._names)
+        return tuple(value[name] for name in names)
 
 
 def _alike(parts: tuple[ContentPart, ...]) -> tuple[list[ContentPart], list[int]]:
@@ -226,3 +222,29 @@ def _alike(parts: tuple[ContentPart, ...]) -> tuple[list[ContentPart], list[int]
             groups.append(part)
         group_of.append(found)
     return groups, group_of
+
+
+def read_budget(prefetch: int | str | None, *, num_workers: int, local_ranks: int) -> int:
+    """Bytes that one worker may have on their way or at hand.
+
+    Args:
+        prefetch: What was asked for; ``None``: 2 GiB for each rank, less where memory is short.
+        num_workers: Workers of a rank; 0 counts as one.
+        local_ranks: Ranks on this machine.
+    """
+    if prefetch is not None:
+        return parse_size(prefetch, name="prefetch")
+    workers = max(num_workers, 1)
+    available = _available() // (_SHARE * max(local_ranks, 1) * workers)
+    return max(min(_PER_RANK // workers, available), _LEAST)
+
+
+def _available() -> int:
+    """Bytes of memory that could be taken now, by what the machine and the container allow."""
+    left = memory_left()
+    try:
+        with open("/proc/meminfo") as lines:
+            free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return free if left is None else min(free, left)

@@ -1,26 +1,156 @@
-"""From stored rows to samples: read, decode, transform."""
+"""From stored rows to samples: read, decode, transform; some of it in threads.
+
+A `DecodePool` decodes those outputs that are made by decoders alone which allow it (``Decoder.threaded``). What is
+left, users' callables above all, is made when a sample is asked for, in the calling thread. Samples and their errors
+come out as if one thread had made them in turn.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any
+import math
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from shardstream.dataset.rows import RowBatch, RowReader
 from shardstream.dataset.shared import WorkerStatus, shard_ids
 from shardstream.dataset.step import Step
 from shardstream.decode.context import SampleContext
-from shardstream.decode.plan import DecodePlan, Output
+from shardstream.decode.plan import Output
+from shardstream.decode.specs import Decoder
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import BatchError, DataError
-from shardstream.shards.fields import FieldType
-from shardstream.stream.batching.decode_pool import DecodePool
-from shardstream.stream.batching.decoding import Decoding
-from shardstream.stream.batching.stages import StageClock
-from shardstream.stream.iteration.skips import SkipPolicy
+from shardstream.stream.iteration.content import ContentPart
+from shardstream.stream.iteration.settings import SkipPolicy
 from shardstream.stream.tensors.numbers import Numbers, Where, stored_dtypes
+
+_MOST_THREADS = 8
+"""Threads by default: where one process decodes for a machine with more cores, workers gain more."""
+
+Stage: TypeAlias = Literal["read", "decode", "transform", "assemble"]
+CropMemory: TypeAlias = Mapping[str, Callable[[int, int], NDArray[np.uint8]]]
+"""By output, what gives crops their memory, see `SampleContext.memory`."""
+
+
+class StageClock:
+    """Laps of one thread's work: the time since the last one goes to a stage.
+
+    ``read`` is waiting for storage, with checksums and decompression; ``decode`` the decoders and callables of
+    ``fields``; ``transform`` the callables for samples and batches; ``assemble`` all else that makes a batch.
+
+    Attributes:
+        seconds: By stage, since `begin`.
+
+        >>> clock = StageClock()
+        >>> clock.lap("read")
+        >>> list(clock.seconds)
+        ['read']
+    """
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin anew: what was since the last lap goes nowhere."""
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, stage: Stage) -> None:
+        """A stage ends here."""
+        now = time.perf_counter()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
+        self._last = now
+
+
+def decode_pool_of(threads: int | None) -> DecodePool | None:
+    """The threads of this process.
+
+    Args:
+        threads: How many; ``None`` for as many as torch takes for itself, at most 8: the cores of a process that
+            trains alone, one in a DataLoader worker and where ``OMP_NUM_THREADS`` says so, as under torchrun.
+
+    Returns:
+        ``None`` where one thread does everything, and torch's operators have one.
+    """
+    own = torch.get_num_threads()
+    number = threads or min(own, _MOST_THREADS)
+    return DecodePool(number) if max(number, own) > 1 else None
+
+
+class DecodePool:
+    """The calling thread and some more, which come when they are needed first and go with `close`.
+
+    Args:
+        threads: How many there are, with the calling one.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._others: ThreadPoolExecutor | None = None
+
+    def run(self, work: Callable[[int], bool], numbers: Iterable[int]) -> None:
+        """Call ``work`` for each number, from several threads at once; return when all calls have.
+
+        After a call that returns False no further one is begun, but all that come before it are.
+
+        Args:
+            work: Must not raise.
+            numbers: What it is called with, in ascending order.
+        """
+        if self._others is None and self.threads > 1:
+            self._others = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="shardstream-decode")
+        left = iter(tuple(numbers))  # a step of this iterator is atomic
+        end = math.inf
+
+        def take_turns() -> None:
+            nonlocal end
+            for number in left:
+                if number >= end:
+                    return
+                if not work(number):
+                    end = min(end, number)
+
+        with _operators_in_one_thread():
+            others = [] if self._others is None else [self._others.submit(take_turns) for _ in range(self.threads - 1)]
+            try:
+                take_turns()
+            except BaseException:  # an interruption of this thread
+                end = -1
+                raise
+            finally:  # the others write to the same batch
+                wait(others)
+
+    def close(self) -> None:
+        """End the other threads; `run` brings new ones."""
+        others, self._others = self._others, None
+        if others is not None:
+            others.shutdown()
+
+
+@contextmanager
+def _operators_in_one_thread() -> Iterator[None]:
+    """Have torch's operators use the thread that calls them, here and in threads that call their first one now.
+
+    A single picture is too small to be shared out among torch's threads: on a busy machine, decoding with two of them
+    took six times the processor time of one (`docs/decisions/009-gathering-and-threads.md`).
+    """
+    before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class SampleDecoder:
@@ -28,42 +158,47 @@ class SampleDecoder:
 
     Args:
         reader: Where stored values come from.
-        plan: How they become outputs.
-        fields: Stored types by field.
+        part: The source, or the first of those that are decoded alike, with how its samples are made.
         numbers: What decides the dtype of numbers in batches; stored ones are cast to it before anything sees them.
         clock: Is told where the time goes.
         seed: Of everything random.
-        transform: A user's callable for each sample, or ``None``.
+        status: Where to report which sample is being made, or ``None``.
+        pool: Threads that decode, or ``None``.
+
+    Attributes:
+        plan: How stored values become outputs.
+        fields: Stored types by field.
+        numbers: As given.
+        seed: As given.
         policy: What is done about broken samples.
-        desk: Where to say which sample is being made, or ``None``.
-        crew: Threads that decode, or ``None``.
+        transform: A user's callable for each sample, or ``None``.
+        status: As given.
     """
 
     def __init__(
         self,
         reader: RowReader,
-        plan: DecodePlan,
-        fields: Mapping[str, FieldType],
+        part: ContentPart,
         numbers: Numbers,
         clock: StageClock,
         *,
         seed: int,
-        transform: Callable[..., Any] | None,
-        policy: SkipPolicy,
-        desk: WorkerStatus | None = None,
-        crew: DecodePool | None = None,
+        status: WorkerStatus | None = None,
+        pool: DecodePool | None = None,
     ) -> None:
-        self.plan = plan
-        self.fields = fields
+        options = part.recipe
+        self.plan = part.plan
+        self.fields = part.source.fields
         self.numbers = numbers
-        self._stored = stored_dtypes(plan, fields)
         self.seed = seed
-        self.policy = policy
+        self.policy = SkipPolicy(options.on_error, options.max_skips)
+        self.transform = None if options.transform is None else UserCall(options.transform, what="transform")
+        self.status = status
+        self._stored = stored_dtypes(self.plan, self.fields)
+        self._threaded = frozenset(output.name for output in threaded(self.plan.outputs))
         self._reader = reader
         self._clock = clock
-        self._desk = desk
-        self._crew = crew
-        self.transform = None if transform is None else UserCall(transform, what="transform")
+        self._pool = pool
 
     def read(self, step: Step) -> tuple[RowBatch, dict[int, str]]:
         """The stored rows of a step, and the slots whose data is broken with the reason.
@@ -102,9 +237,9 @@ class SampleDecoder:
         broken: Container[int],
         outputs: Sequence[Output],
         slabs: Mapping[str, NDArray[Any]],
-        memory: Mapping[str, Callable[[int, int], NDArray[np.uint8]]],
-    ) -> Decoding:
-        """The samples of a step, about to be decoded.
+        memory: CropMemory,
+    ) -> StepDecoding:
+        """The samples of a step, about to be decoded; threads have made what they can of them.
 
         Args:
             rows: Its rows.
@@ -112,30 +247,16 @@ class SampleDecoder:
             broken: Slots whose samples are not wanted.
             outputs: What to decode.
             slabs: By output, where values are to be written: (n, ...).
-            memory: By output, what gives crops their memory, see `SampleContext.memory`.
+            memory: By output, what gives crops their memory.
         """
-
-        def value(output: Output, i: int, context: SampleContext) -> Any:
-            slab = slabs.get(output.name)
-            return self._value(output, rows, i, context, None if slab is None else slab[i])
-
-        def context(i: int) -> SampleContext:
-            return self._context(rows, i, step, memory)
-
-        decoding = Decoding(outputs, context, value, self._crew)
-        wanted = [i for i in range(len(step.rows)) if i not in broken]
-        decoding.begin(wanted, skips=self.policy.skips)
+        decoding = StepDecoding(self, rows, step, outputs, slabs, memory)
+        if self._pool is not None and self._threaded:
+            ahead = [output for output in outputs if output.name in self._threaded]
+            wanted = [i for i in range(len(step.rows)) if i not in broken]
+            self._pool.run(partial(decoding.begin, ahead, skips=self.policy.skips), wanted)
         return decoding
 
-    def _value(self, output: Output, rows: RowBatch, i: int, context: SampleContext, out: NDArray[Any] | None) -> Any:
-        for source in output.sources:
-            raw = rows.value(source, i)
-            if raw is not None:
-                value = output.value(self.fields[source], raw, context, out)
-                return self._as_declared(output.name, value, lambda _: place_in(rows, i))
-        return output.missing(context, out)
-
-    def _as_declared(self, name: str, value: Any, where: Where) -> Any:
+    def as_declared(self, name: str, value: Any, where: Where) -> Any:
         """A value in the dtype that it has in batches, where it is a number or array of the dtype it is stored in.
 
         Such a number becomes one of Python. Any other dtype is one that a user's callable chose, and stays.
@@ -150,25 +271,10 @@ class SampleDecoder:
             value = self.numbers.converted(name, np.asarray(value)[None], where)[0]
         return value.item() if isinstance(value, np.generic) else value
 
-    def place(self, step: Step) -> dict[str, str | int]:
+    def location(self, step: Step) -> dict[str, str | int]:
         """Where the first sample of a step lies, for an error."""
         rows = self._reader.read(step.sources, step.shards, step.rows)
-        return place_in(rows, 0)
-
-    def _context(
-        self, rows: RowBatch, i: int, step: Step, memory: Mapping[str, Callable[[int, int], NDArray[np.uint8]]]
-    ) -> SampleContext:
-        """Which sample row i of a step is, about to be made."""
-        if self._desk is not None:
-            source = None if step.sources is None else int(step.sources[i])
-            self._desk.report(shard_ids(source, int(step.shards[i])), rows.rows[i])
-        position = int(step.positions[i])
-        context = SampleContext(
-            rows.keys[i], rows.shards[i], rows.rows[i], position, self.seed, step.epoch, memory=memory
-        )
-        for field in self.plan.beside:
-            context.beside[field] = self.fields[field], rows.value(field, i)
-        return context
+        return location_in(rows, 0)
 
     def samples(self, step: Step) -> tuple[list[Any], dict[int, str]]:
         """The step's samples, slot by slot, ``None`` where there is none: broken, or dropped by the transform.
@@ -195,7 +301,113 @@ class SampleDecoder:
         return out, broken
 
 
-def place_in(rows: RowBatch, i: int) -> dict[str, str | int]:
+@dataclass(slots=True)
+class _Begun:
+    """What threads made of a sample, up to the output where an error ended it."""
+
+    context: SampleContext
+    values: dict[str, Any] = field(default_factory=dict)
+    failed: str = ""
+    error: Exception | None = None
+
+
+class StepDecoding:
+    """The samples of one step, on their way from stored rows to outputs.
+
+    Args:
+        decoder: What decodes them.
+        rows: Their rows.
+        step: The step.
+        outputs: What to decode, in the order in which it is made.
+        slabs: By output, where values are to be written: (n, ...).
+        memory: By output, what gives crops their memory.
+    """
+
+    def __init__(
+        self,
+        decoder: SampleDecoder,
+        rows: RowBatch,
+        step: Step,
+        outputs: Sequence[Output],
+        slabs: Mapping[str, NDArray[Any]],
+        memory: CropMemory,
+    ) -> None:
+        self._decoder = decoder
+        self._rows = rows
+        self._step = step
+        self._outputs = outputs
+        self._slabs = slabs
+        self._memory = memory
+        self._begun: dict[int, _Begun] = {}
+
+    def begin(self, outputs: Sequence[Output], slot: int, *, skips: bool) -> bool:
+        """Make these outputs of a sample, from any thread; an error is raised where the sample is asked for.
+
+        Returns:
+            Whether samples after it are wanted.
+        """
+        begun = self._begun[slot] = _Begun(self._context(slot))
+        for output in outputs:
+            try:
+                begun.values[output.name] = self._value(output, slot, begun.context)
+            except Exception as error:  # raised in its turn
+                begun.failed, begun.error = output.name, error
+                return skips and isinstance(error, DataError)
+        return True
+
+    def sample(self, slot: int) -> tuple[dict[str, Any], SampleContext]:
+        """The sample in a slot.
+
+        Raises:
+            DataError: It is damaged.
+            TransformError: A user's callable raised.
+        """
+        begun = self._begun.pop(slot, None) or _Begun(self._context(slot))
+        sample: dict[str, Any] = {"__key__": begun.context.key}
+        for output in self._outputs:
+            name = output.name
+            if begun.error is not None and name == begun.failed:
+                raise begun.error
+            sample[name] = begun.values[name] if name in begun.values else self._value(output, slot, begun.context)
+        return sample, begun.context
+
+    def _context(self, i: int) -> SampleContext:
+        """Which sample row i of the step is, about to be made."""
+        decoder, rows, step = self._decoder, self._rows, self._step
+        if decoder.status is not None:
+            source = None if step.sources is None else int(step.sources[i])
+            decoder.status.report(shard_ids(source, int(step.shards[i])), rows.rows[i])
+        position = int(step.positions[i])
+        context = SampleContext(
+            rows.keys[i], rows.shards[i], rows.rows[i], position, decoder.seed, step.epoch, memory=self._memory
+        )
+        for name in decoder.plan.beside:
+            context.beside[name] = decoder.fields[name], rows.value(name, i)
+        return context
+
+    def _value(self, output: Output, i: int, context: SampleContext) -> Any:
+        decoder, rows, slab = self._decoder, self._rows, self._slabs.get(output.name)
+        out = None if slab is None else slab[i]
+        for source in output.sources:
+            raw = rows.value(source, i)
+            if raw is not None:
+                value = output.value(decoder.fields[source], raw, context, out)
+                return decoder.as_declared(output.name, value, lambda _: location_in(rows, i))
+        return output.missing(context, out)
+
+
+def threaded(outputs: Sequence[Output]) -> list[Output]:
+    """Those of the outputs that threads may make: decoders alone make them, and allow it, as do those they are like."""
+    found: dict[str, Output] = {}
+    for output in outputs:
+        bases = [step.base for step in output.steps if isinstance(step, Decoder) and step.base is not None]
+        ours = all(isinstance(step, Decoder) and step.threaded and not step.calls for step in output.steps)
+        if output.steps and ours and all(base in found for base in bases):
+            found[output.name] = output
+    return list(found.values())
+
+
+def location_in(rows: RowBatch, i: int) -> dict[str, str | int]:
     """Where sample i of some rows lies, for an error."""
     return {"shard": rows.shards[i], "sample": rows.rows[i], "key": rows.keys[i]}
 

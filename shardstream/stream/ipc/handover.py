@@ -1,4 +1,4 @@
-"""How the tensors of a parcel travel: on slabs that a worker lends, or by value where they are small.
+"""How the tensors of a `WorkerBatch` travel: on slabs that a worker shares, or by value where they are small.
 
 ``packed`` prepares what a worker sends; its tensors come out of the pickle on the other side. There each slab is mapped
 once and known by its number from then on.
@@ -16,8 +16,7 @@ import torch
 
 from shardstream.stream.tensors.crops import Crops
 from shardstream.stream.tensors.ragged import Ragged
-from shardstream.stream.tensors.shared_slabs import FREE, LENT, LOST, SharedSlabPool
-from shardstream.stream.tensors.slabs import is_dense, tensor_on
+from shardstream.stream.tensors.slabs import FREE, LOST, SHARED, SharedSlabPool, is_dense, tensor_on
 
 
 def packed(value: Any, pool: SharedSlabPool) -> Any:
@@ -70,7 +69,7 @@ def _packed_tensor(tensor: torch.Tensor, pool: SharedSlabPool) -> Any:
         dense = _dense(tensor)
         octets = torch.as_strided(dense, (dense.numel(),), (1,)).view(torch.uint8).numpy()
         return _Travelling(bytearray(octets.data), tensor.dtype, tensor.shape, dense.stride(), 0)
-    where = pool.token, slab.number, slab.size, slab.lend()
+    where = pool.token, slab.number, slab.size, slab.share()
     return _Travelling(where, tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
@@ -107,7 +106,7 @@ def _arrived(where: Any, dtype: torch.dtype, shape: Any, stride: Any, offset: in
 
 
 def _give_back(memory: mmap.mmap, process: int) -> None:
-    if memory[-1] == LENT and os.getpid() == process:
+    if memory[-1] == SHARED and os.getpid() == process:
         memory[-1] = FREE
 
 
@@ -130,7 +129,7 @@ def _before_fork() -> None:
     # The child sees the same memory, as it is: nobody may write to what it may still look at.
     for slabs in list(_known.values()):
         for memory in list(slabs.values()):
-            if memory[-1] == LENT:
+            if memory[-1] == SHARED:
                 memory[-1] = LOST
 
 

@@ -1,19 +1,23 @@
-"""What travels from a worker to ``ss.Loader``: data, and what happened while making it."""
+"""What travels from a worker to ``ss.Loader``, and what a training loop gets out of it.
+
+A loop may take just as many items as there are, and never ask for one more. So the end of an iteration comes with its
+last item, not with the question for another one.
+"""
 
 from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
 from shardstream.errors import ShardStreamError
 from shardstream.stream.ipc.handover import drop, packed
 from shardstream.stream.tensors.nested import mapped, refuse_devices
-from shardstream.stream.tensors.shared_slabs import lender
+from shardstream.stream.tensors.slabs import shared_pool
 
 
 @dataclass(slots=True)
@@ -49,7 +53,7 @@ class WorkerBatch:
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = [getattr(self, one.name) for one in fields(self)]
-        pool = lender()
+        pool = shared_pool()
         if pool is None:
             return _unpacked, (_Arrival(), "", [], *values)
         values[0] = packed(self.data, pool)
@@ -70,9 +74,9 @@ class _Arrival:
 
 def _unpacked(began: float, sender: str, gone: list[int], *values: Any) -> WorkerBatch:
     drop(sender, gone)
-    parcel = WorkerBatch(*values)
-    parcel.transport = time.perf_counter() - began
-    return parcel
+    batch = WorkerBatch(*values)
+    batch.transport = time.perf_counter() - began
+    return batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +99,24 @@ class BatchFailure:
         cause = error.__cause__
         return cls(error, "" if cause is None else "".join(traceback.format_exception(cause)), worker)
 
-    def raised(self) -> ShardStreamError:
-        """The error to raise in the parent."""
-        self.error.add_note(f"(in DataLoader worker {self.worker})")
+    def throw(self) -> NoReturn:
+        """Raise the error in the training process.
+
+        Raises:
+            ShardStreamError: It.
+        """
+        error = self.error
+        error.add_note(f"(in DataLoader worker {self.worker})")
         if self.trace:
-            self.error.add_note(f"caused by\n{self.trace}")
-        return self.error
+            error.add_note(f"caused by\n{self.trace}")
+        try:
+            raise error
+        finally:  # or this frame, which the error's traceback holds, would hold the error
+            del error, self
 
 
 class CollateWorkerBatch:
-    """A user's ``collate_fn`` applied to what is inside a parcel. Picklable if the function is.
+    """A user's ``collate_fn`` applied to what is inside a batch. Picklable if the function is.
 
     Args:
         function: Gets a list of samples, or one sample where ``each``.
@@ -115,19 +127,100 @@ class CollateWorkerBatch:
         self.function = function
         self.each = each
 
-    def __call__(self, parcel: Any) -> Any:
-        if isinstance(parcel, BatchFailure):
-            return parcel
-        if not isinstance(parcel, WorkerBatch):  # another DataLoader reads the data set of ours
-            return self.function(parcel)
+    def __call__(self, batch: Any) -> Any:
+        if isinstance(batch, BatchFailure):
+            return batch
+        if not isinstance(batch, WorkerBatch):  # another DataLoader reads the data set of ours
+            return self.function(batch)
         began = time.perf_counter()
-        parcel.data = [self.function(one) for one in parcel.data] if self.each else self.function(parcel.data)
-        parcel.stages["assemble"] = parcel.stages.get("assemble", 0.0) + time.perf_counter() - began
+        batch.data = [self.function(one) for one in batch.data] if self.each else self.function(batch.data)
+        batch.stages["assemble"] = batch.stages.get("assemble", 0.0) + time.perf_counter() - began
         if torch.utils.data.get_worker_info() is not None:
-            refuse_devices(parcel.data)
-        return parcel
+            refuse_devices(batch.data)
+        return batch
 
 
 def keep(value: Any) -> Any:
     """A ``collate_fn`` that changes nothing."""
     return value
+
+
+class StreamItem(NamedTuple):
+    """What a training loop gets at once.
+
+    Attributes:
+        data: A batch, or a sample where there is no batch size.
+        counted: The worker batches that arrived with it, without their data.
+        before: Positions of the stream that come before it.
+        after: The same with it, and with what was dropped at the end of the stream.
+        last: Whether nothing follows.
+    """
+
+    data: Any
+    counted: list[WorkerBatch]
+    before: int
+    after: int
+    last: bool
+
+
+def items_of(
+    request: Callable[[], WorkerBatch | BatchFailure | None],
+    count: int,
+    rest: list[WorkerBatch],
+    *,
+    single: bool,
+    drops: bool,
+) -> Iterator[StreamItem]:
+    """The items in worker batches, one after another. The batch after the last one is not asked for.
+
+    Args:
+        request: Gives the next batch; ``None`` if there is none.
+        count: How many there are.
+        rest: Here lie the batches that came since the last item.
+        single: Whether they hold lists of samples.
+        drops: Whether samples can be missing in them. The last sample of a batch then waits for the next batch that
+            has any: it may be the last of all.
+
+    Raises:
+        ShardStreamError: A failure came, or `request` raised it.
+    """
+    taken, held, drops = 0, None, single and drops
+    for number in range(1, count + 1):
+        batch = None
+        try:
+            batch = request()
+            if isinstance(batch, BatchFailure):
+                batch.throw()
+        except Exception:
+            batch = None  # or this frame, which the error's traceback holds, would hold the error
+            if held is not None:  # it comes before what failed
+                yield held
+            raise
+        if batch is None:
+            break
+        items = batch.data if single else (batch.data,)
+        slots = batch.slots if single else [batch.positions - 1]
+        batch.data = None
+        rest.append(batch)
+        before, left = taken, len(items)
+        for data, slot in zip(items, range(batch.positions) if slots is None else slots, strict=True):
+            if held is not None:
+                yield held
+                held = None
+            left -= 1
+            last = number == count and not left
+            after = taken + (batch.positions if last else slot + 1)
+            item = StreamItem(data, rest[:], before, after, last)
+            del data, rest[:]  # slices: this is done for each sample
+            before = after
+            if drops and not left and not last:
+                held = item
+            else:
+                yield item
+            del item
+        del items
+        taken += batch.positions
+    if held is not None:
+        counted = held.counted + rest
+        del rest[:]
+        yield held._replace(counted=counted, after=taken, last=True)

@@ -1,18 +1,15 @@
 """Which samples an iteration has, in which order, who reads them, and where it stands.
 
-================  ====================================================================
-``content``       ``Content``: sources, and the order their samples come in
-``settings``      their arguments, checked, as values
-``ranks``         which rank of how many this process is, and which ranks share a node
-``dealt``         whether a framework deals out to ranks what this one reads
-``epoch_run``     what is left of one epoch of one rank, as steps
-``coming_steps``  the steps of one worker, across the end of an epoch
-``cursor``        how far an iteration in one process has come
-``epoch_state``   the epoch number and a loaded state, shared with workers
-``state``         what a checkpoint holds
-``versions``      the version of its data that a loaded state was saved at
-``convert``       ``convert_state``: from torchdata's state to ours
-``assignment``    what a ``Loader`` tells its workers
-``skips``         what is done about broken samples
-================  ====================================================================
+===============  ====================================================================
+``content``      ``Content``: sources, and the order their samples come in
+``settings``     their arguments, checked, as values; what is done about broken samples
+``ranks``        which rank of how many this process is, and which ranks share a node
+``dealt``        whether a framework deals out to ranks what this one reads
+``epoch_run``    what is left of one epoch of one rank, as steps; how far one has come
+``epoch_state``  the epoch number and a loaded state, shared with workers
+``state``        what a checkpoint holds
+``versions``     the version of its data that a loaded state was saved at
+``convert``      ``convert_state``: from torchdata's state to ours
+``assignment``   what a ``Loader`` tells its workers
+===============  ====================================================================
 """

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from shardstream.dataset.shared import SharedRecord, WorkerStatus, WorkerStatuses
-from shardstream.stream.iteration.coming_steps import WorkerSteps
 from shardstream.stream.iteration.content import Content
-from shardstream.stream.iteration.epoch_run import EpochRun
+from shardstream.stream.iteration.epoch_run import EpochRun, WorkerSteps
 from shardstream.stream.iteration.ranks import Rank
 from shardstream.stream.iteration.settings import StreamOptions
 from shardstream.stream.iteration.state import ResumePoint
@@ -22,7 +21,7 @@ class Assignment:
     def __init__(self, num_workers: int, *, workers_stay: bool) -> None:
         self._stay = workers_stay
         self._record = SharedRecord()
-        self._desks = WorkerStatuses(max(num_workers, 1))
+        self._statuses = WorkerStatuses(max(num_workers, 1))
 
     def give(self, begin: ResumePoint, rank: Rank) -> None:
         """Say what the next iteration reads."""
@@ -38,10 +37,10 @@ class Assignment:
         numbers = range(worker, run.steps, max(num_workers, 1))
         return WorkerSteps(run, numbers, num_workers, goes_on=self._stay)
 
-    def desk(self, worker: int) -> WorkerStatus:
-        """Where worker ``worker`` says what it is at."""
-        return self._desks.of(worker)
+    def status(self, worker: int) -> WorkerStatus:
+        """Where worker ``worker`` reports what it is at."""
+        return self._statuses.of(worker)
 
     def reading(self, process: int) -> tuple[int, int, int] | None:
         """Worker, place and row that the process of this id is at; or ``None``; see `WorkerStatuses`."""
-        return self._desks.find(process)
+        return self._statuses.find(process)

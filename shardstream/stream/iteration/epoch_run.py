@@ -1,9 +1,9 @@
-"""One epoch of one rank as steps: where each of their samples lies."""
+"""One epoch of one rank as steps: where each of their samples lies, who reads them, and how far somebody has come."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.dataset.step import Located, Step
-from shardstream.errors import UsageError
+from shardstream.errors import ShardStreamError, UsageError
 from shardstream.order import (
     BLOCK,
     Remaining,
@@ -129,26 +129,22 @@ class EpochRun:
 
     def step(self, number: int) -> Step:
         """Step ``number`` in [0, steps)."""
-        (step,) = self._steps((number,))
-        return step
+        return next(self.steps_of(range(number, number + 1)))
 
     def steps_of(self, numbers: range) -> Iterator[Step]:
         """These steps, one after another; several are located at once, since small batches cost as much as large."""
         begin, together = 0, 1  # nobody shall wait for what follows the first
         while part := numbers[begin : begin + together]:
-            yield from self._steps(part)
+            found = [self._positions(number) for number in part]
+            sources, shards, rows = self._order.locate(np.concatenate([positions for positions, _ in found]))
+            first = 0
+            for positions, valid in found:
+                those = slice(first, first + len(positions))
+                first = those.stop
+                origin = None if sources is None else sources[those]
+                yield Step(self.begin.epoch, positions, shards[those], rows[those], valid, origin)
             begin += len(part)
             together = min(2 * together, max(1, _LOCATED_TOGETHER // (self._batch_size or BLOCK)))
-
-    def _steps(self, numbers: Sequence[int]) -> Iterator[Step]:
-        found = [self._positions(number) for number in numbers]
-        sources, shards, rows = self._order.locate(np.concatenate([positions for positions, _ in found]))
-        begin = 0
-        for positions, valid in found:
-            part = slice(begin, begin + len(positions))
-            begin = part.stop
-            origin = None if sources is None else sources[part]
-            yield Step(self.begin.epoch, positions, shards[part], rows[part], valid, origin)
 
     def located(self, number: int) -> Located:
         """Step ``number`` with the windows around its samples."""
@@ -314,3 +310,105 @@ def say_shape(begin: ResumePoint, rank: Rank, num_workers: int) -> None:
             rank.world_size,
             num_workers,
         )
+
+
+class WorkerSteps:
+    """The steps of one worker in one epoch.
+
+    Args:
+        run: The epoch.
+        numbers: Its steps.
+        num_workers: DataLoader workers, 0 for none.
+        goes_on: Whether this process reads the next epoch too, as far as can be known.
+    """
+
+    def __init__(self, run: EpochRun, numbers: range, num_workers: int, *, goes_on: bool) -> None:
+        self._run = run
+        self._numbers = numbers
+        self._workers = num_workers
+        self._goes_on = goes_on
+
+    def __iter__(self) -> Iterator[Step]:
+        return self._run.steps_of(self._numbers)
+
+    @property
+    def key(self) -> Hashable:
+        """What is equal for equal steps."""
+        return self._run.begin, self._run.rank[:2], self._numbers
+
+    @property
+    def open_samples(self) -> int | None:
+        """Samples of the windows that are open at a time; ``None`` where windows should not be read whole."""
+        return self._run.open_samples(self._workers)
+
+    def located(self) -> Iterator[Located]:
+        """The steps, one after another."""
+        return map(self._run.located, self._numbers)
+
+    def following(self) -> WorkerSteps | None:
+        """The steps of this worker in the next epoch; ``None`` if it is not known that there is one."""
+        if not self._goes_on:
+            return None
+        try:
+            run = self._run.next_epoch(self._workers)
+        except ShardStreamError:  # there is none after the last epoch that can be counted
+            return None
+        first = self._numbers.start % self._numbers.step
+        return WorkerSteps(run, range(first, run.steps, self._numbers.step), self._workers, goes_on=True)
+
+
+class Cursor:
+    """How far one iteration in one process has come.
+
+    Args:
+        run: The epoch.
+        worker: This worker.
+        workers: Workers, 0 for none.
+        mark: Of the iteration, from the data set's clock.
+
+    Attributes:
+        numbers: The steps that were left when it began.
+        before: Positions of this worker's stream that were handed out when it began.
+        taken: The same now.
+        finished: Whether it has handed out all.
+    """
+
+    def __init__(self, run: EpochRun, worker: int, workers: int, mark: int) -> None:
+        self.run = run
+        self.mark = mark
+        self.worker = worker
+        self.workers = workers
+        self.before = self.taken = run.begin.taken
+        self.finished = False
+        first, self._inside = run.first_step(worker, workers)
+        self.numbers = range(first, run.steps, max(workers, 1))
+        if self._inside and self.numbers and self._inside >= len(run.step(first).rows):  # all of it was handed out
+            self.numbers, self._inside = self.numbers[1:], 0
+        self._made = 0
+
+    @property
+    def steps(self) -> WorkerSteps:
+        """The steps that are left."""
+        return WorkerSteps(self.run, self.numbers, self.workers, goes_on=not self.workers)
+
+    def begin(self, step: Step) -> Step:
+        """What is left of the next step: of the first one, a part may have been handed out."""
+        if self._inside:
+            step, self._inside = step.only(np.arange(self._inside, len(step.rows))), 0
+        self._made += len(step.rows)
+        return step
+
+    def finish(self) -> None:
+        """All that was made was handed out, or dropped."""
+        self.finished = True
+        self.taken = self.before + self._made
+
+    def worker_state(self, batch_size: int | None) -> dict[str, Any]:
+        """Where the iteration began, and how far this worker alone has come from there."""
+        return self.run.state_at(self.run.begin) | {
+            "worker": self.worker,
+            "num_workers": self.workers,
+            "world_size": self.run.rank.world_size,
+            "batch_size": batch_size,
+            "taken": self.taken,
+        }

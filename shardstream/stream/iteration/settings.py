@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
-from shardstream.errors import UsageError
+from shardstream.errors import DataError, TooManySkipsError, UsageError
 from shardstream.images.backends import Backend, BackendName, check_backend
 from shardstream.order import Tail
+from shardstream.shards.framing import MAX_VALUE
 from shardstream.sizes import parse_size
 from shardstream.stream.iteration.ranks import Affinity, check_affinity, find_rank
-from shardstream.stream.iteration.skips import OnError, SkipPolicy
 
+logger = logging.getLogger(__name__)
+
+OnError: TypeAlias = Literal["raise", "skip"]
 Fields: TypeAlias = Mapping[str, Any] | Sequence[str] | None
-Deliver: TypeAlias = Literal["items", "parcels", "lists"]
-"""What an iteration yields: batches or single samples; the same in parcels; or parcels with lists of samples."""
+Deliver: TypeAlias = Literal["items", "worker batches", "lists"]
+"""What an iteration yields: batches or single samples; these with counters, as they travel; or lists of samples so."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
     """How samples of one source are made. See `ShardDataset` for the meaning of each."""
 
-    fields: Fields
-    backend: Backend | BackendName
-    transform: Callable[..., Any] | None
-    on_error: OnError
-    max_skips: int | None
-    verify: bool
-    max_value: int | str
+    fields: Fields = None
+    backend: Backend | BackendName = "auto"
+    transform: Callable[..., Any] | None = None
+    on_error: OnError = "raise"
+    max_skips: int | None = 100
+    verify: bool = True
+    max_value: int | str = MAX_VALUE
 
     def __post_init__(self) -> None:
         parse_size(self.max_value, name="max_value")
@@ -145,3 +149,47 @@ def _check_picklable(settings: Any, names: Sequence[str]) -> None:
                 hint="replace lambdas and local functions by functions at the top of a module or by "
                 'functools.partial, or use multiprocessing_context="fork"',
             ) from error
+
+
+class SkipPolicy:
+    """Raises or counts. Only permanent faults of data are skipped; a store that fails raises in any case.
+
+    Args:
+        on_error: ``"raise"`` or ``"skip"``.
+        max_skips: Samples that one iteration of one worker may skip; ``None`` for any number.
+
+    Raises:
+        UsageError: Other values.
+    """
+
+    def __init__(self, on_error: OnError, max_skips: int | None) -> None:
+        if on_error not in get_args(OnError):
+            raise UsageError(f"on_error must be 'raise' or 'skip', not {on_error!r}", hint="correct it")
+        if max_skips is not None and max_skips < 0:
+            raise UsageError(f"max_skips must not be negative, got {max_skips}", hint="None allows any number")
+        self.skips = on_error == "skip"
+        self._limit = max_skips
+        self._count = 0
+
+    def begin(self) -> None:
+        """Begin an iteration: count anew."""
+        self._count = 0
+
+    def admit(self, error: DataError) -> str:
+        """Say how this error is recorded, if it may be skipped; raise it if not.
+
+        Raises:
+            DataError: The error itself, under ``on_error="raise"``.
+            TooManySkipsError: This one passes ``max_skips``.
+        """
+        if not self.skips:
+            raise error
+        self._count += 1
+        if self._limit is not None and self._count > self._limit:
+            raise TooManySkipsError(
+                f"{self._count} samples had to be skipped, max_skips is {self._limit}; the last: {error}",
+                hint="run `shardstream verify`; raise max_skips to go on without them",
+            ) from error
+        text = str(error).replace("\n", " ")
+        logger.warning("skipped: %s", text)
+        return text

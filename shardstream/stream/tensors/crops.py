@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shardstream.decode.device_crops import Cut
+from shardstream.decode.crops import Cut
 from shardstream.errors import BatchError, UsageError
 from shardstream.images.geometry import Size
 from shardstream.stream.tensors.slabs import empty_slab

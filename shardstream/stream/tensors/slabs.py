@@ -1,19 +1,265 @@
-"""Where batches are written: in memory that is used again, in a worker straight into what the training process sees."""
+"""Where batches are written: in memory that is used again, in a worker straight into what the training process sees.
+
+A batch of some MiB in fresh memory costs more for the memory than for what is written to it: the kernel clears every
+page and hands it out at its first touch. So slabs are kept in a `Pool`. A tensor on one refers to it, as does every
+view, array or storage made of that tensor; when the last of them is gone, the slab is filled again. Whoever keeps a
+batch keeps its slab, and the next batch takes another one.
+
+Between processes, a file descriptor would be passed on for each tensor besides. So the slabs of a worker
+(`SharedSlabPool`) go back and forth: the training process maps each once; when the last tensor on it is gone, it marks
+the slab as free, and the worker fills it again. The memory is anonymous (``memfd_create``): it is not part of
+``/dev/shm``, whose size containers limit, and nothing of it outlives the processes. Torch does not know that these
+tensors are shared: where one is pickled by itself, and not on a `WorkerBatch`, torch copies it as any other.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import mmap
+import os
+import threading
+import uuid
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from multiprocessing import reduction
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
-from shardstream.stream.tensors.pool import HomePool, home_pool
-from shardstream.stream.tensors.shared_slabs import SharedSlabPool, lender
+
+_MOST = 64  # slabs of a pool: a shared one takes a file descriptor in two processes, of which there may be 1,024 in all
+_IDLE = 32  # slabs taken since one was used last, after which it is given up
+_LEAST = 64 << 10  # bytes of a slab
+_GRAIN = 8  # slabs come in so many sizes between one power of two and the next
+_WIDEST = 1.25  # times what is needed, at most, is a slab that is used again
+
+
+class Slab:
+    """One piece of memory.
+
+    Args:
+        memory: Where it lies.
+        size: Bytes of it that can be used.
+    """
+
+    def __init__(self, memory: mmap.mmap, size: int) -> None:
+        self.memory = memory
+        self.size = size
+        self.address = np.frombuffer(memory, np.uint8).ctypes.data
+        self.held = False  # a tensor on it lives in this process
+        self.used = 0
+
+    @property
+    def in_use(self) -> bool:
+        """Whether somebody may look at what it holds."""
+        return self.held
+
+    @property
+    def lost(self) -> bool:
+        """Whether it must never be filled again."""
+        return False
+
+    def tensor(self, size: int) -> torch.Tensor:
+        """Its first bytes as uint8 (size,). It is held until nothing refers to that memory any more."""
+        array = np.frombuffer(self.memory, np.uint8, size)
+        self.held = True
+        weakref.finalize(array, self._let_go).atexit = False
+        return torch.from_numpy(array)
+
+    def _let_go(self) -> None:
+        self.held = False
+
+
+S = TypeVar("S", bound=Slab)
+
+
+class Pool(ABC, Generic[S]):
+    """Slabs that are used again. From any thread.
+
+    Attributes:
+        smallest: Bytes from which on a tensor is worth a slab.
+    """
+
+    smallest: ClassVar[int]
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._slabs: dict[int, S] = {}  # by address
+        self._taken = 0
+
+    @abstractmethod
+    def _new(self, size: int) -> S:
+        """A slab that nobody has used yet."""
+
+    def _give_up(self, slab: S) -> None:
+        """Nobody uses it, and nobody shall."""
+        del self._slabs[slab.address]
+
+    def take(self, size: int) -> torch.Tensor | None:
+        """``size`` bytes of any content: uint8 (size,); ``None`` where all slabs that there may be are kept."""
+        with self._lock:
+            self._taken += 1
+            slab = self._find(size)
+            if slab is None:
+                return None
+            slab.used = self._taken
+            return slab.tensor(size)
+
+    def _find(self, size: int) -> S | None:
+        """A slab that nobody uses: the last one used of those that fit, so that the others are given up in time."""
+        best: S | None = None
+        for slab in list(self._slabs.values()):
+            if slab.in_use:
+                continue
+            if slab.lost or self._taken - slab.used > _IDLE:
+                self._give_up(slab)
+            elif size <= slab.size <= _WIDEST * size and (best is None or slab.used > best.used):
+                best = slab
+        if best is None and len(self._slabs) < _MOST:
+            best = self._new(_rounded(size))
+            self._slabs[best.address] = best
+        return best
+
+
+def _rounded(size: int) -> int:
+    step = max(1 << max(size.bit_length() - 1, 0), _LEAST) // _GRAIN
+    return -(-size // step) * step
+
+
+class HomePool(Pool[Slab]):
+    """The slabs of batches that are made where they are used. Not shared with processes that are forked meanwhile."""
+
+    smallest = 32 << 20  # up to here, glibc's heap learns after some batches to keep what was freed; never beyond
+
+    def _new(self, size: int) -> Slab:
+        return Slab(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), size)
+
+    def clear(self) -> None:
+        """Give up all slabs; those of batches that somebody keeps go with them."""
+        with self._lock:
+            self._slabs.clear()
+
+    @contextmanager
+    def in_charge(self) -> Iterator[None]:
+        """Batches that this thread makes meanwhile lie here."""
+        before = getattr(_here, "pool", None)
+        _here.pool = self
+        try:
+            yield
+        finally:
+            _here.pool = before
+
+
+_here = threading.local()  # `pool`: the one that is in charge in this thread
+
+
+# The last byte of a slab says whose it is.
+FREE, SHARED, LOST = 0, 1, 2
+
+
+def supported() -> bool:
+    """Whether this system has the memory that is needed."""
+    return hasattr(os, "memfd_create")
+
+
+class SharedSlab(Slab):
+    """One piece of memory, on the worker's side.
+
+    Args:
+        number: Its number in the pool.
+        size: Bytes that can be used.
+    """
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
+        self.fd: int | None = os.memfd_create("shardstream-batch", os.MFD_CLOEXEC)
+        os.ftruncate(self.fd, size + 1)
+        super().__init__(mmap.mmap(self.fd, size + 1), size)
+
+    @property
+    def state(self) -> int:
+        """`FREE`, `SHARED` or `LOST`."""
+        return self.memory[-1]
+
+    @property
+    def in_use(self) -> bool:
+        """Whether somebody may look at what it holds, on either side."""
+        return self.held or self.state == SHARED
+
+    @property
+    def lost(self) -> bool:
+        """Whether a process that the other side forked may look at it."""
+        return self.state == LOST
+
+    def share(self) -> Any:
+        """Mark it as shared; what brings its descriptor to the other side, the first time."""
+        self.memory[-1] = SHARED
+        if self.fd is None:
+            return None
+        fd, self.fd = self.fd, None
+        try:
+            return reduction.DupFd(fd)
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Give up what the garbage collector would not."""
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+
+
+class SharedSlabPool(Pool[SharedSlab]):
+    """The slabs of one worker. From any of its threads."""
+
+    smallest = 64 << 10  # less travels by value
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = f"{os.getpid()}-{uuid.uuid4().hex}"
+        self._gone: list[int] = []
+        self._made = 0
+
+    def _new(self, size: int) -> SharedSlab:
+        self._made += 1
+        return SharedSlab(self._made - 1, size)
+
+    def _give_up(self, slab: SharedSlab) -> None:
+        super()._give_up(slab)
+        self._gone.append(slab.number)
+        slab.close()
+
+    def owner(self, tensor: torch.Tensor) -> SharedSlab | None:
+        """The slab that a tensor lies on, if it can be shared: the other side does not have it."""
+        slab = self._slabs.get(tensor.untyped_storage().data_ptr())
+        return slab if slab is not None and slab.held and slab.state == FREE else None
+
+    def gone(self) -> list[int]:
+        """Numbers of slabs that were given up since this was asked last."""
+        with self._lock:
+            gone, self._gone = self._gone, []
+            return gone
+
+
+_pool: SharedSlabPool | None = None
+
+
+def begin_sharing() -> None:
+    """From now on batches of this process, a worker of ``ss.Loader``, lie on shared slabs."""
+    global _pool
+    if _pool is None and supported():
+        _pool = SharedSlabPool()
+
+
+def shared_pool() -> SharedSlabPool | None:
+    """This process's pool; ``None`` where it is no worker of ``ss.Loader``."""
+    return _pool
 
 
 def empty_slab(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -23,9 +269,9 @@ def empty_slab(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     memory, as torch's own ``default_collate`` takes it.
     """
     size = math.prod(shape) * dtype.itemsize
-    pool: HomePool | SharedSlabPool | None = home_pool()
+    pool: HomePool | SharedSlabPool | None = getattr(_here, "pool", None)
     if size and torch.utils.data.get_worker_info() is not None:
-        pool = lender()
+        pool = shared_pool()
         if pool is None:
             return tensor_on(torch.UntypedStorage._new_shared(size), dtype, shape)
     memory = pool.take(size) if pool is not None and size >= pool.smallest else None

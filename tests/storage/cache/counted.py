@@ -9,11 +9,11 @@ from pathlib import Path
 
 from shardstream.errors import NotFoundError, StorageError
 from shardstream.storage import ObjectMeta, ObjectWriter
-from shardstream.storage.base.store import AsyncStore
+from shardstream.storage.base.store import Store
 from shardstream.storage.local.store import LocalStore
 
 
-class CountedStore(AsyncStore):
+class CountedStore(Store):
     """Reads of ``root``; ``delay`` seconds each."""
 
     def __init__(self, root: Path, log: Path, delay: float = 0.0) -> None:

@@ -8,8 +8,7 @@ import xxhash
 from shardstream.errors import StorageError
 from shardstream.storage import open_store
 from shardstream.storage.cache import Cache, CachedStore, Identity
-
-from ..contract import ReadingContract
+from shardstream.testing import ReadOnlyStoreConformance
 
 
 class _Planted:
@@ -22,30 +21,22 @@ class _Planted:
         return self.found.get(path)
 
 
-class TestCachedStore(ReadingContract):
-    @pytest.fixture
-    def planted(self) -> _Planted:
-        return _Planted()
+class TestCachedStore(ReadOnlyStoreConformance):
+    @pytest.fixture(autouse=True)
+    def _at(self, s3, tmp_path):
+        self.s3, self.folder, self.planted = s3, tmp_path / "cache", _Planted()
 
-    @pytest.fixture
-    def store(self, s3, planted, tmp_path) -> CachedStore:
-        origin = open_store(s3.url(), storage_options=s3.options)
-        return CachedStore(origin, Cache(tmp_path / "cache"), fingerprint="0" * 32, identify=planted)
+    def make_store(self) -> CachedStore:
+        origin = open_store(self.s3.url(), storage_options=self.s3.options)
+        return CachedStore(origin, Cache(self.folder), fingerprint="0" * 32, identify=self.planted)
 
-    @pytest.fixture
-    def plant(self, s3, planted):
-        def plant(path: str, data: bytes) -> None:
-            s3.plant(path, data)
-            planted.found[path] = Identity(len(data), xxhash.xxh3_64_intdigest(data))
+    def plant(self, path: str, data: bytes) -> None:
+        self.s3.plant(path, data)
+        self.planted.found[path] = Identity(len(data), xxhash.xxh3_64_intdigest(data))
 
-        return plant
-
-    @pytest.fixture
-    def dig(self, s3):
-        return s3.dig
-
-    def test_it_is_read_only(self, store, plant) -> None:
-        plant("x", b"1")
+    def test_it_is_read_only(self) -> None:
+        store = self.make_store()
+        self.plant("x", b"1")
         for ask in (
             lambda: store.put("y", b"1"),
             lambda: store.delete("x"),

@@ -275,7 +275,7 @@ def test_data_sets_of_a_process_share_what_they_hold_open(world, data, tmp_path)
 
 
 def test_only_folder_opens_anything_by_a_name() -> None:
-    """The others have `Folder`; `room` reads what the kernel says, which nobody plants."""
+    """The others have `Folder`; `capacity` reads what the kernel says, which nobody plants."""
     calls = {"open", "stat", "lstat", "mkdir", "makedirs", "unlink", "remove", "rename", "replace", "rmdir", "listdir"}
     calls |= {"scandir", "access", "utime", "chmod", "chown", "link", "symlink", "truncate", "walk", "exists", "isdir"}
     calls |= {"isfile", "islink", "getsize", "statvfs", "glob", "rmtree", "mkfifo", "fork", "Path"}
@@ -288,8 +288,8 @@ def test_only_folder_opens_anything_by_a_name() -> None:
             owner, _, last = name.rpartition(".")
             if last in calls and owner in ("", "os", "os.path", "glob", "shutil", "pathlib"):
                 found.append((file.stem, name))
-    assert {stem for stem, _ in found} <= {"folder", "room", "place"}
-    assert [name for stem, name in found if stem == "place"] == ["os.utime"]  # of a descriptor
+    assert {stem for stem, _ in found} <= {"folder", "capacity", "cached_dataset"}
+    assert [name for stem, name in found if stem == "cached_dataset"] == ["os.utime"]  # of a descriptor
 
 
 def test_there_may_still_be_no_cache(tmp_path) -> None:

@@ -1,0 +1,305 @@
+"""What a loader delivered, how long its consumer waited for it, where the time went, and what to do about it.
+
+Stages work side by side, so it is not their times that add up to a step: the slowest one sets the pace, and it is the
+one that is busy nearly all the time. Workers share theirs; what happens in the training process has one thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from shardstream.load.device_copy import Times
+from shardstream.load.prefetch_thread import Sent
+from shardstream.stream.ipc.worker_batch import WorkerBatch
+
+_LISTED = 1000
+
+_SMOOTH = 0.05
+"""Below this share of waiting, data is not what training waits for."""
+
+_BUSY = 0.6
+"""What is busy for a smaller share of the time does not set the pace: waiting has other reasons."""
+
+_IN_WORKERS = {"read": "storage", "decode": "decode", "transform": "transform", "assemble": "assembly"}
+_TITLES = {
+    "storage": "reading",
+    "decode": "decoding",
+    "transform": "transforms",
+    "assembly": "assembling",
+    "transport": "transport to this process",
+    "copy": "copying to the device",
+    "batch transform": "transform of batches",
+    "loop": "the training loop",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What a step waits for.
+
+    Attributes:
+        bottleneck: ``"storage"``, ``"decode"``, ``"transform"``, ``"assembly"`` (in the workers); ``"transport"``,
+            ``"copy"``, ``"batch transform"`` (in the training process and on its device); ``"loop"``: the model, for
+            which data waits; ``"uneven"``: nothing is busy all the time, and yet there is waiting; ``"nothing"``:
+            nothing was delivered yet.
+        busy: How busy each stage is: workers for those in workers, else a share of the time.
+        advice: One sentence.
+        waiting: Share of the time that the loop waited for data, without that of workers who begin.
+    """
+
+    bottleneck: str
+    busy: dict[str, float]
+    advice: str
+    waiting: float = 0.0
+
+
+@dataclass(slots=True)
+class LoaderStats:
+    """Counters over the life of a `Loader`, or since `reset`. `report` says what they mean.
+
+    A high `wait_share` says that training waits for data: add workers, or make decoding cheaper. A low one says
+    that data waits for training, and no loader could be faster.
+
+    Attributes:
+        workers: Worker processes; 0 for none.
+        batches: Batches delivered; samples, where the loader has no batch size.
+        samples: Samples delivered, without padding and skipped ones.
+        wait_seconds: Time that the loop spent waiting for data.
+        seconds: Time between the first request and the last: waiting, and what the loop did with the data.
+        start_seconds: Of ``wait_seconds``, what the first batch of each iteration took: workers that begin.
+        waits: How long each of the last 1,000 other steps waited, in seconds.
+        stages: Time that workers spent on these data, all of them together, by stage: ``read`` (storage, checksums),
+            ``decode`` (decoders and callables of ``fields``), ``transform`` (callables for samples and batches),
+            ``assemble`` (what else makes a batch).
+        transport_seconds: Time that it took to receive them from worker processes, without waiting.
+        copy_seconds: Of a `DevicePrefetcher`: time that its thread took to put batches into page-locked memory and
+            to have them copied.
+        transform_seconds: The same of the transform. On a device, which works by itself, the time to start it.
+        device_copy_seconds: Time that the device took to copy.
+        device_transform_seconds: Time that the device took for the transform.
+        late: Batches that the loop received while the device was still at them, so that its kernels waited.
+        alone: Tensors that travelled to the device one by one, each with a copy of its own that the thread waits for:
+            sparse, quantised, nested ones, those with gradients, and those of objects with a ``to`` of their own.
+        pinned_bytes: Page-locked memory that a `DevicePrefetcher` holds.
+        skipped: Number of samples that were skipped for broken data.
+        skipped_places: Where the first 1,000 of them lie, and why.
+        sources: Of a mixture: samples delivered from each source, by name.
+        transfers: What the workers read over a network: requests, bytes, retries by reason, hedged reads, bytes that
+            the cache served and fetched; see ``docs/storage.md``. Empty for local data.
+    """
+
+    workers: int = 0
+    batches: int = 0
+    samples: int = 0
+    wait_seconds: float = 0.0
+    seconds: float = 0.0
+    start_seconds: float = 0.0
+    waits: deque[float] = field(default_factory=lambda: deque(maxlen=_LISTED), repr=False)
+    stages: dict[str, float] = field(default_factory=dict)
+    transport_seconds: float = 0.0
+    copy_seconds: float = 0.0
+    transform_seconds: float = 0.0
+    device_copy_seconds: float = 0.0
+    device_transform_seconds: float = 0.0
+    late: int = 0
+    alone: int = 0
+    pinned_bytes: int = 0
+    skipped: int = 0
+    skipped_places: list[str] = field(default_factory=list)
+    sources: dict[str, int] = field(default_factory=dict)
+    transfers: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def wait_share(self) -> float:
+        """Share of the time that was waiting, in [0, 1]; 0 before anything was delivered."""
+        return self.wait_seconds / self.seconds if self.seconds else 0.0
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples delivered a second; 0 before anything was delivered."""
+        return self.samples / self.seconds if self.seconds else 0.0
+
+    @property
+    def worker_seconds(self) -> float:
+        """Time that workers spent on these data, all of them together."""
+        return sum(self.stages.values())
+
+    def diagnosis(self) -> Diagnosis:
+        """What a step waits for, and what to do about it."""
+        return _diagnosis(self)
+
+    def report(self) -> str:
+        """Where the time of a step went, in a few lines, with one sentence of advice at last.
+
+        >>> loader = ss.Loader(ss.ShardDataset("out/", batch_size=10, fields=["cls"]), num_workers=0)
+        >>> for batch in loader:
+        ...     pass
+        >>> loader.stats.report().splitlines()[0].startswith("20 steps")
+        True
+        """
+        return _report(self)
+
+    def add(self, counted: Sequence[WorkerBatch]) -> None:
+        """Count batches of workers."""
+        for one in counted:
+            self.samples += one.samples
+            self.transport_seconds += one.transport
+            self.skipped += len(one.skipped)
+            self.skipped_places += one.skipped[: _LISTED - len(self.skipped_places)]
+            pairs: Any = ((self.stages, one.stages), (self.sources, one.sources), (self.transfers, one.transfers))
+            for totals, more in pairs:
+                for name, count in more.items():
+                    totals[name] = totals.get(name, 0) + count
+
+    def waited(self, seconds: float, *, first: bool = False) -> None:
+        """Count a step: the time that the loop spent waiting for it.
+
+        Args:
+            seconds: How long.
+            first: Whether it is the first of an iteration.
+        """
+        self.wait_seconds += seconds
+        self.seconds += seconds
+        self.batches += 1
+        if first:
+            self.start_seconds += seconds
+        else:
+            self.waits.append(seconds)
+
+    def ended(self, seconds: float) -> None:
+        """Count the time that the loop waited to learn that there is no more."""
+        self.wait_seconds += seconds
+        self.seconds += seconds
+
+    def sent(self, sent: Sent, times: Sequence[Times]) -> None:
+        """Count a batch of a `DevicePrefetcher`, and what became known of the device's time."""
+        self.add(sent.item.counted)
+        self.copy_seconds += sent.sending
+        self.transform_seconds += sent.transforming
+        self.late += sent.late
+        self.alone += sent.alone
+        for one in times:
+            self.device_copy_seconds += one.copy
+            self.device_transform_seconds += one.transform
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.__init__(self.workers)  # type: ignore[misc]  # a dataclass
+
+
+def _diagnosis(stats: LoaderStats) -> Diagnosis:
+    """What the counters of a loader mean."""
+    if not stats.batches or not stats.seconds:
+        return Diagnosis("nothing", {}, "nothing was delivered yet")
+    busy, waiting = _busy(stats), _waiting(stats)
+    if waiting < _SMOOTH:
+        advice = f"loop-bound: {_percent(waiting)} of the time is waiting for data; no loader could be faster"
+        return Diagnosis("loop", busy, advice, waiting)
+    in_workers = {name: busy[name] for name in _IN_WORKERS.values()}
+    here = {name: busy[name] for name in ("transport", "copy", "batch transform")}
+    filled = sum(in_workers.values()) / max(stats.workers, 1)
+    # The device copies and transforms side by side; the thread that starts both does one thing at a time.
+    thread = max(_thread(stats), *here.values())
+    if max(filled, thread) < _BUSY:
+        return Diagnosis("uneven", busy, _uneven(waiting), waiting)
+    if filled >= thread:
+        worst = max(in_workers, key=in_workers.__getitem__)
+        return Diagnosis(worst, busy, _of_workers(worst, stats, in_workers), waiting)
+    worst = max(here, key=here.__getitem__)
+    return Diagnosis(worst, busy, _OF_PROCESS[worst].format(share=_percent(here[worst])), waiting)
+
+
+def _running(stats: LoaderStats) -> float:
+    """The time without that of workers who begin, where it is long enough to say something."""
+    return stats.seconds - stats.start_seconds if stats.waits else stats.seconds
+
+
+def _waiting(stats: LoaderStats) -> float:
+    """The share of it that was waiting."""
+    total = _running(stats)
+    return max(0.0, 1 - (stats.seconds - stats.wait_seconds) / total) if total else 0.0
+
+
+def _busy(stats: LoaderStats) -> dict[str, float]:
+    total = _running(stats)
+    busy = {name: stats.stages.get(stage, 0.0) / total for stage, name in _IN_WORKERS.items()}
+    busy["transport"] = stats.transport_seconds / total
+    busy["copy"] = max(stats.copy_seconds, stats.device_copy_seconds) / total
+    busy["batch transform"] = max(stats.transform_seconds, stats.device_transform_seconds) / total
+    busy["loop"] = 1 - _waiting(stats)
+    return busy
+
+
+def _thread(stats: LoaderStats) -> float:
+    """How busy the thread is that receives batches, or sends them on to their device."""
+    return (stats.transport_seconds + stats.copy_seconds + stats.transform_seconds) / _running(stats)
+
+
+def _of_workers(worst: str, stats: LoaderStats, busy: dict[str, float]) -> str:
+    total = sum(busy.values())
+    share = f"{_percent(busy[worst] / total)} of it in {_TITLES[worst]}"
+    if not stats.workers:
+        return f"{worst}-bound: batches are made in the training process, {share}; use workers (num_workers=)"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    more = f"add workers ({cores} cores are there)" if stats.workers < cores else f"all {cores} cores have a worker"
+    if worst == "storage":
+        more = "add workers" if stats.workers < 4 * cores else "workers are many"
+    return f"{worst}-bound: {total:.1f} of {stats.workers} workers busy, {share}; {more}, or {_CHEAPER[worst]}"
+
+
+_CHEAPER = {
+    "storage": "bring the data nearer: a local cache (cache=), /dev/shm, a larger prefetch=",
+    "decode": 'decode less: pack with --jpeg addressable or --max-side, fast=True, resize="device"',
+    "transform": "do it for whole batches on the device (DevicePrefetcher(transform=)), or store its result",
+    "assembly": "send less: uint8 in place of floats, a slab in place of many objects, no collate_fn",
+}
+
+_OF_PROCESS = {
+    "transport": "transport-bound: receiving batches takes {share} of the time; send tensors in place of Python "
+    "objects, or less of them",
+    "copy": "copy-bound: copying to the device takes {share} of the time; send uint8 and let the transform convert it, "
+    "or smaller batches of fewer fields",
+    "batch transform": "transform-bound: the transform of batches takes {share} of the time; do less in it, or some of "
+    "it in the workers",
+}
+
+
+def _uneven(waiting: float) -> str:
+    return (
+        f"uneven: nothing is busy all the time, yet {_percent(waiting)} of it is waiting; let workers run further "
+        "ahead (prefetch_factor=, depth=), and look whether something else uses the cores"
+    )
+
+
+def _report(stats: LoaderStats) -> str:
+    """The counters as a few lines for people."""
+    found = stats.diagnosis()
+    if not found.busy:
+        return found.advice
+    step, waits = _running(stats) / stats.batches, sorted(stats.waits) or [0.0]
+    lines = [
+        f"{stats.batches:,} steps of {1e3 * step:,.1f} ms; waited for data {_percent(_waiting(stats))} of the time, "
+        f"and {stats.start_seconds:.1f} s for first batches",
+        f"a step waited {1e3 * median(waits):,.1f} ms (median), {1e3 * waits[-1 - len(waits) // 100]:,.1f} (1 in 100), "
+        f"{1e3 * waits[-1]:,.1f} (worst of the last {len(waits):,})",
+    ]
+    for name, value in found.busy.items():
+        if name in _IN_WORKERS.values():
+            how = f"{value:.2f} of {stats.workers} workers" if stats.workers else _percent(value)
+        else:
+            how = _percent(value)
+        lines.append(f"  {_TITLES[name]:28}{how}")
+    if stats.alone:
+        lines.append(f"  {stats.alone / stats.batches:,.1f} tensors a batch travelled one by one, not in its one copy")
+    if stats.late:
+        lines.append(f"  {stats.late:,} batches reached the loop before the device had done with them")
+    return "\n".join([*lines, found.advice])
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.1 or not share else f"{100 * share:.1f} %"

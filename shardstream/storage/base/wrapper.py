@@ -1,0 +1,152 @@
+"""Stores in front of another one: ``WrapperStore``, ``FolderStore``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.storage.base.policy import RetryPolicy
+from shardstream.storage.base.store import Head, ObjectMeta, ObjectWriter, Store
+
+
+class WrapperStore(Store):
+    """Passes on whatever is asked of it, so that a store in front of another one has only what it does otherwise.
+
+    Bytes are read by `get`, `get_tail`, `whole`, `pieces`, `read` and `copies`: a wrapper that changes or counts them
+    overrides all of these, and sets ``mapped`` to false if readers shall plan their reads.
+
+    Args:
+        inner: The store behind this one.
+
+        >>> class SlowStore(WrapperStore):
+        ...     def get(self, path, offset=0, length=None):
+        ...         time.sleep(0.05)
+        ...         return self.inner.get(path, offset, length)
+    """
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.url = inner.url
+        self.mapped = inner.mapped
+
+    def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
+        return self.inner.get(path, offset, length)
+
+    def size(self, path: str) -> int:
+        return self.inner.size(path)
+
+    def exists(self, path: str) -> bool:
+        return self.inner.exists(path)
+
+    def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
+        return self.inner.get_tail(path, length)
+
+    def whole(self, path: str) -> tuple[memoryview, Head]:
+        return self.inner.whole(path)
+
+    def pieces(self, path: str, size: int) -> Iterator[bytes]:
+        return self.inner.pieces(path, size)
+
+    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+        return await self.inner.read(path, offset, length, size=size)
+
+    def renew(self, path: str) -> None:
+        self.inner.renew(path)
+
+    def renewed(self, path: str) -> bool:
+        return self.inner.renewed(path)
+
+    def with_policy(self, policy: RetryPolicy) -> Self:
+        inner = self.inner.with_policy(policy)
+        if inner is self.inner:
+            return self
+        other = copy.copy(self)
+        other.inner = inner
+        return other
+
+    def holds(self, path: str) -> bool:
+        return self.inner.holds(path)
+
+    def holds_ranges(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> bool:
+        return self.inner.holds_ranges(path, offsets, lengths)
+
+    def copies(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[memoryview] | None:
+        return self.inner.copies(path, offsets, lengths)
+
+    def repair(self, path: str, offset: int, length: int) -> bool:
+        return self.inner.repair(path, offset, length)
+
+    async def fill(self, path: str) -> int | None:
+        return await self.inner.fill(path)
+
+    def release(self) -> None:
+        self.inner.release()
+
+    def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
+        return self.inner.list(prefix)
+
+    def file_of(self, path: str) -> Path | None:
+        return self.inner.file_of(path)
+
+    def locate(self, path: str) -> str:
+        return self.inner.locate(path)
+
+    def create(self, path: str) -> ObjectWriter:
+        return self.inner.create(path)
+
+    def delete(self, path: str) -> None:
+        self.inner.delete(path)
+
+    def put(self, path: str, data: bytes | bytearray | memoryview) -> None:
+        self.inner.put(path, data)
+
+    def copy(self, path: str, target: str) -> None:
+        self.inner.copy(path, target)
+
+    def move(self, path: str, target: str) -> None:
+        self.inner.move(path, target)
+
+    def sweep(self) -> None:
+        self.inner.sweep()
+
+
+class FolderStore(Store):
+    """What lies below a folder of a store, as a store of its own.
+
+    Args:
+        inner: The store.
+        folder: Path of the folder there.
+    """
+
+    def __init__(self, inner: Store, folder: str) -> None:
+        self.inner = inner
+        self.folder = folder.strip("/")
+        self.url = inner.locate(self.folder)
+        self.mapped = inner.mapped
+
+    def _path(self, path: str) -> str:
+        return f"{self.folder}/{path}"
+
+    def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
+        return self.inner.get(self._path(path), offset, length)
+
+    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+        return await self.inner.read(self._path(path), offset, length, size=size)
+
+    def size(self, path: str) -> int:
+        return self.inner.size(self._path(path))
+
+    def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
+        cut = len(self.folder) + 1
+        return (ObjectMeta(path[cut:], size) for path, size in self.inner.list(self._path(prefix)))
+
+    def create(self, path: str) -> ObjectWriter:
+        return self.inner.create(self._path(path))
+
+    def delete(self, path: str) -> None:
+        self.inner.delete(self._path(path))

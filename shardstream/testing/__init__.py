@@ -1,0 +1,67 @@
+"""For your own tests: conformance classes, a store in memory with faults, small data sets. Needs no pytest.
+
+=============  ====================================================================================================
+``store``      ``ReadOnlyStoreConformance``, ``StoreConformance``: what a `Store` has to hold
+``framing``    ``FramingConformance``: what a format of shards has to hold
+``backend``    ``BackendConformance``: what a decoder of images has to hold
+``source``     ``SourceConformance``: what can be packed
+``memory``     ``MemoryStore``: a store in memory that fails when it is told to
+``faults``     the faults by name, and what a reader makes of each
+``dataset``    ``make_dataset``: small data sets of any fields
+``asserting``  what the classes assert with: messages under any test runner
+``pictures``   pictures that look like photographs, for what decodes
+=============  ====================================================================================================
+
+A conformance class is subclassed in a test file; pytest then collects its methods::
+
+    import shardstream.testing
+
+    class TestMyStore(shardstream.testing.StoreConformance):
+        def make_store(self):
+            return MyStore(...)
+
+``docs/testing.md`` goes through all of it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardstream.testing.backend import BackendConformance
+    from shardstream.testing.dataset import make_dataset
+    from shardstream.testing.framing import FramingConformance
+    from shardstream.testing.memory import MemoryStore
+    from shardstream.testing.source import SourceConformance
+    from shardstream.testing.store import ReadOnlyStoreConformance, StoreConformance
+
+__all__ = [
+    "BackendConformance",
+    "FramingConformance",
+    "MemoryStore",
+    "ReadOnlyStoreConformance",
+    "SourceConformance",
+    "StoreConformance",
+    "make_dataset",
+]
+
+_MODULES = {
+    "BackendConformance": "backend",
+    "FramingConformance": "framing",
+    "MemoryStore": "memory",
+    "ReadOnlyStoreConformance": "store",
+    "SourceConformance": "source",
+    "StoreConformance": "store",
+    "make_dataset": "dataset",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"shardstream.testing.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
