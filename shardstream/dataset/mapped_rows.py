@@ -5,7 +5,7 @@ values themselves. Here everything that is needed of an open shard is a number i
 the index and in the object. The samples of a step are then a handful of numpy operations over all shards, and with
 fixed-size fields nothing of Python runs for a sample but the call of its checksum.
 
-What is out of the ordinary is left to the road by way of each shard, which is the one that explains what is wrong:
+What is out of the ordinary is left to `RowReader`, which goes shard by shard and explains what is wrong:
 shards that are not mapped, samples that lack a field, compressed values and those that are too large, damage.
 """
 
@@ -365,8 +365,8 @@ class _Payloads(_Column):
         begins = self._offsets.take(slots, rows)
         ends = begins + self._lengths.take(slots, rows)
         wholes: list[Any] = self._wholes
-        places = zip(slots.tolist(), begins.tolist(), ends.tolist(), strict=True)
-        views: list[memoryview | None] = [wholes[slot][begin:end] for slot, begin, end in places]
+        ranges = zip(slots.tolist(), begins.tolist(), ends.tolist(), strict=True)
+        views: list[memoryview | None] = [wholes[slot][begin:end] for slot, begin, end in ranges]
         return FieldValues(self._type, views, None) if self._sound(slots, rows, views) else None
 
 

@@ -26,7 +26,7 @@ from shardstream.storage.base.ranges import plan_reads
 from shardstream.storage.cache import CachedBuffers
 
 _MOST_STEPS = 1024  # planned ahead: samples of a few bytes would fill no budget
-_MOST_LOCATED = 128  # steps whose places are known
+_MOST_LOCATED = 128  # steps whose shards are known
 _MOST_WAITING = 16  # of them steps whose indexes are still on their way
 _MOST_KEPT = 4096  # shards that are known to be in the cache
 _OPEN_SHARE = 0.6  # of the budget for open windows: half, and a little for those who write 1GB for 1GiB
@@ -40,7 +40,7 @@ Integers = NDArray[np.int64]
 class _Unit:
     """Bytes that are fetched and given up together: a part of a window, or the samples of a step in one shard."""
 
-    key: tuple[int, ...]  # begins with the place
+    key: tuple[int, ...]  # begins with the shard's id
     reads: list[Read]
     parts: list[tuple[Request, memoryview]]  # what was read
     bytes: int
@@ -59,8 +59,8 @@ class _Planned:
     located: Located
     coming: ComingSteps
     begins: bool  # whether it is the first of its epoch
-    waits_for: list[int]  # places whose index is not known to be at hand
-    units: dict[int, list[_Unit]] = field(default_factory=dict)  # by place
+    waits_for: list[int]  # shards whose index is not known to be at hand
+    units: dict[int, list[_Unit]] = field(default_factory=dict)  # by shard
     rows: list[tuple[_Unit, int]] = field(default_factory=list)
     prepared: bool = False
 
@@ -139,16 +139,16 @@ class ReadAhead:
             yield self._current.located.step
             self._give_up()
 
-    def buffers(self, place: int) -> Buffers | None:
+    def buffers(self, shard_id: int) -> Buffers | None:
         """The bytes that the present step needs of a shard; ``None`` where nothing of it was read ahead.
 
         Raises:
             StorageError: They could not be read.
         """
-        kept = self._kept.get(place)
+        kept = self._kept.get(shard_id)
         if kept is not None:
             return kept
-        units = None if self._current is None else self._current.units.get(place)
+        units = None if self._current is None else self._current.units.get(shard_id)
         if not units:
             return None
         self._queue.wait(read for unit in units for read in unit.reads)
@@ -159,9 +159,9 @@ class ReadAhead:
         cached = next((unit.cached for unit in units if unit.cached is not None), None)
         if cached is not None:
             return CachedBuffers(cached)
-        known = self._fetched.get(place)
+        known = self._fetched.get(shard_id)
         if known is None or known[0] != units:
-            known = self._fetched[place] = units, FetchedBuffers(part for unit in units for part in unit.parts)
+            known = self._fetched[shard_id] = units, FetchedBuffers(part for unit in units for part in unit.parts)
         return known[1]
 
     # ----------------------------------------------------------------------------------------------------- planning
@@ -186,7 +186,7 @@ class ReadAhead:
             self._admit(planned)
 
     def _look_ahead(self) -> None:
-        """Have the places of coming steps known, and their indexes on their way."""
+        """Have the shards of coming steps known, and their indexes on their way."""
         # One that was prepared has had its indexes, whether or not they are still open.
         self._waiting = [planned for planned in self._waiting if not planned.prepared and self._waits(planned)]
         for _ in range(_AT_ONCE):
@@ -203,8 +203,8 @@ class ReadAhead:
                 self._coming, self._steps, self._at_beginning = following, following.located(), True
                 continue
             assert self._coming is not None
-            places = np.unique(shard_ids(found.step.sources, found.step.shards)).tolist()
-            planned = _Planned(self._number, found, self._coming, self._at_beginning, places)
+            waits_for = np.unique(shard_ids(found.step.sources, found.step.shards)).tolist()
+            planned = _Planned(self._number, found, self._coming, self._at_beginning, waits_for)
             self._at_beginning = False
             self._number += 1
             self._located.append(planned)
@@ -291,12 +291,12 @@ class ReadAhead:
     def _unit(
         self, key: tuple[int, ...], planned: _Planned, opened: OpenShard, rows: Integers, fields: Sequence[str]
     ) -> _Unit:
-        place = opened.shard
+        where = opened.shard
         requests = plan_reads(opened.plan(opened.stored_rows(rows), fields))
-        cached = _in_cache(place, requests)
+        cached = _in_cache(where, requests)
         reads = []
         if cached is None:
-            reads = [Read(place.store, one, order=planned.number, size=place.size) for one in requests]
+            reads = [Read(where.store, one, order=planned.number, size=where.size) for one in requests]
         size = sum(read.request.length or 0 for read in reads)
         self._units[key] = unit = _Unit(key, reads, [], size, len(rows), cached=cached)
         return unit
@@ -345,10 +345,10 @@ def _whole_in_cache(opened: OpenShard) -> Store | None:
     return store if store.holds(opened.shard.name) else None
 
 
-def _in_cache(place: Shard, requests: Sequence[Request]) -> Store | None:
+def _in_cache(where: Shard, requests: Sequence[Request]) -> Store | None:
     """The store of a shard, where a cache has all that the reads would bring."""
     if not requests:
         return None
     offsets = np.array([one.offset for one in requests], np.int64)
     lengths = np.array([one.length for one in requests], np.int64)
-    return place.store if place.store.holds_ranges(place.name, offsets, lengths) else None
+    return where.store if where.store.holds_ranges(where.name, offsets, lengths) else None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Unpack
 
 from shardstream.dataset.dataset_rows import DatasetRows
+from shardstream.dataset.key_tables import KeyFinder
 from shardstream.dataset.opening import Opening, open_dataset
-from shardstream.errors import DataError, DestinationError, UsageError
+from shardstream.errors import DataError, DestinationError
 from shardstream.images.geometry import TURNS
 from shardstream.images.header import probe
 from shardstream.shards.arrays import npy_bytes
@@ -91,7 +92,7 @@ def view(
     Args:
         url: Folder or URL of the data set.
         numbers: Samples by number in stored order, from 0; negative ones count from the end.
-        keys: Samples by key; found by looking through the indexes, one shard after another.
+        keys: Samples by key; the first sample of each, found by the key table (`Reader.get`).
         save: A folder to write their values to, a file each, called as in a tar shard: ``KEY.FIELD``. Files as they
             were packed, numbers as text, arrays of one size as NPY.
         version: Which version of a data set that grew. Default: the newest.
@@ -113,7 +114,7 @@ def view(
     """
     dataset = open_dataset(url, **opening)
     manifest, rows = dataset.manifest, DatasetRows(dataset)
-    ids = [*numbers, *_find(rows, list(keys))]
+    ids = [*numbers, *map(KeyFinder(rows).number_of, keys)]
     batch = rows.read_ids(ids)
     target = None if save is None else open_store(save)
     samples: list[ViewedSample] = []
@@ -125,28 +126,6 @@ def view(
         if target is not None:
             saved += _save(target, key, [(name, manifest.fields[name], value) for name, value in values])
     return View(dataset.url, manifest.samples, tuple(samples), tuple(saved))
-
-
-def _find(rows: DatasetRows, keys: Sequence[str]) -> list[int]:
-    """The numbers of the first samples of these keys."""
-    dataset = rows.dataset
-    found: dict[str, int] = {}
-    wanted = set(keys)
-    for shard in range(dataset.manifest.shards if wanted else 0):
-        for row, key in enumerate(rows.index(shard).keys):
-            if key in wanted:
-                wanted.discard(key)
-                found[key] = dataset.numbering.begin(shard) + row
-        if not wanted:
-            break
-    if wanted:
-        raise UsageError(
-            "no sample has this key",
-            url=dataset.url,
-            key=min(wanted),
-            hint="keys are paths without extension, unless packed with another `key`: look at some by number",
-        )
-    return [found[key] for key in keys]
 
 
 def _look_at(name: str, kind: FieldType, value: Any, manifest: Manifest) -> ViewedField:

@@ -92,7 +92,7 @@ class Reader(Sequence[dict[str, Any]]):
         self._rows = DatasetRows(self._dataset, part.plan.sources, verify=verify, max_value=largest)
         self._verify = verify
         self._keys = KeyFinder(self._rows)
-        numbers = Numbers(declared_dtypes(part.plan, self.manifest.fields))
+        numbers = Numbers(declared_dtypes(part.plan, source.fields))
         self._decoder = SampleDecoder(self._rows, part, numbers, StageClock(), seed=seed)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -59,7 +59,8 @@ def key_of(number: int) -> str:
 
 def write(folder: Path, samples: int) -> None:
     """So many samples of 16 bytes, without a key table; whole shards at a time, or it would take an hour."""
-    store, summaries = open_store(folder), list[ShardSummary]()
+    store = open_store(folder)
+    summaries: list[ShardSummary] = []
     types = {"n": FieldType.parse("int64"), "raw": FieldType.parse("bytes")}
     for first in range(0, samples, SHARD):
         numbers = np.arange(first, min(first + SHARD, samples))
