@@ -15,7 +15,7 @@ from shardstream.pack import pack
 from shardstream.pack.sources import File, Item, Reject, Source, SourcePart, open_source
 from shardstream.pack.sources.base import StreamSource
 from shardstream.shards.fields import check_field_name, infer_type
-from shardstream.shards.keys import check_key
+from shardstream.shards.index import check_key
 from shardstream.shards.manifest import Manifest
 from shardstream.storage.local.store import LocalStore
 from shardstream.testing.asserting import check, check_equal, shown, skip
