@@ -36,11 +36,6 @@ class DatasetRows(RowReader):
 
     Raises:
         FieldError: There is no such field.
-
-    Example:
-        >>> rows = DatasetRows(open_dataset("out/"), ["cls"])
-        >>> rows.read_ids([3, -1]).keys
-        ['photo/3', 'photo/199']
     """
 
     def __init__(
