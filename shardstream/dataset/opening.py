@@ -36,12 +36,12 @@ def open_datasets(
     """
     options: dict[str, Any] = {"storage_options": storage_options, "transport": transport}
     locations = [locate(path, **options) for path in find_paths(url)]
-    others = _replicas(replicas, options)
+    others = [locate(path, **options) for path in find_replicas(replicas)]
     refuse_unused(storage_options, [*locations, *others])
     spec = None if cache is None else Cache.of(cache)
     return [
         OpenedDataset(location, replicas=others, cache=spec, version=one)
-        for location, one in zip(locations, _versions(version, len(locations)), strict=True)
+        for location, one in zip(locations, versions_of(version, len(locations)), strict=True)
     ]
 
 
@@ -72,7 +72,7 @@ def open_dataset(
     """
     options: dict[str, Any] = {"storage_options": storage_options, "transport": transport}
     location = locate(url, **options)
-    others = _replicas(replicas, options)
+    others = [locate(path, **options) for path in find_replicas(replicas)]
     refuse_unused(storage_options, [location, *others])
     spec = None if cache is None else Cache.of(cache)
     return OpenedDataset(location, replicas=others, cache=spec, version=version)
@@ -98,14 +98,15 @@ def refuse_unused(
         )
 
 
-def _replicas(replicas: Sequence[PathOrUrl], options: Mapping[str, Any]) -> list[Location]:
+def find_replicas(replicas: Sequence[PathOrUrl]) -> list[str]:
+    """The folders and URLs that ``replicas`` name; UsageError where that is no list."""
     if isinstance(replicas, str | os.PathLike):
         raise UsageError("replicas must be a list of places", hint=f"replicas=[{os.fspath(replicas)!r}]")
-    return [locate(path, **options) for replica in replicas for path in find_paths(replica)]
+    return [path for replica in replicas for path in find_paths(replica)]
 
 
-def _versions(version: Versions, count: int) -> Sequence[int | None]:
-    """A version for each data set."""
+def versions_of(version: Versions, count: int) -> Sequence[int | None]:
+    """A version, or ``None`` for the newest, for each of so many data sets; UsageError."""
     if version is None:
         return [None] * count
     found: Sequence[int | None] = version if isinstance(version, Sequence) else [version]

@@ -134,18 +134,18 @@ def test_damage_is_found_on_the_way(packed: Path, tmp_path: Path) -> None:
 def test_a_data_set_that_is_replaced_meanwhile(packed: Path, tmp_path: Path) -> None:
     plan = ss.pack_plan(_source(packed), tmp_path / "out", jpeg="keep")
     pack(photo_list(tmp_path, 10), packed, overwrite=True, workers=0)
-    from shardstream.pack.sources import stored
+    from shardstream.dataset import opened
 
-    stored._opened.cache_clear()
+    opened._opened.cache_clear()
     with pytest.raises(SourceError, match="changed while it was being packed"):
         plan.tasks[0].run()
 
 
 def _source(url: Path) -> Any:
+    from shardstream.dataset.opening import open_dataset
     from shardstream.pack.sources.stored import StoredSource
-    from shardstream.storage import locate
 
-    return StoredSource(locate(url))
+    return StoredSource(open_dataset(url))
 
 
 def test_what_is_no_data_set(tmp_path: Path) -> None:

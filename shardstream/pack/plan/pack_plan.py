@@ -30,7 +30,7 @@ from shardstream.pack.output.rejects import REJECTS_NAME, RejectSummary, SortedR
 from shardstream.pack.output.report import kinds_of, report_bytes
 from shardstream.pack.output.rows import write_rows
 from shardstream.pack.plan.dedup import without_copies
-from shardstream.pack.plan.first_pass import Run, spooled
+from shardstream.pack.plan.first_pass import Run, materialize
 from shardstream.pack.plan.layout import PackLayout, fingerprint_of, make_layout
 from shardstream.pack.sources import Reject, Source, names_urls, open_source, roots
 from shardstream.pack.sources.base import StreamSource
@@ -309,7 +309,7 @@ def open_plan(
             complete = _complete(destination, fingerprint_of(origin.fingerprint, options), append, overwrite)
             if complete is not None:
                 return PackPlan(destination, complete.plan or "", origin.notes, "", manifest=complete)
-        origin, rejects = spooled(origin, destination.location, files, run)
+        origin, rejects = materialize(origin, destination.location, files, run)
     check_apart(origin.root, destination)
     cut = make_layout(origin, options, files, destination.store)
     complete = _complete(destination, cut.fingerprint, append, overwrite)
