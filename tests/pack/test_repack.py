@@ -82,7 +82,7 @@ def test_a_part_of_it(packed: Path, tmp_path: Path) -> None:
     assert list(samples(tmp_path / "out")) == [f"{i:010d}" for i in range(1, 8)]
     with pytest.raises(FieldError, match="no field 'cl'"):
         repack(packed, tmp_path / "none", fields=["cl"])
-    with pytest.raises(UsageError, match="take=0"):
+    with pytest.raises(UsageError, match="take must be a positive integer, got 0"):
         repack(packed, tmp_path / "none", take=0)
     with pytest.raises(UsageError, match="key='cls'"):
         repack(packed, tmp_path / "none", key="cls")

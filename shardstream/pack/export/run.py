@@ -113,9 +113,9 @@ def export(
         200
     """
     if to not in _TARGETS:
-        raise UsageError(f"to={to!r} is no kind of output", hint=f"one of {', '.join(_TARGETS)}")
+        raise UsageError(f"to must be one of {', '.join(_TARGETS)}, got {to!r}", hint="see ss.export")
     if jpeg not in get_args(Jpeg):
-        raise UsageError(f"jpeg={jpeg!r} is not allowed", hint="'original' or 'keep'")
+        raise UsageError(f"jpeg must be 'original' or 'keep', got {jpeg!r}", hint="see ss.export")
     started = time.monotonic()
     storage = StorageArguments(
         storage_options=storage_options, source_options=source_options, dest_options=dest_options, transport=transport

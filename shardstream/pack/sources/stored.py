@@ -164,7 +164,7 @@ def _taken(take: object, samples: int) -> int:
     if take is None:
         return samples
     if isinstance(take, bool) or not isinstance(take, int) or take < 1:
-        raise UsageError(f"take={take!r} is not allowed", hint="a number of samples, from 1 on")
+        raise UsageError(f"take must be a positive integer, got {take!r}", hint="a number of samples")
     return min(take, samples)
 
 
