@@ -76,6 +76,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 class PackFlags:
     """The flags of verbs that write, by the names of their arguments; those of `pack` in the order of its groups."""
 
+    version: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--version", metavar="N", help="Version of a data set that grew. (default: the newest)"),
+    ]
     key: Annotated[str, typer.Option(help="Keys: path, stem, line, or a column of the list's header.")]
     labels: Annotated[
         Optional[Labels],  # noqa: UP045
@@ -136,6 +140,14 @@ class PackFlags:
     source_options: SourceOptions
     dest_options: DestOptions
     transport: TransportOption
+    cache: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--cache", metavar="DIR", help="Read what comes over a network through a cache in this folder."),
+    ]
+    replicas: Annotated[
+        list[str],
+        typer.Option("--replica", metavar="URL", help="Place that has shards of it too, read first; may be repeated."),
+    ]
     segment_width: Annotated[int, typer.Option(help="Pixels across of what can be decoded alone.", metavar="PIXELS")]
     max_pixels: Annotated[int, typer.Option(help="Reject images of more pixels.", metavar="PIXELS")]
     zstd: Annotated[
@@ -156,7 +168,7 @@ class PackFlags:
 
 
 _PANELS = {  # by the first argument of each: the groups of `pack`
-    "key": "What is packed",
+    "version": "What is packed",
     "format": "Order and shards",
     "jpeg": "Images",
     "workers": "Distribution",
@@ -200,7 +212,7 @@ def _kinds(own: type | None) -> dict[str, Any]:
     for name, kind in get_type_hints(PackFlags, include_extras=True).items():
         panel = _PANELS.get(name, panel)
         found[name] = _in_panel(changed.pop(name, kind), panel)
-    return {name: _in_panel(kind, _PANELS["key"]) for name, kind in changed.items()} | found
+    return {name: _in_panel(kind, _PANELS["version"]) for name, kind in changed.items()} | found
 
 
 def _in_panel(kind: Any, panel: str) -> Any:

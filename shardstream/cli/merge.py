@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -10,10 +10,22 @@ from shardstream.cli.flags import Json, Quiet, arguments_of, flags_of
 from shardstream.cli.progress import drawing
 from shardstream.cli.report import plural, print_json, reporting, size, stdout
 from shardstream.cli.stores import format_url
+from shardstream.errors import UsageError
 from shardstream.pack import merge as merge_all
 
 
-@flags_of(merge_all)
+class MergeFlags:
+    """The flags of `merge` that are not those of other verbs."""
+
+    version: Annotated[
+        Optional[list[str]],  # noqa: UP045 - Typer reads this when it runs, also old ones
+        typer.Option(
+            "--version", metavar="N", help="Version of a data set: one for each URL, in order; newest for the newest."
+        ),
+    ]
+
+
+@flags_of(merge_all, MergeFlags)
 def merge(
     context: typer.Context,
     urls: Annotated[list[str], typer.Argument(metavar="URL...", help="Folders or URLs of the data sets, in order.")],
@@ -28,8 +40,10 @@ def merge(
     goes on when the same command is given again.
     """
     with reporting(context):
+        given = arguments_of(flags)
+        given["version"] = [_parse_version(text) for text in given["version"]] if given["version"] else None
         with drawing("merging", quiet=quiet or as_json) as draw:
-            manifest = merge_all(urls, dest, progress=draw, **arguments_of(flags))
+            manifest = merge_all(urls, dest, progress=draw, **given)
         where = format_url(dest)
         if as_json:
             print_json(
@@ -46,3 +60,14 @@ def merge(
             f"{where}: {plural(manifest.samples, 'sample')} of {plural(len(urls), 'data set')} in "
             f"{plural(manifest.shards, 'shard')}, {size(manifest.bytes)}"
         )
+
+
+def _parse_version(text: str) -> int | None:
+    if text == "newest":
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--version must be a number or newest, got {text}", hint="--version 1 --version newest"
+        ) from error

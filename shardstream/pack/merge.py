@@ -12,6 +12,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from shardstream.dataset.numbering import Numbering
 from shardstream.errors import DuplicateKeyError, UsageError
 from shardstream.pack.options import check_meta
 from shardstream.pack.output.copies import ShardCopier
@@ -24,7 +25,8 @@ from shardstream.shards.index import ShardIndex
 from shardstream.shards.key_table import hashes_of
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.table import NamedShards
-from shardstream.storage import Location, Transport, open_store
+from shardstream.storage import Location, Transport
+from shardstream.storage.cache import Cache
 from shardstream.threads import each
 
 _AT_ONCE = 4  # shards; each holds some 50 MB on its way to a store
@@ -37,14 +39,17 @@ def merge(
     urls: Sequence[str | os.PathLike[str] | Location],
     dest: str | os.PathLike[str] | Location,
     *,
-    storage_options: Mapping[str, Any] | None = None,
-    source_options: Mapping[str, Any] | None = None,
-    dest_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
+    version: Sequence[int | None] | None = None,
     meta: Mapping[str, Any] | None = None,
     key_table: bool = True,
     overwrite: bool = False,
     progress: OnProgress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    source_options: Mapping[str, Any] | None = None,
+    dest_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+    cache: str | os.PathLike[str] | Cache | None = None,
+    replicas: Sequence[str | os.PathLike[str]] = (),
 ) -> Manifest:
     """Make one data set of several, in this order: their shards are copied byte for byte, under new names.
 
@@ -54,17 +59,20 @@ def merge(
     again; the result is the same to the byte.
 
     Args:
-        urls: The data sets; of those that grew, the newest version.
+        urls: The data sets.
         dest: Folder or URL of the result.
-        storage_options: Credentials and settings of stores by name, for ``urls`` and ``dest``, see `pack`.
-            Default: those of the environment.
-        source_options: Those of ``urls`` alone, in their stead.
-        dest_options: Those of ``dest`` alone, in their stead.
-        transport: The library that speaks to stores, see `pack`.
+        version: A version of each data set that grew, in a list; ``None`` for the newest.
         meta: Of the result. Default: the entries of all.
         key_table: Write a table of the keys beside the shards, see `pack`.
         overwrite: Replace another data set in ``dest``, once this one is complete.
         progress: Called with a `ProgressEvent` as shards are done.
+        storage_options: Credentials and settings of stores by name, for ``urls``, replicas and ``dest``, see `pack`.
+            Default: those of the environment.
+        source_options: Those of ``urls`` and replicas alone, in their stead.
+        dest_options: Those of ``dest`` alone, in their stead.
+        transport: The library that speaks to stores, see `pack`.
+        cache: Folder of a cache that what comes over a network is read through, or a `Cache`; see `ShardDataset`.
+        replicas: Places that have shards of them too, asked first. Where one is damaged, the next place is read.
 
     Returns:
         The manifest. If the same was complete in ``dest`` already, it is only loaded.
@@ -87,13 +95,14 @@ def merge(
         raise UsageError("merge needs a list of data sets", hint='ss.merge(["a/", "b/"], "both/")')
     check_meta(meta or {})
     tell = progress or ignore
-    places, place = StorageArguments(
+    storage = StorageArguments(
         storage_options=storage_options, source_options=source_options, dest_options=dest_options, transport=transport
-    ).locate(urls, dest)
+    )
+    datasets, place = storage.open(urls, dest, version=version, cache=cache, replicas=replicas)
     destination = open_destination(place, key_table=key_table)
-    copiers = [ShardCopier(place, Manifest.read(open_store(place)), destination.location) for place in places]
-    names = [copier.source.url for copier in copiers]
-    manifest = _merged([copier.manifest for copier in copiers], names, meta)
+    copiers = [ShardCopier(dataset, destination.location) for dataset in datasets]
+    names = [dataset.store.url for dataset in datasets]
+    manifest = _merged([dataset.manifest for dataset in datasets], names, meta)
     if destination.old is not None and not overwrite:
         if destination.old.plan != manifest.plan:
             raise destination.refuse()
@@ -140,7 +149,7 @@ class _Work:
     def __init__(self, copiers: Sequence[ShardCopier], manifest: Manifest, tell: OnProgress) -> None:
         self._copiers = copiers
         self._total = manifest
-        self._begins = np.cumsum([0] + [copier.manifest.shards for copier in copiers])
+        self._shards_of = Numbering([copier.dataset.manifest.shards for copier in copiers])
         self._tell = tell
 
     def _shards(self, stage: Literal["keys", "copy"]) -> Iterator[range]:
@@ -155,14 +164,12 @@ class _Work:
         self._tell(_event(stage, shards, shards, total, total))
 
     def _from(self, shard: int) -> tuple[ShardCopier, int]:
-        which = int(np.searchsorted(self._begins, shard, side="right")) - 1
-        return self._copiers[which], shard - int(self._begins[which])
+        which, number = self._shards_of.find(shard)
+        return self._copiers[which], number
 
     def _scan(self, shard: int) -> ShardIndex:
         copier, number = self._from(shard)
-        manifest = copier.manifest
-        name = manifest.shard_name(number)
-        return manifest.reader.scan(copier.source, name, index_bytes=manifest.index_bytes)
+        return copier.dataset.open(number).index
 
     def check_keys(self) -> None:
         """Refuse keys that occur twice.

@@ -80,13 +80,13 @@ class PackOptions:
             check_rows()
         if self.group not in GROUPS:
             raise UsageError(
-                f"group={self.group!r} is not allowed", hint="'file', or 'stem' for several files a sample"
+                f"group must be 'file' or 'stem', got {self.group!r}", hint="'stem' is for several files a sample"
             )
         if not self.key:
             raise UsageError("key is empty", hint="use 'path', 'stem', 'line' or the name of a column")
         if self.labels is not None and self.labels not in LABEL_MODES:
             raise UsageError(
-                f"labels={self.labels!r} is not allowed", hint="'int', or 'name' to number names in sorting order"
+                f"labels must be 'int' or 'name', got {self.labels!r}", hint="'name' numbers names in sorting order"
             )
         if self.labels == "name" and self.classes is not None:
             raise UsageError("classes are found in the list with labels='name'", hint="give one of the two")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
@@ -20,6 +20,7 @@ from shardstream.progress import OnProgress
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Transport
+from shardstream.storage.cache import Cache
 
 
 def repack(
@@ -27,6 +28,7 @@ def repack(
     dest: str | os.PathLike[str] | Location,
     *,
     # what is packed
+    version: int | None = None,
     fields: Collection[str] | None = None,
     take: int | None = None,
     key: str = "path",
@@ -52,6 +54,8 @@ def repack(
     source_options: Mapping[str, Any] | None = None,
     dest_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
+    cache: str | os.PathLike[str] | Cache | None = None,
+    replicas: Sequence[str | os.PathLike[str]] = (),
     # expert
     segment_width: int = DEFAULT_WIDTH,
     max_pixels: int = DEFAULT_MAX_PIXELS,
@@ -67,6 +71,7 @@ def repack(
     Args:
         url: The data set.
         dest: As of `pack`.
+        version: Of a data set that grew. Default: the newest.
         fields: Fields to keep. Default: all.
         take: Only so many samples, the first in stored order.
         key: ``"path"`` keeps keys, ``"stem"`` their last parts, ``"line"`` numbers the samples.
@@ -93,9 +98,11 @@ def repack(
 
     Storage:
         storage_options: As of `pack`.
-        source_options: Those of the data set that is read, in their stead.
-        dest_options: Those of ``dest``, in their stead.
+        source_options: Those of the data set and its replicas alone, in their stead.
+        dest_options: Those of ``dest`` alone, in their stead.
         transport: As of `pack`.
+        cache: Folder of a cache that what comes over a network is read through, or a `Cache`; see `ShardDataset`.
+        replicas: Places that have its shards too, asked first. Where one is damaged, the next place is read.
 
     Expert:
         segment_width: As of `pack`.
@@ -130,8 +137,9 @@ def run_repack(
         given: All other arguments of `repack`.
     """
     storage = StorageArguments(**{one.name: given.pop(one.name) for one in dataclasses.fields(StorageArguments)})
-    (place,), target = storage.locate([url], dest)
-    source = StoredSource(place, key=given["key"], fields=given.pop("fields"), take=given.pop("take"))
+    chosen = {name: given.pop(name) for name in ("version", "cache", "replicas")}
+    (dataset,), target = storage.open([url], dest, **chosen)
+    source = StoredSource(dataset, key=given["key"], fields=given.pop("fields"), take=given.pop("take"))
     given["format"] = given["format"] or default_format(source)
     if given["meta"] is None:
         given["meta"] = source.manifest.meta

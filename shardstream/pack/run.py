@@ -218,22 +218,22 @@ def run_pack(source: Any, dest: str | os.PathLike[str] | Location, options: Pack
     run = RunOptions(**how)
     _check_workers(run)
     engine = None if run.on is None else find_engine(run.on)
-    crew = _Crew(run.workers, run.executor, engine, run.progress or ignore)
-    crew.tell(_event("plan", 0))
+    runner = _Runner(run.workers, run.executor, engine, run.progress or ignore)
+    runner.tell(_event("plan", 0))
     plan = open_plan(
         source,
         dest,
         options,
         storage=run,
-        run=lambda tasks: crew.run("first pass", tasks, 0),
+        run=lambda tasks: runner.run("first pass", tasks, 0),
         overwrite=run.overwrite,
         append=run.append,
     )
     if plan.manifest is not None:
         return _already_complete(plan, plan.manifest, started)
-    crew.tell(_event("pack", plan.samples))
+    runner.tell(_event("pack", plan.samples))
     try:
-        results = crew.run("pack", plan.tasks, plan.samples)
+        results = runner.run("pack", plan.tasks, plan.samples)
     except BaseException:
         plan.destination.give_up()
         raise
@@ -268,7 +268,7 @@ def _check_workers(run: RunOptions) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Crew:
+class _Runner:
     """Who runs tasks.
 
     Attributes:

@@ -207,7 +207,7 @@ def test_a_task_that_a_worker_cannot_load(source: Path, tmp_path: Path, engine: 
 
 
 def test_arguments(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="on='sparc' is no engine") as caught:
+    with pytest.raises(UsageError, match="on must be one of dask, ray, spark, got 'sparc'") as caught:
         find_engine("sparc")
     assert "did you mean 'spark'" in str(caught.value)
     with ThreadPoolExecutor(1) as pool, pytest.raises(UsageError, match="on and executor exclude each other"):

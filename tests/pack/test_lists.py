@@ -321,7 +321,7 @@ def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
 
 
 def test_sources_that_are_no_paths() -> None:
-    with pytest.raises(UsageError, match="no source"):
+    with pytest.raises(UsageError, match="must be a path, a URL or samples"):
         open_source(5)
     with pytest.raises(UsageError, match="lists and folders"):
         open_source([{"jpg": b""}], fields={"jpg": "path"})

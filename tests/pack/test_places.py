@@ -121,7 +121,7 @@ def test_empty_options_of_one_place_are_the_environments(
 @VERBS
 @pytest.mark.parametrize("name", ["storage_options", "source_options", "dest_options"])
 def test_options_that_no_place_can_use_are_named(verb: Verb, local: Path, tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=rf"{name} \(access_key_id, region\) cannot be used") as caught:
+    with pytest.raises(UsageError, match=rf"takes {name}: 'region', 'access_key_id'") as caught:
         verb(local, tmp_path / "out", **{name: {"region": "x", "access_key_id": "the-secret-itself"}})
     assert "the-secret-itself" not in str(caught.value)
     assert not (tmp_path / "out").exists()
@@ -129,12 +129,12 @@ def test_options_that_no_place_can_use_are_named(verb: Verb, local: Path, tmp_pa
 
 
 def test_options_that_others_take_the_place_of_are_named(stored: str, s3: S3Place, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"storage_options \(anon\)"):
+    with pytest.raises(UsageError, match="takes storage_options: 'anon'"):
         export_files(stored, tmp_path / "out", source_options=s3.options, storage_options={"anon": True})
 
 
 def test_a_writer_here_has_no_use_for_options(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"storage_options \(anon\)"):
+    with pytest.raises(UsageError, match="takes storage_options: 'anon'"):
         ShardWriter(tmp_path / "out", storage_options={"anon": True})
 
 
@@ -190,9 +190,7 @@ def test_commands_mean_the_same(stored: str, s3: S3Place, far: S3Place, tmp_path
     assert Manifest.load(tmp_path / "repacked").samples == 5
     refused = CliRunner().invoke(app, ["repack", str(tmp_path / "repacked"), str(tmp_path / "x"), *alone])
     assert refused.exit_code == 2
-    assert "storage_options (access_key_id, endpoint, secret_access_key) cannot be used" in " ".join(
-        refused.stderr.split()
-    )
+    assert "no place that is read or written takes storage_options: 'access_key_id'" in refused.stderr
 
 
 def test_a_list_of_photographs_goes_to_a_store_as_before(s3: S3Place, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_part_of_it(packed: Path, tmp_path: Path) -> None:
     assert list(samples(tmp_path / "out")) == [f"{i:010d}" for i in range(1, 8)]
     with pytest.raises(FieldError, match="no field 'cl'"):
         repack(packed, tmp_path / "none", fields=["cl"])
-    with pytest.raises(UsageError, match="take=0"):
+    with pytest.raises(UsageError, match="take must be a positive integer, got 0"):
         repack(packed, tmp_path / "none", take=0)
     with pytest.raises(UsageError, match="key='cls'"):
         repack(packed, tmp_path / "none", key="cls")
@@ -134,18 +134,18 @@ def test_damage_is_found_on_the_way(packed: Path, tmp_path: Path) -> None:
 def test_a_data_set_that_is_replaced_meanwhile(packed: Path, tmp_path: Path) -> None:
     plan = ss.pack_plan(_source(packed), tmp_path / "out", jpeg="keep")
     pack(photo_list(tmp_path, 10), packed, overwrite=True, workers=0)
-    from shardstream.pack.sources import stored
+    from shardstream.dataset import opened
 
-    stored._opened.cache_clear()
+    opened._opened.cache_clear()
     with pytest.raises(SourceError, match="changed while it was being packed"):
         plan.tasks[0].run()
 
 
 def _source(url: Path) -> Any:
+    from shardstream.dataset.opening import open_dataset
     from shardstream.pack.sources.stored import StoredSource
-    from shardstream.storage import locate
 
-    return StoredSource(locate(url))
+    return StoredSource(open_dataset(url))
 
 
 def test_what_is_no_data_set(tmp_path: Path) -> None:

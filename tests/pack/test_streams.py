@@ -220,7 +220,7 @@ def test_faults_of_samples_are_rejects(tmp_path: Path) -> None:
 
 def test_what_is_no_source_of_samples(tmp_path: Path) -> None:
     for wrong in ({"a": 1}, b"bytes", 3, None, object()):
-        with pytest.raises(UsageError, match="is no source of samples"):
+        with pytest.raises(UsageError, match="must be a path, a URL or samples"):
             pack(wrong, tmp_path / "out")
     for empty in ([], iter(())):
         with pytest.raises(SourceError, match="holds no samples"):

@@ -48,7 +48,9 @@ class ImageOptions:
 
     def __post_init__(self) -> None:
         if self.jpeg not in ("addressable", "keep"):
-            raise UsageError(f"jpeg={self.jpeg!r} is not allowed", hint="'addressable', or 'keep': files as they are")
+            raise UsageError(
+                f"jpeg must be 'addressable' or 'keep', got {self.jpeg!r}", hint="'keep' stores files as they are"
+            )
         _check_number("segment_width", self.segment_width, 8, 65_535)
         _check_number("max_pixels", self.max_pixels, 1, 65_535**2)
         if self.max_side is not None:
@@ -110,4 +112,6 @@ class ImageOptions:
 
 def _check_number(name: str, value: object, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise UsageError(f"{name}={value!r} is not allowed", hint=f"an integer from {low} to {high}")
+        raise UsageError(
+            f"{name} must be an integer from {low} to {high}, got {value!r}", hint="leave it out for the default"
+        )

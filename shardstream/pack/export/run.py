@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
+from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import DestinationError, UsageError
 from shardstream.pack.execution.jobs import Jobs
 from shardstream.pack.execution.workers import cores, run_here, run_in_processes
@@ -20,8 +21,8 @@ from shardstream.pack.export.webdataset import WebDatasetTarget
 from shardstream.pack.output.places import StorageArguments
 from shardstream.pack.output.stats import PackStats
 from shardstream.progress import OnProgress, ProgressEvent
-from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Store, Transport, open_store
+from shardstream.storage.cache import Cache
 
 STATE_NAME = "export.json"
 
@@ -59,13 +60,16 @@ def export(
     dest: str | os.PathLike[str] | Location,
     *,
     to: ExportFormat,
+    version: int | None = None,
     jpeg: Jpeg = "original",
     workers: int | None = None,
+    progress: OnProgress | None = None,
     storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None,
     dest_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
-    progress: OnProgress | None = None,
+    cache: str | os.PathLike[str] | Cache | None = None,
+    replicas: Sequence[str | os.PathLike[str]] = (),
 ) -> ExportReport:
     """Write a data set as single files, WebDataset shards or Parquet tables, each of which others read without us.
 
@@ -73,21 +77,24 @@ def export(
     is called again. Every value is compared with its checksum on the way.
 
     Args:
-        url: The data set; of one that grew, the newest version.
+        url: The data set.
         dest: Folder or URL for the output: new, empty, or with what the same export has begun.
         to: ``"files"``: a file ``KEY.FIELD`` of each value, and ``labels.tsv`` with keys, paths and numbers, which
             `pack` takes (``key="key"``). ``"webdataset"``: a plain tar of each shard. ``"parquet"``: a table of each
             shard, images as ``{"bytes", "path"}``, as Hugging Face's ``datasets`` reads them. Names of classes go to
             ``classes.txt``, and into the metadata of tables.
+        version: Of a data set that grew. Default: the newest.
         jpeg: ``"original"`` turns addressable JPEG files into what they were before, to the byte. ``"keep"`` writes
             them as they are stored; any decoder reads them too.
         workers: Processes; ``None`` for one a core, 0 or 1 to work in this process.
-        storage_options: Credentials and settings of stores by name, for ``url`` and ``dest``, see `pack`.
+        progress: Called with a `ProgressEvent` some ten times a second.
+        storage_options: Credentials and settings of stores by name, for ``url``, replicas and ``dest``, see `pack`.
             Default: those of the environment.
-        source_options: Those of ``url`` alone, in their stead.
+        source_options: Those of ``url`` and replicas alone, in their stead.
         dest_options: Those of ``dest`` alone, in their stead.
         transport: The library that speaks to stores, see `pack`.
-        progress: Called with a `ProgressEvent` some ten times a second.
+        cache: Folder of a cache that what comes over a network is read through, or a `Cache`; see `ShardDataset`.
+        replicas: Places that have its shards too, asked first. Where one is damaged, the next place is read.
 
     Returns:
         What was done.
@@ -105,17 +112,18 @@ def export(
         200
     """
     if to not in _TARGETS:
-        raise UsageError(f"to={to!r} is no kind of output", hint=f"one of {', '.join(_TARGETS)}")
+        raise UsageError(f"to must be one of {', '.join(_TARGETS)}, got {to!r}", hint="see ss.export")
     if jpeg not in get_args(Jpeg):
-        raise UsageError(f"jpeg={jpeg!r} is not allowed", hint="'original' or 'keep'")
+        raise UsageError(f"jpeg must be 'original' or 'keep', got {jpeg!r}", hint="see ss.export")
     started = time.monotonic()
-    (source,), place = StorageArguments(
+    storage = StorageArguments(
         storage_options=storage_options, source_options=source_options, dest_options=dest_options, transport=transport
-    ).locate([url], dest)
+    )
+    (dataset,), place = storage.open([url], dest, version=version, cache=cache, replicas=replicas)
     if place.address.kind == "http":
         raise DestinationError("a web server takes no files", url=place.url, hint="write to a folder or a store")
     count = _worker_count(workers, place)
-    manifest = Manifest.read(open_store(source))
+    manifest = dataset.manifest
     target = _TARGETS[to](manifest)
     store = open_store(place)
     identity = {"to": to, "jpeg": jpeg, "source": manifest.fingerprint, "classes": manifest.classes, "layout": 1}
@@ -126,7 +134,7 @@ def export(
         _write_state(store, identity, complete=False)
     else:
         store.sweep()
-    tasks = _Tasks(manifest, source, place, target, original=jpeg == "original", again=state is not None)
+    tasks = _Tasks(dataset, place, target, original=jpeg == "original", again=state is not None)
     total, kept = _run(tasks, manifest.samples, min(count, manifest.shards), progress)
     target.finish(store)
     _write_state(store, identity, complete=True)
@@ -201,18 +209,17 @@ def _run(tasks: _Tasks, samples: int, workers: int, progress: OnProgress | None)
 class _Tasks(Jobs[ExportTask]):
     """A task a shard."""
 
-    def __init__(
-        self, manifest: Manifest, source: Location, dest: Location, target: Target, *, original: bool, again: bool
-    ) -> None:
-        self._manifest = manifest
-        self._source = source
+    def __init__(self, dataset: OpenedDataset, dest: Location, target: Target, *, original: bool, again: bool) -> None:
+        self._samples = dataset.manifest.table.samples
+        self._source = dataset.address
+        self._fingerprint = dataset.manifest.fingerprint
         self._dest = dest
         self._target = target
         self._original = original
         self._again = again
 
     def __len__(self) -> int:
-        return self._manifest.shards
+        return len(self._samples)
 
     def name(self, number: int) -> str:
         return self._target.object_name(number)
@@ -220,9 +227,9 @@ class _Tasks(Jobs[ExportTask]):
     def make(self, number: int) -> ExportTask:
         return ExportTask(
             number=number,
-            samples=int(self._manifest.table.samples[number]),
+            samples=int(self._samples[number]),
             source=self._source,
-            version=self._manifest.version,
+            fingerprint=self._fingerprint,
             dest=self._dest,
             target=self._target,
             original=self._original,

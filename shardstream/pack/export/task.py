@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
+from shardstream.dataset.opened import DatasetAddress
 from shardstream.pack.execution.jobs import Report, store_at
 from shardstream.pack.export.contract import FOLDER, Sample, Target
 from shardstream.pack.export.reading import read_samples
 from shardstream.pack.output.commits import Pending, creating
 from shardstream.pack.output.stats import PackStats
-from shardstream.shards.manifest import Manifest
+from shardstream.pack.sources.stored import opened_as
 from shardstream.storage import Location
 
 
@@ -37,7 +37,7 @@ class ExportTask:
         number: Which.
         samples: How many it has.
         source: The data set, which every process opens for itself.
-        version: Of the data set.
+        fingerprint: Of what it holds.
         dest: Where the output goes.
         target: What it becomes.
         original: Whether addressable JPEG files become what they were before.
@@ -46,8 +46,8 @@ class ExportTask:
 
     number: int
     samples: int
-    source: Location
-    version: int
+    source: DatasetAddress
+    fingerprint: str
     dest: Location
     target: Target
     original: bool
@@ -75,12 +75,9 @@ class ExportTask:
         store = store_at(self.dest)
         with creating(store, self.name) as out:
             counted = _Counted(report)
-            samples = read_samples(store_at(self.source), self._manifest(), self.number, original=self.original)
+            samples = read_samples(opened_as(self.source, self.fingerprint), self.number, original=self.original)
             self.target.write(store, out, counted.through(samples), again=self.again)
         return ExportResult(counted.total), Pending(out, store, {self._receipt: b""})
-
-    def _manifest(self) -> Manifest:
-        return _manifest_at(self.source, self.version)
 
 
 class _Counted:
@@ -99,8 +96,3 @@ class _Counted:
 
 def _size(value: Any) -> int:
     return len(value) if isinstance(value, bytes) else int(getattr(value, "nbytes", 0))
-
-
-@lru_cache(maxsize=2)
-def _manifest_at(place: Location, version: int) -> Manifest:
-    return Manifest.read(store_at(place), version=version)

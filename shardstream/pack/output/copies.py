@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from shardstream.errors import ChecksumError, StorageError
+from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.shard import Shard
+from shardstream.errors import ChecksumError, NotFoundError, StorageError
 from shardstream.shards.layout import Hasher
-from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Store, open_store
 
 _PIECE = 8 << 20
@@ -17,16 +18,14 @@ class ShardCopier:
     """Copies shards of one data set.
 
     Args:
-        source: Where it lies.
-        manifest: What it is.
+        dataset: The data set.
         dest: Where the copies go.
     """
 
-    def __init__(self, source: Location, manifest: Manifest, dest: Location) -> None:
-        self.source = open_store(source)
-        self.manifest = manifest
+    def __init__(self, dataset: OpenedDataset, dest: Location) -> None:
+        self.dataset = dataset
         self._dest = open_store(dest)
-        self._inside = _common(source, dest)
+        self._inside = _common(dataset.location, dest)
 
     def copy(self, number: int, target: str, known: int | None = None) -> None:
         """Copy a shard, unless it is there already.
@@ -37,37 +36,52 @@ class ShardCopier:
             known: Bytes of the object that has this name already; ``None`` if there is none.
 
         Raises:
-            ChecksumError: The shard is not what the manifest says; nothing was written.
+            ChecksumError: The shard is not what the manifest says, wherever it lies; nothing was written.
             StorageError: It cannot be read or written.
         """
-        name = self.manifest.shard_name(number)
-        size = int(self.manifest.table.sizes[number])
-        if known == size and self._same_end(name, target):
+        shard = self.dataset.shard(number)
+        if known == shard.size and self._same_end(shard, target):
             return
-        if self._inside is not None and size <= _LARGEST:
+        if self._inside is not None and shard.size <= _LARGEST:
             store, here, there = self._inside
             with suppress(StorageError):  # no right to do so, for one: then the bytes come through here
-                store.copy(here + name, there + target)
+                store.copy(here + self.dataset.manifest.shard_name(number), there + target)
                 return
-        self._send(name, target, size, int(self.manifest.table.checksums[number]))
+        self._send(number, shard, target)
 
-    def _same_end(self, name: str, target: str) -> bool:
+    def _same_end(self, shard: Shard, target: str) -> bool:
         """Whether both end with the same index, which holds every value's place, and its checksum as a rule."""
-        length = self.manifest.reader.tail_bytes(self.manifest.index_bytes)
-        return self.source.get_tail(name, length)[0] == self._dest.get_tail(target, length)[0]
+        manifest = self.dataset.manifest
+        length = manifest.reader.tail_bytes(manifest.index_bytes)
+        return shard.store.get_tail(shard.name, length)[0] == self._dest.get_tail(target, length)[0]
 
-    def _send(self, name: str, target: str, size: int, checksum: int) -> None:
-        hasher = Hasher()
+    def _send(self, number: int, shard: Shard, target: str) -> None:
+        """From the nearest place where it is whole; what a cache held of it and was damaged comes anew."""
+        while True:
+            try:
+                self._send_from(shard, int(self.dataset.manifest.table.checksums[number]), target)
+            except (ChecksumError, NotFoundError) as error:
+                if shard.store.repair(shard.name, 0, shard.size):
+                    continue
+                other = self.dataset.open_elsewhere(number, shard, error)
+                if other is None:
+                    raise
+                shard = other.shard
+            else:
+                return
+
+    def _send_from(self, shard: Shard, checksum: int, target: str) -> None:
+        hasher, size = Hasher(), 0
         with self._dest.create(target) as out:
-            for offset in range(0, size, _PIECE):
-                piece = self.source.get(name, offset, min(_PIECE, size - offset))
+            for piece in shard.store.pieces(shard.name, _PIECE):
                 hasher.update(piece)
                 out.write(piece)
-            if hasher.intdigest() != checksum or self.source.size(name) != size:
+                size += len(piece)
+            if hasher.intdigest() != checksum or size != shard.size:
                 raise ChecksumError(
                     "the shard is not what the manifest says",
-                    url=self.source.url,
-                    shard=name,
+                    url=shard.store.url,
+                    shard=shard.name,
                     hint="`shardstream verify` says what is wrong with this data set",
                 )
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
-from shardstream.errors import UsageError
-from shardstream.storage import Location, Transport, locate
+from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.opening import Versions, find_replicas, refuse_unused, versions_of
+from shardstream.storage import Location, PathOrUrl, Transport, locate
+from shardstream.storage.cache import Cache
 from shardstream.storage.opening import takes_options
-
-PathOrUrl: TypeAlias = "str | os.PathLike[str] | Location"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,17 +45,14 @@ class StorageArguments:
             UsageError: Options that no place can use; names them.
         """
         read, written = [locate(place) for place in sources], locate(dest)
-        remote = [place for place in read if not place.local]
-        if not (remote or names_urls):
-            _refuse("source_options", self.source_options, "what is read is no store, but lies on this machine")
-        if written.local:
-            _refuse("dest_options", self.dest_options, "what is written is no store, but lies on this machine")
+        if not names_urls:
+            refuse_unused(self.source_options, read, name="source_options")
+        refuse_unused(self.dest_options, [written], name="dest_options")
         own = [*((self.source_options,) * len(read)), self.dest_options]
         shared = [place for place, given in zip([*read, written], own, strict=True) if given is None]
-        shared = [place for place in shared if not place.local]
-        if not (shared or (names_urls and self.source_options is None)):
-            _refuse("storage_options", self.storage_options, "no place of this call is a store that they could serve")
-        serves = self._chosen(shared)
+        if not (names_urls and self.source_options is None):
+            refuse_unused(self.storage_options, shared)
+        serves = self._chosen([place for place in shared if not place.local])
         given = [
             options if options is not None else self.storage_options if place in serves else None
             for place, options in zip([*read, written], own, strict=True)
@@ -66,6 +63,40 @@ class StorageArguments:
         ]
         return places[:-1], places[-1]
 
+    def open(
+        self,
+        urls: Sequence[PathOrUrl],
+        dest: PathOrUrl,
+        *,
+        version: Versions = None,
+        cache: str | os.PathLike[str] | Cache | None = None,
+        replicas: Sequence[str | os.PathLike[str]] = (),
+    ) -> tuple[list[OpenedDataset], Location]:
+        """The data sets that a verb reads, and where it writes.
+
+        Args:
+            urls: The data sets, each as it is written.
+            dest: What is written.
+            version: Of a data set that grew; of several, a list with one for each. ``None`` for the newest.
+            cache: Where blocks that come over a network are kept.
+            replicas: Places that have shards of them too, asked first.
+
+        Raises:
+            UsageError: As `locate`, or there is no such version.
+            NotFoundError: There is no data set.
+            StorageError: It cannot be read.
+        """
+        others = find_replicas(replicas)
+        versions = versions_of(version, len(urls))
+        places, target = self.locate([*urls, *others], dest)
+        spec = None if cache is None else Cache.of(cache)
+        near = places[len(urls) :]
+        found = [
+            OpenedDataset(place, replicas=near, cache=spec, version=one)
+            for place, one in zip(places[: len(urls)], versions, strict=True)
+        ]
+        return found, target
+
     def _chosen(self, places: Sequence[Location]) -> Sequence[Location]:
         """Those of some stores that ``storage_options`` are for: all where no one is known to be other."""
         if not self.storage_options or len({place.address.kind for place in places}) == 1:
@@ -74,11 +105,3 @@ class StorageArguments:
 
     def _with_options(self, place: Location) -> Location:
         return locate(place, storage_options=self.storage_options, transport=self.transport)
-
-
-def _refuse(name: str, options: Mapping[str, Any] | None, why: str) -> None:
-    if options:
-        raise UsageError(
-            f"{name} ({', '.join(sorted(options))}) cannot be used: {why}",
-            hint="leave them out, or give a URL such as s3://bucket/name",
-        )

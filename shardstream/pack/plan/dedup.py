@@ -128,41 +128,41 @@ class Distinct(Source):
         return self._source.fingerprint
 
 
-def without_copies(cut: PackLayout, dest: Location, run: Run) -> tuple[PackLayout, bytes]:
+def without_copies(layout: PackLayout, dest: Location, run: Run) -> tuple[PackLayout, bytes]:
     """The same plan without exact copies, and the content of ``duplicates.jsonl``.
 
     Args:
-        cut: The plan, of all samples.
+        layout: The plan, of all samples.
         dest: Place of the data set; hashes wait there beside the receipts.
         run: Runs tasks.
     """
     store = open_store(dest)
-    tasks = _Tasks(cut, dest)
+    tasks = _Tasks(layout, dest)
     run(tasks)
-    copies, lines, firsts = _copies(store, list(map(tasks.name, range(len(tasks)))), cut.samples)
+    copies, lines, firsts = _copies(store, list(map(tasks.name, range(len(tasks)))), layout.samples)
     pairs = zip(lines.tolist(), firsts.tolist(), strict=True)
     found = (json.dumps({"line": line, "same_as": first}) for line, first in pairs)
     listed = "".join(f"{line}\n" for line in found).encode()
-    return replace(cut, source=Distinct(cut.source, copies)), listed
+    return replace(layout, source=Distinct(layout.source, copies)), listed
 
 
 class _Tasks(Jobs[HashTask]):
     """As many as there are shards."""
 
-    def __init__(self, cut: PackLayout, dest: Location) -> None:
-        self._cut = cut
+    def __init__(self, layout: PackLayout, dest: Location) -> None:
+        self._layout = layout
         self._dest = dest
-        self.lendable = cut.source.lendable
+        self.lendable = layout.source.lendable
 
     def __len__(self) -> int:
-        return self._cut.shards
+        return self._layout.shards
 
     def name(self, number: int) -> str:
-        return f"{FOLDER}/hashes-{self._cut.fingerprint[:8]}-{number:06d}"
+        return f"{FOLDER}/hashes-{self._layout.fingerprint[:8]}-{number:06d}"
 
     def make(self, number: int) -> HashTask:
-        cut = self._cut
-        return HashTask(number, self.name(number), self._dest, cut.source.part(cut.numbers(number)), cut.files)
+        layout = self._layout
+        return HashTask(number, self.name(number), self._dest, layout.source.part(layout.numbers(number)), layout.files)
 
 
 def _hashes(store: Store, names: Iterable[str]) -> Iterator[tuple[int, NDArray[Any]]]:

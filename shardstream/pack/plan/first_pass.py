@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import xxhash
 
+from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import FieldError, SourceError
 from shardstream.pack.encode.files import Files, Unreadable
 from shardstream.pack.encode.images import ImageOptions
@@ -37,7 +38,7 @@ _PATTERN = "spool-{:06d}.rec"
 _SHARD_SIZE = "1GB"  # of shards that are written one after another
 
 
-def spooled(source: StreamSource, dest: Location, files: Files, run: Run) -> tuple[StoredSource, Iterable[Reject]]:
+def materialize(source: StreamSource, dest: Location, files: Files, run: Run) -> tuple[StoredSource, Iterable[Reject]]:
     """A stream as a source that can be read in any order, and what it held that cannot be packed.
 
     A stream that an earlier run had read to its end is not read again, if its fingerprint can be known beforehand.
@@ -61,7 +62,7 @@ def spooled(source: StreamSource, dest: Location, files: Files, run: Run) -> tup
             _by_tasks(source, place, store, files, run)
         else:
             _one_by_one(source, place, store, files)
-    found = StoredSource(place, key=source.key, fingerprint=known, unique=not source.travels)
+    found = StoredSource(OpenedDataset(place), key=source.key, fingerprint=known, unique=not source.travels)
     found.url = source.url
     found.notes = (
         *source.notes,

@@ -90,35 +90,35 @@ class PackLayout:
 
 
 class _Tasks(Jobs[ShardTask]):
-    def __init__(self, cut: PackLayout, dest: Location, pattern: str) -> None:
-        self._cut = cut
+    def __init__(self, layout: PackLayout, dest: Location, pattern: str) -> None:
+        self._layout = layout
         self._dest = dest
         self._pattern = pattern
-        self._order = Permutation(cut.samples, seed=cut.options.seed) if cut.options.shuffle else None
-        self._recipe = SampleEncoder(cut.options.images, cut.types, cut.options.transform)
+        self._order = Permutation(layout.samples, seed=layout.options.seed) if layout.options.shuffle else None
+        self._recipe = SampleEncoder(layout.options.images, layout.types, layout.options.transform)
 
-        self.lendable = cut.source.lendable
+        self.lendable = layout.source.lendable
 
     def __len__(self) -> int:
-        return self._cut.shards
+        return self._layout.shards
 
     def name(self, number: int) -> str:
         return self._pattern.format(number)
 
     def make(self, number: int) -> ShardTask:
-        cut = self._cut
-        numbers = cut.numbers(number)
+        layout = self._layout
+        numbers = layout.numbers(number)
         return ShardTask(
             number=number,
             name=self.name(number),
             dest=self._dest,
-            part=cut.source.part(numbers if self._order is None else self._order(numbers)),
-            format=cut.options.format,
-            zstd=frozenset(cut.options.zstd),
-            checksums=cut.options.checksums,
+            part=layout.source.part(numbers if self._order is None else self._order(numbers)),
+            format=layout.options.format,
+            zstd=frozenset(layout.options.zstd),
+            checksums=layout.options.checksums,
             recipe=self._recipe,
-            files=cut.files,
-            lines=cut.options.rows,
+            files=layout.files,
+            lines=layout.options.rows,
         )
 
 

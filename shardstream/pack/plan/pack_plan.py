@@ -30,7 +30,7 @@ from shardstream.pack.output.rejects import REJECTS_NAME, RejectSummary, SortedR
 from shardstream.pack.output.report import kinds_of, report_bytes
 from shardstream.pack.output.rows import write_rows
 from shardstream.pack.plan.dedup import without_copies
-from shardstream.pack.plan.first_pass import Run, spooled
+from shardstream.pack.plan.first_pass import Run, materialize
 from shardstream.pack.plan.layout import PackLayout, fingerprint_of, make_layout
 from shardstream.pack.sources import Reject, Source, names_urls, open_source, roots
 from shardstream.pack.sources.base import StreamSource
@@ -57,7 +57,7 @@ class PackPlan:
         fingerprint: Hash of all that changes a byte of the result, 32 hexadecimal digits.
         notes: What the user should know about how the source was understood, as whole sentences.
         pattern: Name of shard i is ``pattern.format(i)``.
-        cut: Which sample goes where; ``None`` if the plan is complete.
+        layout: Which sample goes where; ``None`` if the plan is complete.
         manifest: The data set, if the plan is complete in its destination already; else ``None``.
         rejects: What was found while planning that cannot be packed, read when it is asked for.
         duplicates: Exact copies that were found while planning, as ``duplicates.jsonl``.
@@ -75,7 +75,7 @@ class PackPlan:
     fingerprint: str
     notes: tuple[str, ...]
     pattern: str
-    cut: PackLayout | None = None
+    layout: PackLayout | None = None
     manifest: Manifest | None = None
     rejects: Iterable[Reject] = ()
     duplicates: bytes = b""
@@ -84,17 +84,17 @@ class PackPlan:
     @property
     def samples(self) -> int:
         """Number of samples of the source, unreadable ones included; those of the data set, once it is complete."""
-        return self.manifest.samples if self.cut is None and self.manifest is not None else self._cut.samples
+        return self.manifest.samples if self.layout is None and self.manifest is not None else self._layout.samples
 
     @property
     def shards(self) -> int:
         """Number of shards."""
-        return self.manifest.shards if self.cut is None and self.manifest is not None else self._cut.shards
+        return self.manifest.shards if self.layout is None and self.manifest is not None else self._layout.shards
 
     @property
-    def _cut(self) -> PackLayout:
-        assert self.cut is not None
-        return self.cut
+    def _layout(self) -> PackLayout:
+        assert self.layout is not None
+        return self.layout
 
     @property
     def tasks(self) -> Sequence[ShardTask]:
@@ -102,7 +102,7 @@ class PackPlan:
 
         A task holds what ``storage_options`` and ``source_options`` hold: send it over channels that may carry keys.
         """
-        return () if self.manifest is not None else self._cut.tasks(self.destination.location, self.pattern)
+        return () if self.manifest is not None else self._layout.tasks(self.destination.location, self.pattern)
 
     def commit(self, results: Iterable[ShardResult] | None = None) -> Manifest:
         """Make the data set visible, once all tasks have run.
@@ -134,7 +134,7 @@ class PackPlan:
     def _publish(self, found: Sequence[ShardResult], rejects: Iterable[Reject], summary: RejectSummary) -> Manifest:
         made = self._manifest(found)
         manifest = self._grown(made) if self.append else self.destination.settle(made)
-        if self._cut.options.rows:
+        if self._layout.options.rows:
             self._write_rows(manifest, found)
         beside = {
             REJECTS_NAME: lines_of(rejects),
@@ -158,17 +158,17 @@ class PackPlan:
                 store,
                 out,
                 ((*name, result) for name, result in zip(names, results, strict=True)),
-                format=self._cut.options.format,
+                format=self._layout.options.format,
                 rejects=self.rejects,
                 duplicates=self.duplicates,
             )
 
     def _nothing(self, one: Reject | None) -> SourceError:
         if one is None:
-            return SourceError("the transform leaves no sample", url=self._cut.source.url, hint="look at transform=")
+            return SourceError("the transform leaves no sample", url=self._layout.source.url, hint="look at transform=")
         return SourceError(
             f"no file can be read ({one.path}: {one.reason})",
-            url=self._cut.source.url,
+            url=self._layout.source.url,
             hint="relative paths are taken from the folder of the list",
         )
 
@@ -188,7 +188,7 @@ class PackPlan:
         return [result for result in found if result is not None]
 
     def _manifest(self, results: Sequence[ShardResult]) -> Manifest:
-        options, source = self._cut.options, self._cut.source
+        options, source = self._layout.options, self._layout.source
         manifest = Manifest.of(
             [result.summary for result in results],
             self.pattern,
@@ -309,20 +309,22 @@ def open_plan(
             complete = _complete(destination, fingerprint_of(origin.fingerprint, options), append, overwrite)
             if complete is not None:
                 return PackPlan(destination, complete.plan or "", origin.notes, "", manifest=complete)
-        origin, rejects = spooled(origin, destination.location, files, run)
+        origin, rejects = materialize(origin, destination.location, files, run)
     check_apart(origin.root, destination)
-    cut = make_layout(origin, options, files, destination.store)
-    complete = _complete(destination, cut.fingerprint, append, overwrite)
+    layout = make_layout(origin, options, files, destination.store)
+    complete = _complete(destination, layout.fingerprint, append, overwrite)
     if append and destination.old is not None:
         check_grows(
             destination.old, framing=options.format, fields=dict(origin.types), classes=_classes(origin, options)
         )
-    pattern = destination.pattern(cut.stem, framing_of(options.format).suffix)
+    pattern = destination.pattern(layout.stem, framing_of(options.format).suffix)
     duplicates = b""
     if options.dedup and complete is None:
-        cut, duplicates = without_copies(cut, destination.location, run)
+        layout, duplicates = without_copies(layout, destination.location, run)
     grows = append and destination.old is not None
-    return PackPlan(destination, cut.fingerprint, origin.notes, pattern, cut, complete, rejects, duplicates, grows)
+    return PackPlan(
+        destination, layout.fingerprint, origin.notes, pattern, layout, complete, rejects, duplicates, grows
+    )
 
 
 def _classes(source: Source, options: PackOptions) -> Sequence[str] | None:

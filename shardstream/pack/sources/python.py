@@ -52,7 +52,7 @@ def python_source(source: Any, *, key: str) -> Source | StreamSource:
         raise UsageError(f"key={key!r}: samples have no columns here", hint="use 'path' for '__key__', or 'line'")
     if isinstance(source, Mapping | bytes | bytearray) or not hasattr(type(source), "__iter__") | _indexed(source):
         raise UsageError(
-            f"a {type(source).__name__} is no source of samples",
+            f"the source must be a path, a URL or samples, got a {type(source).__name__}",
             hint="pass a path or URL, or a sequence or iterable of dicts such as {'__key__': 'a', 'jpg': b'...'}",
         )
     return SequenceSource(source, key=key) if _indexed(source) else IterableSource(source, key=key)

@@ -42,7 +42,7 @@ def find_engine(name: str) -> OpenEngine:
     """
     if name not in ENGINES:
         raise UsageError(
-            f"on={name!r} is no engine", hint=f"{did_you_mean(name, ENGINES)}there are: {', '.join(ENGINES)}"
+            f"on must be one of {', '.join(ENGINES)}, got {name!r}", hint=f"{did_you_mean(name, ENGINES)}see ss.pack"
         )
     module = import_module(f"shardstream.pack.execution.engines.{name}")
     module.library()
