@@ -135,7 +135,7 @@ def test_what_the_parent_was_doing_is_left_alone_in_a_child() -> None:
     """A waiting task is a cycle; collected in the child it would run its handlers there."""
     program = """
         import asyncio, gc, os, sys, threading
-        from shardstream.storage import loop
+        from shardstream.storage.transfer import loop
 
         begun = threading.Event()
 
@@ -193,7 +193,7 @@ def test_the_end_cancels_what_runs_and_tells_who_waits() -> None:
 
         atexit.register(lambda: thread.join(60))  # before ours, and so called after it: daemons are not waited for
         from shardstream.errors import StorageError
-        from shardstream.storage import loop
+        from shardstream.storage.transfer import loop
 
         begun = threading.Event()
 
@@ -225,7 +225,7 @@ def test_the_end_cancels_what_runs_and_tells_who_waits() -> None:
 def test_a_task_that_will_not_end_does_not_keep_the_process() -> None:
     program = """
         import asyncio, threading
-        from shardstream.storage import loop
+        from shardstream.storage.transfer import loop
 
         begun = threading.Event()
 
@@ -255,7 +255,7 @@ def test_nothing_begins_once_the_end_has_begun() -> None:
 
         atexit.register(late)  # before ours, and so called after it
         from shardstream.errors import StorageError
-        from shardstream.storage import loop
+        from shardstream.storage.transfer import loop
         loop.run(lambda: asyncio.sleep(0), wait=5, what="a start")
     """
     code, out, err = outcome(programs(1, program)[0])
@@ -266,7 +266,8 @@ def test_nothing_begins_once_the_end_has_begun() -> None:
 READING = """
     import functools, multiprocessing, os, sys, time, warnings
     warnings.filterwarnings("ignore", "This process .* is multi-threaded")
-    from shardstream.storage import loop, open_store
+    from shardstream.storage import open_store
+    from shardstream.storage.transfer import loop
 
     def busy(store):
         "Requests that are cut off in the middle of their bodies, some near their ends."

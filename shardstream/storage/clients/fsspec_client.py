@@ -58,7 +58,7 @@ def check(location: Location) -> None:
             {"s3", "az", "abfss", "gs", "https", "file", "hf", "memory"} | set(registry.known_implementations)
         )
         raise UsageError(
-            f"nobody knows the scheme {protocol}://",
+            f"unknown URL scheme {protocol}://",
             url=location.url,
             hint=did_you_mean(protocol, known)
             + "known: a local path, s3, az, abfss, gs, https, and fsspec's: "

@@ -14,7 +14,7 @@ from shardstream.storage.base.counters import counters
 from shardstream.storage.base.policy import RetryPolicy, draw
 from shardstream.storage.base.store import Head
 from shardstream.storage.transfer.client import Body, Client, Fault
-from shardstream.storage.transfer.retry import SMALL_CHUNK, TROUBLE, Pace, count_retry, told
+from shardstream.storage.transfer.retry import SMALL_CHUNK, TROUBLE, Pace, count_retry, describe
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ async def fetch(
     try:
         return await read.run()
     except Fault as fault:
-        raise StorageError(f"{read.story()}: {told(fault)}", url=where, offset=read.at, hint=TROUBLE) from None
+        raise StorageError(f"{read.story()}: {describe(fault)}", url=where, offset=read.at, hint=TROUBLE) from None
     except ChangedError as error:
         if await _gone(client, path):  # some stores say the same of an object that was deleted
             raise NotFoundError("no such object any more: it was deleted while in use", url=where) from None

@@ -81,7 +81,9 @@ class RemoteStore(Store):
         self._check(path)
         if offset < 0 or (length is not None and length < 0):
             raise StorageError(
-                f"no range of bytes: offset {offset}, length {length}", url=self.locate(path), offset=offset
+                f"a range of bytes cannot be negative, got offset {offset}, length {length}",
+                url=self.locate(path),
+                offset=offset,
             )
         if length == 0:
             return self._empty(path, offset)
