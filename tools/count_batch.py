@@ -51,10 +51,10 @@ class Count(NamedTuple):
 
 
 BOUNDS = {
-    ("bytes", "usual"): Count(files=25, functions=74, calls=99),
-    ("bytes", "most"): Count(files=34, functions=104, calls=207),
-    ("crops", "usual"): Count(files=42, functions=134, calls=2852),
-    ("crops", "most"): Count(files=51, functions=164, calls=2960),
+    ("bytes", "usual"): Count(files=24, functions=63, calls=85),
+    ("bytes", "most"): Count(files=33, functions=93, calls=193),
+    ("crops", "usual"): Count(files=41, functions=123, calls=2838),
+    ("crops", "most"): Count(files=50, functions=153, calls=2946),
 }
 
 

@@ -12,11 +12,31 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from torch.utils.data import Sampler
 
 from shardstream.stream.iteration.epoch_run import EpochRun
+
+
+class Epochs(Protocol):
+    """What a `Loader` brings along: epochs that a framework can move on.
+
+    Attributes:
+        epoch: The epoch that is being read, or that the next iteration reads.
+    """
+
+    _offset: int | None
+    _plain_sampler: Sampler[Any]
+
+    @property
+    def epoch(self) -> int: ...
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration reads."""
+
+    def restart(self) -> None:
+        """Let the iteration that has begun, if nothing of it was received, read the epoch that was chosen since."""
 
 
 class ForFrameworks:
@@ -35,20 +55,7 @@ class ForFrameworks:
     _offset: int | None = 0  # our epoch less the framework's; `None`: unknown since ours was chosen
 
     @property
-    def epoch(self) -> int:
-        """The epoch that is being read, or that the next iteration reads."""
-        raise NotImplementedError
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next iteration reads."""
-        raise NotImplementedError
-
-    def restart(self) -> None:
-        """Let the iteration that has begun, if nothing of it was received, read the epoch that was chosen since."""
-        raise NotImplementedError
-
-    @property
-    def iteration(self) -> int:
+    def iteration(self: Epochs) -> int:
         """The epoch, as Accelerate calls it."""
         return self.epoch
 
@@ -68,27 +75,13 @@ class ForFrameworks:
         return object.__new__, (type(self),), self.__getstate__()
 
     @property
-    def sampler(self) -> Any:
+    def sampler(self: Epochs) -> Any:
         """Who is told; torch makes nothing of it but the number of requests."""
         return EpochSampler(self._plain_sampler, self)
 
     @sampler.setter
     def sampler(self, sampler: Sampler[Any]) -> None:
         self._plain_sampler = sampler
-
-    def follow(self, epoch: int) -> None:
-        """What a framework counts as epoch ``epoch`` begins.
-
-        Lightning counts epochs over restarts, but does not load the loader's state with each of them, and it may leave
-        them early (``limit_train_batches``); of the first one it speaks after it has begun to iterate. Fabric counts
-        iterations since the process began, whatever was loaded. So the loader follows where they go on, from the epoch
-        that was chosen or loaded, and never goes back.
-        """
-        offset = self.epoch - epoch if self._offset is None else max(self._offset, self.epoch - epoch)
-        if offset + epoch > self.epoch:
-            self.set_epoch(offset + epoch)
-            self.restart()
-        self._offset = offset
 
 
 class EpochSampler(Sampler[Any]):
@@ -99,7 +92,7 @@ class EpochSampler(Sampler[Any]):
         loader: The loader.
     """
 
-    def __init__(self, plain: Sampler[Any], loader: ForFrameworks) -> None:
+    def __init__(self, plain: Sampler[Any], loader: Epochs) -> None:
         self._plain = plain
         self._loader = loader
 
@@ -107,8 +100,19 @@ class EpochSampler(Sampler[Any]):
         return iter(self._plain)
 
     def set_epoch(self, epoch: int) -> None:
-        """Epoch ``epoch`` begins, as the framework counts."""
-        self._loader.follow(epoch)
+        """What a framework counts as epoch ``epoch`` begins.
+
+        Lightning counts epochs over restarts, but does not load the loader's state with each of them, and it may leave
+        them early (``limit_train_batches``); of the first one it speaks after it has begun to iterate. Fabric counts
+        iterations since the process began, whatever was loaded. So the loader follows where they go on, from the epoch
+        that was chosen or loaded, and never goes back.
+        """
+        loader = self._loader
+        offset = loader.epoch - epoch if loader._offset is None else max(loader._offset, loader.epoch - epoch)
+        if offset + epoch > loader.epoch:
+            loader.set_epoch(offset + epoch)
+            loader.restart()
+        loader._offset = offset
 
 
 @cache
