@@ -10,6 +10,7 @@ Lightning and Fabric leave a loader as it is, and tell its sampler which epoch b
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, Protocol
@@ -89,12 +90,12 @@ class EpochSampler(Sampler[Any]):
 
     Args:
         plain: The sampler that torch takes.
-        loader: The loader.
+        loader: The loader. It is not kept alive: torch's iterator holds the sampler, and the loader that iterator.
     """
 
     def __init__(self, plain: Sampler[Any], loader: Epochs) -> None:
         self._plain = plain
-        self._loader = loader
+        self._loader = weakref.ref(loader)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._plain)
@@ -107,7 +108,9 @@ class EpochSampler(Sampler[Any]):
         iterations since the process began, whatever was loaded. So the loader follows where they go on, from the epoch
         that was chosen or loaded, and never goes back.
         """
-        loader = self._loader
+        loader = self._loader()
+        if loader is None:
+            return
         offset = loader.epoch - epoch if loader._offset is None else max(loader._offset, loader.epoch - epoch)
         if offset + epoch > loader.epoch:
             loader.set_epoch(offset + epoch)
