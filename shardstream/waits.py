@@ -33,9 +33,13 @@ class watched:  # in lower case, as it is read: `with watched(...):`
 
     Args:
         what: What is waited for, to stand behind "waiting for"; a function is called only when it is said.
+
+    Attributes:
+        since: When the wait began, by ``time.monotonic``. A loop that waits again and again enters once, sets it before
+            each wait, and to infinity after it.
     """
 
-    __slots__ = ("_due", "_since", "_what")
+    __slots__ = ("_due", "_what", "since")
 
     def __init__(self, what: str | Callable[[], str]) -> None:
         self._what = what
@@ -52,13 +56,15 @@ class watched:  # in lower case, as it is read: `with watched(...):`
 
     def news(self) -> None:
         """Something came: a wait that goes on begins anew."""
-        self._since = time.monotonic()
+        self.since = time.monotonic()
         self._due = NOTICE_S
 
     def look(self) -> None:
         """Say what is waited for, if that is due."""
-        waited = time.monotonic() - self._since
-        if waited >= self._due:
+        waited = time.monotonic() - self.since
+        if waited < NOTICE_S:  # another wait than the one that was told of
+            self._due = NOTICE_S
+        elif waited >= self._due:
             self._due = 2 * waited
             what = self._what if isinstance(self._what, str) else self._what()
             _log.warning("waiting for %s, for %.0f s so far", what, waited)

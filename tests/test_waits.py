@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -75,6 +76,16 @@ def test_news_begin_it_anew(caplog: pytest.LogCaptureFixture, monkeypatch: pytes
     wait.look()
     assert len(told(caplog)) == 3
     assert told(caplog)[0] == "waiting for a letter, for 60 s so far"
+
+
+def test_a_loop_may_wait_again_and_again(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(waits, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=time.sleep))
+    wait = watched("a bus")
+    for begins, now, expected in [(0, 60, 1), (math.inf, 500, 1), (500, 559, 1), (500, 560, 2), (500, 619, 2)]:
+        wait.since, clock[0] = begins, now
+        wait.look()
+        assert len(told(caplog)) == expected
 
 
 def test_what_cannot_be_told_leaves_the_others_watched(soon: None, caplog: pytest.LogCaptureFixture) -> None:

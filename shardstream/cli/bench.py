@@ -84,7 +84,7 @@ def bench(
     with reporting(context):
         location = place(url, storage_options, transport)
         if shared and cache is None:
-            raise UsageError("--shared is for a cache", hint="give --cache DIR too")
+            raise UsageError("--shared needs a cache", hint="give --cache DIR too")
         with drawing("streaming", quiet=quiet) as draw:
             report = diagnose.bench(
                 url,
@@ -127,7 +127,7 @@ def _print(report: diagnose.BenchReport, url: str) -> None:
     rows += [(name, f"{value:,}") for name, value in sorted(report.transfers.items()) if value]
     for name, text in rows:
         out.print(f"{name:<22}{text}")
-    out.print(f"{'limit':<22}{report.limit}: {report.advice}")
+    out.print(f"{'limit':<22}{report.advice}")
     if report.limit != "loop" and report.workers < report.cores:
         out.print(f"next: shardstream bench {url} --workers {report.workers + max(1, report.cores // 2)}")
     else:

@@ -107,7 +107,7 @@ def _node(text: str | None) -> tuple[int, int] | None:
         return None
     number, slash, nodes = text.partition("/")
     if not (slash and number.isdecimal() and nodes.isdecimal()):
-        raise UsageError(f"--node wants I/N, got {text!r}", hint="for the first of four nodes: --node 0/4")
+        raise UsageError(f"--node must be I/N, got {text!r}", hint="for the first of four nodes: --node 0/4")
     return int(number), int(nodes)
 
 

@@ -80,23 +80,24 @@ class _Events:
     def __init__(self, update: Update) -> None:
         self._update = update
         self._phase = ""
-        self._started = 0.0
+        self._since = 0.0
+        self._before: dict[str, float] = {}
 
     def draw(self, event: ProgressEvent) -> None:
-        now = time.monotonic()
-        if event.phase != self._phase:
-            self._phase, self._started = event.phase, now
         detail = {event.unit: event.done, f"total_{event.unit}": event.total, **event.detail}
         kept = detail.get("kept", 0)
+        counts = {"samples": detail.get("samples", 0) - kept, "bytes": detail.get("fetched", detail.get("bytes", 0))}
+        if event.phase != self._phase:
+            self._phase, self._since, self._before = event.phase, time.monotonic(), counts
+        seconds = time.monotonic() - self._since
         parts = [_TITLES.get(event.phase, "")]
         if "shards" in detail:
             parts.append(f"shard {detail['shards']:,} of {detail['total_shards']:,}")
-        speeds = {"samples": detail.get("samples", 0) - kept, "bytes": detail.get("fetched", detail.get("bytes", 0))}
-        seconds = now - self._started
-        if event.total and seconds:
-            parts += [_speed(name, count / seconds) for name, count in speeds.items() if count > 0]
-        elif event.done:
+        if not event.total and event.done:
             parts.append(f"{event.done:,} {event.unit}")
+        for name, count in counts.items():
+            if event.total and seconds and count > self._before[name]:
+                parts.append(_speed(name, (count - self._before[name]) / seconds))
         parts.append(detail.get("now") or "")
         parts += [plural(detail[name], *words) for name, words in _FOUND.items() if detail.get(name)]
         self._update(event.done, event.total, "  ".join(filter(None, parts)), kept)
@@ -119,7 +120,7 @@ class _Clock:
             self._since = (now, fresh) if total else None
             return ""
         begun, before = self._since
-        if fresh == before:
+        if fresh == before or done >= total:
             return ""
         left = (now - begun) * (total - done) / (fresh - before)
         return f"{duration(left)} left" if left < _LONGEST_S else ""

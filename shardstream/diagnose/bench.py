@@ -93,9 +93,11 @@ def bench(
             are stored, which shows what the store and the machine can deliver.
         step: Seconds that the loop sleeps after each batch, in place of a training step.
         progress: Called with a `ProgressEvent` a few times a second.
-        **dataset: Arguments of `ShardDataset`: ``version``, ``cache``, ``replicas``, ``storage_options``,
-            ``transport`` and so on; ``fields`` are names (default: all), ``batch_size`` is 128 unless it is given, and
-            ``shuffle`` is true.
+        **dataset: Arguments of `ShardDataset`, with the same meaning: ``version`` of a data set that grew (default:
+            the newest), ``cache``: a folder or `Cache` that keeps what was read (default: none), ``replicas``: other
+            places that have its shards, ``storage_options``: credentials and settings of the store by name (default:
+            those of the environment), ``transport``: the library that speaks to it, and so on. ``fields`` are names
+            of stored fields here (default: all); ``batch_size`` is 128 unless it is given, and ``shuffle`` is true.
 
     Raises:
         NotFoundError: There is no data set.

@@ -296,7 +296,7 @@ class _Warming:
                 if not running:
                     break
                 if not self._done.acquire(timeout=_WAIT):
-                    raise StorageError(f"waited {_WAIT:g} s for a shard, in vain", url=self._home.url)
+                    raise StorageError(f"no shard arrived within {_WAIT:g} s", url=self._home.url)
                 for future in [one for one in running if one.done()]:
                     self._count(future.result(), running.pop(future))
         finally:

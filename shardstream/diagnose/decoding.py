@@ -151,14 +151,14 @@ def _files(
         except OSError as error:
             raise SourceError(f"a file cannot be read: {error}", hint="check path and rights") from error
     if len(places) > 1:
-        raise UsageError("several places that are not all files", hint="give one data set, or image files")
+        raise UsageError("several places must all be image files", hint="give one data set, or image files")
     import shardstream as ss
 
     options: dict[str, Any] = {"storage_options": storage_options, "transport": transport}
     manifest = ss.Reader(places[0], fields=[], **options).manifest
     names = [name for name, kind in manifest.fields.items() if kind.is_image]
     if not names:
-        raise UsageError("the data set has no field of images", url=manifest.url, hint="jpg, png and webp are such")
+        raise UsageError("the data set has no image field", url=manifest.url, hint="image fields are jpg, png and webp")
     return manifest.url, list(_stored(ss.Reader(places[0], fields=dict.fromkeys(names, "bytes"), **options), count))
 
 

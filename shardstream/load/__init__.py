@@ -8,7 +8,7 @@
 ``rank_check``       ranks compare what they are about to read
 ``prefetcher``       ``DevicePrefetcher``: batches on their device some steps ahead
 ``prefetch_thread``  the thread that does it
-``device_copy``      the road to a device: page-locked memory, streams, events
+``device_copy``      how a batch gets to a device: page-locked memory, streams, events
 ``packing``          the tensors of a batch side by side in one piece of memory
 ``static_buffers``   the same tensors in each step, for CUDA graphs
 ``synthetic``        ``Synthetic``: batches that cost nothing

@@ -1,4 +1,4 @@
-"""The road of a batch to its device: page-locked memory, streams of its own, events.
+"""How a batch gets to its device: page-locked memory, streams of its own, events.
 
 All calls of CUDA are in `Cuda`, so that the order of what happens can be tested where there is none: `CudaCopy` says
 what is done when, and the tests drive it on a simulated device that runs streams as late, or as early, as it may.

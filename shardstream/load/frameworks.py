@@ -13,11 +13,31 @@ import sys
 import weakref
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from torch.utils.data import Sampler
 
 from shardstream.stream.iteration.epoch_run import EpochRun
+
+
+class Epochs(Protocol):
+    """What a `Loader` brings along: epochs that a framework can move on.
+
+    Attributes:
+        epoch: The epoch that is being read, or that the next iteration reads.
+    """
+
+    _offset: int | None
+    _plain_sampler: Sampler[Any]
+
+    @property
+    def epoch(self) -> int: ...
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration reads."""
+
+    def restart(self) -> None:
+        """Let the iteration that has begun, if nothing of it was received, read the epoch that was chosen since."""
 
 
 class ForFrameworks:
@@ -36,20 +56,7 @@ class ForFrameworks:
     _offset: int | None = 0  # our epoch less the framework's; `None`: unknown since ours was chosen
 
     @property
-    def epoch(self) -> int:
-        """The epoch that is being read, or that the next iteration reads."""
-        raise NotImplementedError
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next iteration reads."""
-        raise NotImplementedError
-
-    def restart(self) -> None:
-        """Let the iteration that has begun, if nothing of it was received, read the epoch that was chosen since."""
-        raise NotImplementedError
-
-    @property
-    def iteration(self) -> int:
+    def iteration(self: Epochs) -> int:
         """The epoch, as Accelerate calls it."""
         return self.epoch
 
@@ -69,27 +76,13 @@ class ForFrameworks:
         return object.__new__, (type(self),), self.__getstate__()
 
     @property
-    def sampler(self) -> Any:
+    def sampler(self: Epochs) -> Any:
         """Who is told; torch makes nothing of it but the number of requests."""
         return EpochSampler(self._plain_sampler, self)
 
     @sampler.setter
     def sampler(self, sampler: Sampler[Any]) -> None:
         self._plain_sampler = sampler
-
-    def follow(self, epoch: int) -> None:
-        """What a framework counts as epoch ``epoch`` begins.
-
-        Lightning counts epochs over restarts, but does not load the loader's state with each of them, and it may leave
-        them early (``limit_train_batches``); of the first one it speaks after it has begun to iterate. Fabric counts
-        iterations since the process began, whatever was loaded. So the loader follows where they go on, from the epoch
-        that was chosen or loaded, and never goes back.
-        """
-        offset = self.epoch - epoch if self._offset is None else max(self._offset, self.epoch - epoch)
-        if offset + epoch > self.epoch:
-            self.set_epoch(offset + epoch)
-            self.restart()
-        self._offset = offset
 
 
 class EpochSampler(Sampler[Any]):
@@ -100,7 +93,7 @@ class EpochSampler(Sampler[Any]):
         loader: The loader. It is not kept alive: torch's iterator holds the sampler, and the loader that iterator.
     """
 
-    def __init__(self, plain: Sampler[Any], loader: ForFrameworks) -> None:
+    def __init__(self, plain: Sampler[Any], loader: Epochs) -> None:
         self._plain = plain
         self._loader = weakref.ref(loader)
 
@@ -108,10 +101,21 @@ class EpochSampler(Sampler[Any]):
         return iter(self._plain)
 
     def set_epoch(self, epoch: int) -> None:
-        """Epoch ``epoch`` begins, as the framework counts."""
+        """What a framework counts as epoch ``epoch`` begins.
+
+        Lightning counts epochs over restarts, but does not load the loader's state with each of them, and it may leave
+        them early (``limit_train_batches``); of the first one it speaks after it has begun to iterate. Fabric counts
+        iterations since the process began, whatever was loaded. So the loader follows where they go on, from the epoch
+        that was chosen or loaded, and never goes back.
+        """
         loader = self._loader()
-        if loader is not None:
-            loader.follow(epoch)
+        if loader is None:
+            return
+        offset = loader.epoch - epoch if loader._offset is None else max(loader._offset, loader.epoch - epoch)
+        if offset + epoch > loader.epoch:
+            loader.set_epoch(offset + epoch)
+            loader.restart()
+        loader._offset = offset
 
 
 @cache

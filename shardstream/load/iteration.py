@@ -1,15 +1,14 @@
 """``LoaderIteration``: the items of one iteration of a loader, and how far whoever takes them has come.
 
 An iteration has two sides: what was fetched, and what the training loop has received. In a plain loop they are the
-same; a `DevicePrefetcher` fetches ahead, in a thread of its own. So a feed hands items out, and the consumer says which
-of them it has received, and that it has received all.
+same; a `DevicePrefetcher` fetches ahead, in a thread of its own. So an iteration hands items out, and the consumer says
+which of them it has received, and that it has received all.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from shardstream.augment import Positions
@@ -35,33 +34,24 @@ class ConsumerPosition(Announced):
         run: What is read.
         taken: Positions of this rank's stream that the consumer has received.
         over: Whether it has received all: the last item counts, not the question for one more.
+        closed: Whether there are no more items: another iteration began, or nobody wants more.
+        asking: Held by whoever asks for an item.
     """
 
     def __init__(self, run: EpochRun, finish: Callable[[], None]) -> None:
         self.run = run
         self.taken = 0
         self.over = False
+        self.closed = False
+        self.asking = threading.Lock()
         self._finish = finish
-        self._lock = threading.Lock()
-        self._closed = False
         self.announce()
         if not run.steps:
             self.finish()
 
-    @contextmanager
-    def asking(self) -> Iterator[None]:
-        """While somebody asks for an item.
-
-        Raises:
-            UsageError: It was closed.
-        """
-        with self._lock:
-            self.check_open()
-            yield
-
     def close(self) -> None:
         """No more items: another iteration begins, or nobody wants more. Whoever is asking may still be at it."""
-        self._closed = True
+        self.closed = True
         self.recall()
 
     def check_open(self) -> None:
@@ -70,14 +60,14 @@ class ConsumerPosition(Announced):
         Raises:
             UsageError: It was.
         """
-        if self._closed:
+        if self.closed:
             raise UsageError(ENDED, hint="use a loader for each loop")
 
     def left(self, timeout: float) -> bool:
         """Whether nobody is asking for an item, or has stopped within so many seconds."""
-        if not self._lock.acquire(timeout=timeout):
+        if not self.asking.acquire(timeout=timeout):
             return False
-        self._lock.release()
+        self.asking.release()
         return True
 
     def receive(self, item: StreamItem) -> None:
@@ -88,7 +78,7 @@ class ConsumerPosition(Announced):
 
     def finish(self) -> None:
         """The consumer has received all there was."""
-        if not self._closed and not self.over:
+        if not self.closed and not self.over:
             self.over = True
             self._finish()
 
@@ -102,7 +92,7 @@ class ConsumerPosition(Announced):
         return self.run.state_at(self.run.after((self.taken,)))
 
     def key(self, item: StreamItem, seed: int) -> int:
-        """64 random bits for an item, the same in each run that gives this rank these samples at this place."""
+        """64 random bits for an item, the same in each run that gives this rank these samples at this position."""
         begin, rank = self.run.resume_point, self.run.rank
         position = begin.position + item.before * rank.world_size
         drawn = words(1, seed=seed, domain=Domain.BATCH, epoch=begin.epoch, a=position, b=rank.rank)
@@ -127,34 +117,37 @@ class LoaderIteration(Iterator[StreamItem]):
     """The items of one iteration of a `Loader`.
 
     Args:
-        reading: How far it has come.
-        request: Gives the next parcel, or ``None`` at the end.
+        position: How far it has come.
+        request: Gives the next batch of a worker, or ``None`` at the end.
         awaited: Says, for people, what it waits for.
-        single: Whether parcels hold lists of samples.
+        single: Whether they hold lists of samples.
         drops: Whether samples can be missing in them.
 
     Attributes:
-        reading: How far it has come.
-        rest: After the end: parcels that came without an item.
+        position: How far it has come.
+        rest: After the end: what came without an item.
         awaited: As given.
     """
 
     def __init__(
         self,
-        reading: ConsumerPosition,
+        position: ConsumerPosition,
         request: Callable[[], WorkerBatch | BatchFailure | None],
         awaited: Callable[[], str],
         *,
         single: bool,
         drops: bool,
     ) -> None:
-        self.reading = reading
+        self.position = position
         self.awaited = awaited
         self.rest: list[WorkerBatch] = []
-        self._items = items_of(request, reading.run.steps, self.rest, single=single, drops=drops)
+        self._items = items_of(request, position.run.steps, self.rest, single=single, drops=drops)
 
     def __next__(self) -> StreamItem:
-        with self.reading.asking():
+        position = self.position
+        with position.asking:
+            if position.closed:
+                position.check_open()
             return next(self._items)
 
 
@@ -167,7 +160,7 @@ class PlainIteration(Iterator[StreamItem]):
     """
 
     def __init__(self, items: Iterable[Any], epoch: int) -> None:
-        self.reading = PlainPosition(epoch)
+        self.position = PlainPosition(epoch)
         self.rest: list[WorkerBatch] = []
         self._name = type(items).__name__
         with watched(f"an iteration of a {self._name} to begin"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import signal
@@ -89,12 +90,12 @@ class Loader(ForFrameworks, DataLoader[Any]):
     ) -> None:
         if not isinstance(dataset, Stream):
             raise UsageError(
-                f"ss.Loader needs a ShardDataset or a Mixture, not {type(dataset).__name__}",
+                f"ss.Loader needs a ShardDataset or a Mixture, got {type(dataset).__name__}",
                 hint="use torch's DataLoader for others",
             )
         for name in arguments:
             if name in _ELSEWHERE:
-                raise UsageError(f"{name} is the data set's to decide", hint=f"use {_ELSEWHERE[name]}")
+                raise UsageError(f"{name} is decided by the data set", hint=f"use {_ELSEWHERE[name]}")
         size = dataset.batch_size if batch_size is None else batch_size
         single = size is None
         self.stats = LoaderStats(num_workers)
@@ -105,7 +106,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self._restarted: tuple[ConsumerPosition, LoaderIteration] | None = (
             None  # an iteration that nobody had begun to take from, and now
         )
-        self._agreement = RankCheck()
+        self._rank_check = RankCheck()
         collate: Callable[[Any], Any] = CollateWorkerBatch(collate_fn, each=single) if collate_fn else keep
         persistent = num_workers > 0 if persistent_workers is None else persistent_workers
         lists = collate_fn is not None
@@ -179,26 +180,27 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self._delivered = dataset
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch promises an object of its own there
-        return self._loop(self.feed())
+        return self._loop(self.begin_iteration())
 
-    def feed(self) -> LoaderIteration:
+    def begin_iteration(self) -> LoaderIteration:
         """Begin an iteration whose consumer counts by itself what it has received; for `DevicePrefetcher`."""
         self.leave()
         self._make_way()
         run = self._shards.assign(self.num_workers)
-        self._agreement.check(run.rank, lambda: self._shards.plan(run))
-        parcels = self.explained(self._begin)
-        self._current = reading = ConsumerPosition(run, partial(self._shards.finish_epoch, run.resume_point.epoch))
-        if isinstance(parcels, Workers):
-            parcels.given_up = reading.check_open
-        request = partial(self.explained, lambda: next(parcels, None), parcels)
+        self._rank_check.check(run.rank, lambda: self._shards.plan(run))
+        arriving = self.explained(self._begin)
+        self._current = position = ConsumerPosition(run, partial(self._shards.finish_epoch, run.resume_point.epoch))
+        request = partial(next, arriving, None)
+        if isinstance(arriving, Workers):
+            arriving.given_up = position.check_open
+            request = partial(self.explained, request, arriving)
         drops = self._shards.drops_samples
-        return LoaderIteration(reading, request, self.awaited, single=self._single, drops=drops)
+        return LoaderIteration(position, request, self.awaited, single=self._single, drops=drops)
 
     def restart(self) -> None:
         current = self._current
         if current is not None and not current.taken and not current.over:
-            self._restarted = (current, self.feed())
+            self._restarted = (current, self.begin_iteration())
 
     def leave(self) -> None:
         """End the iteration that runs. Waits for nobody: not for a thread that is asking for a batch either."""
@@ -231,7 +233,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
             workers.end()
 
     def _get_iterator(self) -> Any:
-        self._starting = True  # what we begin gets what travels in parcels
+        self._starting = True  # what we begin gets batches as they travel
         try:
             return self._started()
         finally:
@@ -287,40 +289,40 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self.leave()
         self._shards.load_state_dict(state)
         self._offset = None
-        self._agreement.renew()
+        self._rank_check.renew()
 
-    def _loop(self, feed: LoaderIteration) -> Iterator[Any]:
+    def _loop(self, iteration: LoaderIteration) -> Iterator[Any]:
         stats, first = self.stats, True
-        if self._restarted is not None and self._restarted[0] is feed.reading:
-            feed = self._restarted[1]
+        if self._restarted is not None and self._restarted[0] is iteration.position:
+            iteration = self._restarted[1]
         self._restarted = None
-        while True:
-            asked = time.perf_counter()
-            with watched(self.awaited):
-                item = next(feed, None)
-            waited = time.perf_counter() - asked
-            if item is None:
-                break
-            stats.waited(waited, first=first)
-            first = False
-            stats.add(item.counted)
-            feed.reading.receive(item)
-            data = item.data
-            del item  # whoever takes the batch alone says how long it lives
-            handed = time.perf_counter()
-            yield data
-            del data
-            stats.seconds += time.perf_counter() - handed
+        with watched(self.awaited) as wait:
+            while True:
+                asked, wait.since = time.perf_counter(), time.monotonic()
+                item = next(iteration, None)
+                waited, wait.since = time.perf_counter() - asked, math.inf
+                if item is None:
+                    break
+                stats.waited(waited, first=first)
+                first = False
+                stats.add(item.counted)
+                iteration.position.receive(item)
+                data = item.data
+                del item  # whoever takes the batch alone says how long it lives
+                handed = time.perf_counter()
+                yield data
+                del data
+                stats.seconds += time.perf_counter() - handed
         stats.ended(waited)
-        stats.add(feed.rest)
-        feed.reading.end()
+        stats.add(iteration.rest)
+        iteration.position.end()
 
-    def explained(self, request: Callable[[], Any], parcels: Any = None) -> Any:
+    def explained(self, request: Callable[[], Any], arriving: Any = None) -> Any:
         """What a request answers; where a worker's death is behind its error, one that says where that worker was."""
         try:
             return request()
         except (RuntimeError, EOFError, OSError) as error:
-            death = _death(error, self._iterator if parcels is None else parcels)
+            death = _death(error, self._iterator if arriving is None else arriving)
             if death is None:
                 raise
             raise self._died(*death) from error
@@ -350,12 +352,12 @@ class Loader(ForFrameworks, DataLoader[Any]):
         )
 
 
-def _death(error: Exception, parcels: Any) -> tuple[list[int], str] | None:
+def _death(error: Exception, arriving: Any) -> tuple[list[int], str] | None:
     """The processes whose death is behind an error, and what torch says of it; ``None`` if it is another error."""
     said = str(error)
     if not _DEAD.search(said) and not isinstance(error, RuntimeError):
         # Fetching what a worker had promised to send failed: has it died? Torch's signal handler says so in between.
-        workers = getattr(parcels, "_workers", [])
+        workers = getattr(arriving, "_workers", [])
         deadline = time.monotonic() + 1
         try:
             while workers and time.monotonic() < deadline:

@@ -17,7 +17,7 @@ _ALIGNMENT = 512  # what CUDA's allocator gives, and more than any dtype or kern
 _LARGE = 1 << 20
 
 
-class _Place(NamedTuple):
+class _Span(NamedTuple):
     """Where a tensor lies in the slab; fields as of ``torch.as_strided``, the offset in bytes."""
 
     offset: int
@@ -55,7 +55,7 @@ class Packing:
     def __init__(self, batch: Any) -> None:
         self._batch = batch
         self._tensors: list[torch.Tensor] = []
-        self._places: list[_Place] = []
+        self._spans: list[_Span] = []
         self.size = 0
         self.alone = 0
         mapped(batch, self._plan, own=self._plan_own)
@@ -63,10 +63,10 @@ class Packing:
     def _plan(self, tensor: torch.Tensor) -> torch.Tensor:
         if _is_plain(tensor):
             stride = tensor.stride() if is_dense(tensor) else torch.empty_like(tensor, device="meta").stride()
-            place = _Place(self.size, tensor.dtype, tensor.shape, stride)
+            span = _Span(self.size, tensor.dtype, tensor.shape, stride)
             self._tensors.append(tensor)
-            self._places.append(place)
-            self.size += -(-place.size // _ALIGNMENT) * _ALIGNMENT
+            self._spans.append(span)
+            self.size += -(-span.size // _ALIGNMENT) * _ALIGNMENT
         else:
             memory_of(tensor)
             self.alone += tensor.device.type == "cpu"
@@ -78,8 +78,8 @@ class Packing:
 
     def fill(self, slab: torch.Tensor) -> None:
         """Copy the tensors into a slab: uint8, at least ``size``."""
-        for tensor, place in zip(self._tensors, self._places, strict=True):
-            place.of(slab).copy_(tensor)
+        for tensor, span in zip(self._tensors, self._spans, strict=True):
+            span.of(slab).copy_(tensor)
 
     def unpacked(self, slab: torch.Tensor, move: Callable[[Any], Any]) -> Any:
         """The batch with its tensors in a slab that holds what `fill` wrote.
@@ -91,14 +91,14 @@ class Packing:
             slab: On any device.
             move: For what does not lie in the slab.
         """
-        places: Iterator[_Place] = iter(self._places)
+        spans: Iterator[_Span] = iter(self._spans)
 
         def view(tensor: torch.Tensor) -> Any:
             if not _is_plain(tensor):
                 return move(tensor)
-            place = next(places)
-            part = place.of(slab)
-            return part if place.size >= _LARGE else part.clone()
+            span = next(spans)
+            part = span.of(slab)
+            return part if span.size >= _LARGE else part.clone()
 
         return mapped(self._batch, view, own=move)
 

@@ -64,7 +64,7 @@ class PrefetchThread:
 
     Args:
         items: What is to be sent; only the thread asks for them.
-        road: To the device.
+        copy: To the device.
         transform: What is done there.
         depth: How many batches may be ready or in work while the receiver has one, or its device is still at it.
 
@@ -73,11 +73,11 @@ class PrefetchThread:
     """
 
     def __init__(
-        self, items: LoaderIteration | PlainIteration, road: DeviceCopy, transform: Transform, depth: int
+        self, items: LoaderIteration | PlainIteration, copy: DeviceCopy, transform: Transform, depth: int
     ) -> None:
         self.awaited: Callable[[], str] = items.awaited
         self._items = items
-        self._road = road
+        self._copy = copy
         self._transform = transform
         self._depth = depth
         self._room = threading.Semaphore(depth)
@@ -107,7 +107,7 @@ class PrefetchThread:
         with watched(lambda: self.awaited()):
             sent = self._sent.get()
         if isinstance(sent, Sent):
-            sent.late, mark = self._road.receive(sent.batch, sent.ticket)
+            sent.late, mark = self._copy.receive(sent.batch, sent.ticket)
             self._marks.append(mark)
             self._room.release()
             return sent
@@ -143,7 +143,7 @@ class PrefetchThread:
     def _run(self) -> None:
         error: BaseException | None = None
         try:
-            with self._road.working():
+            with self._copy.working():
                 self._send_all()
         except BaseException as raised:  # for the receiver to raise
             error = raised
@@ -158,21 +158,21 @@ class PrefetchThread:
                 return
             if number >= self._depth:  # one was received for each batch that there was no room for at first
                 self.awaited = _settling
-                self._road.settle(self._marks.popleft())
+                self._copy.settle(self._marks.popleft())
             self._sent.put(self._send(item))
             del item  # its memory is the worker's again as soon as it was copied
 
     def _send(self, item: StreamItem) -> Sent:
         begun = time.perf_counter()
         self.awaited = _copying
-        batch = self._road.send(item.data)
+        batch = self._copy.send(item.data)
         item = item._replace(data=None)
         moved = time.perf_counter()
         self.awaited = _transforming
         batch = self._transform(batch, item)
-        ticket = self._road.sent()
+        ticket = self._copy.sent()
         done = time.perf_counter()
-        sent = Sent(batch, ticket, item, moved - begun, done - moved, self._road.alone(ticket))
+        sent = Sent(batch, ticket, item, moved - begun, done - moved, self._copy.alone(ticket))
         self.awaited = self._items.awaited
         return sent
 
@@ -194,9 +194,9 @@ _running: weakref.WeakSet[PrefetchThread] = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    flows = list(_running)
-    for flow in flows:
-        flow.stop()
+    threads = list(_running)
+    for thread in threads:
+        thread.stop()
     deadline = time.monotonic() + _PATIENCE
-    for flow in flows:
-        flow.stop(max(0.0, deadline - time.monotonic()))
+    for thread in threads:
+        thread.stop(max(0.0, deadline - time.monotonic()))

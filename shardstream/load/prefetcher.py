@@ -88,9 +88,11 @@ class DevicePrefetcher:
         reuse: bool = False,
     ) -> None:
         if type(depth) is not int or depth < 1:
-            raise UsageError(f"depth={depth!r} is no number of batches", hint="give 2, or more for uneven workers")
+            raise UsageError(
+                f"depth must be a positive integer, got {depth!r}", hint="give 2, or more for uneven workers"
+            )
         if transform is not None and not callable(transform):
-            raise UsageError(f"transform={transform!r} is not callable", hint="give a function or an nn.Module")
+            raise UsageError(f"transform must be callable, got {transform!r}", hint="give a function or an nn.Module")
         if getattr(loader, "pin_memory", False):
             raise UsageError(
                 "the loader pins memory, and so would the prefetcher: each batch would be copied once more",
@@ -101,9 +103,9 @@ class DevicePrefetcher:
         self.stats: LoaderStats = loader.stats if isinstance(loader, Loader) else LoaderStats()
         self._depth = depth
         self._reuse = reuse
-        self._road: DeviceCopy = CudaCopy(Cuda(self.device)) if self.device.type == "cuda" else HostPassthrough()
+        self._copy: DeviceCopy = CudaCopy(Cuda(self.device)) if self.device.type == "cuda" else HostPassthrough()
         self._transform = _Transform(transform, self.device)
-        self._flow: PrefetchThread | None = None
+        self._thread: PrefetchThread | None = None
         self._epochs = 0
 
     def __len__(self) -> int:
@@ -113,22 +115,25 @@ class DevicePrefetcher:
     @property
     def pinned_bytes(self) -> int:
         """Page-locked memory that it holds: two batches, each rounded up to a power of two."""
-        return self._road.pinned_bytes
+        return self._copy.pinned_bytes
 
     def __iter__(self) -> Iterator[Any]:
         self._end()
         if isinstance(self.loader, Loader):
-            feed: LoaderIteration | PlainIteration = self.loader.feed()
+            iteration: LoaderIteration | PlainIteration = self.loader.begin_iteration()
             seed, classes = self.loader.seed, self.loader.classes
         else:
-            feed = PlainIteration(self.loader, self._epochs)
+            iteration = PlainIteration(self.loader, self._epochs)
             seed, classes = torch.initial_seed(), None
         self._epochs += 1
         self._transform.begin(classes)
-        transform, reading = self._transform, feed.reading
-        flow = PrefetchThread(feed, self._road, lambda batch, item: transform(batch, reading, item, seed), self._depth)
-        self._flow = flow
-        return _Batches(self, feed, flow, StaticBuffers() if self._reuse else None)
+        transform, position = self._transform, iteration.position
+
+        def transformed(batch: Any, item: StreamItem) -> Any:
+            return transform(batch, position, item, seed)
+
+        self._thread = PrefetchThread(iteration, self._copy, transformed, self._depth)
+        return _Batches(self, iteration, self._thread, StaticBuffers() if self._reuse else None)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration reads, see `Loader.set_epoch`.
@@ -155,8 +160,8 @@ class DevicePrefetcher:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, see `Loader.load_state_dict`."""
         loader = self._resumable()
-        if self._flow is not None:
-            self._flow.stop()
+        if self._thread is not None:
+            self._thread.stop()
         loader.load_state_dict(state)
 
     def _resumable(self) -> Loader:
@@ -166,14 +171,15 @@ class DevicePrefetcher:
 
     def _end(self) -> None:
         """Have the thread of the iteration before end, so that nobody else uses the loader and the transform."""
-        flow, loader = self._flow, self.loader
+        thread, loader = self._thread, self.loader
         workers = isinstance(loader, Loader) and loader.num_workers > 0
         if isinstance(loader, Loader):
             loader.leave()
         # A thread that waits for workers who hang may be left to itself: it asks a closed `LoaderIteration`.
-        if flow is not None and not flow.stop(LEAVE_S / 2 if workers else LEAVE_S) and not (workers and flow.fetching):
-            raise still_busy(flow.awaited())
-        self._flow = None
+        patience = LEAVE_S / 2 if workers else LEAVE_S
+        if thread is not None and not thread.stop(patience) and not (workers and thread.fetching):
+            raise still_busy(thread.awaited())
+        self._thread = None
 
 
 class _Batches(Iterator[Any]):
@@ -182,42 +188,42 @@ class _Batches(Iterator[Any]):
     def __init__(
         self,
         owner: DevicePrefetcher,
-        feed: LoaderIteration | PlainIteration,
-        flow: PrefetchThread,
-        statics: StaticBuffers | None,
+        iteration: LoaderIteration | PlainIteration,
+        thread: PrefetchThread,
+        buffers: StaticBuffers | None,
     ) -> None:
         self._owner = owner
-        self._feed = feed
-        self._flow = flow
-        self._statics = statics
+        self._iteration = iteration
+        self._thread = thread
+        self._buffers = buffers
         self._handed: float | None = None
         self._over = False
         # A loader of ours knows by itself whether a thread is asking for a batch; others do not.
-        self._stop = weakref.finalize(self, flow.stop if isinstance(feed, LoaderIteration) else flow.leave)
+        self._stop = weakref.finalize(self, thread.stop if isinstance(iteration, LoaderIteration) else thread.leave)
         self._stop.atexit = False
 
     def __next__(self) -> Any:
         if self._over:
             raise StopIteration
-        stats, road = self._owner.stats, self._owner._road
+        stats, copy = self._owner.stats, self._owner._copy
         asked = time.perf_counter()
         if self._handed is not None:
             stats.seconds += asked - self._handed
         try:
-            sent = self._explained(self._flow.receive)
+            sent = self._explained(self._thread.receive)
             if sent is None:
                 stats.ended(time.perf_counter() - asked)
-                stats.add(self._feed.rest)
-                self._feed.reading.end()
+                stats.add(self._iteration.rest)
+                self._iteration.position.end()
                 raise StopIteration
-            batch = sent.batch if self._statics is None else self._statics.filled(sent.batch)
+            batch = sent.batch if self._buffers is None else self._buffers.filled(sent.batch)
         except BaseException:
             self._over = True
             self._stop()
             raise
-        self._feed.reading.receive(sent.item)
-        stats.sent(sent, road.times())
-        stats.pinned_bytes = road.pinned_bytes
+        self._iteration.position.receive(sent.item)
+        stats.sent(sent, copy.times())
+        stats.pinned_bytes = copy.pinned_bytes
         first, self._handed = self._handed is None, time.perf_counter()
         stats.waited(self._handed - asked, first=first)
         return batch
@@ -246,14 +252,14 @@ class _Transform:
             tell(classes)
         self._told = True
 
-    def __call__(self, batch: Any, reading: ConsumerPosition | PlainPosition, item: StreamItem, seed: int) -> Any:
+    def __call__(self, batch: Any, position: ConsumerPosition | PlainPosition, item: StreamItem, seed: int) -> Any:
         batch = resized(batch)
         if self._function is None:
             return batch
-        key = reading.key(item, seed)
+        key = position.key(item, seed)
         random: dict[str, Any] = {"key": key} if self._takes_key else {}
         if self._takes_positions:
-            random["positions"] = reading.positions(item, seed)
+            random["positions"] = position.positions(item, seed)
         if self._generator is not None:
             random["generator"] = self._generator.manual_seed(key)
         try:
@@ -274,7 +280,7 @@ def _arguments(function: Callable[..., Any]) -> set[str]:
 def _device(device: torch.device | str | None) -> torch.device:
     found = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if found.type not in ("cpu", "cuda"):
-        raise UsageError(f"no way to {found}", hint="use cuda or cpu, and move batches to other devices in the loop")
+        raise UsageError(f"device must be cuda or cpu, got {found}", hint="move batches to other devices in the loop")
     if found.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"there is no {found} here", hint='use device="cpu", or look at torch.cuda.is_available()')
     if str(found) == "cuda":

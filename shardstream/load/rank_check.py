@@ -32,12 +32,12 @@ from shardstream.stream.iteration.ranks import Rank
 class RankCheck:
     """The comparisons of one loader."""
 
-    _made: ClassVar[Counter[str]] = Counter()  # loaders by place
+    _made: ClassVar[Counter[str]] = Counter()  # loaders by where they were made
 
     def __init__(self) -> None:
-        place = _place()
-        self._name = f"{place}/{RankCheck._made[place]}"
-        RankCheck._made[place] += 1
+        where = _where()
+        self._name = f"{where}/{RankCheck._made[where]}"
+        RankCheck._made[where] += 1
         self._checks = 0
         self._due = True
 
@@ -87,7 +87,7 @@ def _store() -> Any:
     return distributed_c10d._get_default_store()
 
 
-def _place() -> str:
+def _where() -> str:
     """Where the program is: the functions that are running, outside of this package, as a hash."""
     frame: FrameType | None = sys._getframe(1)
     calls = []

@@ -44,10 +44,10 @@ class StaticBuffers:
                 "with reuse=True all batches must be of one shape",
                 hint='use tail="drop" (or "pad"), and decoders that give one size; or leave reuse out',
             )
-        for static, tensor in zip(self._tensors, fresh, strict=True):
-            static.copy_(tensor)
-        statics: Iterator[torch.Tensor] = iter(self._tensors)
-        return mapped(batch, lambda _: next(statics))
+        for buffer, tensor in zip(self._tensors, fresh, strict=True):
+            buffer.copy_(tensor)
+        buffers: Iterator[torch.Tensor] = iter(self._tensors)
+        return mapped(batch, lambda _: next(buffers))
 
 
 def _kind(tensor: torch.Tensor) -> str:

@@ -122,7 +122,7 @@ def test_the_shares_of_nodes_are_those_of_training(url, local, tmp_path) -> None
     [
         (("warm", "{local}", "{cache}"), "needs no cache"),
         (("warm", "{url}", "{cache}", "--node", "4/4"), "no node 4 of 4"),
-        (("warm", "{url}", "{cache}", "--node", "1"), "--node wants I/N"),
+        (("warm", "{url}", "{cache}", "--node", "1"), "--node must be I/N"),
         (("warm", "{url}", "{local}"), "lie in a data set"),
         (("warm", "{url}", "{cache}", "--size", "much"), "size of the cache must be a size"),
         (("status", "{local}"), "lie in a data set"),

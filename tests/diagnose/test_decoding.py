@@ -77,7 +77,7 @@ def test_what_cannot_work_is_refused(url: Path, tmp_path: Path) -> None:
     (tmp_path / "text.jpg").write_text("no image")
     with pytest.raises(SourceError, match="no image that decodes"):
         bench_decode(tmp_path / "text.jpg")
-    with pytest.raises(UsageError, match="not all files"):
+    with pytest.raises(UsageError, match="must all be image files"):
         bench_decode(tmp_path / "text.jpg", url)
     with pytest.raises(NotFoundError):
         bench_decode(tmp_path / "missing")
@@ -86,5 +86,5 @@ def test_what_cannot_work_is_refused(url: Path, tmp_path: Path) -> None:
             bench_decode(url, **{name: 0})
     with ShardWriter(tmp_path / "labels") as writer:
         writer.write({"__key__": "a", "cls": 1})
-    with pytest.raises(UsageError, match="no field of images"):
+    with pytest.raises(UsageError, match="no image field"):
         bench_decode(tmp_path / "labels")

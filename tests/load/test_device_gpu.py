@@ -114,7 +114,7 @@ def test_copies_leave_from_page_locked_memory_of_two_batches(folder: Path) -> No
     batch = 16 * 48 * 48 * 3 + 16 * 8
     assert 2 * batch < ahead.pinned_bytes < 5 * batch
     assert ahead.stats.pinned_bytes == ahead.pinned_bytes
-    assert all(slot.memory.is_pinned() for slot in ahead._road._slots)  # type: ignore[attr-defined]
+    assert all(slot.memory.is_pinned() for slot in ahead._copy._slots)  # type: ignore[attr-defined]
     assert ahead.stats.device_copy_seconds > 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import warnings
 from collections import deque
@@ -12,7 +13,7 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 
 import shardstream as ss
-from shardstream.load.device_copy import CudaCopy
+from shardstream.load.device_copy import Cuda, CudaCopy, Device
 from shardstream.load.iteration import PlainIteration
 from shardstream.load.packing import Packing, memory_of
 from shardstream.load.prefetch_thread import PrefetchThread
@@ -67,6 +68,17 @@ def expected(*, transformed: bool) -> list[int]:
 
 EITHER = [False, True]
 ANY = list(itertools.product(EITHER, repeat=3))
+
+
+@pytest.mark.parametrize("device", [Cuda, Simulated])
+def test_a_device_fulfils_the_whole_contract(device: type[Device]) -> None:
+    calls = {name for name, value in vars(Device).items() if inspect.isfunction(value) and not name.startswith("_")}
+    assert calls == {"copy", "empty", "event", "loop", "move", "on", "pinned", "protect", "wait"}
+    for name in calls:
+        assert name in vars(device)
+        assert [*inspect.signature(getattr(device, name)).parameters] == [
+            *inspect.signature(getattr(Device, name)).parameters
+        ]
 
 
 @pytest.mark.parametrize("alone", EITHER)

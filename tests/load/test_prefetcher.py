@@ -291,10 +291,10 @@ def test_the_death_of_a_worker_is_told_with_its_place(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"depth": 0}, "depth=0"),
-        ({"depth": 1.5}, r"depth=1\.5"),
-        ({"device": "meta"}, "no way to meta"),
-        ({"transform": 3}, "transform=3 is not callable"),
+        ({"depth": 0}, "depth must be a positive integer, got 0"),
+        ({"depth": 1.5}, r"depth must be a positive integer, got 1\.5"),
+        ({"device": "meta"}, "device must be cuda or cpu, got meta"),
+        ({"transform": 3}, "transform must be callable, got 3"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments: dict[str, Any], message: str) -> None:

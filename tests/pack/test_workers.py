@@ -35,13 +35,13 @@ from .test_kill import children, until
 HELPERS = """
 import os, signal, subprocess, time
 from dataclasses import dataclass
-from shardstream.pack.output.stats import Tally
+from shardstream.pack.output.stats import PackStats
 
 @dataclass
 class Result:
     number: int
     payload: bytes
-    tally: Tally = Tally(samples=1)
+    tally: PackStats = PackStats(samples=1)
     kept: bool = True
 
 class Odd(Exception):

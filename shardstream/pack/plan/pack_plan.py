@@ -24,7 +24,7 @@ from shardstream.pack.output.destination import (
     staged,
 )
 from shardstream.pack.output.growth import append as publish
-from shardstream.pack.output.places import PathOrUrl, StorageArguments
+from shardstream.pack.output.places import StorageArguments
 from shardstream.pack.output.receipts import ShardResult, read_receipt, rejects_of
 from shardstream.pack.output.rejects import REJECTS_NAME, RejectSummary, SortedRejects, lines_of, summary_of
 from shardstream.pack.output.report import kinds_of, report_bytes
@@ -38,7 +38,7 @@ from shardstream.shards.framings import framing_of
 from shardstream.shards.growing import check_grows, grown
 from shardstream.shards.heads import parse_head
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Transport
+from shardstream.storage import Location, PathOrUrl, Transport
 from shardstream.storage.base.location import Access
 from shardstream.threads import each
 
