@@ -22,8 +22,8 @@ MAX_LINES = 500
 ALLOWED = {
     "crowded folders": 1,
     "repeated classes": 0,
-    "wide signatures": 6,
-    "circles": 4,
+    "wide signatures": 5,
+    "circles": 2,
     "stores told apart": 0,
 }
 

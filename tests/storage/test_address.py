@@ -189,5 +189,5 @@ def test_transports() -> None:
     assert locate("s3://b/a").transport == "obstore"
     with pytest.raises(UsageError, match="obstore does not speak hf://"):
         locate("hf://datasets/a/b", transport="obstore")
-    with pytest.raises(UsageError, match="no transport is called 'boto'"):
+    with pytest.raises(UsageError, match="transport must be one of auto, obstore, fsspec, got 'boto'"):
         locate("s3://b/a", transport="boto")

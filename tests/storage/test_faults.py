@@ -189,6 +189,22 @@ def test_a_web_server_that_answers_with_another_range(web, counted) -> None:
             assert caught.value.place["url"] == f"{url}/x"
 
 
+@pytest.mark.parametrize("after", ["100000", "Fri, 31 Dec 2100 23:59:59 GMT"])
+@pytest.mark.parametrize("server", ["s3", "web"])
+def test_what_a_server_asks_to_wait_is_heeded_where_the_library_shows_it(request, server, after) -> None:
+    """Through fsspec: obstore says which status came, and none of the headers."""
+    place = request.getfixturevalue(server)
+    place.plant("x", DATA)
+    with FaultProxy(place.endpoint.removeprefix("http://")) as proxy:
+        options = place.options | ({"endpoint": proxy.url} if server == "s3" else {})
+        store = open_store(place.url().replace(place.endpoint, proxy.url), storage_options=options, transport="fsspec")
+        assert read(store, 0, 10) == DATA[:10]
+        proxy.add("status", status=503, headers={"Retry-After": after})
+        with pytest.raises(StorageError, match=r"status 503.*asked to wait [0-9.e+]{6,} s"):
+            read(store, 0, 10)  # longer than this reader has patience: there is no sense in waiting
+        assert proxy.hits("status") <= 5
+
+
 def test_refusals_fail_at_once_with_url_and_reason(store, s3, proxy, exact) -> None:
     s3.plant("x", DATA)
     read(store, 0, 10)

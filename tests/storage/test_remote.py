@@ -20,8 +20,7 @@ from shardstream.storage.base.counters import counters
 from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.transfer.client import Fault
 from shardstream.storage.transfer.loop import run
-from shardstream.storage.transfer.remote import RemoteStore
-from shardstream.storage.transfer.upload import PART
+from shardstream.storage.transfer.remote import PART, RemoteStore
 from shardstream.testing import StoreConformance
 
 from .held import OBJECTS, HeldClient, HeldUpload

@@ -17,7 +17,7 @@ from shardstream.storage import Head
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.transfer.client import Fault
-from shardstream.storage.transfer.fetch import Fetched, fetch
+from shardstream.storage.transfer.fetch import Fetched, Known, fetch
 from shardstream.storage.transfer.loop import run
 from shardstream.storage.transfer.retry import SMALL_CHUNK, Pace, Recent
 
@@ -30,7 +30,7 @@ NEVER = RetryPolicy(stall=3600, deadline=3600, contact=3600)  # what ends under 
 
 def read(client, offset=0, length=None, *, policy=SOON, pace=None, **known) -> Fetched:
     pace = pace or Pace()
-    ask = partial(fetch, client, "x", offset, length, where="s3://b/x", policy=policy, pace=pace, **known)
+    ask = partial(fetch, client, "x", offset, length, where="s3://b/x", policy=policy, pace=pace, known=Known(**known))
     return run(ask, wait=60, what="the test")
 
 

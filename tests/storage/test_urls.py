@@ -62,7 +62,7 @@ def test_stores_behind_a_network(url) -> None:
 
 
 def test_unknown_schemes_are_refused_with_a_list_of_what_is_known() -> None:
-    with pytest.raises(UsageError, match=r"nobody knows the scheme s33://") as caught:
+    with pytest.raises(UsageError, match=r"unknown URL scheme s33://") as caught:
         open_store("s33://key:geheim@bucket/data?token=geheim")
     assert caught.value.place["url"] == "s33://bucket/data"
     assert "geheim" not in str(caught.value)

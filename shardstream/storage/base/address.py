@@ -107,7 +107,7 @@ def parse(place: str | os.PathLike[str], secret: str = "") -> Address:
     if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
         # Also fsspec's chains ("simplecache::s3://..."): caching is ours, and a secret may stand anywhere in them.
         raise UsageError(
-            "this is no URL of one store",
+            "the URL must name one store",
             url=f"{re.sub(r'[^a-z0-9:+.-]', '', scheme)}://...",
             hint="write scheme://..., such as s3://bucket/path; for a local copy of what is read use cache=",
         )
@@ -170,7 +170,7 @@ def _azure(url: str, scheme: str, netloc: str, path: str, secret: str) -> Addres
             hint = (
                 "write container@ACCOUNT.dfs.core.windows.net; give another host by storage_options={'endpoint': ...}"
             )
-            raise UsageError(f"{host!r} is no host of Azure's storage", url=url, hint=hint)
+            raise UsageError(f"the host must be one of Azure's storage, got {host!r}", url=url, hint=hint)
     elif found:
         container, _, path = path.partition("/")
     else:

@@ -148,7 +148,7 @@ def locate(
         'https://acme.blob.core.windows.net/data/one'
     """
     if transport not in get_args(Transport):
-        raise UsageError(f"no transport is called {transport!r}", hint=f"one of {', '.join(get_args(Transport))}")
+        raise UsageError(f"transport must be one of {', '.join(get_args(Transport))}, got {transport!r}")
     if isinstance(place, Store):
         place = Location(place.url, store=place)
     if isinstance(place, Location):

@@ -305,10 +305,10 @@ class BlockFile:
     def doubt(self, first: int, stop: int) -> int:
         """Clear blocks whose contents a reader found wrong: what fails its word, and, once a process, what does not.
 
-        A block that was spoilt on its way from the store has a word that fits.
+        A block that was spoilt on its way from the store has a word that fits. One that is absent already counts once.
 
         Returns:
-            How many are absent now.
+            How many are absent now, and may not have been when they were read.
 
         Raises:
             Lost, OSError: The map cannot be read or written.
@@ -318,8 +318,8 @@ class BlockFile:
             for block in range(first, stop):
                 word = self._word(descriptor, block)
                 if not word:  # cleared by another process; the damaged bytes may still be there
+                    cleared += bool(self.verified[block] or not self._doubted[block])
                     self.verified[block] = False
-                    cleared += 1
                 elif not self._right(descriptor, block, word, scratch):
                     cleared += 1
                 elif self.verified[block] and not self._doubted[block]:

@@ -85,11 +85,11 @@ class CachedDataset:
     def find(self, described: Described) -> BlockFile | None:
         """The object's file; ``None`` if there is none that can be used."""
         try:
-            held = BlockFile(self.folder, self.file(described), described, writable=self.broken is None)
-            counters().add("cache_repaired", held.compare())
+            file = BlockFile(self.folder, self.file(described), described, writable=self.broken is None)
+            counters().add("cache_repaired", file.compare())
         except OSError:
             return None
-        return held
+        return file
 
     def admit(self, described: Described) -> BlockFile | None:
         """The object's file, made if there is none; ``None`` where nothing can be written.
@@ -103,21 +103,21 @@ class CachedDataset:
         if not self.folder.named():
             raise FileNotFoundError(errno.ENOENT, "the data set's folder was removed", self.folder.path)
         name, tier = self.file(described), self.tier
-        with tier.ledger.open() as book:
+        with tier.ledger.open() as entry:
             found = self.find(described)
             if found is not None:  # another process was faster
                 return found
             there = self.folder.stat(name)
             need = described.file_size - (0 if there is None else there.st_size)
-            if not tier.make_room(need, self.folder, book):
-                raise NoRoom(tier.bound(book), limited=tier.limited(need, book))
-            book.give(need, tier.limit)
+            if not tier.make_room(need, self.folder, entry):
+                raise NoRoom(tier.bound(entry), limited=tier.limited(need, entry))
+            entry.give(need, tier.limit)
             try:
                 make_file(self.folder, name, described)  # also a damaged one, which those who have it keep as it is
             except BaseException as error:
-                book.give(-need, tier.limit)
+                entry.give(-need, tier.limit)
                 if isinstance(error, OSError) and error.errno in _FULL:
-                    raise NoRoom(book.used, limited=False) from error
+                    raise NoRoom(entry.used, limited=False) from error
                 raise
             return BlockFile(self.folder, name, described, writable=True)
 
@@ -126,7 +126,7 @@ def _join(tier: Tier, name: str) -> tuple[Folder, FileLock]:
     for _ in range(3):
         folder = tier.set(name, make=True)
         with suppress(FileNotFoundError):  # cleared between the two steps
-            held = lock_file(folder, LEASE, shared=True, wait=_WAIT)
-            if held is not None and folder.named():
-                return folder, held
+            lease = lock_file(folder, LEASE, shared=True, wait=_WAIT)
+            if lease is not None and folder.named():
+                return folder, lease
     raise OSError(errno.EAGAIN, "waited in vain for another process to clear the data set", tier.root)

@@ -37,12 +37,12 @@ class Unwritable(Exception):
     """Blocks are absent, and cannot be stored: there is no use in fetching more than was asked for."""
 
 
-async def bring(origin: Store, held: BlockFile, first: int, stop: int) -> list[Loose]:
+async def bring(origin: Store, file: BlockFile, first: int, stop: int) -> list[Loose]:
     """See that blocks ``[first, stop)`` are present and verified.
 
     Args:
         origin: Where absent blocks come from.
-        held: The file.
+        file: The file.
         first: The first block.
         stop: The block after the last one.
 
@@ -54,31 +54,31 @@ async def bring(origin: Store, held: BlockFile, first: int, stop: int) -> list[L
         StorageError: Fetching failed.
         OSError: The file cannot be read.
     """
-    if held.verified[first:stop].all():
+    if file.verified[first:stop].all():
         return []
     until = asyncio.get_running_loop().time() + _PATIENCE
-    absent = await _verify(held, first, stop)
+    absent = await _verify(file, first, stop)
     if not len(absent):
         return []
-    if not held.writable:
+    if not file.writable:
         raise Unwritable
     slots = asyncio.Semaphore(_AT_ONCE)
-    loose = await _gather(_fetch(origin, held, start, end, until, slots) for start, end in _runs(absent))
-    if loose or not held.words(0, held.described.blocks).all():
+    loose = await _gather(_fetch(origin, file, start, end, until, slots) for start, end in _runs(absent))
+    if loose or not file.words(0, file.described.blocks).all():
         return loose
-    cleared = await asyncio.to_thread(held.compare)  # the last block came
+    cleared = await asyncio.to_thread(file.compare)  # the last block came
     counters().add("cache_repaired", cleared)
-    return await bring(origin, held, first, stop) if cleared else []
+    return await bring(origin, file, first, stop) if cleared else []
 
 
-async def _verify(held: BlockFile, first: int, stop: int) -> NDArray[np.int64]:
+async def _verify(file: BlockFile, first: int, stop: int) -> NDArray[np.int64]:
     """Compare what is present and was not compared yet; the blocks that are absent."""
-    todo = first + np.flatnonzero(~held.verified[first:stop])
-    words = held.words(first, stop)
+    todo = first + np.flatnonzero(~file.verified[first:stop])
+    words = file.words(first, stop)
     present = todo[words[todo - first] != 0]
     if len(present):
-        counters().add("cache_repaired", await asyncio.to_thread(held.verify, present))
-    return todo[~held.verified[todo]]
+        counters().add("cache_repaired", await asyncio.to_thread(file.verify, present))
+    return todo[~file.verified[todo]]
 
 
 def _runs(blocks: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
@@ -90,31 +90,31 @@ def _runs(blocks: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 async def _fetch(
-    origin: Store, held: BlockFile, first: int, stop: int, until: float, slots: asyncio.Semaphore
+    origin: Store, file: BlockFile, first: int, stop: int, until: float, slots: asyncio.Semaphore
 ) -> list[Loose]:
-    claimed = _claim(held, first, stop)
+    claimed = _claim(file, first, stop)
     if claimed is not None and not isinstance(claimed, Claim) and asyncio.get_running_loop().time() < until:
         start, end = claimed
         parts = [(first, start), (end, stop)]
-        coroutines = [_fetch(origin, held, *part, until, slots) for part in parts if part[0] < part[1]]
-        return await _gather([*coroutines, _wait(origin, held, start, end, until, slots)])
+        coroutines = [_fetch(origin, file, *part, until, slots) for part in parts if part[0] < part[1]]
+        return await _gather([*coroutines, _wait(origin, file, start, end, until, slots)])
     try:
-        absent = await _verify(held, first, stop)  # others may have been faster
-        return await _gather(_load(origin, held, *run, slots) for run in _runs(absent)) if len(absent) else []
+        absent = await _verify(file, first, stop)  # others may have been faster
+        return await _gather(_load(origin, file, *run, slots) for run in _runs(absent)) if len(absent) else []
     finally:
         if isinstance(claimed, Claim):
             claimed.release()
 
 
-def _claim(held: BlockFile, first: int, stop: int) -> Claim | tuple[int, int] | None:
+def _claim(file: BlockFile, first: int, stop: int) -> Claim | tuple[int, int] | None:
     try:
-        return held.claim(first, stop)
+        return file.claim(first, stop)
     except OSError:  # no such locks here, or no such file: then nobody waits for anybody
         return None
 
 
 async def _wait(
-    origin: Store, held: BlockFile, first: int, stop: int, until: float, slots: asyncio.Semaphore
+    origin: Store, file: BlockFile, first: int, stop: int, until: float, slots: asyncio.Semaphore
 ) -> list[Loose]:
     """Wait for blocks that another process has claimed; fetch them if it fails or takes too long."""
     clock = asyncio.get_running_loop().time
@@ -122,32 +122,32 @@ async def _wait(
     while clock() < until:
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, 0.02)
-        if held.words(first, stop).all():
+        if file.words(first, stop).all():
             break
-        claimed = _claim(held, first, stop)
+        claimed = _claim(file, first, stop)
         if not isinstance(claimed, tuple):  # its owner has stored them, or is gone
             if claimed is not None:
                 claimed.release()
             break
-    absent = await _verify(held, first, stop)
+    absent = await _verify(file, first, stop)
     if not len(absent):
         return []
-    return await _gather(_fetch(origin, held, *run, until, slots) for run in _runs(absent))
+    return await _gather(_fetch(origin, file, *run, until, slots) for run in _runs(absent))
 
 
-async def _load(origin: Store, held: BlockFile, first: int, stop: int, slots: asyncio.Semaphore) -> list[Loose]:
-    start, end = held.extent(first, stop)
-    path = held.described.path
+async def _load(origin: Store, file: BlockFile, first: int, stop: int, slots: asyncio.Semaphore) -> list[Loose]:
+    start, end = file.extent(first, stop)
+    path = file.described.path
     async with slots:
-        pieces = await origin.read(path, start, end - start, size=held.described.size)
+        pieces = await origin.read(path, start, end - start, size=file.described.size)
         if sum(len(piece) for piece in pieces) != end - start:
             raise StorageError("a read gave another number of bytes", url=origin.locate(path), offset=start)
         counters().add("cache_fetched_bytes", end - start)
         try:
             # In a thread: a disk that is slower than the network makes writers wait, and the loop has more to do.
-            await asyncio.to_thread(held.store, first, pieces)
+            await asyncio.to_thread(file.store, first, pieces)
         except (OSError, RuntimeError) as error:  # RuntimeError: the interpreter is exiting
-            held.give_up(error)
+            file.give_up(error)
             return [Loose(start, pieces)]
     return []
 
@@ -165,7 +165,7 @@ async def _gather(coroutines: Iterable[Coroutine[Any, Any, list[Loose]]]) -> lis
     return sorted(loose for part in found for loose in part)
 
 
-def assemble(held: BlockFile, offset: int, length: int, loose: list[Loose]) -> list[memoryview]:
+def assemble(file: BlockFile, offset: int, length: int, loose: list[Loose]) -> list[memoryview]:
     """Bytes ``[offset, offset + length)`` from the file, and from what could not be stored in it.
 
     Raises:
@@ -176,7 +176,7 @@ def assemble(held: BlockFile, offset: int, length: int, loose: list[Loose]) -> l
     def stored(until: int) -> None:
         nonlocal position
         if position < until:
-            found.extend(held.read([position], [until - position]))
+            found.extend(file.read([position], [until - position]))
             position = until
 
     for start, pieces in loose:

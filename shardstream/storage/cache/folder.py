@@ -374,7 +374,7 @@ def _check(info: os.stat_result, path: str, group: int | None, *, folder: bool) 
     if stat.S_ISLNK(mode):
         raise _untrusted(path, "is a symbolic link, which no cache makes: remove it")
     if not (stat.S_ISDIR if folder else stat.S_ISREG)(mode):
-        raise _untrusted(path, f"is no {'folder' if folder else 'regular file'}: remove it")
+        raise _untrusted(path, f"is not a {'folder' if folder else 'regular file'}: remove it")
     if info.st_uid not in (os.geteuid(), 0) and (group is None or info.st_gid != group):
         advice = "name a folder of your own, or share one with a group (shared=True)"
         raise _untrusted(path, f"belongs to user {info.st_uid}: {advice if group is None else 'remove it'}")

@@ -101,17 +101,17 @@ class Ledger:
             Busy: Others held it for ``wait`` seconds.
             OSError: It cannot be opened for writing.
         """
-        held = lock_file(self._folder, LEDGER, shared=False, wait=wait)
-        if held is None:
+        lock = lock_file(self._folder, LEDGER, shared=False, wait=wait)
+        if lock is None:
             raise Busy(f"the ledger {self._folder.place(LEDGER)} was held by other processes for {wait:g} s")
-        with held:
-            book = LedgerEntry(held.descriptor)
-            if not book.readable:
-                book.set(self._count(), None)
-            yield book
+        with lock:
+            entry = LedgerEntry(lock.descriptor)
+            if not entry.readable:
+                entry.set(self._count(), None)
+            yield entry
 
     def begin(self) -> None:
         """Count anew, and forget what was said: nobody else uses the cache."""
-        with self.open() as book:
-            book.set(self._count(), book.limit)
-            book.silence()
+        with self.open() as entry:
+            entry.set(self._count(), entry.limit)
+            entry.silence()

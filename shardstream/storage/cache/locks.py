@@ -99,14 +99,14 @@ def lock_file(folder: Folder, name: str, *, shared: bool, wait: float) -> FileLo
     """
     deadline = time.monotonic() + wait
     while True:
-        held = FileLock(folder.open_or_create(name))
-        if not lock(held.descriptor, shared=shared, wait=max(0.0, deadline - time.monotonic())):
-            held.close()
+        taken = FileLock(folder.open_or_create(name))
+        if not lock(taken.descriptor, shared=shared, wait=max(0.0, deadline - time.monotonic())):
+            taken.close()
             return None
         with suppress(FileNotFoundError):
-            if os.path.samestat(folder.check(name), os.fstat(held.descriptor)):
-                return held
-        held.close()
+            if os.path.samestat(folder.check(name), os.fstat(taken.descriptor)):
+                return taken
+        taken.close()
 
 
 def is_locked(folder: Folder, name: str) -> bool:
@@ -134,18 +134,18 @@ def claim(descriptor: int, first: int, stop: int) -> Claim | tuple[int, int]:
     Raises:
         OSError: Its file system has no such locks.
     """
-    held = Claim(descriptor)
+    taken = Claim(descriptor)
     wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, first, stop - first, 0)
     while True:
         try:
-            fcntl.fcntl(held.descriptor, fcntl.F_OFD_SETLK, wanted)
+            fcntl.fcntl(taken.descriptor, fcntl.F_OFD_SETLK, wanted)
         except OSError as error:
             if error.errno not in _TAKEN:
-                held.close()
+                taken.close()
                 raise
         else:
-            return held
-        kind, _, start, length, _ = _FLOCK.unpack(fcntl.fcntl(held.descriptor, fcntl.F_OFD_GETLK, wanted))
+            return taken
+        kind, _, start, length, _ = _FLOCK.unpack(fcntl.fcntl(taken.descriptor, fcntl.F_OFD_GETLK, wanted))
         if kind != fcntl.F_UNLCK:
-            held.close()
+            taken.close()
             return max(first, start), min(stop, start + length) if length else stop

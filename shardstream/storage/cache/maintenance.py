@@ -121,8 +121,8 @@ def look(cache: Cache) -> tuple[TierStatus, ...]:
     found = []
     for tier in open_tiers(cache):
         limit, used = None, None
-        with suppress(OSError), tier.ledger.open(wait=1.0) as book:
-            limit, used = book.limit, book.used
+        with suppress(OSError), tier.ledger.open(wait=1.0) as entry:
+            limit, used = entry.limit, entry.used
         sets = tuple(_look(folder) for folder in tier.sets())
         held = sum(one.bytes for one in sets) if used is None else used
         free = room(tier.folder.descriptor, memory=tier.memory)
@@ -208,8 +208,8 @@ def clear(cache: Cache, *, chosen: Callable[[CachedSet], bool]) -> tuple[list[Ca
                 one = _look(folder)
                 if not chosen(one):
                     continue
-                with tier.ledger.open() as book:
-                    (cleared if tier.clear(folder, book) else kept).append(one)
+                with tier.ledger.open() as entry:
+                    (cleared if tier.clear(folder, entry) else kept).append(one)
         except OSError as error:
             raise StorageError(f"the cache cannot be cleared: {error.strerror or error}", url=tier.root) from error
     left = {one.url for tier in open_tiers(cache) for folder in tier.sets() for one in [_look(folder)]}
@@ -260,20 +260,20 @@ def _verify(folder: Folder, name: str, damages: list[Damage]) -> int:
         if described is None:
             damages.append(Damage(file, None, None, "it is cut, or its head is damaged"))
             return 0
-        held = BlockFile(folder, name, described, writable=True)
-        present = np.flatnonzero(held.words(0, described.blocks))
-        held.verify(present)
-        failed = present[~held.verified[present]]
-        starts = [held.extent(block, block + 1)[0] for block in failed.tolist()]
+        stored = BlockFile(folder, name, described, writable=True)
+        present = np.flatnonzero(stored.words(0, described.blocks))
+        stored.verify(present)
+        failed = present[~stored.verified[present]]
+        starts = [stored.extent(block, block + 1)[0] for block in failed.tolist()]
         damages.extend(Damage(file, described.path, start, "the block is damaged") for start in starts)
-        if held.complete and held.compare(anew=True):
+        if stored.complete and stored.compare(anew=True):
             damages.append(Damage(file, described.path, None, "the object is not the one in the manifest"))
     except FileNotFoundError:
         raise
     except OSError as error:
         damages.append(Damage(file, None, None, f"it cannot be read: {error.strerror or error}"))
         return 0
-    return sum(held.length(block) for block in present.tolist())
+    return sum(stored.length(block) for block in present.tolist())
 
 
 def _names(folder: Folder) -> list[str]:

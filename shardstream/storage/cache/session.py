@@ -43,45 +43,45 @@ class CacheSession:
     def _begin(self) -> None:
         self._process = os.getpid()
         self._opening = threading.Lock()
-        self._places: list[CachedDataset] | None = None
+        self._datasets: list[CachedDataset] | None = None
         self._files: OrderedDict[str, BlockFile] = OrderedDict()
         self._refused: dict[str, float] = {}
 
     def open(self) -> list[CachedDataset]:
-        """The places, the first to be filled first; empty where the cache cannot be used at all.
+        """The folder of each tier, the first to be filled first; empty where the cache cannot be used at all.
 
         Raises:
             UsageError: A folder of the cache holds something else.
         """
         if self._process != os.getpid():
             self._begin()  # leases are the parent's, locks may be held by threads that are not here
-        places = self._places
-        if places is None:
+        datasets = self._datasets
+        if datasets is None:
             with self._opening:
-                if self._places is None:
-                    self._places = self._open()
-                places = self._places
-        return places
+                if self._datasets is None:
+                    self._datasets = self._open()
+                datasets = self._datasets
+        return datasets
 
     def close(self) -> None:
-        """Close the places."""
+        """Close them."""
         self._begin()
 
     def _open(self) -> list[CachedDataset]:
-        places = []
+        datasets = []
         for tier in tiers_of(self._cache):
             try:
-                place = CachedDataset.open(tier, self._fingerprint, self._url)
-                if place.broken is not None:
-                    self._warn(tier.root, f"the cache {tier.root} cannot be written ({_reason(place.broken)})")
+                dataset = CachedDataset.open(tier, self._fingerprint, self._url)
+                if dataset.broken is not None:
+                    self._warn(tier.root, f"the cache {tier.root} cannot be written ({_reason(dataset.broken)})")
                 elif (short := shortage(tier)) and tier.first_to_say(SAID_SMALL):
                     _logger.warning("%s", printable(short))
-                places.append(place)
+                datasets.append(dataset)
             except UsageError:
                 raise
             except OSError as error:
                 self._warn(tier.root, f"the cache {tier.root} cannot be used ({_reason(error)})")
-        return places
+        return datasets
 
     def _warn(self, root: str, what: str) -> None:
         """Say, once in a process, that the cache does less than it should."""
@@ -94,59 +94,59 @@ class CacheSession:
         """The file of an object that was opened before; at once."""
         if self._process != os.getpid():
             self._begin()
-        held = self._files.get(path)
-        if held is None:
+        file = self._files.get(path)
+        if file is None:
             return None
         with suppress(KeyError):
             self._files.move_to_end(path)
-        return held
+        return file
 
     def look(self, described: Described) -> BlockFile | None:
         """The file of an object, opened if it is there."""
-        for place in self.open():
-            held = place.find(described)
-            if held is not None:
-                return self._keep(held)
+        for dataset in self.open():
+            file = dataset.find(described)
+            if file is not None:
+                return self._keep(file)
         return None
 
     def admit(self, described: Described) -> BlockFile | None:
         """The file of an object, made if it is not there; ``None`` where there is no room for it."""
-        held = self.look(described)
-        if held is not None or self.refuses(described.path):
-            return held
+        file = self.look(described)
+        if file is not None or self.refuses(described.path):
+            return file
         full: tuple[Tier, NoRoom] | None = None
-        for place in self.open():
+        for dataset in self.open():
             try:
-                held = place.admit(described)
+                file = dataset.admit(described)
             except NoRoom as error:
-                full = place.tier, error.with_traceback(None)  # which holds what the place has open
+                full = dataset.tier, error.with_traceback(None)  # which holds what is open
             except Busy as error:
-                self._warn(place.tier.root, str(error))
+                self._warn(dataset.tier.root, str(error))
             except (OSError, ValueError) as error:
-                self._warn(place.tier.root, f"the cache {place.tier.root} cannot be written ({_reason(error)})")
-                self._places = None  # the folder may be gone: it is made again when an object is asked for again
+                self._warn(dataset.tier.root, f"the cache {dataset.tier.root} cannot be written ({_reason(error)})")
+                self._datasets = None  # the folder may be gone: it is made again when an object is asked for again
             else:
-                if held is not None:
-                    return self._keep(held)
+                if file is not None:
+                    return self._keep(file)
         if full is not None and full[0].first_to_say(SAID_FULL):
             self._warn(full[0].root, _full(*full))
         self._refused[described.path] = time.monotonic() + _ASK_AGAIN
         return None
 
-    def failed(self, held: BlockFile) -> None:
+    def failed(self, file: BlockFile) -> None:
         """Blocks of a file could not be stored."""
-        if held.failure is not None:
-            folder = held.folder.path
-            self._warn(folder, f"blocks cannot be written into {folder} ({_reason(held.failure)})")
+        if file.failure is not None:
+            folder = file.folder.path
+            self._warn(folder, f"blocks cannot be written into {folder} ({_reason(file.failure)})")
 
-    def mismatched(self, held: BlockFile) -> None:
+    def mismatched(self, file: BlockFile) -> None:
         """The store has another object than it should have: said once for the data set."""
         if self._url not in _warned:
             _warned.add(self._url)
             what = (
                 "%s/%s is not the object that the manifest names, and is read as it is: `shardstream verify` says more"
             )
-            _logger.warning(what, self._url, held.described.path)
+            _logger.warning(what, self._url, file.described.path)
 
     def refuses(self, path: str) -> bool:
         """Whether there was no room for this object a short while ago."""
@@ -158,17 +158,17 @@ class CacheSession:
         self._refused.pop(path, None)
         return False
 
-    def _keep(self, held: BlockFile) -> BlockFile:
-        held = self._files.setdefault(held.described.path, held)
+    def _keep(self, file: BlockFile) -> BlockFile:
+        file = self._files.setdefault(file.described.path, file)
         if len(self._files) > _OPEN_FILES:
             with suppress(KeyError):
                 self._files.popitem(last=False)
-        return held
+        return file
 
-    def drop(self, held: BlockFile) -> None:
+    def drop(self, file: BlockFile) -> None:
         """Forget a file that is not what it was."""
-        if self._files.get(held.described.path) is held:
-            self._files.pop(held.described.path, None)
+        if self._files.get(file.described.path) is file:
+            self._files.pop(file.described.path, None)
 
 
 def _full(tier: Tier, error: NoRoom) -> str:

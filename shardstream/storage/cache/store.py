@@ -54,7 +54,7 @@ class CachedStore(WrapperStore):
         self.cache = cache
         self.fingerprint = fingerprint
         self._identify = identify
-        self._places = CacheSession(cache, fingerprint, inner.url)
+        self._session = CacheSession(cache, fingerprint, inner.url)
         self._admitting: dict[str, asyncio.Future[BlockFile | None]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -67,60 +67,60 @@ class CachedStore(WrapperStore):
         Raises:
             UsageError: The folder of the cache holds something else.
         """
-        self._places.open()
+        self._session.open()
 
     def release(self) -> None:
-        self._places.close()
+        self._session.close()
 
     # ------------------------------------------------------------------------------------------------- what is there
 
     def holds(self, path: str) -> bool:
-        held = self._find(path)
-        if held is None or held.complete:
-            return held is not None
+        file = self._find(path)
+        if file is None or file.complete:
+            return file is not None
         # Where half of it was verified, the rest is now: not all of that may ever be read, such as a tar's last blocks.
-        rest = np.flatnonzero(~held.verified)
-        return len(rest) <= max(1, held.described.blocks // 2) and self._verified(held, rest)
+        rest = np.flatnonzero(~file.verified)
+        return len(rest) <= max(1, file.described.blocks // 2) and self._verified(file, rest)
 
     def holds_ranges(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> bool:
-        held = self._find(path)
-        return held is not None and self._holds(held, offsets, lengths)
+        file = self._find(path)
+        return file is not None and self._holds(file, offsets, lengths)
 
-    def _holds(self, held: BlockFile, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> bool:
+    def _holds(self, file: BlockFile, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> bool:
         if not len(offsets):
             return True
-        if int((offsets + lengths).max()) > held.described.size:
+        if int((offsets + lengths).max()) > file.described.size:
             return False
         used = lengths > 0
-        return held.complete or self._verified(held, blocks_of(offsets[used], lengths[used]))
+        return file.complete or self._verified(file, blocks_of(offsets[used], lengths[used]))
 
     def copies(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[memoryview] | None:
-        held = self._find(path)
-        if held is None or not self._holds(held, offsets, lengths):
+        file = self._find(path)
+        if file is None or not self._holds(file, offsets, lengths):
             return None
         try:
-            found = held.read(offsets.tolist(), lengths.tolist())
+            found = file.read(offsets.tolist(), lengths.tolist())
         except OSError:
-            self._places.drop(held)
+            self._session.drop(file)
             return None
         counters().add("cache_hit_bytes", int(lengths.sum()))
         return found
 
-    def _verified(self, held: BlockFile, blocks: NDArray[np.int64]) -> bool:
+    def _verified(self, file: BlockFile, blocks: NDArray[np.int64]) -> bool:
         """Whether these blocks are there; what was not verified yet, is."""
-        blocks = blocks[~held.verified[blocks]]
+        blocks = blocks[~file.verified[blocks]]
         if not len(blocks):
             return True
         blocks = np.unique(blocks)
         try:
-            words = held.words(int(blocks[0]), int(blocks[-1]) + 1)
+            words = file.words(int(blocks[0]), int(blocks[-1]) + 1)
             if not words[blocks - blocks[0]].all():
                 return False
-            counters().add("cache_repaired", held.verify(blocks))
+            counters().add("cache_repaired", file.verify(blocks))
         except OSError:
-            self._places.drop(held)
+            self._session.drop(file)
             return False
-        return bool(held.verified[blocks].all())
+        return bool(file.verified[blocks].all())
 
     def repair(self, path: str, offset: int, length: int) -> bool:
         """Say that the bytes of a range are wrong: a checksum over them, other than the cache's own, fails.
@@ -131,13 +131,13 @@ class CachedStore(WrapperStore):
         Returns:
             Whether a block was cleared, so that reading the range again may help.
         """
-        held = self._find(path)
-        if held is None or length <= 0:
+        file = self._find(path)
+        if file is None or length <= 0:
             return False
         try:
-            cleared = held.doubt(*held.span(offset, length))
+            cleared = file.doubt(*file.span(offset, length))
         except OSError:
-            self._places.drop(held)
+            self._session.drop(file)
             return True
         counters().add("cache_repaired", cleared)
         return cleared > 0
@@ -145,27 +145,27 @@ class CachedStore(WrapperStore):
     # ------------------------------------------------------------------------------------------------------- reading
 
     async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
-        held = self._places.find(path) or await self._admit(path)
-        if held is None:
+        file = self._session.find(path) or await self._admit(path)
+        if file is None:
             return await self.inner.read(path, offset, length, size=size)
-        self._check(held, offset, length, size)
+        self._check(file, offset, length, size)
         if not length:
             return []
-        first, stop = held.span(offset, length)
+        first, stop = file.span(offset, length)
         try:
-            present = bool(held.verified[first:stop].all())
-            loose = [] if present else await self._bring(held, first, stop)
+            present = bool(file.verified[first:stop].all())
+            loose = [] if present else await self._bring(file, first, stop)
             if length < _SHORT:
-                found = assemble(held, offset, length, loose)
+                found = assemble(file, offset, length, loose)
             else:
-                found = await asyncio.to_thread(assemble, held, offset, length, loose)
+                found = await asyncio.to_thread(assemble, file, offset, length, loose)
         except StorageError:
             raise
         except Unwritable:
-            return await self.inner.read(path, offset, length, size=held.described.size)
+            return await self.inner.read(path, offset, length, size=file.described.size)
         except OSError:
-            self._places.drop(held)
-            return await self.inner.read(path, offset, length, size=held.described.size)
+            self._session.drop(file)
+            return await self.inner.read(path, offset, length, size=file.described.size)
         if present:
             counters().add("cache_hit_bytes", length)
         return found
@@ -173,34 +173,34 @@ class CachedStore(WrapperStore):
     pieces = Store.pieces  # through the cache
 
     async def fill(self, path: str) -> int | None:
-        held = self._places.find(path) or await self._admit(path)
-        if held is None:
+        file = self._session.find(path) or await self._admit(path)
+        if file is None:
             return None
         brought = 0
         try:
-            while (absent := np.flatnonzero(held.words(0, held.described.blocks) == 0)).size:
-                for first in range(int(absent[0]), held.described.blocks, _STEP):
-                    stop = min(first + _STEP, held.described.blocks)
-                    missing = first + np.flatnonzero(held.words(first, stop) == 0)
-                    if await self._bring(held, first, stop):
+            while (absent := np.flatnonzero(file.words(0, file.described.blocks) == 0)).size:
+                for first in range(int(absent[0]), file.described.blocks, _STEP):
+                    stop = min(first + _STEP, file.described.blocks)
+                    missing = first + np.flatnonzero(file.words(first, stop) == 0)
+                    if await self._bring(file, first, stop):
                         return None
-                    brought += sum(held.length(block) for block in missing.tolist())
+                    brought += sum(file.length(block) for block in missing.tolist())
         except StorageError:
             raise
         except (Unwritable, OSError):
             return None
         return brought
 
-    async def _bring(self, held: BlockFile, first: int, stop: int) -> list[Loose]:
-        loose = await bring(self.inner, held, first, stop)
+    async def _bring(self, file: BlockFile, first: int, stop: int) -> list[Loose]:
+        loose = await bring(self.inner, file, first, stop)
         if loose:
-            self._places.failed(held)
-        if held.mismatched:
-            self._places.mismatched(held)
+            self._session.failed(file)
+        if file.mismatched:
+            self._session.mismatched(file)
         return loose
 
     async def _admit(self, path: str) -> BlockFile | None:
-        if self._places.refuses(path):
+        if self._session.refuses(path):
             return None
         task = self._admitting.get(path)
         if task is None or task.get_loop() is not asyncio.get_running_loop():
@@ -211,15 +211,15 @@ class CachedStore(WrapperStore):
 
     def _admit_now(self, path: str) -> BlockFile | None:
         described = self._describe(path)
-        return None if described is None else self._places.admit(described)
+        return None if described is None else self._session.admit(described)
 
     def _find(self, path: str) -> BlockFile | None:
         """The object's file, if there is one."""
-        held = self._places.find(path)
-        if held is not None or self._places.refuses(path):
-            return held
+        file = self._session.find(path)
+        if file is not None or self._session.refuses(path):
+            return file
         described = self._describe(path)
-        return None if described is None else self._places.look(described)
+        return None if described is None else self._session.look(described)
 
     def _describe(self, path: str) -> Described | None:
         identity = self._identify(path)
@@ -227,35 +227,35 @@ class CachedStore(WrapperStore):
             return None
         return Described(path, identity.size, identity.checksum, "")
 
-    def _check(self, held: BlockFile, offset: int, length: int, size: int | None) -> None:
-        where = held.described.path
-        if size is not None and size != held.described.size:
+    def _check(self, file: BlockFile, offset: int, length: int, size: int | None) -> None:
+        where = file.described.path
+        if size is not None and size != file.described.size:
             raise StorageError(
-                f"the object should have {size} bytes, and has {held.described.size}", url=self.locate(where)
+                f"the object should have {size} bytes, and has {file.described.size}", url=self.locate(where)
             )
-        if not 0 <= offset <= offset + length <= held.described.size:
+        if not 0 <= offset <= offset + length <= file.described.size:
             raise StorageError(
-                f"bytes [{offset}, {offset + length}) reach past the end of an object of {held.described.size} bytes",
+                f"bytes [{offset}, {offset + length}) reach past the end of an object of {file.described.size} bytes",
                 url=self.locate(where),
                 offset=offset,
                 hint="it is truncated, or was replaced while in use: `shardstream verify` finds out",
             )
 
     def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
-        held = self._find(path)
-        described = self._describe(path) if held is None else held.described
+        file = self._find(path)
+        described = self._describe(path) if file is None else file.described
         if described is None:
             return self.inner.get(path, offset, length)
         if length is None:
             length = described.size - offset
-        if held is not None:
-            self._check(held, offset, length, None)
-            first, stop = held.span(offset, length)
-            if held.verified[first:stop].all():
+        if file is not None:
+            self._check(file, offset, length, None)
+            first, stop = file.span(offset, length)
+            if file.verified[first:stop].all():
                 try:
-                    found = held.read([offset], [length])[0]
+                    found = file.read([offset], [length])[0]
                 except OSError:
-                    self._places.drop(held)
+                    self._session.drop(file)
                 else:
                     counters().add("cache_hit_bytes", length)
                     return found

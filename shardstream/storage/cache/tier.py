@@ -93,7 +93,7 @@ class Tier:
         except FileNotFoundError:
             return False
         except NotADirectoryError:
-            raise UsageError("the cache is no folder", url=self.root, hint="name a folder of its own") from None
+            raise UsageError("the cache must be a folder", url=self.root, hint="name a folder of its own") from None
         if "dataset.json" in found:
             raise UsageError("the cache would lie in a data set", url=self.root, hint="name a folder of its own")
         foreign = sorted(name for name in found if name not in _OURS and not name.startswith(NEW))
@@ -128,15 +128,15 @@ class Tier:
 
     def _join(self) -> FileLock:
         """Say that this process uses the cache; the first one counts what is there, as the last user may have died."""
-        held = lock_file(self.folder, LEASE, shared=False, wait=0.0)
-        if held is not None:
+        lease = lock_file(self.folder, LEASE, shared=False, wait=0.0)
+        if lease is not None:
             self.ledger.begin()
-            lock(held.descriptor, shared=True, wait=_WAIT)
-            return held
-        held = lock_file(self.folder, LEASE, shared=True, wait=_WAIT)
-        if held is None:
+            lock(lease.descriptor, shared=True, wait=_WAIT)
+            return lease
+        lease = lock_file(self.folder, LEASE, shared=True, wait=_WAIT)
+        if lease is None:
             raise OSError(errno.EAGAIN, "waited in vain for another process to count the cache", self.root)
-        return held
+        return lease
 
     @property
     def ledger(self) -> Ledger:
@@ -161,49 +161,49 @@ class Tier:
 
     # ------------------------------------------------------------------------------------------------------- the room
 
-    def bound(self, book: LedgerEntry) -> int:
+    def bound(self, entry: LedgerEntry) -> int:
         """Bytes that files here may take."""
-        most = self.most(book)
+        most = self.most(entry)
         if self.limit is not None:
             return min(self.limit, most)
         return most // 2 if self.modest else most
 
-    def most(self, book: LedgerEntry) -> int:
+    def most(self, entry: LedgerEntry) -> int:
         """Bytes that files here could take if there were no limit."""
-        return book.used + room(self.folder.descriptor, memory=self.memory)
+        return entry.used + room(self.folder.descriptor, memory=self.memory)
 
-    def limited(self, need: int, book: LedgerEntry) -> bool:
+    def limited(self, need: int, entry: LedgerEntry) -> bool:
         """Whether it is the limit, rather than the file system, that forbids ``need`` more bytes."""
-        return self.limit is not None and book.used + need > self.limit
+        return self.limit is not None and entry.used + need > self.limit
 
     def first_to_say(self, what: int) -> bool:
         """Whether no other process has said this since the cache was last unused: one warning is enough."""
         try:
-            with self.ledger.open(wait=1.0) as book:
-                return book.say(what)
+            with self.ledger.open(wait=1.0) as entry:
+                return entry.say(what)
         except OSError:
             return True
 
-    def make_room(self, need: int, keep: Folder, book: LedgerEntry) -> bool:
+    def make_room(self, need: int, keep: Folder, entry: LedgerEntry) -> bool:
         """See that ``need`` more bytes may be given out, by clearing what is not in use if that helps.
 
         Data sets other than that of the folder ``keep`` go, the one that was not used for longest first.
         """
-        if self._fits(need, book):
+        if self._fits(need, entry):
             return True
         unused = []
         for folder in self.sets():
             with suppress(OSError):
                 if folder.name != keep.name and not is_locked(folder, LEASE):
                     unused.append((last_used(folder), _bytes(folder), folder.name))
-        if book.used - sum(size for _, size, _ in unused) + need > self.bound(book):
+        if entry.used - sum(size for _, size, _ in unused) + need > self.bound(entry):
             return False  # clearing would not help
-        return any(self.clear(self.set(name), book) and self._fits(need, book) for _, _, name in sorted(unused))
+        return any(self.clear(self.set(name), entry) and self._fits(need, entry) for _, _, name in sorted(unused))
 
-    def _fits(self, need: int, book: LedgerEntry) -> bool:
-        return book.used + need <= self.bound(book)
+    def _fits(self, need: int, entry: LedgerEntry) -> bool:
+        return entry.used + need <= self.bound(entry)
 
-    def clear(self, folder: Folder, book: LedgerEntry) -> bool:
+    def clear(self, folder: Folder, entry: LedgerEntry) -> bool:
         """Remove a data set's folder; False if it is in use, or not ours."""
         if folder.stat(ABOUT) is None:
             return False
@@ -219,7 +219,7 @@ class Tier:
                     folder.unlink(name)
             folder.unlink(ABOUT)
             folder.unlink(LEASE)
-            book.give(-freed, book.limit)
+            entry.give(-freed, entry.limit)
         with suppress(OSError):  # what is not ours stays
             self.folder.folder(SETS).rmdir(folder.name)
         return True

@@ -50,9 +50,9 @@ def shortage(tier: Tier) -> str | None:
     """
     if tier.limit is None or not tier.memory:
         return None
-    with tier.ledger.open() as book:
-        possible = tier.most(book)
-        used = book.used
+    with tier.ledger.open() as entry:
+        possible = tier.most(entry)
+        used = entry.used
     if tier.limit <= possible:
         return None
     left = memory_left()

@@ -12,6 +12,5 @@
 ``options``         ``storage_options`` of every ecosystem, as obstore takes them
 ``fsspec_client``   every other store, and on request these, through fsspec
 ``fsspec_options``  the same options, as fsspec's file systems take them
-``fsspec_errors``   what the errors of its file systems mean; pure
 ==================  =============================================================
 """

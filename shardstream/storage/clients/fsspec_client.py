@@ -11,8 +11,10 @@ import asyncio
 import os
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from shardstream.errors import (
@@ -27,9 +29,8 @@ from shardstream.errors import (
 from shardstream.extras import require
 from shardstream.storage.base.location import Location
 from shardstream.storage.base.store import Head, ObjectMeta
-from shardstream.storage.clients.fsspec_errors import answer_of, without_answer
 from shardstream.storage.clients.fsspec_options import file_system_of, same_host_session, web_path
-from shardstream.storage.clients.obstore_errors import Expired, OutOfRange, WrongRegion, from_answer, refusal
+from shardstream.storage.clients.obstore_errors import Answer, Expired, OutOfRange, WrongRegion, from_answer, refusal
 from shardstream.storage.transfer.client import Body, Client, Fault, Upload
 
 _T = TypeVar("_T")
@@ -57,7 +58,7 @@ def check(location: Location) -> None:
             {"s3", "az", "abfss", "gs", "https", "file", "hf", "memory"} | set(registry.known_implementations)
         )
         raise UsageError(
-            f"nobody knows the scheme {protocol}://",
+            f"unknown URL scheme {protocol}://",
             url=location.url,
             hint=did_you_mean(protocol, known)
             + "known: a local path, s3, az, abfss, gs, https, and fsspec's: "
@@ -359,3 +360,70 @@ def _no_retries(files: Any) -> None:
     policy = getattr(getattr(getattr(files, "service_client", None), "_config", None), "retry_policy", None)
     if policy is not None and hasattr(policy, "total_retries"):
         policy.total_retries = 0
+
+
+def answer_of(error: BaseException) -> Answer:
+    """What the server's answer said, as boto, azure-core, aiohttp, gcsfs and the hub keep it."""
+    status, code, wait = 0, "", None
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in seen:
+        seen.append(cause)
+        response = getattr(cause, "response", None)
+        if isinstance(response, dict):
+            status = status or int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) or 0)
+            code = code or str(response.get("Error", {}).get("Code", ""))
+            wait = wait or _seconds(response.get("ResponseMetadata", {}).get("HTTPHeaders"))
+        values = [getattr(holder, name, None) for holder in (cause, response) for name in ("status_code", "status")]
+        wait = wait or _seconds(getattr(cause, "headers", None)) or _seconds(getattr(response, "headers", None))
+        values.append(vars(cause).get("code"))  # not a property: aiohttp's warns
+        status = status or next((value for value in values if isinstance(value, int) and 100 <= value < 600), 0)
+        named = getattr(cause, "error_code", None)
+        code = code or (str(getattr(named, "value", named)) if named else "")
+        cause = cause.__cause__ or cause.__context__
+    return Answer(status, code if code.isalnum() and not code.isdigit() else "", "", wait)
+
+
+def _seconds(headers: Any) -> float | None:
+    """How long ``Retry-After`` asks to wait: seconds, or until a date."""
+    if not isinstance(headers, Mapping):
+        return None
+    text = str(headers.get("retry-after") or headers.get("Retry-After") or "")
+    if text.isdecimal():
+        return float(text)
+    with suppress(ValueError, TypeError):
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    return None
+
+
+def without_answer(error: BaseException, hint: str) -> Exception:
+    """What to raise in an error's place, where no server's answer stands behind it."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    for one in (error, error.__cause__):
+        if isinstance(one, StorageError | UsageError | MissingExtraError):
+            return one
+    if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
+        return NotFoundError("no such object")
+    if isinstance(error, PermissionError) or names & {
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "TokenRetrievalError",
+    }:
+        return refusal(403, "", hint)
+    if isinstance(error, TimeoutError) or names & {"FSTimeoutError", "ReadTimeoutError", "ServerTimeoutError"}:
+        return Fault("timeout", "nothing came for as long as the read timeout")
+    if names & {"IncompleteReadError", "ClientPayloadError", "IncompleteRead", "ResponseStreamingError"}:
+        return Fault("short body", "the answer ended too early")
+    connection = {
+        "ClientConnectionError",
+        "ConnectionError",  # botocore's, which is no ConnectionError of Python's
+        "HTTPClientError",
+        "ServiceRequestError",
+        "ServiceResponseError",
+        "TransportError",
+    }
+    if isinstance(error, ConnectionError) or names & (connection | {"ClientError", "ConnectError", "RequestException"}):
+        return Fault("connection", "the connection broke, or could not be made")
+    if isinstance(error, NotImplementedError):
+        return StorageError("the file system cannot do that")
+    return StorageError(f"fsspec failed ({type(error).__name__})")

@@ -71,17 +71,19 @@ _REFUSED = {
 
 
 class Answer(NamedTuple):
-    """What an error of obstore says.
+    """What an error says of a server's answer.
 
     Attributes:
         status: HTTP status, 0 where there was none.
         code: The store's own code, such as ``NoSuchKey``; empty where it gave none.
         region: Region that the store names in place of the one that was used.
+        wait: Seconds that it asks us to wait (``Retry-After``), where the library shows that: obstore shows no headers.
     """
 
     status: int
     code: str
     region: str
+    wait: float | None = None
 
 
 class Expired(Exception):
@@ -140,7 +142,7 @@ def explain(error: BaseException, *, bucket: str, hint: str, sending: bool = Fal
 
 def from_answer(answer: Answer, *, bucket: str, hint: str, sending: bool = False) -> Exception:
     """What a status and a code mean; see `explain`."""
-    status, code, region = answer
+    status, code, region, wait = answer
     if code in ("PermanentRedirect", "AuthorizationHeaderMalformed") or status == 301:
         return WrongRegion(region)
     if code in _NO_BUCKET:
@@ -152,9 +154,11 @@ def from_answer(answer: Answer, *, bucket: str, hint: str, sending: bool = False
     if code == "RequestTimeout" or status == 408:
         return Fault("timeout", "the store gave up waiting for the request")
     if code in _THROTTLED or status == 429:
-        return Fault("throttled", f"the store is throttling (status {status}{f', {code}' if code else ''})")
+        what = f"the store is throttling (status {status}{f', {code}' if code else ''})"
+        return Fault("throttled", what, wait=wait)
     if status >= 500 and status not in (501, 505):
-        return Fault("server error", f"the store answered with status {status}{f' ({code})' if code else ''}")
+        what = f"the store answered with status {status}{f' ({code})' if code else ''}"
+        return Fault("server error", what, wait=wait)
     if status == 401 and not code:
         return Expired("401")
     if status in (401, 403) or code in _REFUSED:

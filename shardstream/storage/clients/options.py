@@ -117,9 +117,9 @@ def seconds(name: str, value: Any) -> float:
     try:
         found = float(str(value).removesuffix("s"))
     except ValueError:
-        raise UsageError(f"{name} is no number of seconds") from None
+        raise UsageError(f"{name} must be a number of seconds") from None
     if not found > 0:
-        raise UsageError(f"{name}={found:g} is no time to wait", hint="give seconds, more than 0")
+        raise UsageError(f"{name} must be more than 0 seconds, got {found:g}")
     return found
 
 

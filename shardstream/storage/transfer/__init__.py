@@ -1,8 +1,7 @@
 """Bytes over a network, whatever library speaks to the store.
 
 =============  =======================================================================================
-``remote``     ``RemoteStore``: stores behind a network, over a client made where it is used
-``upload``     objects being written to a remote store
+``remote``     ``RemoteStore``: stores behind a network, read and written over a client made where it is used
 ``client``     one attempt at one request, whatever library speaks to the store: ``Client``, ``Fault``
 ``fetch``      one range, whatever the network does: attempts, resumption, second attempts, checks
 ``retry``      other requests, made again until they are answered; how fast a store has answered lately

@@ -19,7 +19,7 @@ class Fault(Exception):
     Args:
         kind: What kind of failure, for the statistics.
         what: One sentence, without URL and without secrets.
-        wait: Seconds that the server asks us to wait (``Retry-After``), if it does.
+        wait: Seconds that the server asks us to wait (``Retry-After``), where it does and the library shows it.
     """
 
     def __init__(self, kind: FaultKind, what: str, *, wait: float | None = None) -> None:

@@ -14,7 +14,7 @@ from shardstream.storage.base.counters import counters
 from shardstream.storage.base.policy import RetryPolicy, draw
 from shardstream.storage.base.store import Head
 from shardstream.storage.transfer.client import Body, Client, Fault
-from shardstream.storage.transfer.retry import SMALL_CHUNK, TROUBLE, Pace, count_retry, told
+from shardstream.storage.transfer.retry import SMALL_CHUNK, TROUBLE, Pace, count_retry, describe
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +29,13 @@ class Fetched(NamedTuple):
     head: Head
 
 
+class Known(NamedTuple):
+    """What is known of an object before it is read: its size in bytes and its version."""
+
+    size: int | None = None
+    etag: str | None = None
+
+
 async def fetch(
     client: Client,
     path: str,
@@ -38,8 +45,7 @@ async def fetch(
     where: str,
     policy: RetryPolicy,
     pace: Pace,
-    size: int | None = None,
-    etag: str | None = None,
+    known: Known = Known(),  # noqa: B008 - it cannot be changed
 ) -> Fetched:
     """Bytes ``[offset, offset + length)`` of an object.
 
@@ -51,19 +57,18 @@ async def fetch(
         where: The object's URL, for errors.
         policy: When to try again and when to give up.
         pace: What other reads of this store take.
-        size: The object's size, if known.
-        etag: The object's version, if known.
+        known: What the object has to be.
 
     Raises:
         NotFoundError, AccessError: At once.
         ChangedError: The object has another size or version than given, or was replaced meanwhile.
         StorageError: The range reaches past the end, or time is up.
     """
-    read = _Read(client, path, offset, length, policy=policy, pace=pace, size=size, etag=etag)
+    read = _Read(client, path, offset, length, policy=policy, pace=pace, known=known)
     try:
         return await read.run()
     except Fault as fault:
-        raise StorageError(f"{read.story()}: {told(fault)}", url=where, offset=read.at, hint=TROUBLE) from None
+        raise StorageError(f"{read.story()}: {describe(fault)}", url=where, offset=read.at, hint=TROUBLE) from None
     except ChangedError as error:
         if await _gone(client, path):  # some stores say the same of an object that was deleted
             raise NotFoundError("no such object any more: it was deleted while in use", url=where) from None
@@ -123,11 +128,10 @@ class _Read:
         *,
         policy: RetryPolicy,
         pace: Pace,
-        size: int | None,
-        etag: str | None,
+        known: Known,
     ) -> None:
         self.client, self.path, self.policy, self.pace = client, path, policy, pace
-        self.size, self.etag = size, etag
+        self.size, self.etag = known
         self.start = offset
         self.stop = None if length is None else offset + length
         self.pieces: list[memoryview] = []

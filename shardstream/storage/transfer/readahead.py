@@ -109,7 +109,7 @@ class ReadQueue:
         begun = time.monotonic()
         with self._arrived:
             for read in reads:
-                with watched(partial(_told, read)):
+                with watched(partial(_describe, read)):
                     while not read.done:
                         if not self._arrived.wait(1.0) and time.monotonic() - begun > _LONGEST_WAIT:
                             raise StorageError(
@@ -152,7 +152,7 @@ class ReadQueue:
             self._start()
 
 
-def _told(read: Read) -> str:
+def _describe(read: Read) -> str:
     return f"{read.request.length} bytes at {read.request.offset} of {read.store.locate(read.request.path)}"
 
 

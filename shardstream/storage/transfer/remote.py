@@ -7,10 +7,13 @@ can tell by checksums of their own whether it holds the same bytes, by `renew`.
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import os
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from shardstream.errors import ChangedError, NotFoundError, StorageError, UsageError
@@ -19,15 +22,17 @@ from shardstream.storage.base.counters import counters
 from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.base.sorting import SortedNames
 from shardstream.storage.base.store import Head, ObjectMeta, ObjectWriter, Store
-from shardstream.storage.transfer.client import Client
-from shardstream.storage.transfer.fetch import Fetched, fetch, past_the_end
+from shardstream.storage.transfer.client import Client, Fault, Upload
+from shardstream.storage.transfer.fetch import Fetched, Known, fetch, past_the_end
 from shardstream.storage.transfer.listing import Listing
-from shardstream.storage.transfer.loop import abandon, at_stop, run
+from shardstream.storage.transfer.loop import abandon, at_stop, run, submit
 from shardstream.storage.transfer.retry import Pace, attempt
-from shardstream.storage.transfer.upload import PART, RemoteWriter
+from shardstream.waits import watched
 
 T = TypeVar("T")
 
+PART = 8 << 20  # large enough that requests cost nothing beside their bytes, small enough to hold several
+_WAITING = 3  # parts handed over and not yet taken; the client itself holds a few more
 _VERSIONS = 4096  # objects whose version is remembered: 0.5 MB
 _GRACE = 30.0  # seconds that a waiting thread gives the loop beyond the transfer's own deadline
 _EMPTY = memoryview(b"")
@@ -76,7 +81,9 @@ class RemoteStore(Store):
         self._check(path)
         if offset < 0 or (length is not None and length < 0):
             raise StorageError(
-                f"no range of bytes: offset {offset}, length {length}", url=self.locate(path), offset=offset
+                f"a range of bytes cannot be negative, got offset {offset}, length {length}",
+                url=self.locate(path),
+                offset=offset,
             )
         if length == 0:
             return self._empty(path, offset)
@@ -117,6 +124,7 @@ class RemoteStore(Store):
 
     async def _fetch(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> Fetched:
         mine = self._own()
+        version = mine.versions.get(path)
         found = await fetch(
             self._client(),
             path,
@@ -125,8 +133,7 @@ class RemoteStore(Store):
             where=self.locate(path),
             policy=self.policy,
             pace=mine.pace,
-            size=size,
-            etag=version.etag if (version := mine.versions.get(path)) else None,
+            known=Known(size, version.etag if version else None),
         )
         self._remember(path, found.head)
         return found
@@ -280,6 +287,126 @@ class RemoteStore(Store):
         """Names come from manifests too, and those may be hostile."""
         if not path or path.startswith("/") or "\0" in path or ".." in path.split("/"):
             raise UsageError(f"{path!r} leads out of the store", url=self.url, hint="use paths below the store's root")
+
+
+class RemoteWriter(ObjectWriter):
+    """See `RemoteStore.create`: a small object is sent in one request, a large one in parts in the background."""
+
+    def __init__(self, store: RemoteStore, path: str) -> None:
+        self._store = store
+        self._path = path
+        self._url = store.locate(path)
+        self._part = bytearray()
+        self._written = 0
+        self._upload: Upload | None = None
+        self._begun = False  # whether a part was handed over
+        self._turn = asyncio.Lock()  # parts go in order
+        self._sending: deque[concurrent.futures.Future[None]] = deque()
+        self._open = True
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert self._open, "written after commit or discard"
+        view = memoryview(data).cast("B")
+        self._written += len(view)
+        while len(view):
+            room = PART - len(self._part)
+            self._part += view[:room]
+            view = view[room:]
+            if len(self._part) == PART and len(view):
+                self._hand_over()
+
+    def tell(self) -> int:
+        return self._written
+
+    def commit(self) -> None:
+        assert self._open, "committed twice"
+        try:
+            if not self._begun:
+                self._open = False
+                self._store.put(self._path, self._part)
+            else:
+                self._hand_over()
+                while self._sending:
+                    self._wait_for_part()
+                self._open = False
+                self._store.forget(self._path)
+                self._run(self._finish, "the end of an upload", self._written)
+        except BaseException:
+            self._drop()
+            raise
+        size = self._store.size(self._path)
+        if size != self._written:
+            raise StorageError(
+                f"the store holds {size} bytes of {self._written} that were written",
+                url=self._url,
+                hint="write it again; if this persists, something between here and the store alters requests",
+            )
+
+    def discard(self) -> None:
+        if self._open:
+            self._drop()
+
+    def _drop(self) -> None:
+        self._open = False
+        self._part = bytearray()
+        while self._sending:
+            self._sending.popleft().cancel()
+        if self._begun:
+            # What is left is invisible; that it could not be removed is no reason to hide why we are here.
+            with suppress(StorageError):
+                self._run(self._abort, "the end of an upload", 0)
+
+    def _hand_over(self) -> None:
+        while len(self._sending) >= _WAITING or (self._sending and self._sending[0].done()):
+            self._wait_for_part()
+        part, self._part = bytes(self._part), bytearray()
+        if part:
+            self._begun = True
+            self._sending.append(submit(lambda: self._send(part)))
+
+    def _wait_for_part(self) -> None:
+        future = self._sending.popleft()
+        wait = self._store.policy.allowed(PART * (_WAITING + 8))
+        try:
+            with watched(f"a part to be sent to {self._url}"):
+                future.result(wait)
+        except concurrent.futures.CancelledError:
+            raise StorageError("stopped while sending a part", url=self._url) from None
+        except TimeoutError:
+            raise StorageError(
+                f"a part was not taken within {wait:g} s", url=self._url, hint="look at the network"
+            ) from None
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, T]], what: str, length: int) -> T:
+        return run(work, wait=self._store.policy.allowed(length), what=f"{what} to {self._url}")
+
+    async def _send(self, part: bytes) -> None:
+        async with self._turn:
+            try:
+                if self._upload is None:
+                    self._upload = await self._store._client().upload(self._path)
+                counters().add("requests")
+                await self._upload.send(part)
+                counters().add("sent", len(part))
+            except Fault as fault:
+                raise StorageError(f"sending failed: {fault}", url=self._url) from None
+            except StorageError as error:
+                raise error.at(url=self._url) from None
+
+    async def _finish(self) -> None:
+        assert self._upload is not None
+        try:
+            await self._upload.finish()
+        except Fault as fault:
+            raise StorageError(f"sending failed: {fault}", url=self._url) from None
+        except StorageError as error:
+            raise error.at(url=self._url) from None
+
+    async def _abort(self) -> None:
+        async with self._turn:  # whoever was cancelled has let go of it
+            if self._upload is not None:
+                with suppress(Fault, StorageError):
+                    await self._upload.abort()
 
 
 class _Version(NamedTuple):

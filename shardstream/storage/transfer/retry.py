@@ -112,7 +112,7 @@ def count_retry(fault: Fault) -> None:
     counters().add(_COUNTED[fault.kind])
 
 
-def told(fault: Fault) -> str:
+def describe(fault: Fault) -> str:
     """What an attempt failed of, for the error."""
     return f"{fault} (asked to wait {fault.wait:g} s)" if fault.wait else str(fault)
 
@@ -159,7 +159,7 @@ async def attempt(
             if pause is None:
                 spent = clock.time() - began
                 times = "once" if failures == 1 else f"{failures} times"
-                story = f"gave up {what} after {spent:.1f} s; tried {times}: {told(fault)}"
+                story = f"gave up {what} after {spent:.1f} s; tried {times}: {describe(fault)}"
                 raise StorageError(story, url=where, hint=TROUBLE) from None
             count_retry(fault)
             await asyncio.sleep(pause)

@@ -268,10 +268,13 @@ def test_a_spoilt_block_of_a_cache_that_cannot_be_written_comes_from_the_store_f
         def train() -> None:
             store = world.store()
             assert store.get("shard", MIB, 10) != data[MIB : MIB + 10]
+            before = counters().snapshot()
             assert store.repair("shard", MIB, 10)
             for _ in range(2):
                 assert store.get("shard", MIB, 10) == data[MIB : MIB + 10]
                 assert store.copies("shard", np.array([MIB]), np.array([10])) is None
+                assert not store.repair("shard", MIB, 10)  # it comes from the store: reading again would not help
+            assert counters().since(before)["cache_repaired"] == 1
             assert world.origin.requests() == [("shard", MIB, 10)] * 2
             assert store.copies("shard", np.array([5]), np.array([10])) == [data[5:15]]
 

@@ -250,7 +250,7 @@ def test_a_folder_that_is_no_cache_is_refused_and_left_alone(world, big, kind) -
     else:
         world.cache.mkdir()
         (world.cache / ("dataset.json" if kind == "data set" else "mine.txt")).write_text("mine")
-    with pytest.raises(UsageError, match=r"data set|other files|no folder") as caught:
+    with pytest.raises(UsageError, match=r"data set|other files|must be a folder") as caught:
         world.store().hold()
     assert caught.value.place["url"] == str(world.cache)
     with pytest.raises(UsageError):
