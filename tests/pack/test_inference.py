@@ -39,7 +39,7 @@ def test_a_rare_value_that_does_not_fit_is_a_reject(tmp_path: Path) -> None:
     assert report.manifest.fields["score"].name == "int64"
     assert report.first_reject is not None
     assert (report.rejects, report.first_reject.line) == (1, 2501)
-    assert "is no int64" in report.first_reject.reason
+    assert "expected int64" in report.first_reject.reason
 
 
 def test_types_that_do_not_go_together_are_named_before_anything_is_written(tmp_path: Path) -> None:
