@@ -16,11 +16,10 @@ import numpy as np
 
 import shardstream as ss
 from shardstream.dataset.key_tables import put_key_table
-from shardstream.shards.checksum import checksum
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column
 from shardstream.shards.key_table import key_table_name
-from shardstream.shards.layout import pack_index
+from shardstream.shards.layout import checksum, pack_index
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage import open_store
