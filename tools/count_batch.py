@@ -51,10 +51,10 @@ class Count(NamedTuple):
 
 
 BOUNDS = {
-    ("bytes", "usual"): Count(files=17, functions=55, calls=73),
-    ("bytes", "most"): Count(files=26, functions=85, calls=181),
-    ("crops", "usual"): Count(files=32, functions=116, calls=2763),
-    ("crops", "most"): Count(files=41, functions=146, calls=2871),
+    ("bytes", "usual"): Count(files=15, functions=46, calls=63),
+    ("bytes", "most"): Count(files=24, functions=76, calls=170),
+    ("crops", "usual"): Count(files=26, functions=106, calls=2721),
+    ("crops", "most"): Count(files=35, functions=136, calls=2828),
 }
 
 

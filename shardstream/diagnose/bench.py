@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from shardstream.dataset.opening import Opening
 from shardstream.diagnose.info import info
 from shardstream.diagnose.processor import Gauge, cores
 from shardstream.errors import UsageError
@@ -173,7 +174,7 @@ def _specs(
 
 def _mean_bytes(url: str | os.PathLike[str], wanted: list[str], dataset: Mapping[str, Any]) -> float:
     """Mean stored bytes a sample of what is read."""
-    about = info(url, **{name: dataset[name] for name in ("storage_options", "transport") if name in dataset})
+    about = info(url, **{name: dataset[name] for name in Opening.__annotations__ if name in dataset})
     means = {field.name: (field.mean_bytes or 0.0) * (field.present or 0.0) for field in about.fields}
     return sum(means.get(name, 0.0) for name in wanted)
 

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, Unpack
 
 import numpy as np
 
+from shardstream.dataset.key_tables import stored_tables
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.diagnose.members import differences
@@ -17,6 +18,7 @@ from shardstream.errors import DataError, NotFoundError, ShardStreamError, Stora
 from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.shards.framing import MAX_VALUE, oversized, too_large
 from shardstream.shards.index import Column, ShardIndex
+from shardstream.shards.key_table import key_table_name
 from shardstream.shards.layout import Hasher, checksum
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import parse_size
@@ -25,7 +27,7 @@ from shardstream.storage import PathOrUrl, Store
 _STEP = 16 << 20
 
 ProblemKind: TypeAlias = Literal[
-    "missing", "unreadable", "size", "checksum", "index", "samples", "fields", "value", "tar", "version"
+    "missing", "unreadable", "size", "checksum", "index", "samples", "fields", "value", "tar", "version", "keys"
 ]
 
 
@@ -37,7 +39,8 @@ class Problem:
         kind: ``missing`` (no such object), ``unreadable`` (the disk does not give it back), ``size``, ``checksum`` (of
             the whole object), ``index`` (it cannot be read), ``samples`` (their number), ``fields`` (a field that the
             manifest lacks, or of another type), ``value`` (the checksum of one value, or its size), ``tar`` (a member
-            that is not what the index says) or ``version`` (the manifest of an old version, or its table).
+            that is not what the index says) ``version`` (the
+            manifest of an old version, or its table) or ``keys`` (the table of keys, where there is one).
         shard: Object name.
         what: In words.
         sample: Number in the shard, from 0.
@@ -140,7 +143,7 @@ def verify(
         if progress is not None:
             detail = {"shards": number + 1, "total_shards": manifest.shards, "problems": len(problems)}
             progress(ProgressEvent("verify", size, manifest.bytes, "bytes", detail))
-    problems.extend(_old_versions(store, manifest))
+    problems.extend([*_old_versions(store, manifest), *_key_tables(store, manifest)])
     return VerifyReport(
         manifest.url, tuple(problems), manifest.shards, samples, size, values, time.monotonic() - started
     )
@@ -165,6 +168,18 @@ def _old_versions(store: Store, manifest: Manifest) -> Iterator[Problem]:
             Manifest.parse(store.get(old.head), lambda name: store.get(name), url=store.url, old=old)
         except (DataError, NotFoundError) as error:
             yield Problem("version", old.head, error.what)
+
+
+def _key_tables(store: Store, manifest: Manifest) -> Iterator[Problem]:
+    try:
+        for table in stored_tables(store, manifest):
+            for _ in table.entries():  # each block is compared with its checksum
+                pass
+    except NotFoundError:
+        return
+    except DataError as error:
+        name = key_table_name(manifest.fingerprint)
+        yield Problem("keys", name, error.what)
 
 
 class _Shard:

@@ -157,3 +157,13 @@ def test_no_data_set_and_a_damaged_table(tmp_path: Path) -> None:
     flip(url / Manifest.load(url).table_name, 70)
     with pytest.raises(ChecksumError):
         verify(url)
+
+
+def test_a_damaged_table_of_keys_is_found(tmp_path: Path) -> None:
+    url = make(tmp_path)
+    table = next(url.glob("keys-*.table"))
+    flip(table, 20)
+    (problem,) = verify(url).problems
+    assert (problem.kind, problem.shard) == ("keys", table.name)
+    table.unlink()
+    assert verify(url).ok, "a data set need not have one"
