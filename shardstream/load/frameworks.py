@@ -31,7 +31,8 @@ class Epochs(Protocol):
     _plain_sampler: Sampler[Any]
 
     @property
-    def epoch(self) -> int: ...
+    def epoch(self) -> int:
+        """The epoch that is being read, or that the next iteration reads."""
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration reads."""

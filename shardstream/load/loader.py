@@ -198,6 +198,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         return LoaderIteration(position, request, self.awaited, single=self._single, drops=drops)
 
     def restart(self) -> None:
+        """Let the iteration that has begun, if nothing of it was received, read the epoch that was chosen since."""
         current = self._current
         if current is not None and not current.taken and not current.over:
             self._restarted = (current, self.begin_iteration())

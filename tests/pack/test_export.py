@@ -275,7 +275,7 @@ def test_names_that_no_writer_takes_overwrite_nothing(tmp_path: Path, to: Any, f
             patch.setattr(sys.modules[f"shardstream.{module}"], "check_key", lambda key: key)
         for module in ("pack.writer", "pack.sources.values", "shards.writing", "shards.manifest"):
             patch.setattr(sys.modules[f"shardstream.{module}"], "check_field_name", lambda name: None)
-        with ShardWriter(tmp_path / "ds", format="record", fields={field: "bytes"}) as writer:
+        with ShardWriter(tmp_path / "ds", format="record", fields={field: "bytes"}, key_table=False) as writer:
             writer.write({"__key__": key, field: b"echo pwned"})
     before = tree(tmp_path)
     with pytest.raises(FormatError):

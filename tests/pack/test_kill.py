@@ -19,6 +19,7 @@ from shardstream.errors import NotFoundError, ShardStreamError
 from shardstream.pack import ShardWriter, pack
 from shardstream.progress import ProgressEvent
 from shardstream.shards.framings import framing_of
+from shardstream.shards.key_table import key_table_name
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import MappedBuffers, open_store
 
@@ -89,7 +90,8 @@ def test_a_writer_that_is_killed(tmp_path: Path, format: str, suffix: str) -> No
     with ShardWriter(out, format=format) as writer:  # type: ignore[arg-type]
         writer.write({"__key__": "a", "cls": 1})
     manifest = Manifest.load(out)
-    assert set(tree(out)) == {manifest.shard_name(0), manifest.table_name, "dataset.json"}
+    keys = key_table_name(manifest.fingerprint)
+    assert set(tree(out)) == {manifest.shard_name(0), manifest.table_name, keys, "dataset.json"}
 
 
 def test_a_run_that_is_killed_leaves_no_process_and_can_be_done_again(tmp_path: Path) -> None:

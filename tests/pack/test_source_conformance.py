@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import pytest
 
+from shardstream.dataset.opening import open_dataset
 from shardstream.pack.sources.stored import StoredSource
-from shardstream.storage import locate
 from shardstream.testing import SourceConformance, make_dataset
 
 from .making import jpeg, photo_list, photos
@@ -92,7 +92,7 @@ class TestStored(AtPath):
         return folder / "stored"
 
     def make_source(self):
-        return StoredSource(locate(self.place))
+        return StoredSource(open_dataset(self.place))
 
 
 class TestSequence(SourceConformance):

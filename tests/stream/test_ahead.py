@@ -171,6 +171,7 @@ def test_a_loop_that_never_asks_for_one_more_batch_loses_nothing_of_it(folder, l
         for _ in range(3):
             iterators.append(iter(batches))
             assert len(list(islice(iterators[-1], len(dataset) + asks))) == len(dataset)
+        store.settle()
         read.append(sorted(store.requests))
     assert read[0] == read[1]
 

@@ -190,7 +190,7 @@ def test_transforms_must_agree(scenes: Path) -> None:
     def sized(sample: dict[str, Any]) -> dict[str, Any]:
         return sample | {"jpg": sample["jpg"]._replace(size=(8 + sample["id"] % 2, 9))}
 
-    with pytest.raises(BatchError, match=r"\(8, 9\) and to \(9, 9\)"):
+    with pytest.raises(BatchError, match=r"\(8, 9\) and \(9, 9\)"):
         data(scenes, "device", transform=sized).peek()
 
 

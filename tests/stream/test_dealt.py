@@ -57,7 +57,7 @@ def test_batches_of_the_data_set_are_dealt_out_whole(folder: Path) -> None:
 
 def test_what_is_left_of_an_epoch_is_dealt_out_evenly(folder: Path) -> None:
     dataset = ss.ShardDataset(folder, shuffle=True)
-    begun = run_of(dataset, dealt(12, 2)).begin
+    begun = run_of(dataset, dealt(12, 2)).resume_point
     left = run_of(dataset, dealt(12, 2), ResumePoint(0, position=100, parameters=begun.parameters))
     assert [position for step in positions(left) for position in step] == list(range(100, 226))
 

@@ -90,7 +90,7 @@ def test_it_trains(tmp_path) -> None:
         ({"samples": -1}, UsageError, "samples must be at least 0, got -1"),
         ({"shards": 0}, UsageError, "shards must be at least 1, got 0"),
         ({"classes": 0}, UsageError, "at least one class"),
-        ({"fields": {"a": "image"}}, FieldError, "no field type is called 'image'"),
+        ({"fields": {"a": "image"}}, FieldError, "unknown field type 'image'"),
         ({"fields": {"__a": "int8"}}, FieldError, "cannot be a field name"),
         ({"fields": {"a": lambda number: object()}}, FieldError, "has no field type"),
     ],

@@ -90,7 +90,7 @@ class Location:
         return Location(f"{self.url}{slash}{name.strip('/')}", self.access)
 
     def __reduce__(self) -> tuple[Callable[..., Location], tuple[object, ...]]:
-        return _unpickled, (self.url, self.access, None if self.store is None else _pickled(self.store))
+        return location_of, (self.url, self.access, None if self.store is None else pickled_store(self.store))
 
     def parent(self) -> Location:
         """The place that holds this one; its name there is the last part of the URL.
@@ -112,7 +112,8 @@ PathOrUrl: TypeAlias = str | os.PathLike[str] | Store | Location
 """What names a place: a path, a URL, a store that was made already, or a `Location`."""
 
 
-def _pickled(store: Store) -> bytes:
+def pickled_store(store: Store) -> bytes:
+    """A store for another process; UsageError where it cannot be pickled."""
     try:
         return pickle.dumps(store)
     except Exception as error:
@@ -124,7 +125,8 @@ def _pickled(store: Store) -> bytes:
         ) from error
 
 
-def _unpickled(url: str, access: Access, store: bytes | None) -> Location:
+def location_of(url: str, access: Access, store: bytes | None) -> Location:
+    """A location whose store, if it was given as one, comes from `pickled_store`."""
     return Location(url, access, None if store is None else pickle.loads(store))  # noqa: S301 - what we pickled
 
 

@@ -25,7 +25,7 @@ from shardstream.order import (
     default_parameters,
     mixing_parameters,
 )
-from shardstream.storage.base.location import Access, Location
+from shardstream.storage.base.location import Access, Location, location_of, pickled_store
 from shardstream.stream.iteration.ranks import Rank, find_groups
 from shardstream.stream.iteration.settings import DecodeOptions, StreamOptions, as_dict
 from shardstream.stream.tensors.numbers import Numbers, common_dtype, declared_dtypes
@@ -318,8 +318,9 @@ def _data_set_of(plain: Mapping[str, Any]) -> OpenedDataset:
 
 
 def _plain_location(location: Location) -> dict[str, Any]:
-    return as_dict(location) | {"access": as_dict(location.access)}
+    store = None if location.store is None else pickled_store(location.store)
+    return {"url": location.url, "access": as_dict(location.access), "store": store}
 
 
 def _location_of(plain: Mapping[str, Any]) -> Location:
-    return Location(**{**plain, "access": Access(**plain["access"])})
+    return location_of(plain["url"], Access(**plain["access"]), plain["store"])
