@@ -13,7 +13,7 @@ from shardstream.cli.bench_decode import bench_decode
 from shardstream.cli.flags import Json, Quiet
 from shardstream.cli.progress import drawing
 from shardstream.cli.report import duration, plural, print_json, reporting, size, stdout
-from shardstream.cli.stores import StorageOptions, Transport, TransportOption, parse_options, place, shown
+from shardstream.cli.stores import StorageOptions, Transport, TransportOption, format_url, parse_options, place
 from shardstream.errors import UsageError
 from shardstream.storage.cache import Cache
 
@@ -107,7 +107,7 @@ def bench(
             rates = {"samples_per_second": report.samples_per_second, "bytes_per_second": report.bytes_per_second}
             print_json(asdict(report) | rates)
         else:
-            _print(report, shown(url, location))
+            _print(report, format_url(url, location))
 
 
 def _print(report: diagnose.BenchReport, url: str) -> None:

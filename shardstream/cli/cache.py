@@ -11,7 +11,7 @@ import typer
 from shardstream.cli.flags import Json, Quiet
 from shardstream.cli.progress import drawing
 from shardstream.cli.report import Exit, duration, plural, print_json, reporting, size, stdout
-from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
+from shardstream.cli.stores import StorageOptions, Transport, TransportOption, format_url, place
 from shardstream.diagnose import cache as caches
 from shardstream.errors import UsageError
 from shardstream.storage.cache import Cache
@@ -97,7 +97,7 @@ def warm(
         if as_json:
             print_json(asdict(report))
         else:
-            _print_warm(report, shown(url, location), cache, shared)
+            _print_warm(report, format_url(url, location), cache, shared)
         if report.full:
             raise typer.Exit(Exit.PROBLEMS)
 

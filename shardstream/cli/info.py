@@ -13,7 +13,7 @@ from shardstream import diagnose
 from shardstream.cli.flags import Json
 from shardstream.cli.opened import CacheFolder, Replicas, Version, opening
 from shardstream.cli.report import print_json, reporting, size, stdout
-from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
+from shardstream.cli.stores import StorageOptions, Transport, TransportOption, format_url, place
 from shardstream.text import in_one_line, json_text
 
 _SHOWN_CLASSES = 8
@@ -35,7 +35,7 @@ def info(
         if as_json:
             print_json(asdict(found))
         else:
-            _print(found, shown(url, place(url, storage_options, transport)))
+            _print(found, format_url(url, place(url, storage_options, transport)))
 
 
 def _print(found: diagnose.Info, url: str) -> None:

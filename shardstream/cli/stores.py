@@ -91,6 +91,3 @@ def format_url(url: str, location: Location | None = None) -> str:
     """
     location = location or locate(url)
     return url if location.local else location.url
-
-
-shown = format_url

@@ -12,7 +12,7 @@ from shardstream.cli.flags import Quiet
 from shardstream.cli.opened import CacheFolder, Replicas, Version, opening
 from shardstream.cli.progress import drawing
 from shardstream.cli.report import Exit, duration, plural, print_json, reporting, size, stdout
-from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
+from shardstream.cli.stores import StorageOptions, Transport, TransportOption, format_url, place
 from shardstream.text import in_one_line
 
 _SHOWN = 20
@@ -50,7 +50,7 @@ def verify(
         else:
             for name in resealed:
                 stdout().print(f"{name}: checksum written anew")
-            _print(report, shown(url, location))
+            _print(report, format_url(url, location))
         if not report.ok:
             raise typer.Exit(Exit.PROBLEMS)
 

@@ -15,7 +15,7 @@ from shardstream import diagnose
 from shardstream.cli.flags import Json
 from shardstream.cli.opened import CacheFolder, Replicas, Version, opening
 from shardstream.cli.report import plural, print_json, reporting, size, stdout
-from shardstream.cli.stores import StorageOptions, Transport, TransportOption, place, shown
+from shardstream.cli.stores import StorageOptions, Transport, TransportOption, format_url, place
 from shardstream.text import in_one_line
 
 _DEFAULT = 5
@@ -53,7 +53,7 @@ def view(
         if as_json:
             print_json(asdict(found))
         else:
-            _print(found, shown(url, place(url, storage_options, transport)), save)
+            _print(found, format_url(url, place(url, storage_options, transport)), save)
 
 
 def _print(found: diagnose.View, url: str, save: Path | None) -> None:
