@@ -9,8 +9,7 @@
 ``paths``        paths and URLs; pure text
 ``tars``         WebDataset's tar files
 ``lmdb``         LMDB databases of encoded images
-``python``       sequences and iterables of dicts
-``huggingface``  what is particular to data sets of Hugging Face
+``python``       sequences and iterables of dicts, Hugging Face's among them
 ``stored``       data sets of ours, to be packed again
 ``duplicates``   equal keys, in eight bytes a key
 ``values``       values from Python, typed and encoded

@@ -10,6 +10,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from shardstream.errors import DuplicateKeyError
+
 # XXH3-64 of a key's UTF-8.
 key_hash = xxhash.xxh3_64_intdigest
 
@@ -85,14 +87,22 @@ class HashRuns:
             self._file.close()
 
 
-def first_repeat(keys: Callable[[], Iterable[str]], expected: int) -> tuple[int, int, str] | None:
-    """The first key that occurs a second time, with the numbers of both; ``None`` if all are unique.
+def check_unique(
+    keys: Callable[[], Iterable[str]], count: int, *, named: Callable[[int], str], url: str, hint: str
+) -> None:
+    """Refuse samples of which two have one key.
 
     Args:
         keys: Gives all keys in order, each time it is called.
-        expected: How many there are at most.
+        count: How many there are at most.
+        named: What messages call the sample of a number.
+        url: Where they lie, for messages.
+        hint: What to do.
+
+    Raises:
+        DuplicateKeyError: Names the first two.
     """
-    runs = HashRuns(expected)
+    runs = HashRuns(count)
     try:
         hashes = map(key_hash, map(str.encode, keys()))
         while len(batch := np.fromiter(islice(hashes, _BATCH), np.uint64)):
@@ -104,8 +114,9 @@ def first_repeat(keys: Callable[[], Iterable[str]], expected: int) -> tuple[int,
     suspected = set(suspects[:_SUSPECTS].tolist())
     for number, key in enumerate(keys()) if suspected else ():
         if key_hash(key.encode()) in suspected and first.setdefault(key, number) != number:
-            return first[key], number, key
-    return None
+            raise DuplicateKeyError(
+                f"{named(first[key])} and {named(number)} have the same key", url=url, key=key, hint=hint
+            )
 
 
 class SeenHashes:

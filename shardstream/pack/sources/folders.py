@@ -15,14 +15,14 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 import msgpack
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
-from shardstream.errors import DuplicateKeyError, SourceError, UsageError
+from shardstream.errors import SourceError, UsageError
 from shardstream.pack.sources.base import (
     LABEL,
     FieldOfExtension,
@@ -30,15 +30,13 @@ from shardstream.pack.sources.base import (
     Item,
     LabelFile,
     Reject,
-    Source,
-    SourcePart,
     field_of_extension,
 )
-from shardstream.pack.sources.duplicates import first_repeat
-from shardstream.pack.sources.keys import MODES, KeyRule
+from shardstream.pack.sources.duplicates import check_unique
+from shardstream.pack.sources.keys import check_mode, key_of_name
 from shardstream.pack.sources.listings import Entry, FileListing, grouped
 from shardstream.pack.sources.lists.columns import LabelMode
-from shardstream.pack.sources.lists.spool import Records, Spool
+from shardstream.pack.sources.lists.spool import Records, RecordSource, Spool
 from shardstream.pack.sources.paths import join
 from shardstream.shards.fields import FieldType, type_of_extension
 from shardstream.shards.heads import MANIFEST_NAME
@@ -48,7 +46,6 @@ Group: TypeAlias = Literal["file", "stem"]
 
 _CLS = f".{LABEL}"
 _SHOWN = 3
-_BLOCK = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +54,21 @@ class FileReader:
 
     Attributes:
         root: The folder or URL.
-        keys: How samples get their keys.
+        keys: ``"path"``, ``"stem"`` or ``"line"``.
         images: Whether samples without an image are rejected.
         labels: Numbers of class folders by name; ``None`` without such labels.
         cls_files: Whether a sample's file ``.cls`` is its label.
     """
 
     root: str
-    keys: KeyRule
+    keys: str
     images: bool
     labels: Mapping[str, int] | None = None
     cls_files: bool = False
 
     def key(self, stem: str, number: int) -> str:
         """The key of a sample, without what would be its extension."""
-        if self.keys.mode == "line":
-            return f"{number:010d}"
-        return valid_unicode(os.path.basename(stem) if self.keys.mode == "stem" else stem)
+        return valid_unicode(key_of_name(self.keys, stem, number))
 
     def key_of(self, raw: bytes, number: int) -> str | None:
         """The key of a record's sample; ``None`` if it is rejected."""
@@ -128,22 +123,6 @@ def _fields_of(packed_ends: tuple[bytes, ...], images: bool, cls_files: bool) ->
     return _Fields(fields, ends[0])
 
 
-@dataclass(frozen=True, slots=True)
-class FolderPart(SourcePart):
-    """Some samples of a listing: their records end to end, and where each ends."""
-
-    reader: FileReader
-    numbers: NDArray[np.int64]
-    data: bytes
-    ends: NDArray[np.int64]
-
-    def __iter__(self) -> Iterator[Item | Reject]:
-        start = 0
-        for number, end in zip(self.numbers.tolist(), self.ends.tolist(), strict=True):
-            yield self.reader.item(self.data[start:end], number + 1)
-            start = end
-
-
 @dataclass(slots=True)
 class _Found:
     """What a listing has shown so far."""
@@ -156,7 +135,7 @@ class _Found:
     examples: list[str] = field(default_factory=list)
 
 
-class FolderSource(Source):
+class FolderSource(RecordSource[FileReader]):
     """All files below a folder or URL, or those that match a pattern, in the order of their paths.
 
     Args:
@@ -172,13 +151,10 @@ class FolderSource(Source):
         UsageError: ``key`` names a column.
     """
 
-    lendable = True
-
     def __init__(
         self, listing: FileListing, *, key: str = "path", group: Group = "file", labels: LabelMode | None = None
     ) -> None:
-        if key not in MODES:
-            raise UsageError(f"key={key!r}: a folder has no columns", hint="use 'path', 'stem' or 'line'")
+        check_mode(key, "a folder has no columns")
         if labels == "int":
             raise UsageError("labels='int' is for lists", hint="class folders are numbered in sorting order")
         root = listing.root.address.prefix if listing.root.local else listing.root.url
@@ -205,9 +181,11 @@ class FolderSource(Source):
         elif names is not None:
             self.classes = tuple(sorted(names))
         numbers = None if self.classes is None else {name: i for i, name in enumerate(self.classes)}
-        self._reader = FileReader(root, KeyRule(key), images, numbers, cls_files)
+        self._reader = FileReader(root, key, images, numbers, cls_files)
         if key != "line":
-            self._find_duplicates()
+            hint = "remove one of them, choose other keys (--key path, stem or line), or make files of one name one "
+            hint += "sample: --group stem"
+            check_unique(self._keys, len(self), named=self._path, url=self.url, hint=hint)
 
     def _list(self, listing: FileListing, found: _Found, group: Group, *, flat: bool) -> None:
         samples = (
@@ -243,47 +221,21 @@ class FolderSource(Source):
             self.notes = (f"Left out, as they lie beside the class folders: {len(found.beside)} files ({shown}).",)
         return found.inside.finish(self.url), found.images[0], {valid_unicode(name) for name in found.folders}
 
-    def _keys(self) -> Iterator[tuple[int, str]]:
-        """Number and key of all samples that are not rejected."""
-        number = 0
-        while number < len(self._records):
-            data, starts = self._records.block(number, _BLOCK)
-            for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(data)], strict=True):
-                key = self._reader.key_of(data[start:end], number + 1)
-                if key is not None:
-                    yield number, key
-                number += 1
+    def _keys(self) -> Iterator[str]:
+        """The keys of all samples; of those that are rejected, what no other has: no key begins with a slash."""
+        for first, data, starts in self._records.blocks():
+            for number, (start, end) in enumerate(pairwise([*starts.tolist(), len(data)]), first):
+                yield self._reader.key_of(data[start:end], number + 1) or f"/{number}"
 
-    def _find_duplicates(self) -> None:
-        found = first_repeat(lambda: (key for _, key in self._keys()), len(self))
-        if found is not None:
-            *places, key = found
-            numbers = [number for place, (number, _) in enumerate(self._keys()) if place in places]
-            first, second = (valid_unicode(item.path) for item in self.part(np.array(numbers, np.int64)))
-            raise DuplicateKeyError(
-                f"{first} and {second} have the same key",
-                url=self.url,
-                key=key,
-                hint="remove one of them, choose other keys (--key path, stem or line), or make files of one name "
-                "one sample: --group stem",
-            )
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def part(self, numbers: NDArray[np.int64]) -> FolderPart:
-        found = self._records.read(numbers)
-        ends = np.cumsum([len(raw) for raw in found], dtype=np.int64)
-        return FolderPart(self._reader, numbers, b"".join(found), ends)
+    def _path(self, number: int) -> str:
+        (item,) = self.part(np.array([number]))
+        return valid_unicode(item.path)
 
     @property
     def fingerprint(self) -> str:
         hasher = xxhash.xxh3_128(repr(("folder", self._group, self.classes)).encode())
-        number = 0
-        while number < len(self):
-            data, starts = self._records.block(number, _BLOCK)
+        for _, data, _ in self._records.blocks():
             hasher.update(data)
-            number += len(starts)
         return hasher.hexdigest()
 
 

@@ -14,6 +14,25 @@ from shardstream.text import valid_unicode
 MODES = ("path", "stem", "line")
 
 
+def check_mode(key: str, what: str, *, hint: str = "use 'path', 'stem' or 'line'") -> None:
+    """Refuse a ``key`` that would be a column of a source that has none; UsageError.
+
+    Args:
+        key: The argument of `pack`.
+        what: Why it cannot be: ``"a folder has no columns"``.
+        hint: What to do.
+    """
+    if key not in MODES:
+        raise UsageError(f"key={key!r}: {what}", hint=hint)
+
+
+def key_of_name(mode: str, name: str, line: int) -> str:
+    """The key of a sample that has a name without an extension; its number counts from 1."""
+    if mode == "line":
+        return f"{line:010d}"
+    return name.rpartition("/")[2] if mode == "stem" else name
+
+
 @dataclass(frozen=True, slots=True)
 class KeyRule:
     """How a sample gets its key. Names that are no UTF-8 are escaped as `valid_unicode` does; dots stay.

@@ -18,12 +18,12 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError, DuplicateKeyError, SourceError, UsageError
+from shardstream.errors import DecodeError, SourceError, UsageError
 from shardstream.extras import require
 from shardstream.images.header import probe
 from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
-from shardstream.pack.sources.duplicates import first_repeat
-from shardstream.pack.sources.keys import MODES
+from shardstream.pack.sources.duplicates import check_unique
+from shardstream.pack.sources.keys import check_mode, key_of_name
 from shardstream.shards.index import check_key
 from shardstream.text import valid_unicode
 
@@ -63,7 +63,7 @@ class LmdbPart(SourcePart):
 
 
 def _item(mode: str, number: int, key: bytes, data: bytes) -> Item | Reject:
-    name = valid_unicode(key.decode("utf-8", "surrogateescape"))
+    name = _name(key)
     if not data:
         return Reject(number + 1, name, "the value is empty")
     try:
@@ -73,10 +73,12 @@ def _item(mode: str, number: int, key: bytes, data: bytes) -> Item | Reject:
     return Item(number + 1, name, _key(mode, number, name), {field: data})
 
 
+def _name(key: bytes) -> str:
+    return valid_unicode(key.decode("utf-8", "surrogateescape"))
+
+
 def _key(mode: str, number: int, name: str) -> str:
-    if mode == "line":
-        return f"{number + 1:010d}"
-    return os.path.splitext(name.rpartition("/")[2] if mode == "stem" else name)[0]
+    return key_of_name(mode, os.path.splitext(name)[0], number + 1)
 
 
 class LmdbSource(Source):
@@ -95,8 +97,7 @@ class LmdbSource(Source):
     lendable = True
 
     def __init__(self, path: str, *, key: str = "path") -> None:
-        if key not in MODES:
-            raise UsageError(f"key={key!r}: a database has no columns", hint="use 'path', 'stem' or 'line'")
+        check_mode(key, "a database has no columns")
         self.url = path
         self._path = os.path.abspath(path)
         self._mode = key
@@ -104,7 +105,8 @@ class LmdbSource(Source):
         if not len(self._ends):
             raise SourceError("the database is empty", url=path, hint="there is nothing to pack")
         if key != "line":
-            self._compare_keys()
+            hint = "choose other keys: --key path, stem or line"
+            check_unique(self._keys, len(self), named=lambda number: _name(self._raw(number)), url=path, hint=hint)
 
     def _listed(self) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]:
         """All keys end to end, and where each ends."""
@@ -123,23 +125,10 @@ class LmdbSource(Source):
 
     def _keys(self) -> Iterator[str]:
         for number in range(len(self)):
-            key = _key(self._mode, number, valid_unicode(self._raw(number).decode("utf-8", "surrogateescape")))
             try:
-                yield check_key(key)
+                yield check_key(_key(self._mode, number, _name(self._raw(number))))
             except UsageError as error:
                 raise error.at(url=self.url) from None
-
-    def _compare_keys(self) -> None:
-        found = first_repeat(self._keys, len(self))
-        if found is not None:
-            first, second, key = found
-            one, two = (valid_unicode(self._raw(i).decode("utf-8", "surrogateescape")) for i in (first, second))
-            raise DuplicateKeyError(
-                f"{one} and {two} have the same key",
-                url=self.url,
-                key=key,
-                hint="choose other keys: --key path, stem or line",
-            )
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -182,7 +171,9 @@ def _check_whole(path: str) -> None:
             file.seek(metas[0].page if metas else 0)
             head = file.read(_META.size)
             if len(head) < _META.size:
-                raise SourceError(f"{size} bytes are no LMDB database", url=path, hint="copy it again from its source")
+                raise SourceError(
+                    f"{size} bytes cannot be an LMDB database", url=path, hint="copy it again from its source"
+                )
             magic, *found = _META.unpack(head)
             if magic != _MAGIC:  # another byte order or word size, or none at all: lmdb says so itself
                 return

@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError, DuplicateKeyError, SourceError, UsageError
+from shardstream.errors import DecodeError, SourceError, UsageError
 from shardstream.images.header import probe
 from shardstream.pack.sources.base import LABEL, Item, Reject, Source, SourcePart, StreamSource
-from shardstream.pack.sources.duplicates import first_repeat
-from shardstream.pack.sources.huggingface import labels_of, undecoded
-from shardstream.pack.sources.keys import MODES
+from shardstream.pack.sources.duplicates import check_unique
+from shardstream.pack.sources.keys import check_mode
 from shardstream.pack.sources.values import KEY
 
 _SMALL = 1 << 20  # bytes of a pickle that goes along with every task
@@ -44,12 +43,11 @@ def python_source(source: Any, *, key: str) -> Source | StreamSource:
     """The source that an object is.
 
     Raises:
-        UsageError: It is none, or ``key`` is no way to make keys here.
+        UsageError: It is not one, or ``key`` names a column.
         SourceError: It is empty.
         DuplicateKeyError: Two samples with one key.
     """
-    if key not in MODES:
-        raise UsageError(f"key={key!r}: samples have no columns here", hint="use 'path' for '__key__', or 'line'")
+    check_mode(key, "samples have no columns here", hint="use 'path' for '__key__', or 'line'")
     if isinstance(source, Mapping | bytes | bytearray) or not hasattr(type(source), "__iter__") | _indexed(source):
         raise UsageError(
             f"the source must be a path, a URL or samples, got a {type(source).__name__}",
@@ -160,7 +158,8 @@ class SequenceSource(Source):
         self._shape = Shape(_numbered(self._samples[0], key), labels[0] if labels else None)
         self._pickled = _small_pickle(self._samples)
         if not self._shape.numbered:
-            self._compare_keys()
+            hint = "make keys unique, or number the samples: key='line'"
+            check_unique(self._keys, len(self), named=lambda number: f"sample {number}", url=self.url, hint=hint)
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -177,44 +176,24 @@ class SequenceSource(Source):
         own = getattr(self._samples, "_fingerprint", None)
         if isinstance(own, str):
             return f"sequence {own}"
-        hasher = _Hashing()
+        hasher = xxhash.xxh3_128()
         try:
-            pickle.dump(self._samples, hasher)
+            pickle.dump(self._samples, _Hashing(hasher.update))
         except Exception:  # whatever an object of somebody else's raises
             keys = "" if self._shape.numbered else "\n".join(self._keys())
-            hasher.write(f"{len(self)}\n{keys}".encode())
-        return f"sequence {hasher.digest}"
+            hasher.update(f"{len(self)}\n{keys}".encode())
+        return f"sequence {hasher.hexdigest()}"
 
     def _keys(self) -> Iterator[str]:
         for number in range(len(self)):
             item = self._shape.item(self._samples[number], number)
             yield f"/{number}" if isinstance(item, Reject) else item.key  # no key begins with a slash
 
-    def _compare_keys(self) -> None:
-        found = first_repeat(self._keys, len(self))
-        if found is not None:
-            first, second, key = found
-            raise DuplicateKeyError(
-                f"samples {first} and {second} have the same key",
-                url=self.url,
-                key=key,
-                hint="make keys unique, or number the samples: key='line'",
-            )
 
+class _Hashing(NamedTuple):
+    """A file, as far as `pickle.dump` needs one, that hashes what is written to it."""
 
-class _Hashing:
-    """A file that hashes what is written to it."""
-
-    def __init__(self) -> None:
-        self._hasher = xxhash.xxh3_128()
-
-    def write(self, data: Any) -> int:
-        self._hasher.update(data)
-        return len(data)
-
-    @property
-    def digest(self) -> str:
-        return self._hasher.hexdigest()
+    write: Callable[[bytes], object]
 
 
 class _Bounded(io.BytesIO):
@@ -265,3 +244,27 @@ class _IterablePart(SourcePart):
         for number, sample in enumerate(self.samples):
             shape = shape or Shape(_numbered(sample, self.key))
             yield shape.item(sample, number)
+
+
+def undecoded(samples: Any) -> Any:
+    """The same data set with its images as ``{"bytes", "path"}``, if it is one of Hugging Face; else as it is."""
+    for name, feature in _features(samples).items():
+        if type(feature).__name__ == "Image" and getattr(feature, "decode", False):
+            samples = samples.cast_column(name, type(feature)(decode=False))
+    return samples
+
+
+def labels_of(samples: Any) -> tuple[str, tuple[str, ...]] | None:
+    """The one column of class labels, and their names; ``None`` if there is none, or more than one."""
+    found = [
+        (name, tuple(feature.names))
+        for name, feature in _features(samples).items()
+        if type(feature).__name__ == "ClassLabel"
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _features(samples: Any) -> Mapping[str, Any]:
+    """What ``datasets.Dataset`` knows of its columns. That package is not imported here."""
+    features = getattr(samples, "features", None) if type(samples).__module__.startswith("datasets.") else None
+    return features if isinstance(features, Mapping) else {}

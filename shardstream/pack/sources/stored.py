@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
-from shardstream.errors import DuplicateKeyError, SourceError, UsageError
+from shardstream.errors import SourceError, UsageError
 from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
-from shardstream.pack.sources.duplicates import first_repeat
-from shardstream.pack.sources.keys import MODES
+from shardstream.pack.sources.duplicates import check_unique
+from shardstream.pack.sources.keys import check_mode, key_of_name
 from shardstream.shards.fields import FieldType
 from shardstream.shards.manifest import Manifest, unknown_field
 
@@ -45,8 +45,8 @@ class StoredPart(SourcePart):
             batch = rows.read_ids(numbers)
             for i, (number, key) in enumerate(zip(numbers.tolist(), batch.keys, strict=True)):
                 values = {name: _plain(value) for name, value in batch.values(i).items()}
-                key = f"{number + 1:010d}" if self.key == "line" else _keyed(self.key, key)
-                yield Item(number + 1, f"{batch.shards[i]}#{batch.rows[i]}", key, values)
+                place = f"{batch.shards[i]}#{batch.rows[i]}"
+                yield Item(number + 1, place, key_of_name(self.key, key, number + 1), values)
 
 
 @lru_cache(maxsize=4)
@@ -84,6 +84,9 @@ class StoredSource(Source):
         UsageError: Another ``key``, or ``take`` is no such number.
         FieldError: There is no such field.
         DuplicateKeyError: Two samples with one key.
+
+    Attributes:
+        manifest: Of the data set.
     """
 
     lendable = True
@@ -98,12 +101,11 @@ class StoredSource(Source):
         fields: Collection[str] | None = None,
         take: int | None = None,
     ) -> None:
-        if key not in MODES:
-            raise UsageError(f"key={key!r}: samples have no columns here", hint="use 'path', 'stem' or 'line'")
+        check_mode(key, "samples have no columns here")
         self._address = dataset.address
         self._key = key
         self.url = dataset.location.url
-        self._manifest = dataset.manifest
+        self.manifest = dataset.manifest
         self.classes = dataset.manifest.classes
         self.mean_bytes = dataset.manifest.bytes / max(dataset.manifest.samples, 1)
         self.types = _chosen(fields, dataset.manifest)
@@ -114,20 +116,15 @@ class StoredSource(Source):
         if key == "stem" or (key == "path" and not unique):
             _compare_keys(dataset, key)
 
-    @property
-    def manifest(self) -> Manifest:
-        """Of the data set."""
-        return self._manifest
-
     def __len__(self) -> int:
         return self._count
 
     def part(self, numbers: NDArray[np.int64]) -> StoredPart:
-        return StoredPart(self._address, self._manifest.fingerprint, self._key, tuple(self.types), numbers)
+        return StoredPart(self._address, self.manifest.fingerprint, self._key, tuple(self.types), numbers)
 
     @property
     def fingerprint(self) -> str:
-        return self._fingerprint or f"data set {self._manifest.fingerprint} {self._count} {sorted(self.types)}"
+        return self._fingerprint or f"data set {self.manifest.fingerprint} {self._count} {sorted(self.types)}"
 
 
 def _compare_keys(dataset: OpenedDataset, mode: str) -> None:
@@ -136,21 +133,14 @@ def _compare_keys(dataset: OpenedDataset, mode: str) -> None:
 
     def keys() -> Iterator[str]:
         for shard in range(dataset.manifest.shards):
-            yield from (_keyed(mode, key) for key in rows.index(shard).keys)
+            yield from (key_of_name(mode, key, 0) for key in rows.index(shard).keys)
 
     def named(number: int) -> str:
         shard, row = dataset.numbering.find(number)
         return f"{dataset.manifest.shard_name(shard)}#{row}"
 
-    found = first_repeat(keys, dataset.manifest.samples)
-    if found is not None:
-        first, second, key = found
-        raise DuplicateKeyError(
-            f"two samples have the same key: {named(first)} and {named(second)}",
-            url=dataset.location.url,
-            key=key,
-            hint="make keys unique, or number the samples: key='line' (--key line)",
-        )
+    hint = "make keys unique, or number the samples: key='line' (--key line)"
+    check_unique(keys, dataset.manifest.samples, named=named, url=dataset.location.url, hint=hint)
 
 
 def _chosen(fields: Collection[str] | None, manifest: Manifest) -> dict[str, FieldType]:
@@ -166,10 +156,6 @@ def _taken(take: object, samples: int) -> int:
     if isinstance(take, bool) or not isinstance(take, int) or take < 1:
         raise UsageError(f"take must be a positive integer, got {take!r}", hint="a number of samples")
     return min(take, samples)
-
-
-def _keyed(mode: str, key: str) -> str:
-    return key.rpartition("/")[2] if mode == "stem" else key
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@
 ``scan``         a whole list read once: common folder, names of labels, equal keys
 ``spans``        where paths stand in a block of lines, in numpy
 ``objects``      JSON lines as lines of plain text
-``spool``        records of any bytes in a temporary file
+``spool``        records by number, read by workers; copied to a temporary file
 ``tables``       lists in Parquet and Arrow files
 ===============  ==================================================================
 """

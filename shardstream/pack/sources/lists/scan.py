@@ -21,7 +21,6 @@ from shardstream.pack.sources.lists.spans import Block, Span
 from shardstream.pack.sources.lists.spool import Records
 from shardstream.pack.sources.paths import scheme_of
 
-_BLOCK = 2 << 20
 _SUSPECTS = 100_000
 _MOST_NAMES = 1_000_000
 _FAST = frozenset(("tab", "csv", "blank", "lst", "json"))
@@ -94,11 +93,8 @@ class ListScan:
         Raises:
             SourceError: There are too many names of labels.
         """
-        first = 0
-        while first < len(self.records):
-            data, starts = self.records.block(first, _BLOCK)
+        for first, data, starts in self.records.blocks():
             yield self._block(data, starts, first)
-            first += len(starts)
             if len(self.findings.names or ()) > _MOST_NAMES:
                 raise SourceError(
                     f"the labels have more than {_MOST_NAMES:,} names", hint="choose a column that holds classes"

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import SourceError, UsageError
-from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
 from shardstream.pack.sources.keys import MODES, KeyRule
 from shardstream.pack.sources.lists.columns import Columns, Wanted, parse_label, understand
 from shardstream.pack.sources.lists.line_reader import LineReader
@@ -27,7 +25,7 @@ from shardstream.pack.sources.lists.list_file import ListFile, check_text, open_
 from shardstream.pack.sources.lists.mapping import declared_types
 from shardstream.pack.sources.lists.records import Broken, CellKind, split
 from shardstream.pack.sources.lists.scan import scan
-from shardstream.pack.sources.lists.spool import Records
+from shardstream.pack.sources.lists.spool import Records, RecordSource
 from shardstream.pack.sources.paths import Origin
 from shardstream.storage import Location
 
@@ -35,22 +33,6 @@ _FIRST = 100
 _KINDS: dict[str, CellKind] = {".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".tsv": "tab"}
 _DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what has no folder of its own
 _HINT = "every line needs the same columns: path, or path<TAB>label (with commas in a .csv)"
-
-
-@dataclass(frozen=True, slots=True)
-class ListPart(SourcePart):
-    """Records of a list: their bytes end to end, where each ends, and their lines."""
-
-    reader: LineReader
-    data: bytes
-    ends: NDArray[np.int64]
-    lines: NDArray[np.int64]
-
-    def __iter__(self) -> Iterator[Item | Reject]:
-        start = 0
-        for end, line in zip(self.ends.tolist(), self.lines.tolist(), strict=True):
-            yield self.reader.item(self.data[start:end], line)
-            start = end
 
 
 class ListRecords(Records):
@@ -64,7 +46,7 @@ class ListRecords(Records):
         return self._index.lines(numbers)
 
 
-class ListSource(Source):
+class ListSource(RecordSource[LineReader]):
     """A list of files.
 
     Args:
@@ -76,8 +58,6 @@ class ListSource(Source):
         SourceError: An empty list, or one whose first lines are all broken; names list and line.
         DuplicateKeyError: Two lines with one key; names both.
     """
-
-    lendable = True
 
     def __init__(self, records: Records, reader: LineReader, digest: str) -> None:
         self.url = records.file.url
@@ -112,15 +92,6 @@ class ListSource(Source):
                 return
         if first is not None:
             raise first
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def part(self, numbers: NDArray[np.int64]) -> ListPart:
-        self._records.file.check()
-        found = self._records.read(numbers)
-        ends = np.cumsum([len(raw) for raw in found], dtype=np.int64)
-        return ListPart(self._reader, b"".join(found), ends, self._records.lines(numbers))
 
     @property
     def fingerprint(self) -> str:

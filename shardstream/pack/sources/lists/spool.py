@@ -1,18 +1,23 @@
-"""Records of any bytes in a temporary file, found again by eight bytes each: listings, and lists that are no text."""
+"""Records of a file, found again by eight bytes each: those of lists, and those copied to a temporary file."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
 from shardstream.pack.sources.lists.list_file import ListFile
 from shardstream.storage.base.sorting import no_room
 
 _BUFFER = 1 << 20
+_BLOCK = 2 << 20
 
 
 class Spool:
@@ -87,6 +92,14 @@ class Records:
         data = self.file.read(int(self.starts[first]), int(self.starts[last]))
         return data, self.starts[first:last] - self.starts[first]
 
+    def blocks(self) -> Iterator[tuple[int, bytes, NDArray[np.int64]]]:
+        """All records, a `block` at a time, with the number of its first one."""
+        first = 0
+        while first < len(self):
+            data, starts = self.block(first, _BLOCK)
+            yield first, data, starts
+            first += len(starts)
+
     def read(self, numbers: NDArray[np.int64]) -> list[bytes]:
         """These records, in this order; they are read in the order of the file."""
         order = np.argsort(numbers, kind="stable")
@@ -95,3 +108,46 @@ class Records:
         for place, begin, end in zip(order.tolist(), begins.tolist(), ends.tolist(), strict=True):
             found[place] = self.file.read(begin, end)
         return found
+
+
+class RecordReader(Protocol):
+    """How a record becomes a sample: everything that a worker needs besides the records."""
+
+    def item(self, raw: bytes, line: int, /) -> Item | Reject:
+        """The sample of a record; lines count from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPart(SourcePart):
+    """Some records: their bytes end to end, where each ends, and their lines."""
+
+    reader: RecordReader
+    data: bytes
+    ends: NDArray[np.int64]
+    lines: NDArray[np.int64]
+
+    def __iter__(self) -> Iterator[Item | Reject]:
+        start = 0
+        for end, line in zip(self.ends.tolist(), self.lines.tolist(), strict=True):
+            yield self.reader.item(self.data[start:end], line)
+            start = end
+
+
+R = TypeVar("R", bound=RecordReader)
+
+
+class RecordSource(Source, Generic[R]):
+    """Samples that are records of a file; a worker reads its own."""
+
+    lendable = True
+    _records: Records
+    _reader: R
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def part(self, numbers: NDArray[np.int64]) -> RecordPart:
+        self._records.file.check()
+        found = self._records.read(numbers)
+        ends = np.cumsum([len(raw) for raw in found], dtype=np.int64)
+        return RecordPart(self._reader, b"".join(found), ends, self._records.lines(numbers))
