@@ -17,6 +17,7 @@ from shardstream.pack.sources.base import StreamSource
 from shardstream.shards.fields import check_field_name, infer_type
 from shardstream.shards.index import check_key
 from shardstream.shards.manifest import Manifest
+from shardstream.storage.base.location import Access
 from shardstream.storage.local.store import LocalStore
 from shardstream.testing.asserting import check, check_equal, shown, skip
 
@@ -51,9 +52,11 @@ class SourceConformance:
     # -------------------------------------------------------------------------------------------------------- helpers
 
     def _opened(self) -> Source | StreamSource:
-        known = ("key", "labels", "fields", "group", "allow_other_origins", "source_options", "transport")
+        known = ("key", "labels", "fields", "group", "allow_other_origins")
         given = {name: value for name, value in self.arguments.items() if name in known}
-        return open_source(self.make_source(), **given)
+        options = self.arguments.get("source_options") or {}
+        access = Access(options, self.arguments.get("transport", "auto"))
+        return open_source(self.make_source(), access=access, **given)
 
     def _numbered(self) -> Source:
         source = self._opened()

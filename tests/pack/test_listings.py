@@ -18,6 +18,7 @@ from shardstream.pack import pack
 from shardstream.pack.sources import File, Item, Reject, Source, open_source
 from shardstream.pack.sources.listings import Entry, glob_pattern, grouped, split_glob
 from shardstream.shards.manifest import Manifest
+from shardstream.storage.base.location import Access
 
 from ..storage.places import S3Place, WebPlace
 from .making import jpeg, photos, samples
@@ -253,7 +254,7 @@ def test_a_bucket_is_packed_like_the_folder(tmp_path: Path, s3: S3Place) -> None
     (tmp_path / "in" / "README.md").write_text("beside")
     plant(s3, tmp_path / "in")
     s3.plant("c0/.hidden.jpg", b"x")
-    source = open_source(f"{s3.url()}/", source_options=s3.options)
+    source = open_source(f"{s3.url()}/", access=Access(s3.options))
     assert source.classes == ("c0", "c1", "c2")
     assert source.root is None
     assert "README.md" in source.notes[0]
@@ -269,28 +270,28 @@ def test_a_bucket_is_packed_like_the_folder(tmp_path: Path, s3: S3Place) -> None
 def test_a_pattern_in_a_bucket(s3: S3Place) -> None:
     for name in ("a/1.jpg", "a/1.json", "a/2.png", "b/c/3.jpg", "4.jpg"):
         s3.plant(name, b"x")
-    assert found(open_source(s3 / "**/*.jpg", source_options=s3.options)) == [
+    assert found(open_source(s3 / "**/*.jpg", access=Access(s3.options))) == [
         ("4.jpg", "4", None),
         ("a/1.jpg", "a/1", None),
         ("b/c/3.jpg", "b/c/3", None),
     ]
-    (one,) = all_of(open_source(s3 / "a/1*", source_options=s3.options, group="stem"))
+    (one,) = all_of(open_source(s3 / "a/1*", access=Access(s3.options), group="stem"))
     assert isinstance(one, Item)
     assert one.values == {"jpg": File(s3 / "a/1.jpg"), "json": File(s3 / "a/1.json")}
     assert one.size == 2
     with pytest.raises(SourceError, match="no file matches"):
-        open_source(s3 / "*.gif", source_options=s3.options)
+        open_source(s3 / "*.gif", access=Access(s3.options))
 
 
 def test_an_empty_prefix(s3: S3Place) -> None:
     with pytest.raises(SourceError, match="no files"):
-        open_source(s3 / "nothing/", source_options=s3.options)
+        open_source(s3 / "nothing/", access=Access(s3.options))
 
 
 def test_a_packed_data_set_in_a_bucket(s3: S3Place) -> None:
     s3.plant("dataset.json", b"{}")
     with pytest.raises(SourceError, match="packed data set"):
-        open_source(s3.url(), source_options=s3.options)
+        open_source(s3.url(), access=Access(s3.options))
 
 
 def test_web_servers_have_no_listing(web: WebPlace) -> None:

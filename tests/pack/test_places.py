@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from shardstream.cli.app import app
 from shardstream.errors import AccessError, UsageError
 from shardstream.pack import ShardWriter, export, merge, pack, pack_plan, repack
+from shardstream.pack.output.places import StorageArguments
+from shardstream.pack.sources import roots
 from shardstream.shards.manifest import Manifest
 
 from ..storage.places import S3Place, WebPlace, make_buckets, s3_client
@@ -196,3 +198,10 @@ def test_commands_mean_the_same(stored: str, s3: S3Place, far: S3Place, tmp_path
 def test_a_list_of_photographs_goes_to_a_store_as_before(s3: S3Place, tmp_path: Path) -> None:
     found = pack(photo_list(tmp_path, 5), s3 / "out", storage_options=s3.options, workers=2)
     assert found.samples == 5
+
+
+@pytest.mark.parametrize("name", ["list.tsv?sv=1&sig=x", "photos/?.jpg", "{0..9}.tar"])
+def test_a_source_in_a_container_that_the_path_of_its_url_names(name: str, tmp_path: Path) -> None:
+    source = f"https://acme.blob.core.windows.net/data/{name}"
+    read, _ = StorageArguments(storage_options={"anon": True}).locate(roots(source), tmp_path, names_urls=True)
+    assert [(place.address.kind, place.address.bucket) for place in read] == [("azure", "data")]

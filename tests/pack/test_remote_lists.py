@@ -18,6 +18,7 @@ from shardstream.errors import NotFoundError, SourceError, StorageError
 from shardstream.pack import pack
 from shardstream.pack.sources import File, Item, ListSource, Reject, open_source
 from shardstream.pack.sources.lists import list_file as listfile
+from shardstream.storage.base.location import Access
 
 from ..storage.places import AzurePlace, S3Place, WebPlace
 from .making import jpeg, photo_list, photos, samples
@@ -35,7 +36,7 @@ def test_a_list_in_a_bucket(tmp_path: Path, s3: S3Place, monkeypatch: pytest.Mon
         s3.plant(f"data set/{path}", (tmp_path / path).read_bytes())
     s3.plant("data set/list.tsv", tsv.read_bytes())
     monkeypatch.setattr(listfile, "_STEP", 100)
-    source = open_source(s3 / "data set/list.tsv", source_options=s3.options)
+    source = open_source(s3 / "data set/list.tsv", access=Access(s3.options))
     assert source.url == s3 / "data set/list.tsv"
     assert values(source)[4] == {"jpg": File(s3 / "data set/c1/00004.jpg"), "cls": 1}
     assert source.fingerprint == open_source(tsv).fingerprint
@@ -55,7 +56,7 @@ def test_other_kinds_and_urls_in_them(s3: S3Place, name: str) -> None:
         "list.txt": "a/1.jpg 1\nhttps://h/2.jpg?x 2\n/local/3.jpg 3\n",
     }[name]
     s3.plant(f"lists/{name}", text.encode())
-    trusted = open_source(s3 / f"lists/{name}", source_options=s3.options, allow_other_origins=True)
+    trusted = open_source(s3 / f"lists/{name}", access=Access(s3.options), allow_other_origins=True)
     assert values(trusted) == [
         {"jpg": File(s3 / "lists/a/1.jpg"), "cls": 1},
         {"jpg": File("https://h/2.jpg?x"), "cls": 2},
@@ -80,7 +81,7 @@ def test_a_list_in_a_bucket_names_nothing_elsewhere(s3: S3Place, tmp_path: Path,
     else:
         parquet.write_table(pyarrow.table(rows), tmp_path / name)
         s3.plant(name, (tmp_path / name).read_bytes())
-    source = open_source(s3 / name, source_options=s3.options)
+    source = open_source(s3 / name, access=Access(s3.options))
     assert isinstance(source, ListSource)
     found = list(source.part(np.arange(len(source))))
     assert [item.values["jpg"] for item in found if isinstance(item, Item)] == [
@@ -94,7 +95,7 @@ def test_a_list_in_a_bucket_names_nothing_elsewhere(s3: S3Place, tmp_path: Path,
 def test_a_list_of_nothing_else_says_how_to_trust_it(s3: S3Place) -> None:
     s3.plant("list.tsv", b"/etc/hostname\t1\nhttp://127.0.0.1/x.jpg\t2\n")
     with pytest.raises(SourceError, match="--allow-other-origins") as caught:
-        open_source(s3 / "list.tsv", source_options=s3.options)
+        open_source(s3 / "list.tsv", access=Access(s3.options))
     assert caught.value.place["line"] == 1
 
 
@@ -130,12 +131,12 @@ def test_redirects_to_another_host_are_not_followed(tmp_path: Path, web: WebPlac
 
 def test_a_list_without_suffix(s3: S3Place) -> None:
     s3.plant("names", b"a/1.jpg\na/2.jpg\n")
-    assert len(open_source(s3 / "names", source_options=s3.options)) == 2
+    assert len(open_source(s3 / "names", access=Access(s3.options))) == 2
 
 
 def test_a_list_in_azure(azure: AzurePlace) -> None:
     azure.plant("list.tsv", b"a/1.jpg\t1\n")
-    assert values(open_source(azure / "list.tsv", source_options=azure.options)) == [
+    assert values(open_source(azure / "list.tsv", access=Access(azure.options))) == [
         {"jpg": File(azure / "a/1.jpg"), "cls": 1}
     ]
 
@@ -150,12 +151,12 @@ def test_a_list_on_a_web_server(tmp_path: Path, web: WebPlace) -> None:
 
 def test_lists_that_are_not_there(s3: S3Place, web: WebPlace) -> None:
     with pytest.raises(NotFoundError):
-        open_source(s3 / "nowhere.tsv", source_options=s3.options)
+        open_source(s3 / "nowhere.tsv", access=Access(s3.options))
     with pytest.raises(NotFoundError):
         open_source(web / "nowhere.tsv")
     s3.plant("empty.tsv", b"")
     with pytest.raises(SourceError, match="empty"):
-        open_source(s3 / "empty.tsv", source_options=s3.options)
+        open_source(s3 / "empty.tsv", access=Access(s3.options))
 
 
 def test_no_room_for_a_copy(s3: S3Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,5 +164,5 @@ def test_no_room_for_a_copy(s3: S3Place, monkeypatch: pytest.MonkeyPatch) -> Non
     full = partial(open, "/dev/full", "r+b", buffering=0)
     monkeypatch.setattr(listfile.tempfile, "TemporaryFile", lambda **_: full())
     with pytest.raises(StorageError, match="No space left") as caught:
-        open_source(s3 / "list.tsv", source_options=s3.options)
+        open_source(s3 / "list.tsv", access=Access(s3.options))
     assert "TMPDIR" in str(caught.value)

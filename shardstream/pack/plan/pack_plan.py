@@ -294,8 +294,7 @@ def open_plan(
         fields=options.fields,
         group=options.group,
         allow_other_origins=options.allow_other_origins,
-        source_options=read[0].access.options if read else None,
-        transport=storage.transport,
+        access=read[0].access if read else None,
     )
     if options.classes is not None and origin.classes is not None:
         raise UsageError("classes are given by the class folders", hint="leave `classes` out")

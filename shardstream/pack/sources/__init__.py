@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from shardstream.errors import SourceError, UsageError
@@ -31,10 +32,12 @@ from shardstream.pack.sources.lists.mapping import parse_fields
 from shardstream.pack.sources.lists.source import ListSource, open_text_list, suffix_of
 from shardstream.pack.sources.lists.tables import TABLES, open_tables
 from shardstream.pack.sources.lmdb import LmdbSource, is_lmdb
-from shardstream.pack.sources.paths import join, scheme_of
+from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.python import python_source
-from shardstream.pack.sources.tars import is_tar, tar_source
-from shardstream.storage import Location, Transport, locate, open_object
+from shardstream.pack.sources.tars import TarSource, is_tar, tar_paths
+from shardstream.storage import Location, open_object
+from shardstream.storage.base.address import parse
+from shardstream.storage.base.location import Access, locate_address
 
 __all__ = [
     "File",
@@ -66,8 +69,7 @@ def open_source(
     fields: Mapping[str, str] | None = None,
     group: Group = "file",
     allow_other_origins: bool = False,
-    source_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
+    access: Access | None = None,
 ) -> Source | StreamSource:
     """The source at a path or URL, by what lies there (a list, a folder, files that match a pattern), or an object.
 
@@ -78,8 +80,7 @@ def open_source(
         fields: Column by field, see `parse_fields`; default: path and label.
         group: ``"stem"``: files of one folder that share the name before its first dot are one sample.
         allow_other_origins: Whether a list that is not local may name files beyond its own bucket or host.
-        source_options: ``storage_options`` of the store that the source lies in.
-        transport: The library that speaks to it.
+        access: How the store that the source lies in is reached. Default: as the environment says.
 
     Raises:
         SourceError: There is nothing, or nothing that can be packed.
@@ -88,19 +89,14 @@ def open_source(
     if isinstance(source, Source | StreamSource):
         return source
     text = os.fsdecode(source) if isinstance(source, str | os.PathLike) else None
-    if (text is None or is_tar(text)) and (fields or group != "file"):
+    if (text is None or is_tar(text) or is_lmdb(text)) and (fields or group != "file"):
         raise UsageError("fields= and group= are for lists and folders", hint="use transform= to change samples")
     if text is None:
         return python_source(source, key=key)
+    at = partial(_location, access or Access())
     if is_tar(text):
-        return tar_source(text, key=key, options=source_options, transport=transport)
-
-    def at(place: str) -> Location:
-        return locate(place, storage_options=source_options, transport=transport)
-
-    if scheme_of(text) is None and is_lmdb(text):
-        if fields or group != "file":
-            raise UsageError("fields= and group= are for lists and folders", hint="use transform= to change samples")
+        return TarSource(text, [at(path) for path in tar_paths(text)], key=key)
+    if is_lmdb(text):
         return LmdbSource(text, key=key)
     wanted = Wanted(key, labels or "int", parse_fields(fields), allow_other_origins)
     listing = _listing(text, at)
@@ -113,7 +109,7 @@ def open_source(
     if group != "file":
         raise UsageError("group='stem' is for folders", hint="a list has a column for each file: --field", url=text)
     location = at(text)
-    if location.local and not os.path.exists(location.address.prefix):
+    if location.local and not os.path.exists(location.url):
         raise SourceError("there is no such list or folder", url=location.url, hint="check the path")
     kind = _UNSUPPORTED.get(suffix_of(location.url))
     if kind is not None:
@@ -128,11 +124,12 @@ def open_source(
 
 
 def roots(source: Any) -> list[str]:
-    """Where a source lies, as far as a path or URL says so: the store of a URL, or the local path."""
+    """Where a source lies, as far as a path or URL says so: the local path, or the bucket or container of a URL."""
     if not isinstance(source, str | os.PathLike):
         return []
-    scheme, colon, rest = os.fsdecode(source).partition("://")
-    return [f"{scheme}://{rest.partition('/')[0]}" if colon else scheme]
+    text = os.fsdecode(source)
+    # The container stands first in the path of some URLs; what follows may be a pattern.
+    return ["/".join(text.partition("?")[0].split("/")[:4]) if "://" in text else text]
 
 
 def names_urls(source: Any) -> bool:
@@ -145,27 +142,31 @@ def names_urls(source: Any) -> bool:
     return os.path.lexists(text) or split_glob(text) is None or suffix_of(text) in TABLES
 
 
+def _location(access: Access, place: str) -> Location:
+    return locate_address(parse(place), access.options, access.transport)
+
+
 def _matches(listing: FileListing) -> list[Location]:
     found = [listing.root.join(entry.path) for entry in listing.entries()]
     if not found:
-        raise SourceError("no file matches the pattern", url=join(listing.root.url, listing.pattern or ""))
+        raise SourceError("no file matches the pattern", url=listing.url)
     return found
 
 
 def _listing(text: str, at: Callable[[str], Location]) -> FileListing | None:
-    """What is to be listed, if this is no list."""
+    """What is to be listed, if this is not a list."""
     web = scheme_of(text) in ("http", "https")
     chosen = None if web or os.path.lexists(text) else split_glob(text)
     if chosen is not None:
         return FileListing(at(chosen[0]), chosen[1])
     location = at(text)
     if location.local:
-        return FileListing(location) if os.path.isdir(location.address.prefix) else None
-    if web or (suffix_of(location.url) and not text.endswith("/")):
-        return None
-    if text.endswith("/") or not location.address.prefix or not _is_object(location):
-        return FileListing(location)
-    return None
+        folder = os.path.isdir(location.url)
+    elif web or text.endswith("/"):
+        folder = not web
+    else:
+        folder = not suffix_of(location.url) and not (location.address.prefix and _is_object(location))
+    return FileListing(location) if folder else None
 
 
 def _is_object(location: Location) -> bool:

@@ -157,8 +157,8 @@ class FolderSource(RecordSource[FileReader]):
         check_mode(key, "a folder has no columns")
         if labels == "int":
             raise UsageError("labels='int' is for lists", hint="class folders are numbered in sorting order")
-        root = listing.root.address.prefix if listing.root.local else listing.root.url
-        self.url = root if listing.pattern is None else join(root, listing.pattern)
+        root = listing.root.url
+        self.url = listing.url
         self.root = root if listing.root.local and listing.takes(MANIFEST_NAME) else None
         flat = listing.pattern is not None and labels != "name"
         found = _Found(folders=set(listing.folders()))

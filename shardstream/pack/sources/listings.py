@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from shardstream.errors import NotFoundError, SourceError
+from shardstream.pack.sources.paths import join
 from shardstream.storage import Location, Store, open_store
 from shardstream.storage.base.sorting import SortedNames
 from shardstream.storage.local.store import entries_of
@@ -24,7 +25,7 @@ class Entry(NamedTuple):
 
     Attributes:
         path: Relative to the folder, with ``/``; bytes that are no UTF-8 as surrogates.
-        size: Its bytes, where the listing tells.
+        size: Its bytes, where the listing gives them.
     """
 
     path: str
@@ -42,31 +43,31 @@ class FileListing(NamedTuple):
     root: Location
     pattern: str | None = None
 
+    @property
+    def url(self) -> str:
+        """What it is, for messages."""
+        return self.root.url if self.pattern is None else join(self.root.url, self.pattern)
+
     def entries(self) -> Iterator[Entry]:
         """The files.
 
         Raises:
             SourceError: The folder is not there, or cannot be read.
-            StorageError: The store does not tell.
+            StorageError: The store cannot list them.
         """
-        matches = _all if self.pattern is None else glob_pattern(self.pattern).fullmatch
-        found = _walk(self.root.address.prefix, "") if self.root.local else _listed(open_store(self.root))
+        matches = glob_pattern(self.pattern or "**").fullmatch
+        found = _walk(self.root.url, "") if self.root.local else _listed(open_store(self.root))
         return (entry for entry in found if matches(entry.path))
 
     def takes(self, name: str) -> bool:
         """Whether a file of this name may be among them."""
-        last = "**" if self.pattern is None else self.pattern.rpartition("/")[2]
-        return glob_pattern(last).fullmatch(name) is not None
+        return glob_pattern((self.pattern or "**").rpartition("/")[2]).fullmatch(name) is not None
 
     def folders(self) -> list[str]:
         """The folders of a local folder, also empty ones."""
         if not self.root.local or self.pattern is not None:
             return []
-        return [name for name, inside in _scan(self.root.address.prefix) if inside]
-
-
-def _all(_path: str) -> bool:
-    return True
+        return [name for name, inside in _scan(self.root.url) if inside]
 
 
 def split_glob(text: str) -> tuple[str, str] | None:

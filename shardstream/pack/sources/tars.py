@@ -12,7 +12,7 @@ import lzma
 import os
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,10 +20,10 @@ from typing import Any
 import xxhash
 
 from shardstream.braces import without_braces
-from shardstream.errors import NotFoundError, ShardStreamError, SourceError, UsageError
+from shardstream.errors import NotFoundError, ShardStreamError, SourceError
 from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart, StreamSource
-from shardstream.pack.sources.keys import MODES
-from shardstream.storage import Location, Store, Transport, locate, open_store
+from shardstream.pack.sources.keys import check_mode
+from shardstream.storage import Location, open_object, open_store
 from shardstream.storage.base.ranged import RangedFile
 from shardstream.text import valid_unicode
 from shardstream.threads import each
@@ -39,37 +39,35 @@ class TarStream(SourcePart):
     """The samples of one tar file, in its order.
 
     Attributes:
-        folder: Where it lies.
-        name: Its name there.
+        location: Where it lies.
         size: Its size when it was listed.
     """
 
-    folder: Location
-    name: str
+    location: Location
     size: int
 
     def __iter__(self) -> Iterator[Item | Reject]:
-        store = open_store(self.folder)
-        url = store.locate(self.name)
-        if store.size(self.name) != self.size:
+        store, name = open_object(self.location)
+        if store.size(name) != self.size:
+            url = store.locate(name)
             raise SourceError("the tar file changed while it was being packed", url=url, hint="pack it again")
         number = 0
         try:
             with (
-                io.BufferedReader(RangedFile(self.size, partial(store.get, self.name)), _BLOCK) as file,
+                io.BufferedReader(RangedFile(self.size, partial(store.get, name)), _BLOCK) as file,
                 tarfile.open(fileobj=file, mode="r|*") as archive,
             ):
-                for item in _samples(archive, self.name):
+                for item in _samples(archive, name):
                     number = item.line
                     yield item
         except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
             if isinstance(error, ShardStreamError):
                 raise
-            yield Reject(number + 1, valid_unicode(self.name), f"the tar file is damaged from here on: {error}")
+            yield Reject(number + 1, valid_unicode(name), f"the tar file is damaged from here on: {error}")
 
 
 def _samples(archive: tarfile.TarFile, name: str) -> Iterator[Item | Reject]:
-    """Samples in order; the last one of a file that breaks off is none."""
+    """Samples in order; the last one of a file that breaks off is left out."""
     number = 0
     key, values = "", dict[str, Any]()
     for member in archive:
@@ -126,59 +124,45 @@ class TarSource(StreamSource):
 
     Args:
         url: What they are called together, for messages.
-        found: Each tar file: the folder it lies in, its name there, its size.
+        locations: Each of them.
         key: As of `StreamSource`.
 
     Raises:
-        SourceError: There are none.
+        SourceError: There are none, or one is missing.
+        UsageError: ``key`` names a column.
     """
 
-    def __init__(self, url: str, found: Sequence[tuple[Location, str, int]], *, key: str = "path") -> None:
-        if not found:
+    def __init__(self, url: str, locations: Sequence[Location], *, key: str = "path") -> None:
+        check_mode(key, "tar files have no columns")
+        if not locations:
             raise SourceError("there is no such tar file", url=url, hint="check the path")
         self.url = url
         self.key = key
-        self.streams = [TarStream(*one) for one in found]
+        stores = {folder: open_store(folder) for folder in {location.parent() for location in locations}}
+
+        def stream(location: Location) -> TarStream:
+            store, name = stores[location.parent()], location.url.rpartition("/")[2]
+            try:
+                return TarStream(location, store.size(name))
+            except NotFoundError as error:
+                raise SourceError("there is no such tar file", url=store.locate(name), hint="check the path") from error
+
+        streams = list(each(stream, locations, at_once=_REQUESTS, what=f"the size of a tar file of {url}"))
+        names = "".join(f"{one.location.url.rpartition('/')[2]}\n{one.size}\n" for one in streams)
+        self.streams = streams
+        self._fingerprint = f"tars {xxhash.xxh3_128_hexdigest(os.fsencode(names))}"
 
     @property
     def fingerprint(self) -> str:
-        names = "".join(f"{one.name}\n{one.size}\n" for one in self.streams if isinstance(one, TarStream))
-        return f"tars {xxhash.xxh3_128_hexdigest(os.fsencode(names))}"
+        return self._fingerprint
 
 
-def tar_source(
-    source: str, *, key: str = "path", options: Mapping[str, Any] | None = None, transport: Transport = "auto"
-) -> TarSource:
+def tar_paths(source: str) -> list[str]:
     """The tar files of a path or URL, of a list in braces (``data-{000..099}.tar``), or of a local glob.
 
     Raises:
-        SourceError: There are none, or one of a list is missing.
-        UsageError: Braces that cannot be read, or ``key`` names a column.
+        UsageError: Braces that cannot be read.
     """
-    if key not in MODES:
-        raise UsageError(f"key={key!r}: tar files have no columns", hint="use 'path', 'stem' or 'line'")
-    places = [locate(path, storage_options=options, transport=transport) for path in _paths(source)]
-    opened: dict[str, tuple[Location, Store]] = {}
-    found = []
-    for place in places:
-        parent = place.parent()
-        folder, store = opened.setdefault(parent.url, (parent, open_store(parent)))
-        found.append((folder, store, place.url.rpartition("/")[2]))
-
-    def size(one: tuple[Location, Store, str]) -> int:
-        _, store, name = one
-        try:
-            return store.size(name)
-        except NotFoundError as error:
-            raise SourceError("there is no such tar file", url=store.locate(name), hint="check the path") from error
-
-    sizes = list(each(size, found, at_once=_REQUESTS, what=f"the size of a tar file of {source}"))
-    return TarSource(
-        source, [(folder, name, size) for (folder, _, name), size in zip(found, sizes, strict=True)], key=key
-    )
-
-
-def _paths(source: str) -> list[str]:
     found: list[str] = []
     for path in without_braces(source):
         if "://" in path or not glob.has_magic(path) or os.path.exists(path):

@@ -51,7 +51,7 @@ class _Table:
     """A Parquet or Arrow file."""
 
     def __init__(self, location: Location) -> None:
-        self.url = location.address.prefix if location.local else location.url
+        self.url = location.url
         store, name = open_object(location)
         self.size = store.size(name)
         self._file = io.BufferedReader(RangedFile(self.size, partial(store.get, name)), _READ)
@@ -67,7 +67,9 @@ class _Table:
         except (arrow.ArrowException, OSError) as error:
             self.close()
             raise SourceError(
-                f"this is no {suffix_of(name)} file: {error}", url=self.url, hint="write it again, or pass another kind"
+                f"this is not a {suffix_of(name)} file: {error}",
+                url=self.url,
+                hint="write it again, or pass another kind",
             ) from error
         self._arrow = arrow
 
