@@ -226,7 +226,7 @@ def test_labels_that_are_all_names(tmp_path: Path) -> None:
         ("path\tlabel\n", "list.tsv", "empty"),
         ('"2.jpg"x,0\n', "list.csv", "malformed csv"),
         ("path\tlabel\n1.jpg\n2.jpg\n", "list.tsv", "1 column where the first has 2"),
-        ("p\0a\0t\0h", "list.tsv", "no text list"),
+        ("p\0a\0t\0h", "list.tsv", "not a text list"),
         ("x", "list.rec", "cannot be packed"),
         ("x", "list.zip", "archive"),
     ],

@@ -5,31 +5,18 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from itertools import islice
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from shardstream.pack.sources.lists.list_file import ListFile
+
 _CHUNK = 4 << 20
+_AT_ONCE = 1 << 16  # records of an odd csv
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN, _QUOTE, _COMMA = b'\n\r",'
-
-
-class TextFile(Protocol):
-    """A text file, read by range.
-
-    Attributes:
-        size: Its bytes.
-    """
-
-    size: int
-
-    def read(self, start: int, end: int) -> bytes:
-        """Bytes ``[start, end)``, both inside the file."""
-
-    def map(self) -> mmap.mmap | bytes:
-        """All of it, addressable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +75,7 @@ class _Builder:
         )
 
 
-def survey(text: TextFile) -> tuple[int, str]:
+def survey(text: ListFile) -> tuple[int, str]:
     """Number of line ends in a file, and the hash of all of it."""
     newlines, hasher = 0, xxhash.xxh3_128()
     for position in range(0, text.size, _CHUNK):
@@ -98,7 +85,7 @@ def survey(text: TextFile) -> tuple[int, str]:
     return newlines, hasher.hexdigest()
 
 
-def index_lines(text: TextFile, newlines: int, *, quoted: bool) -> LineIndex:
+def index_lines(text: ListFile, newlines: int, *, quoted: bool) -> LineIndex:
     """Find the records.
 
     Args:
@@ -114,7 +101,7 @@ def index_lines(text: TextFile, newlines: int, *, quoted: bool) -> LineIndex:
     return builder.index(text.size)
 
 
-def _index_blocks(text: TextFile, start: int, builder: _Builder, *, quoted: bool) -> bool:
+def _index_blocks(text: ListFile, start: int, builder: _Builder, *, quoted: bool) -> bool:
     """All records; False if quotes stand where no csv has them."""
     line, lines_before, odd = 1, 0, False  # line of the open record; line ends before the block; is a quote open?
     for position in range(start, text.size, _CHUNK):
@@ -156,30 +143,25 @@ def _regular(data: NDArray[np.uint8], quotes: NDArray[np.int64], odd: bool) -> b
     )
 
 
-def _index_odd_csv(text: TextFile, start: int, builder: _Builder) -> None:
-    data, line = text.map(), 1
-    starts, lines = [], []
-    for begin, end in _odd_records(data, start):
-        if data[begin:end].removesuffix(b"\r"):
-            starts.append(begin)
-            lines.append(line)
-        line += data[begin:end].count(b"\n") + 1
-        if len(starts) == _CHUNK >> 6:
-            builder.add(np.array(starts), np.array(lines))
-            starts, lines = [], []
-    if starts:
-        builder.add(np.array(starts), np.array(lines))
+def _index_odd_csv(text: ListFile, start: int, builder: _Builder) -> None:
+    records = _odd_records(text.map(), start)
+    while found := list(islice(records, _AT_ONCE)):
+        builder.add(*np.array(found).T)
 
 
-def _odd_records(data: mmap.mmap | bytes, start: int) -> Iterator[tuple[int, int]]:
-    """Where each record begins and ends. One whose quotes are wrong ends with its first line: no more is lost."""
+def _odd_records(data: mmap.mmap, start: int) -> Iterator[tuple[int, int]]:
+    """Where each record begins, and its first line. One whose quotes are wrong ends with that: no more is lost."""
+    line = 1
     while start < len(data):
         end = _record_end(data, start)
-        yield start, end
+        record = data[start:end]
+        if record.removesuffix(b"\r"):
+            yield start, line
+        line += record.count(b"\n") + 1
         start = end + 1
 
 
-def _record_end(data: mmap.mmap | bytes, start: int) -> int:
+def _record_end(data: mmap.mmap, start: int) -> int:
     first = _find(data, b"\n", start)
     at = start
     while True:
@@ -201,6 +183,6 @@ def _record_end(data: mmap.mmap | bytes, start: int) -> int:
         at = close + 2
 
 
-def _find(data: mmap.mmap | bytes, what: bytes, start: int) -> int:
+def _find(data: mmap.mmap, what: bytes, start: int) -> int:
     found = data.find(what, start)
     return len(data) if found < 0 else found

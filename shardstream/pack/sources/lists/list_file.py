@@ -10,6 +10,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from typing import IO
 
 from shardstream.errors import SourceError
 from shardstream.storage import Location, open_object
@@ -19,7 +20,6 @@ from shardstream.waits import watched
 _PEEK = 4096
 _STEP = 32 << 20
 _WRITER_S = 60.0  # until somebody has to write to a pipe
-_EMPTY_HINT = "write one file a line: path<TAB>label"
 
 
 class ListFile:
@@ -41,6 +41,19 @@ class ListFile:
         self._awaited = f"{url} to be read"
         self._stamp = stamp or self._now()
         self.size = self._stamp[0]
+
+    @classmethod
+    def written(cls, file: IO[bytes], url: str) -> ListFile:
+        """What was written to a temporary file, which can be closed then.
+
+        Raises:
+            StorageError: The disk is full.
+        """
+        try:
+            file.flush()
+        except OSError as error:
+            raise no_room(error) from error
+        return cls(os.dup(file.fileno()), url)
 
     @property
     def inherited(self) -> tuple[int, str, tuple[int, int]]:
@@ -69,7 +82,7 @@ class ListFile:
             start += len(data)
         return b"".join(pieces)
 
-    def map(self) -> mmap.mmap | bytes:
+    def map(self) -> mmap.mmap:
         """All of it, addressable. Reading what was cut off since kills the process, so the size is compared first.
 
         Raises:
@@ -91,13 +104,17 @@ def open_list(location: Location) -> ListFile:
     """A list, wherever it lies.
 
     Raises:
-        SourceError: It cannot be read, or is empty.
+        SourceError: It cannot be read, or is not text.
         StorageError: The store does not give it.
     """
-    found = open_local(location.address.prefix, "list") if location.local else _fetched(location)
-    if not found.size:
-        raise SourceError("the list is empty", url=found.url, hint=_EMPTY_HINT)
-    return found
+    file = open_local(location.url, "list") if location.local else _fetched(location)
+    if b"\0" in file.read(0, min(_PEEK, file.size)):
+        raise SourceError(
+            "this is not a text list: it holds zero bytes",
+            url=file.url,
+            hint="save the list as UTF-8 (not UTF-16), one file a line: path<TAB>label",
+        )
+    return file
 
 
 def open_local(path: str, what: str) -> ListFile:
@@ -155,16 +172,6 @@ def _piped(handle: int, path: str, what: str) -> Iterator[bytes]:
             time.sleep(0.01)
 
 
-def check_text(file: ListFile) -> None:
-    """Refuse what is no text; SourceError."""
-    if b"\0" in file.read(0, min(_PEEK, file.size)):
-        raise SourceError(
-            "this is no text list: it holds zero bytes",
-            url=file.url,
-            hint="save the list as UTF-8 (not UTF-16), one file a line: path<TAB>label",
-        )
-
-
 def _fetched(location: Location) -> ListFile:
     store, name = open_object(location)
     size = store.size(name)
@@ -188,8 +195,4 @@ def spooled(pieces: Callable[[], Iterator[bytes | memoryview]], *, url: str) -> 
                 file.write(piece)
             except OSError as error:
                 raise no_room(error) from error
-        try:
-            file.flush()
-        except OSError as error:
-            raise no_room(error) from error
-        return ListFile(os.dup(file.fileno()), url)
+        return ListFile.written(file, url)

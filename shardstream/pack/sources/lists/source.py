@@ -21,7 +21,7 @@ from shardstream.pack.sources.keys import MODES, KeyRule
 from shardstream.pack.sources.lists.columns import Columns, Wanted, parse_label, understand
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.lines import LineIndex, index_lines, survey
-from shardstream.pack.sources.lists.list_file import ListFile, check_text, open_list
+from shardstream.pack.sources.lists.list_file import ListFile, open_list
 from shardstream.pack.sources.lists.mapping import declared_types
 from shardstream.pack.sources.lists.records import Broken, CellKind, split
 from shardstream.pack.sources.lists.scan import scan
@@ -32,6 +32,7 @@ from shardstream.storage import Location
 _FIRST = 100
 _KINDS: dict[str, CellKind] = {".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".tsv": "tab"}
 _DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what has no folder of its own
+_EMPTY_HINT = "write one file a line: path<TAB>label"
 _HINT = "every line needs the same columns: path, or path<TAB>label (with commas in a .csv)"
 
 
@@ -71,7 +72,7 @@ class ListSource(RecordSource[LineReader]):
         self.origin = reader.origin
         try:
             if not len(records):
-                raise SourceError("the list is empty", hint="write one file a line: path<TAB>label")
+                raise SourceError("the list is empty", hint=_EMPTY_HINT)
             self._check_first(reader)
             self._reader = scan(records, reader)
         except SourceError as error:
@@ -110,16 +111,17 @@ def open_text_list(location: Location, wanted: Wanted) -> ListSource:
         UsageError: No such column.
     """
     file = open_list(location)
-    check_text(file)
     newlines, digest = survey(file)
     name = location.url.rpartition("/")[2]
     kind = _KINDS.get(suffix_of(name))
     index = index_lines(file, newlines, quoted=kind == "csv")
     records = ListRecords(file, index)
     head = records.read(np.arange(min(_FIRST, len(records))))
+    if not head:
+        raise SourceError("the list is empty", url=file.url, hint=_EMPTY_HINT)
     kind = kind or _guess(name, head, wanted)
     try:
-        columns = understand(kind, split(kind, head[0]) if head else [], wanted)
+        columns = understand(kind, split(kind, head[0]), wanted)
     except Broken as error:
         raise SourceError(str(error), url=file.url, line=1, hint=error.hint or _HINT) from error
     except UsageError as error:

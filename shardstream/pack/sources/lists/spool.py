@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from array import array
 from collections.abc import Iterator
@@ -36,30 +35,25 @@ class Spool:
         Raises:
             StorageError: The disk is full.
         """
-        try:
-            self._file.write(record)
-        except OSError as error:
-            raise no_room(error) from error
+        self._write(record)
         self._starts.append(self._starts[-1] + len(record))
 
     def extend(self, records: bytes, ends: NDArray[np.int64]) -> None:
         """Add several records at once: their bytes end to end, and where each ends; see `add`."""
         before = self._starts[-1]
+        self._write(records)
+        self._starts.frombytes((ends + before).astype(np.int64).tobytes())
+
+    def _write(self, data: bytes) -> None:
         try:
-            self._file.write(records)
+            self._file.write(data)
         except OSError as error:
             raise no_room(error) from error
-        self._starts.frombytes((ends + before).astype(np.int64).tobytes())
 
     def finish(self, url: str) -> Records:
         """The records, to be read; nothing can be added after that."""
-        try:
-            self._file.flush()
-            found = ListFile(os.dup(self._file.fileno()), url)
-        except OSError as error:
-            raise no_room(error) from error
-        finally:
-            self._file.close()
+        with self._file as file:
+            found = ListFile.written(file, url)
         return Records(found, np.frombuffer(self._starts, np.int64))
 
     def close(self) -> None:
