@@ -64,7 +64,7 @@ class _Sum:
         self._tick = tick
         self._done = PackStats()
         self._kept = 0
-        self._told = time.monotonic()
+        self._ticked = time.monotonic()
 
     def keep(self, result: Result) -> None:
         """Count a shard of an earlier run: its samples, not the time they took then."""
@@ -75,8 +75,8 @@ class _Sum:
     def add(self, tally: PackStats) -> None:
         self._done = self._done.plus(tally)
         now = time.monotonic()
-        if now - self._told >= TICK_S:
-            self._told = now
+        if now - self._ticked >= TICK_S:
+            self._ticked = now
             self.tell()
 
     def tell(self) -> None:
@@ -200,11 +200,11 @@ def run_ahead(
     running: dict[Future[T], str] = {}
     waiting = iter(tasks)
 
-    def told() -> str:
+    def what() -> str:
         names = list(running.values())
         return f"one of {len(names)} tasks that were handed out, {names[0]} first" if names else "a task to be taken"
 
-    silence = watched(told)
+    silence = watched(what)
     try:
         while True:
             with silence:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardstream.dataset.opened import DatasetAddress
-from shardstream.pack.execution.jobs import Report, store_at
+from shardstream.pack.execution.jobs import store_at
 from shardstream.pack.export.contract import FOLDER, Sample, Target
 from shardstream.pack.export.reading import read_samples
 from shardstream.pack.output.commits import Pending, creating
-from shardstream.pack.output.stats import PackStats
+from shardstream.pack.output.stats import PackStats, Report, TaskStats
 from shardstream.pack.sources.stored import opened_as
 from shardstream.storage import Location
 
@@ -74,24 +74,16 @@ class ExportTask:
         """Do it; the commit is left to the caller."""
         store = store_at(self.dest)
         with creating(store, self.name) as out:
-            counted = _Counted(report)
+            stats = TaskStats(report)
             samples = read_samples(opened_as(self.source, self.fingerprint), self.number, original=self.original)
-            self.target.write(store, out, counted.through(samples), again=self.again)
-        return ExportResult(counted.total), Pending(out, store, {self._receipt: b""})
+            self.target.write(store, out, _counted(samples, stats), again=self.again)
+        return ExportResult(stats.total), Pending(out, store, {self._receipt: b""})
 
 
-class _Counted:
-    def __init__(self, report: Report | None) -> None:
-        self._report = report
-        self.total = PackStats()
-
-    def through(self, parts: Iterator[Sequence[Sample]]) -> Iterator[Sequence[Sample]]:
-        for part in parts:
-            yield part
-            done = PackStats(len(part), bytes=sum(_size(value) for one in part for value in one.values.values()))
-            self.total = self.total.plus(done)
-            if self._report is not None:
-                self._report(done)
+def _counted(parts: Iterator[Sequence[Sample]], stats: TaskStats) -> Iterator[Sequence[Sample]]:
+    for part in parts:
+        yield part
+        stats.add(PackStats(len(part), bytes=sum(_size(value) for one in part for value in one.values.values())))
 
 
 def _size(value: Any) -> int:
