@@ -13,6 +13,7 @@ from shardstream.cli.report import reporting
 from shardstream.cli.stores import format_url
 from shardstream.pack import PackOptions, run_pack
 from shardstream.pack import pack as pack_source
+from shardstream.pack.output.places import take_options
 
 
 @flags_of(pack_source, meta="{}", zstd=None)
@@ -42,9 +43,7 @@ def pack(
     with reporting(context):
         given = arguments_of(flags)
         given |= {"fields": parse_fields(given["fields"]), "zstd": given["zstd"] or ()}
-        options = PackOptions.of(given)
-        how = {name: value for name, value in given.items() if name not in PackOptions.names()}
+        options = take_options(PackOptions, given)
         with drawing("packing", quiet=quiet or as_json) as draw, kept_when_interrupted():
-            how["progress"] = json_lines() if as_json else draw
-            report = run_pack(source, dest, options, **how)
+            report = run_pack(source, dest, options, **given, progress=json_lines() if as_json else draw)
         print_report(report, format_url(dest), as_json=as_json)

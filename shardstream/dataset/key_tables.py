@@ -100,10 +100,16 @@ def put_key_table(store: Store, manifest: Manifest, old: Manifest | None = None)
         for table in taken:
             for part in table.entries():
                 keys.add(*part)
-        _add_shards(keys, manifest, scan, 0 if old is None else old.shards)
-        with store.create(key_table_name(manifest.fingerprint)) as out:
-            for piece in table_bytes(keys):
-                out.write(piece)
+        add_keys(keys, manifest, scan, range(0 if old is None else old.shards, manifest.shards))
+        write_key_table(store, manifest, keys)
+
+
+def write_key_table(store: Store, manifest: Manifest, keys: SortedKeys) -> None:
+    """The same, of keys that were collected already: all of a data set, or those of its new samples."""
+    keys.covers = keys.covers._replace(fingerprint=manifest.fingerprint)
+    with store.create(key_table_name(manifest.fingerprint)) as out:
+        for piece in table_bytes(keys):
+            out.write(piece)
 
 
 def stored_tables(store: Store, manifest: Manifest) -> list[KeyTable]:
@@ -139,18 +145,18 @@ def _unmapped(store: Store) -> Store:
     return copy.copy(store) if store.mapped else store
 
 
-def _add_shards(keys: SortedKeys, manifest: Manifest, scan: Scan, first: int) -> None:
-    """Add the keys of all shards from this one on."""
+def add_keys(keys: SortedKeys, manifest: Manifest, scan: Scan, shards: range) -> None:
+    """Add the keys of some shards, read with ``scan``, under the numbers that their samples have in the data set."""
     samples = manifest.table.samples
-    number = int(samples[:first].sum(dtype=np.int64))
+    number = int(samples[: shards.start].sum(dtype=np.int64))
     at_once = max(1, min(_AT_ONCE, _AT_ONCE_BYTES // max(manifest.index_bytes, 1)))
     found = each(
         lambda shard: hashes_of(scan(shard).keys),
-        range(first, manifest.shards),
+        shards,
         at_once=at_once,
         what=f"the keys of a shard of {manifest.url}",
     )
-    for shard, hashes in enumerate(found, first):
+    for shard, hashes in zip(shards, found, strict=True):
         if len(hashes) != samples[shard]:
             raise FormatError(
                 f"the shard holds {len(hashes)} samples, the manifest says {samples[shard]}",
@@ -228,7 +234,7 @@ class _Shelf(NamedTuple):
 
 def _fill(descriptor: int, manifest: Manifest, scan: Scan) -> None:
     with SortedKeys(Covers(0, manifest.samples, manifest.fingerprint)) as keys:
-        _add_shards(keys, manifest, scan, 0)
+        add_keys(keys, manifest, scan, range(manifest.shards))
         with open(descriptor, "wb", closefd=False) as file:
             file.writelines(table_bytes(keys))
 

@@ -10,34 +10,32 @@ from typing import Any, Literal
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
+from shardstream.dataset.key_tables import add_keys
 from shardstream.dataset.numbering import Numbering
 from shardstream.errors import DuplicateKeyError, UsageError
 from shardstream.pack.options import check_meta
 from shardstream.pack.output.copies import ShardCopier
 from shardstream.pack.output.destination import Destination, check_shards, open_destination
-from shardstream.pack.output.places import StorageArguments
-from shardstream.pack.sources.duplicates import HashRuns
+from shardstream.pack.output.places import StorageArguments, take_options
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.growing import joined, united_meta
 from shardstream.shards.index import ShardIndex
-from shardstream.shards.key_table import hashes_of
+from shardstream.shards.key_table import Covers, SortedKeys
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.table import NamedShards
-from shardstream.storage import Location, Transport
+from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.cache import Cache
 from shardstream.threads import each
 
 _AT_ONCE = 4  # shards; each holds some 50 MB on its way to a store
-_SCANNED_AT_ONCE = 16  # indexes
-_SUSPECTS = 1000  # repeated hashes that are looked at: the first repeated key is named, or nearly
+_SUSPECTS = 1000  # repeated hashes of a part that are looked at: the first repeated key is named, or nearly
 _WINDOW = 1024  # shards whose work is handed out together
 
 
 def merge(
-    urls: Sequence[str | os.PathLike[str] | Location],
-    dest: str | os.PathLike[str] | Location,
+    urls: Sequence[PathOrUrl],
+    dest: PathOrUrl,
     *,
     version: Sequence[int | None] | None = None,
     meta: Mapping[str, Any] | None = None,
@@ -49,7 +47,7 @@ def merge(
     dest_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
     cache: str | os.PathLike[str] | Cache | None = None,
-    replicas: Sequence[str | os.PathLike[str]] = (),
+    replicas: Sequence[PathOrUrl] = (),
 ) -> Manifest:
     """Make one data set of several, in this order: their shards are copied byte for byte, under new names.
 
@@ -59,8 +57,8 @@ def merge(
     again; the result is the same to the byte.
 
     Args:
-        urls: The data sets.
-        dest: Folder or URL of the result.
+        urls: The data sets: folders, URLs or stores.
+        dest: Folder, URL or store of the result.
         version: A version of each data set that grew, in a list; ``None`` for the newest.
         meta: Of the result. Default: the entries of all.
         key_table: Write a table of the keys beside the shards, see `pack`.
@@ -91,13 +89,11 @@ def merge(
         >>> merge(["out/", "more/"], "both/").samples
         201
     """
-    if isinstance(urls, str | os.PathLike | Location) or not urls:
+    storage = take_options(StorageArguments, locals())
+    given: object = urls
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
         raise UsageError("merge needs a list of data sets", hint='ss.merge(["a/", "b/"], "both/")')
     check_meta(meta or {})
-    tell = progress or ignore
-    storage = StorageArguments(
-        storage_options=storage_options, source_options=source_options, dest_options=dest_options, transport=transport
-    )
     datasets, place = storage.open(urls, dest, version=version, cache=cache, replicas=replicas)
     destination = open_destination(place, key_table=key_table)
     copiers = [ShardCopier(dataset, destination.location) for dataset in datasets]
@@ -109,13 +105,14 @@ def merge(
         check_shards(destination.store, destination.old)
         destination.clean(destination.old)
         return destination.old
-    work = _Work(copiers, manifest, tell)
-    work.check_keys()
-    assert manifest.plan is not None
-    pattern = destination.pattern(f"shard-{manifest.plan[:8]}", manifest.reader.suffix)
-    manifest = replace(manifest, naming=(NamedShards(pattern, manifest.shards),))
-    work.copy(destination, pattern)
-    return destination.commit(destination.settle(manifest))
+    work = _Work(copiers, manifest, progress or ignore)
+    with SortedKeys(Covers(0, manifest.samples, manifest.fingerprint)) as keys:
+        work.collect_keys(keys)
+        assert manifest.plan is not None
+        pattern = destination.pattern(f"shard-{manifest.plan[:8]}", manifest.reader.suffix)
+        manifest = replace(manifest, naming=(NamedShards(pattern, manifest.shards),))
+        work.copy(destination, pattern)
+        return destination.commit(destination.settle(manifest), keys=keys)
 
 
 def _merged(manifests: Sequence[Manifest], names: Sequence[str], meta: Mapping[str, Any] | None) -> Manifest:
@@ -171,44 +168,40 @@ class _Work:
         copier, number = self._from(shard)
         return copier.dataset.open(number).index
 
-    def check_keys(self) -> None:
-        """Refuse keys that occur twice.
+    def collect_keys(self, keys: SortedKeys) -> None:
+        """Read all keys, and refuse those that occur twice.
 
         Raises:
             DuplicateKeyError: One does.
         """
-        hashes = HashRuns(self._total.samples)
-        try:
-            for window in self._shards("keys"):
-                what = f"the index of one of the shards {window.start} to {window.stop - 1}"
-                for found in each(
-                    lambda shard: hashes_of(self._scan(shard).keys), window, at_once=_SCANNED_AT_ONCE, what=what
-                ):
-                    hashes.add(found)
-            suspects = hashes.repeated()
-        finally:
-            hashes.close()
-        if len(suspects):
-            self._report(suspects[:_SUSPECTS])
+        for window in self._shards("keys"):
+            add_keys(keys, self._total, self._scan, window)
+        suspects: list[int] = []
+        for hashes, numbers in keys.parts():
+            again = np.flatnonzero(hashes[1:] == hashes[:-1])[:_SUSPECTS]
+            suspects += numbers[np.union1d(again, again + 1)].tolist()
+        self._compare(sorted(suspects))
 
-    def _report(self, suspects: NDArray[np.uint64]) -> None:
-        """The first of these that is a key twice, if one is."""
+    def _compare(self, suspects: Sequence[int]) -> None:
+        """Refuse the first of these samples whose key an earlier one of them has."""
+        samples = Numbering(self._total.table.samples)
         places: dict[str, tuple[str, int]] = {}
-        for shard in range(self._total.shards):
-            index = self._scan(shard)
-            for row in np.flatnonzero(np.isin(hashes_of(index.keys), suspects)).tolist():
-                key = index.keys[row]
-                if key in places:
-                    where, first = places[key]
-                    raise DuplicateKeyError(
-                        f"sample {first} of {where} has the same key",
-                        url=index.url,
-                        shard=index.path,
-                        sample=row,
-                        key=key,
-                        hint="keys are unique in a data set: pack one of the two with other keys",
-                    )
-                places[key] = (f"{index.url}/{index.path}", row)
+        index, opened = None, -1
+        for shard, row in map(samples.find, suspects):
+            if index is None or shard != opened:
+                index, opened = self._scan(shard), shard
+            key = index.keys[row]
+            if key in places:
+                where, first = places[key]
+                raise DuplicateKeyError(
+                    f"sample {first} of {where} has the same key",
+                    url=index.url,
+                    shard=index.path,
+                    sample=row,
+                    key=key,
+                    hint="keys are unique in a data set: pack one of the two with other keys",
+                )
+            places[key] = (f"{index.url}/{index.path}", row)
 
     def copy(self, destination: Destination, pattern: str) -> None:
         """Copy all shards."""

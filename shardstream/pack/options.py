@@ -92,11 +92,6 @@ class PackOptions:
             raise UsageError("classes are found in the list with labels='name'", hint="give one of the two")
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> PackOptions:
-        """Those of some arguments by name that are options."""
-        return cls(**{name: given[name] for name in cls.names() if name in given})
-
-    @classmethod
     def names(cls) -> tuple[str, ...]:
         """The names of all options, those first that people use."""
         return tuple(one.name for one in fields(cls))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
@@ -12,20 +11,20 @@ from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
 from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, Jpeg
 from shardstream.pack.encode.sample import Transform
 from shardstream.pack.options import PackOptions
-from shardstream.pack.output.places import StorageArguments
+from shardstream.pack.output.places import StorageArguments, take_options
 from shardstream.pack.output.report import PackReport
 from shardstream.pack.run import run_pack
 from shardstream.pack.sources.stored import StoredSource
 from shardstream.progress import OnProgress
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Transport
+from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.cache import Cache
 
 
 def repack(
-    url: str | os.PathLike[str] | Location,
-    dest: str | os.PathLike[str] | Location,
+    url: PathOrUrl,
+    dest: PathOrUrl,
     *,
     # what is packed
     version: int | None = None,
@@ -55,7 +54,7 @@ def repack(
     dest_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
     cache: str | os.PathLike[str] | Cache | None = None,
-    replicas: Sequence[str | os.PathLike[str]] = (),
+    replicas: Sequence[PathOrUrl] = (),
     # expert
     segment_width: int = DEFAULT_WIDTH,
     max_pixels: int = DEFAULT_MAX_PIXELS,
@@ -69,7 +68,7 @@ def repack(
     the way. Restarting, reports and what the destination may hold are as with `pack`.
 
     Args:
-        url: The data set.
+        url: The data set: folder, URL or store.
         dest: As of `pack`.
         version: Of a data set that grew. Default: the newest.
         fields: Fields to keep. Default: all.
@@ -126,9 +125,7 @@ def repack(
     return run_repack(**locals()).manifest
 
 
-def run_repack(
-    url: str | os.PathLike[str] | Location, dest: str | os.PathLike[str] | Location, **given: Any
-) -> PackReport:
+def run_repack(url: PathOrUrl, dest: PathOrUrl, **given: Any) -> PackReport:
     """`repack`, with a report of what was done.
 
     Args:
@@ -136,17 +133,17 @@ def run_repack(
         dest: The same.
         given: All other arguments of `repack`.
     """
-    storage = StorageArguments(**{one.name: given.pop(one.name) for one in dataclasses.fields(StorageArguments)})
-    chosen = {name: given.pop(name) for name in ("version", "cache", "replicas")}
-    (dataset,), target = storage.open([url], dest, **chosen)
+    storage = take_options(StorageArguments, given)
+    opening = {name: given.pop(name) for name in ("version", "cache", "replicas")}
+    (dataset,), target = storage.open([url], dest, **opening)
     source = StoredSource(dataset, key=given["key"], fields=given.pop("fields"), take=given.pop("take"))
     given["format"] = given["format"] or default_format(source)
     if given["meta"] is None:
         given["meta"] = source.manifest.meta
     if given["zstd"] is None:
         given["zstd"] = default_zstd(source, given["format"])
-    how = {name: value for name, value in given.items() if name not in PackOptions.names()}
-    return run_pack(source, target, PackOptions.of(given), **how)
+    options = take_options(PackOptions, given)
+    return run_pack(source, target, options, **given)
 
 
 def default_format(source: StoredSource) -> Format:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from shardstream.errors import UsageError
@@ -17,19 +16,19 @@ from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, Jpeg
 from shardstream.pack.encode.sample import Transform
 from shardstream.pack.execution.engines import EngineName, OpenEngine, find_engine, run_on_engine
 from shardstream.pack.execution.task import Task
-from shardstream.pack.execution.workers import check_travels, cores, run_here, run_in_processes, run_on
+from shardstream.pack.execution.workers import check_travels, check_workers, run_local, run_on, worker_count
 from shardstream.pack.options import PackOptions
-from shardstream.pack.output.places import StorageArguments
+from shardstream.pack.output.places import StorageArguments, take_options
 from shardstream.pack.output.receipts import ShardResult
 from shardstream.pack.output.rejects import REJECTS_NAME, StoredRejects, summary_of
 from shardstream.pack.output.report import PackReport, sizes_of, sum_of
 from shardstream.pack.output.stats import PackStats
-from shardstream.pack.plan.pack_plan import PackPlan, open_plan
+from shardstream.pack.plan.pack_plan import open_plan
 from shardstream.pack.sources import Group, LabelMode
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Transport
+from shardstream.storage import PathOrUrl, Transport
 
 _NOTHING = PackStats()
 
@@ -50,7 +49,7 @@ class RunOptions(StorageArguments):
 
 def pack(
     source: Any,
-    dest: str | os.PathLike[str] | Location,
+    dest: PathOrUrl,
     *,
     # what is packed
     key: str = "path",
@@ -107,7 +106,8 @@ def pack(
             (``data/**/*.jpg``), tar files, or samples from Python; ``docs/packing.md`` has them all. Paths in a list
             are relative to its folder.
         dest: Folder of the data set, made where missing, or URL: ``s3://bucket/name``, ``az://container/name``, and
-            what else ``docs/storage.md`` lists. Shards are sent as they are made, and never lie on a local disk.
+            what else ``docs/storage.md`` lists. Shards are sent as they are made, and never lie on a local disk. Or a
+            store, see `shardstream.storage.Store`.
         key: ``"path"`` (relative to the folder that all files share, without extension), ``"stem"`` (file name),
             ``"line"`` (line number), or a column of the list's header.
         labels: ``"int"``, or ``"name"`` to number names in sorting order; ``None``: integers in lists, names of class
@@ -198,14 +198,14 @@ def pack(
         200
     """
     given = {**locals(), "meta": meta or {}}
-    how = {one.name: given[one.name] for one in dataclasses.fields(RunOptions)}
-    report = run_pack(source, dest, PackOptions.of(given), **how)
+    options = take_options(PackOptions, given)
+    report = run_pack(**given, options=options)
     if report.rejects:
         _log.warning("%d samples could not be read: see %s", report.rejects, report.rejects_url)
     return report.manifest
 
 
-def run_pack(source: Any, dest: str | os.PathLike[str] | Location, options: PackOptions, **how: Any) -> PackReport:
+def run_pack(source: Any, dest: PathOrUrl, options: PackOptions, **how: Any) -> PackReport:
     """`pack`, with a report of what was done.
 
     Args:
@@ -217,90 +217,74 @@ def run_pack(source: Any, dest: str | os.PathLike[str] | Location, options: Pack
     started = time.monotonic()
     run = RunOptions(**how)
     _check_workers(run)
-    engine = None if run.on is None else find_engine(run.on)
-    runner = _Runner(run.workers, run.executor, engine, run.progress or ignore)
-    runner.tell(_event("plan", 0))
+    run_tasks = partial(_run_tasks, run, None if run.on is None else find_engine(run.on))
+    tell = run.progress or ignore
+    tell(_event("plan", 0))
     plan = open_plan(
         source,
         dest,
         options,
         storage=run,
-        run=lambda tasks: runner.run("first pass", tasks, 0),
+        run=lambda tasks: run_tasks("first pass", tasks, 0),
         overwrite=run.overwrite,
         append=run.append,
     )
+    results: list[ShardResult] = []
     if plan.manifest is not None:
-        return _already_complete(plan, plan.manifest, started)
-    runner.tell(_event("pack", plan.samples))
-    try:
-        results = runner.run("pack", plan.tasks, plan.samples)
-    except BaseException:
-        plan.destination.give_up()
-        raise
-    manifest, rejects = plan.complete(results)
+        manifest, rejects = plan.manifest, summary_of(StoredRejects(plan.destination.location))
+    else:
+        tell(_event("pack", plan.samples))
+        try:
+            results = run_tasks("pack", plan.tasks, plan.samples)
+        except BaseException:
+            plan.destination.give_up()
+            raise
+        manifest, rejects = plan.complete(results)
     return PackReport(
         manifest,
-        False,
-        rejects.count,
-        plan.destination.store.locate(REJECTS_NAME) if rejects.count else None,
-        rejects.first,
-        plan.notes,
-        time.monotonic() - started,
-        rejects.reasons,
-        sizes_of(results),
-        sum_of(results),
-        sum(result.kept for result in results),
-        plan.duplicates.count(b"\n"),
+        complete=plan.manifest is not None,
+        rejects=rejects.count,
+        rejects_url=plan.destination.store.locate(REJECTS_NAME) if rejects.count else None,
+        first_reject=rejects.first,
+        notes=plan.notes,
+        seconds=time.monotonic() - started,
+        reasons=rejects.reasons,
+        sizes=sizes_of(results),
+        tally=sum_of(results),
+        kept=sum(result.kept for result in results),
+        duplicates=plan.duplicates.count(b"\n"),
     )
 
 
 def _check_workers(run: RunOptions) -> None:
-    workers: object = run.workers
-    if run.executor is not None and (workers is not None or run.on is not None):
-        other = "on" if workers is None else "workers"
+    check_workers(run.workers)
+    if run.executor is not None and (run.workers is not None or run.on is not None):
+        other = "on" if run.workers is None else "workers"
         raise UsageError(f"{other} and executor exclude each other", hint="the executor has workers of its own")
-    if workers == 0 and run.on is not None:
+    if run.workers == 0 and run.on is not None:
         raise UsageError("workers=0 packs in this process, not on a cluster", hint="leave `workers` or `on` out")
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
-        raise UsageError(
-            f"workers must be an integer from 0 on, got {workers!r}", hint="None is one a core, 0 none at all"
-        )
 
 
-@dataclass(frozen=True, slots=True)
-class _Runner:
-    """Who runs tasks.
+def _run_tasks(
+    run: RunOptions,
+    engine: OpenEngine | None,
+    stage: Literal["first pass", "pack"],
+    tasks: Sequence[Task],
+    total: int,
+) -> list[ShardResult]:
+    """All tasks, by whom the caller wants. What is finished stays, should this fail or be interrupted."""
 
-    Attributes:
-        workers: Processes of our own, or of the engine where it is started here.
-        executor: Somebody else's, in their place.
-        engine: A cluster, in their place.
-        tell: Told of progress.
-    """
+    def tick(tally: PackStats, kept: int) -> None:
+        (run.progress or ignore)(_event(stage, total, tally, kept))
 
-    workers: int | None
-    executor: Executor | None
-    engine: OpenEngine | None
-    tell: OnProgress
-
-    def run(self, stage: Literal["first pass", "pack"], tasks: Sequence[Task], total: int) -> list[ShardResult]:
-        """All tasks. What is finished stays, should this fail or be interrupted."""
-
-        def tick(tally: PackStats, kept: int) -> None:
-            self.tell(_event(stage, total, tally, kept))
-
-        if self.engine is not None:
-            return list(run_on_engine(self.engine, tasks, tick, workers=self.workers))
-        workers = min(cores() if self.workers is None else self.workers, len(tasks))
-        if tasks[0].dest.address.scheme == "memory" or (self.workers is None and tasks[0].dest.store is not None):
-            workers = 1  # it is the memory of one process, or may be
-        if self.executor is not None or workers > 1:
-            check_travels(tasks[0])
-        if self.executor is not None:
-            return list(run_on(self.executor, tasks, tick))
-        if workers > 1:
-            return list(run_in_processes(tasks, tick, workers=workers))
-        return list(run_here(tasks, tick))
+    if engine is not None:
+        return list(run_on_engine(engine, tasks, tick, workers=run.workers))
+    workers = min(worker_count(run.workers, tasks[0].dest), len(tasks))
+    if run.executor is not None or workers > 1:
+        check_travels(tasks[0])
+    if run.executor is not None:
+        return list(run_on(run.executor, tasks, tick))
+    return list(run_local(tasks, tick, workers=workers))
 
 
 def _event(stage: str, total: int, tally: PackStats = _NOTHING, kept: int = 0) -> ProgressEvent:
@@ -308,17 +292,3 @@ def _event(stage: str, total: int, tally: PackStats = _NOTHING, kept: int = 0) -
     detail: dict[str, Any] = {"tally": tally, "kept": kept, "bytes": tally.bytes, "rejects": tally.rejects}
     detail["now"] = tally.bottleneck and tally.bottleneck[0]
     return ProgressEvent(stage, tally.done, total, "samples", detail)
-
-
-def _already_complete(plan: PackPlan, manifest: Manifest, started: float) -> PackReport:
-    rejects = summary_of(StoredRejects(plan.destination.location))
-    return PackReport(
-        manifest,
-        True,
-        rejects.count,
-        plan.destination.store.locate(REJECTS_NAME) if rejects.count else None,
-        rejects.first,
-        plan.notes,
-        time.monotonic() - started,
-        rejects.reasons,
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -12,7 +11,7 @@ from shardstream.pack.options import check_classes, check_format, check_meta
 from shardstream.pack.output.commits import Committer
 from shardstream.pack.output.destination import open_destination
 from shardstream.pack.output.growth import append as publish
-from shardstream.pack.output.growth import append_pattern, leftovers
+from shardstream.pack.output.growth import leftovers
 from shardstream.pack.output.places import StorageArguments
 from shardstream.pack.sources.duplicates import SeenHashes, key_hash
 from shardstream.pack.sources.values import KEY, encode
@@ -23,7 +22,7 @@ from shardstream.shards.index import check_key
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import OneShard, ShardSummary
 from shardstream.sizes import parse_size
-from shardstream.storage import Location, ObjectWriter, Transport
+from shardstream.storage import ObjectWriter, PathOrUrl, Transport
 
 
 class ShardWriter:
@@ -37,7 +36,7 @@ class ShardWriter:
     bytes of memory a sample.
 
     Args:
-        dest: Folder of the data set, made where missing, or URL: ``s3://bucket/name`` and others. Shards are sent while
+        dest: Folder of the data set, made where missing, URL (``s3://bucket/name``...) or store. Shards are sent while
             they are made: a full one is completed in the background while the next one is written.
         storage_options: Credentials and settings of the store by name. Default: those of the environment.
         transport: The library that speaks to the store: ``"obstore"``, ``"fsspec"``, or ``"auto"`` for obstore where it
@@ -70,7 +69,7 @@ class ShardWriter:
 
     def __init__(
         self,
-        dest: str | os.PathLike[str] | Location,
+        dest: PathOrUrl,
         *,
         storage_options: Mapping[str, Any] | None = None,
         transport: Transport = "auto",
@@ -105,12 +104,12 @@ class ShardWriter:
         _, place = StorageArguments(storage_options=storage_options, transport=transport).locate([], dest)
         self._destination = open_destination(place, append=append, key_table=key_table)
         self._committer = Committer()
-        old = self._destination.old
-        if old is not None and not overwrite and not append:
+        if self._destination.old is not None and not overwrite and not append:
             raise self._destination.refuse()
+        old = self._destination.old if append else None
+        self._grows = old is not None
         self._format: Format = format or "tar"
-        self._grows = append and old is not None
-        if append and old is not None:
+        if old is not None:
             self._format = format or framing_of(old.framing).name  # type: ignore[assignment] # a framing's is a format
             check_format(self._format, zstd or ())
             check_grows(old, framing=self._format, fields=declared, classes=classes)
@@ -118,12 +117,8 @@ class ShardWriter:
             for name, kind in old.fields.items():
                 self._declare(name, kind)
         suffix = framing_of(self._format).suffix
-        self._left: tuple[str, ...] = ()
-        if self._grows:
-            self._pattern = append_pattern(self._destination, suffix)
-            self._left = leftovers(self._destination, self._pattern)
-        else:
-            self._pattern = self._destination.pattern("shard", suffix)
+        self._pattern = self._destination.pattern("shard", suffix, 0 if old is None else old.version)
+        self._left = () if old is None else leftovers(self._destination, self._pattern)
         self._out: ObjectWriter | None = None
         self._shard: OneShard | None = None
         self._keys: dict[str, int] = {}  # of the open shard

@@ -255,12 +255,14 @@ class SortedKeys:
         self._filled = 0
 
     def parts(self) -> Iterator[Entries]:
-        """All that was added, in order, so many at a time. Ends the collection."""
-        assert len(self._runs) * len(self._hashes) + self._filled == self.covers.stop - self.covers.start
+        """All that was added, in order, so many at a time, whenever it is asked for. Nothing is added after that."""
+        spilled = sum(cuts[-1] for _, cuts in self._runs)
+        assert spilled + self._filled == self.covers.stop - self.covers.start
         if not self._runs:
             yield self._sorted()
             return
-        self._spill()
+        if self._filled:
+            self._spill()
         self._hashes = self._numbers = np.empty(0, np.uint64)
         for part in range(len(self._bounds) + 1):
             runs = [self._stored(begin, cuts, part) for begin, cuts in self._runs]

@@ -13,8 +13,8 @@ from shardstream.diagnose import verify
 from shardstream.errors import ChecksumError, DestinationError, DuplicateKeyError, FieldError, StorageError, UsageError
 from shardstream.pack import ShardWriter, merge
 from shardstream.pack.output.copies import ShardCopier
-from shardstream.pack.sources import duplicates
 from shardstream.progress import ProgressEvent
+from shardstream.shards import key_table
 from shardstream.shards.manifest import Manifest
 from shardstream.storage.local.store import LocalStore
 
@@ -136,7 +136,7 @@ def test_bad_arguments(urls: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("run", [4, 1000])
 def test_keys_that_occur_twice(three: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: int) -> None:
-    monkeypatch.setattr(duplicates, "_RUN", run)  # hashes that are held in memory
+    monkeypatch.setattr(key_table, "_RUN", run)  # hashes that are held in memory
     again = write(tmp_path / "again", 30, 31, 32, 13, 33)
     with pytest.raises(DuplicateKeyError) as caught:
         merge([*three, again], tmp_path / "all")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Protocol, TypeAlias, TypeVar, overload
+from typing import Protocol, TypeVar, overload
 
 from shardstream.pack.output.commits import Pending, naming
-from shardstream.pack.output.stats import PackStats
+from shardstream.pack.output.stats import PackStats, Report
 from shardstream.storage import Location, Store, open_store
-
-Report: TypeAlias = Callable[[PackStats], None]
-"""Called now and then, with what was added since."""
 
 
 class Result(Protocol):

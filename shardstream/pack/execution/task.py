@@ -12,11 +12,11 @@ from shardstream.errors import FieldError, UsageError
 from shardstream.pack.encode.files import Files, Unreadable
 from shardstream.pack.encode.reading import Contents, read_all
 from shardstream.pack.encode.sample import Loaded, SampleEncoder
-from shardstream.pack.execution.jobs import PackJob, Report, run_job, store_at
+from shardstream.pack.execution.jobs import PackJob, run_job, store_at
 from shardstream.pack.output.commits import Pending, creating
 from shardstream.pack.output.receipts import ShardResult, finished, receipt_name, reject_entry, to_bytes
 from shardstream.pack.output.rows import lines_bytes, lines_name
-from shardstream.pack.output.stats import Counts, PackStats, Stopwatch
+from shardstream.pack.output.stats import Counts, PackStats, Report, Stopwatch, TaskStats
 from shardstream.pack.sources import Item, Reject, SourcePart
 from shardstream.shards.framings import Format, writer_of
 from shardstream.shards.writing import OneShard
@@ -96,7 +96,7 @@ class ShardTask:
         store = store_at(self.dest)
         with creating(store, self.name) as out:
             with closing(writer_of(self.format)(out, zstd=self.zstd, checksums=self.checksums)) as shard:
-                filling = _Filling(self, shard, report or _ignore)
+                filling = _Filling(self, shard, TaskStats(report))
                 filling.fill()
                 result = filling.result()
             receipts = {receipt_name(self.name): to_bytes(result, filling.rejects)}
@@ -112,14 +112,13 @@ class _Filling:
         rejects: Those that it lacks, as they stand in its receipt: a fifth of the memory that objects would take.
     """
 
-    def __init__(self, task: ShardTask, shard: OneShard, report: Report) -> None:
+    def __init__(self, task: ShardTask, shard: OneShard, stats: TaskStats) -> None:
         self._task = task
         self._shard = shard
-        self._report = report
+        self._stats = stats
         self.rejects = bytearray()
         self._kinds: dict[str, Counter[str]] = {}
         self._sizes: Counter[int] = Counter()
-        self._tally = PackStats()
         self._packed, self._dropped = array("q"), array("q")
 
     def fill(self) -> None:
@@ -144,9 +143,9 @@ class _Filling:
                 self.rejects += reject_entry(Reject(item.line, valid_unicode(item.path), str(error)))
             added.writing += watch.lap()
             if added.seconds >= _REPORT_S:
-                self._add(added.taken())
+                self._stats.add(added.taken())
                 added = Counts()
-        self._add(added.taken())
+        self._stats.add(added.taken())
 
     def _load(self, item: Item | Reject, contents: Contents | Unreadable, added: Counts) -> Loaded | None:
         """A sample as it is to be stored, ``None`` if it is left out; `Unreadable`."""
@@ -168,16 +167,9 @@ class _Filling:
             raise
         except UsageError as error:
             raise Unreadable(error.what) from error
-        self._count(loaded)
-
-    def _count(self, loaded: Loaded) -> None:
         self._sizes[max(loaded.size, 1).bit_length() - 1] += 1
         for name, kind in loaded.kinds.items():
             self._kinds.setdefault(name, Counter())[kind] += 1
-
-    def _add(self, tally: PackStats) -> None:
-        self._tally = self._tally.plus(tally)
-        self._report(tally)
 
     def lines(self) -> bytes:
         """The numbers of the lines that it was made of."""
@@ -187,9 +179,6 @@ class _Filling:
         """Finish the shard."""
         watch = Stopwatch()
         summary = self._shard.finish()
-        self._add(PackStats(writing=watch.lap()))
+        self._stats.add(PackStats(writing=watch.lap()))
         kinds = {name: dict(counts) for name, counts in self._kinds.items()}
-        return ShardResult(self._task.number, summary, kinds, self._tally, dict(sorted(self._sizes.items())))
-
-
-def _ignore(_tally: PackStats) -> None: ...
+        return ShardResult(self._task.number, summary, kinds, self._stats.total, dict(sorted(self._sizes.items())))

@@ -123,14 +123,14 @@ def _work(end: WorkerEnd, lent: int | None) -> None:
                 kept = task.finished()
                 if kept is not None:
                     settle()
-                    end.send(_told(kept))
+                    end.send(_message(kept))
                     continue
                 result, out = task.write(totals.add)
             except (BrokenPipeError, ConnectionResetError):
                 raise
             except Exception as error:
                 settle()
-                end.send(_told(error))
+                end.send(_message(error))
                 continue
             totals.send()
             try:
@@ -148,18 +148,18 @@ def _outcome(result: Result, wait: Callable[[], None]) -> bytes:
     try:
         wait()
     except Exception as error:
-        return _told(error)
-    return _told(result)
+        return _message(error)
+    return _message(result)
 
 
-def _told(outcome: Result | Exception) -> bytes:
+def _message(outcome: Result | Exception) -> bytes:
     """What a task ended with, pickled. Of somebody else's error that cannot be, its text."""
     if not isinstance(outcome, Exception):
         return pickle.dumps(Done(outcome))
     outcome.add_note(traceback.format_exc())  # the parent shows this for errors that are not ours
     try:
-        told = pickle.dumps(Done(outcome))
-        pickle.loads(told)  # noqa: S301 - what this process has just made
+        message = pickle.dumps(Done(outcome))
+        pickle.loads(message)  # noqa: S301 - what this process has just made
     except Exception:
         return pickle.dumps(Done(ShardStreamError(f"{type(outcome).__name__}: {outcome}")))
-    return told
+    return message

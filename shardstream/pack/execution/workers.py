@@ -40,6 +40,7 @@ from shardstream.pack.execution.worker import TICK_S, Done
 from shardstream.pack.output.commits import Committer
 from shardstream.pack.output.receipts import ShardResult
 from shardstream.pack.output.stats import PackStats
+from shardstream.storage import Location
 from shardstream.waits import watched
 
 _log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class _Sum:
         self._tick = tick
         self._done = PackStats()
         self._kept = 0
-        self._told = time.monotonic()
+        self._ticked = time.monotonic()
 
     def keep(self, result: Result) -> None:
         """Count a shard of an earlier run: its samples, not the time they took then."""
@@ -75,8 +76,8 @@ class _Sum:
     def add(self, tally: PackStats) -> None:
         self._done = self._done.plus(tally)
         now = time.monotonic()
-        if now - self._told >= TICK_S:
-            self._told = now
+        if now - self._ticked >= TICK_S:
+            self._ticked = now
             self.tell()
 
     def tell(self) -> None:
@@ -86,6 +87,21 @@ class _Sum:
 def cores() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_workers(workers: object) -> None:
+    """Refuse what is no number of processes; UsageError."""
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
+        raise UsageError(
+            f"workers must be an integer from 0 on, got {workers!r}", hint="None is one a core, 0 none at all"
+        )
+
+
+def worker_count(workers: int | None, dest: Location) -> int:
+    """How many processes write to a place: as many as were asked for, one a core by default."""
+    if dest.address.scheme == "memory" or (workers is None and dest.store is not None):
+        return 1  # it is the memory of one process, or may be
+    return cores() if workers is None else workers
 
 
 def check_travels(task: Task, dumps: Callable[[object], bytes] = pickle.dumps) -> None:
@@ -113,6 +129,12 @@ def check_travels(task: Task, dumps: Callable[[object], bytes] = pickle.dumps) -
                 url=task.dest.url,
                 hint=f"{how}, or pack in this process: workers=0",
             ) from None
+
+
+def run_local(tasks: Sequence[PackJob[R]], tick: Tick, *, workers: int) -> Iterator[R]:
+    """Run tasks in so many processes of our own, or in this one where there is no need for several."""
+    workers = min(workers, len(tasks))
+    return run_in_processes(tasks, tick, workers=workers) if workers > 1 else run_here(tasks, tick)
 
 
 def run_here(tasks: Sequence[PackJob[R]], tick: Tick) -> Iterator[R]:
@@ -200,11 +222,11 @@ def run_ahead(
     running: dict[Future[T], str] = {}
     waiting = iter(tasks)
 
-    def told() -> str:
+    def what() -> str:
         names = list(running.values())
         return f"one of {len(names)} tasks that were handed out, {names[0]} first" if names else "a task to be taken"
 
-    silence = watched(told)
+    silence = watched(what)
     try:
         while True:
             with silence:

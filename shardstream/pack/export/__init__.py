@@ -2,8 +2,7 @@
 
 =============  ====================================================================================
 ``run``        ``export``: what is there, what is left to do, and the end of it
-``task``       one shard: its samples, into what they become
-``reading``    the samples of a shard, some at a time
+``task``       one shard: its samples, some at a time, into what they become
 ``contract``   ``Target``: what a kind of output has to do
 ``names``      file names of keys and fields
 ``files``      single files, and a list of them

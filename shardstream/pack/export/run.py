@@ -9,19 +9,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from shardstream.dataset.opened import OpenedDataset
+from numpy.typing import NDArray
+
 from shardstream.errors import DestinationError, UsageError
 from shardstream.pack.execution.jobs import Jobs
-from shardstream.pack.execution.workers import cores, run_here, run_in_processes
+from shardstream.pack.execution.workers import check_workers, run_local, worker_count
 from shardstream.pack.export.contract import FOLDER, Target
 from shardstream.pack.export.files import FilesTarget
 from shardstream.pack.export.parquet import ParquetTarget
-from shardstream.pack.export.task import ExportTask
+from shardstream.pack.export.task import Export, ExportTask
 from shardstream.pack.export.webdataset import WebDatasetTarget
-from shardstream.pack.output.places import StorageArguments
+from shardstream.pack.output.destination import remove_folder
+from shardstream.pack.output.places import StorageArguments, take_options
 from shardstream.pack.output.stats import PackStats
 from shardstream.progress import OnProgress, ProgressEvent
-from shardstream.storage import Location, Store, Transport, open_store
+from shardstream.storage import PathOrUrl, Store, Transport, open_store
 from shardstream.storage.cache import Cache
 
 STATE_NAME = "export.json"
@@ -56,8 +58,8 @@ class ExportReport:
 
 
 def export(
-    url: str | os.PathLike[str] | Location,
-    dest: str | os.PathLike[str] | Location,
+    url: PathOrUrl,
+    dest: PathOrUrl,
     *,
     to: ExportFormat,
     version: int | None = None,
@@ -69,7 +71,7 @@ def export(
     dest_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
     cache: str | os.PathLike[str] | Cache | None = None,
-    replicas: Sequence[str | os.PathLike[str]] = (),
+    replicas: Sequence[PathOrUrl] = (),
 ) -> ExportReport:
     """Write a data set as single files, WebDataset shards or Parquet tables, each of which others read without us.
 
@@ -77,8 +79,8 @@ def export(
     is called again. Every value is compared with its checksum on the way.
 
     Args:
-        url: The data set.
-        dest: Folder or URL for the output: new, empty, or with what the same export has begun.
+        url: The data set: folder, URL or store.
+        dest: Folder, URL or store for the output: new, empty, or with what the same export has begun.
         to: ``"files"``: a file ``KEY.FIELD`` of each value, and ``labels.tsv`` with keys, paths and numbers, which
             `pack` takes (``key="key"``). ``"webdataset"``: a plain tar of each shard. ``"parquet"``: a table of each
             shard, images as ``{"bytes", "path"}``, as Hugging Face's ``datasets`` reads them. Names of classes go to
@@ -111,18 +113,16 @@ def export(
         >>> export("out/", "files/", to="files", workers=0).samples
         200
     """
+    storage = take_options(StorageArguments, locals())
     if to not in _TARGETS:
         raise UsageError(f"to must be one of {', '.join(_TARGETS)}, got {to!r}", hint="see ss.export")
     if jpeg not in get_args(Jpeg):
         raise UsageError(f"jpeg must be 'original' or 'keep', got {jpeg!r}", hint="see ss.export")
+    check_workers(workers)
     started = time.monotonic()
-    storage = StorageArguments(
-        storage_options=storage_options, source_options=source_options, dest_options=dest_options, transport=transport
-    )
     (dataset,), place = storage.open([url], dest, version=version, cache=cache, replicas=replicas)
     if place.address.kind == "http":
         raise DestinationError("a web server takes no files", url=place.url, hint="write to a folder or a store")
-    count = _worker_count(workers, place)
     manifest = dataset.manifest
     target = _TARGETS[to](manifest)
     store = open_store(place)
@@ -134,25 +134,13 @@ def export(
         _write_state(store, identity, complete=False)
     else:
         store.sweep()
-    tasks = _Tasks(dataset, place, target, original=jpeg == "original", again=state is not None)
-    total, kept = _run(tasks, manifest.samples, min(count, manifest.shards), progress)
+    shared = Export(dataset.address, manifest.fingerprint, place, target, jpeg == "original", again=state is not None)
+    tasks = _Tasks(shared, manifest.table.samples)
+    total, kept = _run(tasks, manifest.samples, worker_count(workers, place), progress)
     target.finish(store)
     _write_state(store, identity, complete=True)
-    for found in list(store.list(f"{FOLDER}/")):
-        store.delete(found.path)
-    if place.local:
-        _remove_folder(os.path.join(store.url, FOLDER))
+    remove_folder(place, store, FOLDER)
     return ExportReport(store.url, manifest.samples, kept, total.bytes, time.monotonic() - started)
-
-
-def _worker_count(workers: int | None, place: Location) -> int:
-    if workers is not None and (type(workers) is not int or workers < 0):
-        raise UsageError(
-            f"workers must be an integer from 0 on, got {workers!r}", hint="None is one a core, 0 none at all"
-        )
-    if place.address.scheme == "memory" or (workers is None and place.store is not None):
-        return 1  # it is the memory of one process, or may be
-    return cores() if workers is None else workers
 
 
 def _begun(store: Store, identity: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -184,11 +172,6 @@ def _write_state(store: Store, identity: Mapping[str, Any], *, complete: bool) -
     store.put(STATE_NAME, json.dumps({**identity, "complete": complete}, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
-def _remove_folder(path: str) -> None:
-    if os.path.isdir(path):
-        os.rmdir(path)
-
-
 def _run(tasks: _Tasks, samples: int, workers: int, progress: OnProgress | None) -> tuple[PackStats, int]:
     """All tasks; totals of what was done, and how many samples had been done before."""
 
@@ -197,8 +180,7 @@ def _run(tasks: _Tasks, samples: int, workers: int, progress: OnProgress | None)
             progress(ProgressEvent("export", done.samples, samples, "samples", {"bytes": done.bytes, "kept": kept}))
 
     total, kept = PackStats(), 0
-    running = run_in_processes(tasks, tick, workers=workers) if workers > 1 else run_here(tasks, tick)
-    for result in running:
+    for result in run_local(tasks, tick, workers=workers):
         if result.kept:
             kept += result.tally.samples
         else:
@@ -206,32 +188,18 @@ def _run(tasks: _Tasks, samples: int, workers: int, progress: OnProgress | None)
     return total, kept
 
 
+@dataclass(frozen=True, eq=False)
 class _Tasks(Jobs[ExportTask]):
     """A task a shard."""
 
-    def __init__(self, dataset: OpenedDataset, dest: Location, target: Target, *, original: bool, again: bool) -> None:
-        self._samples = dataset.manifest.table.samples
-        self._source = dataset.address
-        self._fingerprint = dataset.manifest.fingerprint
-        self._dest = dest
-        self._target = target
-        self._original = original
-        self._again = again
+    export: Export
+    samples: NDArray[Any]
 
     def __len__(self) -> int:
-        return len(self._samples)
+        return len(self.samples)
 
     def name(self, number: int) -> str:
-        return self._target.object_name(number)
+        return self.export.target.object_name(number)
 
     def make(self, number: int) -> ExportTask:
-        return ExportTask(
-            number=number,
-            samples=int(self._samples[number]),
-            source=self._source,
-            fingerprint=self._fingerprint,
-            dest=self._dest,
-            target=self._target,
-            original=self._original,
-            again=self._again,
-        )
+        return ExportTask(number, int(self.samples[number]), self.export)

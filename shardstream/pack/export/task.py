@@ -6,13 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardstream.dataset.opened import DatasetAddress
-from shardstream.pack.execution.jobs import Report, store_at
+import numpy as np
+
+from shardstream.dataset.dataset_rows import DatasetRows
+from shardstream.dataset.opened import DatasetAddress, OpenedDataset
+from shardstream.errors import DecodeError
+from shardstream.images.jpeg.transcode import restore
+from shardstream.pack.execution.jobs import store_at
 from shardstream.pack.export.contract import FOLDER, Sample, Target
-from shardstream.pack.export.reading import read_samples
 from shardstream.pack.output.commits import Pending, creating
-from shardstream.pack.output.stats import PackStats
+from shardstream.pack.output.stats import PackStats, Report, TaskStats
 from shardstream.pack.sources.stored import opened_as
+from shardstream.shards.index import ShardIndex
 from shardstream.storage import Location
 
 
@@ -30,12 +35,10 @@ class ExportResult:
 
 
 @dataclass(frozen=True, slots=True)
-class ExportTask:
-    """Export one shard.
+class Export:
+    """What all tasks of an export have in common.
 
     Attributes:
-        number: Which.
-        samples: How many it has.
         source: The data set, which every process opens for itself.
         fingerprint: Of what it holds.
         dest: Where the output goes.
@@ -44,8 +47,6 @@ class ExportTask:
         again: Whether an earlier run was interrupted.
     """
 
-    number: int
-    samples: int
     source: DatasetAddress
     fingerprint: str
     dest: Location
@@ -53,10 +54,30 @@ class ExportTask:
     original: bool
     again: bool
 
+
+@dataclass(frozen=True, slots=True)
+class ExportTask:
+    """Export one shard.
+
+    Attributes:
+        number: Which.
+        samples: How many it has.
+        export: What all tasks have in common.
+    """
+
+    number: int
+    samples: int
+    export: Export
+
     @property
     def name(self) -> str:
         """What is written."""
-        return self.target.object_name(self.number)
+        return self.export.target.object_name(self.number)
+
+    @property
+    def dest(self) -> Location:
+        """Where it is written."""
+        return self.export.dest
 
     @property
     def _receipt(self) -> str:
@@ -64,7 +85,7 @@ class ExportTask:
 
     def finished(self) -> ExportResult | None:
         """What an earlier run has done, where it is whole."""
-        if not self.again:
+        if not self.export.again:
             return None
         store = store_at(self.dest)
         whole = store.exists(self._receipt) and store.exists(self.name)
@@ -74,25 +95,54 @@ class ExportTask:
         """Do it; the commit is left to the caller."""
         store = store_at(self.dest)
         with creating(store, self.name) as out:
-            counted = _Counted(report)
-            samples = read_samples(opened_as(self.source, self.fingerprint), self.number, original=self.original)
-            self.target.write(store, out, counted.through(samples), again=self.again)
-        return ExportResult(counted.total), Pending(out, store, {self._receipt: b""})
+            stats = TaskStats(report)
+            dataset = opened_as(self.export.source, self.export.fingerprint)
+            samples = read_samples(dataset, self.number, original=self.export.original)
+            self.export.target.write(store, out, _counted(samples, stats), again=self.export.again)
+        return ExportResult(stats.total), Pending(out, store, {self._receipt: b""})
 
 
-class _Counted:
-    def __init__(self, report: Report | None) -> None:
-        self._report = report
-        self.total = PackStats()
-
-    def through(self, parts: Iterator[Sequence[Sample]]) -> Iterator[Sequence[Sample]]:
-        for part in parts:
-            yield part
-            done = PackStats(len(part), bytes=sum(_size(value) for one in part for value in one.values.values()))
-            self.total = self.total.plus(done)
-            if self._report is not None:
-                self._report(done)
+def _counted(parts: Iterator[Sequence[Sample]], stats: TaskStats) -> Iterator[Sequence[Sample]]:
+    for part in parts:
+        yield part
+        stats.add(PackStats(len(part), bytes=sum(_size(value) for one in part for value in one.values.values())))
 
 
 def _size(value: Any) -> int:
     return len(value) if isinstance(value, bytes) else int(getattr(value, "nbytes", 0))
+
+
+def read_samples(dataset: OpenedDataset, shard: int, *, original: bool) -> Iterator[Sequence[Sample]]:
+    """All samples of a shard in stored order; every value is compared with its checksum.
+
+    Args:
+        dataset: Its data set.
+        shard: Which.
+        original: Whether addressable JPEG files become what they were before.
+
+    Raises:
+        DataError: It is damaged; names sample, key and field.
+        StorageError: It cannot be read.
+    """
+    reader = DatasetRows(dataset)
+    for batch in reader.read_shards([shard]):
+        index = reader.index(shard)
+        samples = []
+        for i, (row, key) in enumerate(zip(batch.rows, batch.keys, strict=True)):
+            found = ((name, batch.value(name, i)) for name in index.columns)
+            present = ((name, value) for name, value in found if value is not None)
+            values = {name: _as_exported(index, name, row, value, original) for name, value in present}
+            samples.append(Sample(key, values))
+        yield samples
+
+
+def _as_exported(index: ShardIndex, name: str, row: int, value: Any, original: bool) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if index.columns[name].type.name != "jpg" or not original:
+        return value
+    try:
+        return restore(value)
+    except DecodeError as error:
+        place = {"url": index.url or None, "shard": index.path, "sample": row, "key": index.keys[row], "field": name}
+        raise error.at(**place) from error.__cause__

@@ -18,16 +18,16 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, count
 from typing import TypeVar
 
-from shardstream.dataset.key_tables import put_key_table
+from shardstream.dataset.key_tables import put_key_table, write_key_table
 from shardstream.errors import ChecksumError, DataError, DestinationError, NotFoundError, StorageError
 from shardstream.pack.output.receipts import FOLDER, receipt_name
 from shardstream.pack.output.rejects import REJECTS_NAME, pieces_of, put_pieces
 from shardstream.shards.framings import framing_of
 from shardstream.shards.heads import MANIFEST_NAME, OLD_MANIFEST_NAME, TABLE_NAME, parse_head
-from shardstream.shards.key_table import KEY_TABLE_NAME, TRAILER, is_key_table, key_table_name
+from shardstream.shards.key_table import KEY_TABLE_NAME, TRAILER, SortedKeys, is_key_table, key_table_name
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Store, open_store
 from shardstream.threads import each
@@ -65,14 +65,18 @@ class Destination:
     strays: tuple[str, ...]
     key_table: bool = True
 
-    def pattern(self, stem: str, suffix: str) -> str:
-        """A name pattern for new shards that the present data set does not use: ``stem-{:06d}``, or ``stem-r1-...``."""
+    def pattern(self, stem: str, suffix: str, again: int = 0) -> str:
+        """A name pattern for new shards that the present data set does not use: ``stem-{:06d}``, or ``stem-r1-...``.
+
+        Args:
+            stem: What it begins with.
+            suffix: What it ends with.
+            again: The first number to try; 0 is none.
+        """
         used = {run.pattern for run in self.old.naming} if self.old else set()
-        pattern, again = f"{stem}-{{:06d}}{suffix}", 0
-        while pattern in used:
-            again += 1
-            pattern = f"{stem}-r{again}-{{:06d}}{suffix}"
-        return pattern
+        stems = (f"{stem}-r{number}" if number else stem for number in count(again))
+        patterns = (f"{one}-{{:06d}}{suffix}" for one in stems)
+        return next(pattern for pattern in patterns if pattern not in used)
 
     def refuse(self) -> DestinationError:
         """The error for a folder that holds another data set."""
@@ -98,13 +102,20 @@ class Destination:
         )
         return replace(manifest, naming=old.naming)
 
-    def commit(self, manifest: Manifest, beside: Mapping[str, Iterable[bytes]] | None = None) -> Manifest:
+    def commit(
+        self,
+        manifest: Manifest,
+        beside: Mapping[str, Iterable[bytes]] | None = None,
+        *,
+        keys: SortedKeys | None = None,
+    ) -> Manifest:
         """Make the data set complete, then remove what it replaces.
 
         Args:
             manifest: What was written.
             beside: Contents of the files that go with it (`BESIDE`), by name, in pieces. What is empty or missing is no
                 file.
+            keys: The keys of all samples, where they are known already; else they are read from the shards.
 
         Raises:
             StorageError: A shard is not as it was written: somebody else writes into this folder.
@@ -112,7 +123,9 @@ class Destination:
         check_shards(self.store, manifest)
         for name, content in (beside or {}).items():
             put_pieces(self.store, staged(manifest, name), content)
-        if self.key_table:
+        if self.key_table and keys is not None:
+            write_key_table(self.store, manifest, keys)
+        elif self.key_table:
             put_key_table(open_store(self.location), manifest)  # which remembers no shard as it was before
         manifest.save(self.store)
         if self.old is not None or beside:
@@ -157,10 +170,7 @@ class Destination:
         names = (*self.strays, *(_objects(self.old) if self.old else ()))
         self._each("removed", self.store.delete, [name for name in names if not belongs(name, manifest)])
         self.store.sweep()  # of workers that were killed, and whose tasks were run again
-        if self.location.local:
-            shutil.rmtree(os.path.join(self.store.url, FOLDER), ignore_errors=True)
-        else:
-            self._each("removed", self.store.delete, [found.path for found in self.store.list(f"{FOLDER}/")])
+        remove_folder(self.location, self.store, FOLDER)
 
     def give_up(self) -> None:
         """A run has failed: remove what its workers left half-written, as far as the store lets us.
@@ -178,20 +188,37 @@ class Destination:
         Args:
             pattern: The name pattern of the shards, which is no other run's.
         """
-        start, _, end = pattern.partition("{:06d}")
         try:
-            found = [one.path for one in self.store.list(start)]
-            numbered = re.compile(re.escape(start) + r"\d{6,}" + re.escape(end))
-            failed = [name for name in found if numbered.fullmatch(name)]
+            failed = list(self.of_pattern(pattern))
             self._each("removed", self.store.delete, [*map(receipt_name, failed), *failed])
             self.store.sweep()
         except StorageError as error:  # why we are here is what the user has to know
             _log.warning("shards of the failed run could not be removed; the next run removes them: %s", error)
 
+    def of_pattern(self, pattern: str) -> Iterator[str]:
+        """The names of all objects that a name pattern of shards gives; what begins like it is listed."""
+        start, _, end = pattern.partition("{:06d}")
+        numbered = re.compile(re.escape(start) + r"\d{6,}" + re.escape(end))
+        return (one.path for one in self.store.list(start) if numbered.fullmatch(one.path))
+
     def _each(self, what: str, act: Callable[[T], object], items: Iterable[T]) -> None:
-        at_once = 1 if self.location.local else _AT_ONCE
-        for _ in each(act, items, at_once=at_once, what=f"an object of {self.store.url} to be {what}"):
+        for _ in each(act, items, at_once=at_once(self.location), what=f"an object of {self.store.url} to be {what}"):
             pass
+
+
+def at_once(location: Location) -> int:
+    """How many requests to have on their way to a place."""
+    return 1 if location.local else _AT_ONCE
+
+
+def remove_folder(location: Location, store: Store, folder: str) -> None:
+    """Remove a folder in which a run kept what it had to remember."""
+    if location.local:
+        shutil.rmtree(os.path.join(store.url, folder), ignore_errors=True)
+        return
+    names = [found.path for found in store.list(f"{folder}/")]
+    for _ in each(store.delete, names, at_once=_AT_ONCE, what=f"an object of {store.url} to be removed"):
+        pass
 
 
 def open_destination(location: Location, *, append: bool = False, key_table: bool = True) -> Destination:
@@ -215,7 +242,7 @@ def open_destination(location: Location, *, append: bool = False, key_table: boo
         raise DestinationError("the destination is a file", url=store.url, hint="pass a folder, new or empty")
     store.sweep()
     old = _old_manifest(store)
-    strays = () if append and old is not None else tuple(_strays(store, old, local=location.local))
+    strays = () if append and old is not None else tuple(_strays(store, old, at_once(location)))
     return Destination(location, store, old, strays, key_table)
 
 
@@ -232,7 +259,7 @@ def _old_manifest(store: Store) -> Manifest | None:
         ) from error
 
 
-def _strays(store: Store, old: Manifest | None, *, local: bool) -> Iterator[str]:
+def _strays(store: Store, old: Manifest | None, requests: int) -> Iterator[str]:
     names = [
         found.path
         for prefix in ("dataset-v", "keys-", "shard")
@@ -241,7 +268,7 @@ def _strays(store: Store, old: Manifest | None, *, local: bool) -> Iterator[str]
         and not (old is not None and belongs(found.path, old))
     ]
     what = f"an object of {store.url} to be looked at"
-    ours = each(lambda name: is_ours(store, name), names, at_once=1 if local else _AT_ONCE, what=what)
+    ours = each(lambda name: is_ours(store, name), names, at_once=requests, what=what)
     for name, good in zip(names, ours, strict=True):
         if not good:
             raise DestinationError(
@@ -289,8 +316,15 @@ def belongs(name: str, manifest: Manifest) -> bool:
     return name in (manifest.table_name, key_table_name(manifest.fingerprint)) or manifest.number_of(name) is not None
 
 
-def check_shards(store: Store, manifest: Manifest) -> None:
+def check_shards(
+    store: Store, manifest: Manifest, *, again: str = "pack again with overwrite=True (--overwrite)"
+) -> None:
     """Check that all shards are there in their full size; their bytes are not read.
+
+    Args:
+        store: Where they lie.
+        manifest: What they are.
+        again: What to do if they are not, for the message.
 
     Raises:
         StorageError: One is missing, or of another size.
@@ -306,7 +340,7 @@ def check_shards(store: Store, manifest: Manifest) -> None:
                 f"the shard is {is_now}",
                 url=store.url,
                 shard=name,
-                hint="does another run write into this folder? pack again with overwrite=True (--overwrite)",
+                hint=f"does another run write into this folder? {again}",
             )
 
 

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from itertools import count
-
 from shardstream.dataset.key_tables import put_key_table
-from shardstream.errors import DestinationError, StorageError
-from shardstream.pack.output.destination import Destination, belongs, is_ours
+from shardstream.errors import DestinationError
+from shardstream.pack.output.destination import Destination, belongs, check_shards, is_ours
 from shardstream.shards.growing import grown
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.shards.key_table import KEY_TABLE_NAME
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Store, open_store
-from shardstream.threads import each
-
-_AT_ONCE = 16  # requests to a remote store
-
-
-def append_pattern(destination: Destination, suffix: str) -> str:
-    """A name pattern for new shards of a `ShardWriter`: one whose beginning no shard that is there has."""
-    assert destination.old is not None
-    used = {run.pattern for run in destination.old.naming}
-    patterns = (f"shard-r{number}-{{:06d}}{suffix}" for number in count(destination.old.version))
-    return next(pattern for pattern in patterns if pattern not in used)
+from shardstream.storage import open_store
 
 
 def leftovers(destination: Destination, pattern: str) -> tuple[str, ...]:
@@ -37,11 +23,9 @@ def leftovers(destination: Destination, pattern: str) -> tuple[str, ...]:
         DestinationError: One of them is not ours.
     """
     assert destination.old is not None
-    start, _, end = pattern.partition("{:06d}")
-    numbered = re.compile(re.escape(start) + r"\d{6,}" + re.escape(end))
-    found = [one.path for prefix in (start, "keys-") for one in destination.store.list(prefix)]
-    named = [name for name in found if numbered.fullmatch(name) or KEY_TABLE_NAME.fullmatch(name)]
-    names = [name for name in named if not belongs(name, destination.old)]
+    tables = (one.path for one in destination.store.list("keys-") if KEY_TABLE_NAME.fullmatch(one.path))
+    found = (*destination.of_pattern(pattern), *tables)
+    names = tuple(name for name in found if not belongs(name, destination.old))
     for name in names:
         if not is_ours(destination.store, name):
             raise DestinationError(
@@ -49,7 +33,7 @@ def leftovers(destination: Destination, pattern: str) -> tuple[str, ...]:
                 url=destination.store.url,
                 hint="move it away",
             )
-    return tuple(names)
+    return names
 
 
 def append(destination: Destination, new: Manifest, left: tuple[str, ...] = ()) -> Manifest:
@@ -71,7 +55,7 @@ def append(destination: Destination, new: Manifest, left: tuple[str, ...] = ()) 
     store, old = destination.store, destination.old
     assert old is not None
     manifest = grown(old, new)
-    _check_sizes(store, new, at_once=1 if destination.location.local else _AT_ONCE)
+    check_shards(store, new, again="append again")
     if destination.location.local:
         store = open_store(destination.location)  # which has nothing mapped
     head = bytes(store.get(MANIFEST_NAME))
@@ -91,17 +75,3 @@ def append(destination: Destination, new: Manifest, left: tuple[str, ...] = ()) 
         if not belongs(name, manifest):
             store.delete(name)
     return Manifest.read(store)
-
-
-def _check_sizes(store: Store, manifest: Manifest, *, at_once: int) -> None:
-    names = (manifest.shard_name(i) for i in range(manifest.shards))
-    what = f"the size of a shard in {store.url}"
-    for i, size in enumerate(each(store.size, names, at_once=at_once, what=what)):
-        expected = int(manifest.table.sizes[i])
-        if size != expected:
-            raise StorageError(
-                f"the shard is of {size} bytes, not {expected}",
-                url=store.url,
-                shard=manifest.shard_name(i),
-                hint="does another run write into this folder? append again",
-            )

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, TypeVar
 
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import Versions, find_replicas, refuse_unused, versions_of
 from shardstream.storage import Location, PathOrUrl, Transport, locate
 from shardstream.storage.cache import Cache
 from shardstream.storage.opening import takes_options
+
+Options = TypeVar("Options")
+
+
+def take_options(kind: type[Options], given: dict[str, Any]) -> Options:
+    """Those of some arguments by name that are fields of a dataclass, as that; they are taken out of ``given``."""
+    assert is_dataclass(kind)
+    return kind(**{one.name: given.pop(one.name) for one in fields(kind) if one.name in given})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +78,7 @@ class StorageArguments:
         *,
         version: Versions = None,
         cache: str | os.PathLike[str] | Cache | None = None,
-        replicas: Sequence[str | os.PathLike[str]] = (),
+        replicas: Sequence[PathOrUrl] = (),
     ) -> tuple[list[OpenedDataset], Location]:
         """The data sets that a verb reads, and where it writes.
 

@@ -128,7 +128,7 @@ def rejects_of(store: Store, result: ShardResult, shard: str) -> Iterator[Reject
 
     Args:
         store: Where it lies.
-        result: What was told of it.
+        result: What the receipt says of it.
         shard: The name that it was written under.
 
     Raises:

@@ -18,7 +18,7 @@ REJECTS_NAME = "rejects.jsonl"
 
 _PIECE = 1 << 20
 _HELD = 100_000  # rejects that are sorted at once: some 20 MB
-_REASONS = 50  # most frequent ones that are told
+_REASONS = 50  # most frequent ones that are reported
 _COUNTED = 10_000  # different ones that are counted at most; beyond, the rarest are forgotten now and then
 _PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 _MAX_EXAMPLE = 200

@@ -56,7 +56,7 @@ def write_rows(
     Args:
         store: Where the shards lie.
         out: Takes it; the caller commits.
-        shards: Of each shard the name that it was written under, the one it has, and what was told of it.
+        shards: Of each shard the name that it was written under, the one it has, and what its receipt says.
         format: Of the shards.
         rejects: What was rejected before there were shards.
         duplicates: As ``duplicates.jsonl``.

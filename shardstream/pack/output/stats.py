@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import time
-from dataclasses import astuple, dataclass
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 
 class PackStats(NamedTuple):
@@ -30,15 +31,7 @@ class PackStats(NamedTuple):
 
     def plus(self, other: PackStats) -> PackStats:
         """The sum of both."""
-        return PackStats(
-            self.samples + other.samples,
-            self.rejects + other.rejects,
-            self.dropped + other.dropped,
-            self.bytes + other.bytes,
-            self.reading + other.reading,
-            self.preparing + other.preparing,
-            self.writing + other.writing,
-        )
+        return PackStats(*map(operator.add, self, other))
 
     @property
     def done(self) -> int:
@@ -54,17 +47,12 @@ class PackStats(NamedTuple):
         return (name, stages[name] / total) if total else None
 
 
-@dataclass(slots=True)
 class Counts:
-    """What one sample after another adds, until it is a `PackStats`."""
+    """What one sample after another adds, until it is a `PackStats`, whose names it has."""
 
-    samples: int = 0
-    rejects: int = 0
-    dropped: int = 0
-    bytes: int = 0
-    reading: float = 0.0
-    preparing: float = 0.0
-    writing: float = 0.0
+    def __init__(self) -> None:
+        self.samples = self.rejects = self.dropped = self.bytes = 0
+        self.reading = self.preparing = self.writing = 0.0
 
     @property
     def seconds(self) -> float:
@@ -72,8 +60,33 @@ class Counts:
         return self.reading + self.preparing + self.writing
 
     def taken(self) -> PackStats:
-        """The same as a tally."""
-        return PackStats(*astuple(self))
+        """The same, as it is now."""
+        return PackStats(**vars(self))
+
+
+Report: TypeAlias = Callable[[PackStats], None]
+"""Called now and then, with what was added since."""
+
+
+class TaskStats:
+    """What a task has done so far.
+
+    Args:
+        report: Told of it as it grows, if anybody is.
+
+    Attributes:
+        total: The sum.
+    """
+
+    def __init__(self, report: Report | None) -> None:
+        self._report = report
+        self.total = PackStats()
+
+    def add(self, done: PackStats) -> None:
+        """Add what was done since."""
+        self.total = self.total.plus(done)
+        if self._report is not None:
+            self._report(done)
 
 
 class Stopwatch:

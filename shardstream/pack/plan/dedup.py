@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from shardstream.errors import NotFoundError
 from shardstream.pack.encode.files import Files, Unreadable
 from shardstream.pack.encode.reading import Contents, read_all
-from shardstream.pack.execution.jobs import Jobs, Report, run_job, store_at
+from shardstream.pack.execution.jobs import Jobs, run_job, store_at
 from shardstream.pack.output.commits import Pending, creating
 from shardstream.pack.output.receipts import FOLDER, ShardResult, read_receipt, receipt_name, to_bytes
-from shardstream.pack.output.stats import PackStats, Stopwatch
+from shardstream.pack.output.stats import PackStats, Report, Stopwatch, TaskStats
 from shardstream.pack.plan.first_pass import Run
 from shardstream.pack.plan.layout import PackLayout
 from shardstream.pack.sources import Item, Reject, Source, SourcePart
@@ -63,18 +63,16 @@ class HashTask:
     def write(self, report: Report | None = None) -> tuple[ShardResult, Pending]:
         """Hash all samples; the commit is left to the caller."""
         store = store_at(self.dest)
-        total, watch = PackStats(), Stopwatch()
+        stats, watch = TaskStats(report), Stopwatch()
         found: list[tuple[int, int, int]] = []
         for item, contents in read_all(self.part, self.files.read):
             reading = watch.lap()
             found.append((*_hash_of(item, contents), item.line))
             size = 0 if isinstance(contents, Unreadable) else sum(map(len, contents.values()))
-            added = PackStats(samples=1, bytes=size, reading=reading, preparing=watch.lap())
-            total = total.plus(added)
-            if report is not None:
-                report(added)
+            stats.add(PackStats(samples=1, bytes=size, reading=reading, preparing=watch.lap()))
         data = np.array(found, _HASH).tobytes()
-        result = ShardResult(self.number, ShardSummary(len(found), len(data), checksum(data), 0, {}), {}, total, {})
+        summary = ShardSummary(len(found), len(data), checksum(data), 0, {})
+        result = ShardResult(self.number, summary, {}, stats.total, {})
         with creating(store, self.name) as out:
             out.write(data)
         return result, Pending(out, store, {receipt_name(self.name): to_bytes(result)})

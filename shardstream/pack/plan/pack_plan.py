@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,13 +17,14 @@ from shardstream.pack.output.destination import (
     REPORT_NAME,
     ROWS_NAME,
     Destination,
+    at_once,
     check_apart,
     check_shards,
     open_destination,
     staged,
 )
 from shardstream.pack.output.growth import append as publish
-from shardstream.pack.output.places import StorageArguments
+from shardstream.pack.output.places import StorageArguments, take_options
 from shardstream.pack.output.receipts import ShardResult, read_receipt, rejects_of
 from shardstream.pack.output.rejects import REJECTS_NAME, RejectSummary, SortedRejects, lines_of, summary_of
 from shardstream.pack.output.report import kinds_of, report_bytes
@@ -38,11 +38,9 @@ from shardstream.shards.framings import framing_of
 from shardstream.shards.growing import check_grows, grown
 from shardstream.shards.heads import parse_head
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, PathOrUrl, Transport
+from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.base.location import Access
 from shardstream.threads import each
-
-_AT_ONCE = 16  # receipts read from a remote store at once
 
 
 @dataclass(frozen=True)
@@ -84,12 +82,17 @@ class PackPlan:
     @property
     def samples(self) -> int:
         """Number of samples of the source, unreadable ones included; those of the data set, once it is complete."""
-        return self.manifest.samples if self.layout is None and self.manifest is not None else self._layout.samples
+        return self._whole.samples
 
     @property
     def shards(self) -> int:
         """Number of shards."""
-        return self.manifest.shards if self.layout is None and self.manifest is not None else self._layout.shards
+        return self._whole.shards
+
+    @property
+    def _whole(self) -> PackLayout | Manifest:
+        """What has its numbers."""
+        return self._layout if self.layout is not None or self.manifest is None else self.manifest
 
     @property
     def _layout(self) -> PackLayout:
@@ -133,7 +136,8 @@ class PackPlan:
 
     def _publish(self, found: Sequence[ShardResult], rejects: Iterable[Reject], summary: RejectSummary) -> Manifest:
         made = self._manifest(found)
-        manifest = self._grown(made) if self.append else self.destination.settle(made)
+        old = self.destination.old if self.append else None
+        manifest = self.destination.settle(made) if old is None else grown(old, made)
         if self._layout.options.rows:
             self._write_rows(manifest, found)
         beside = {
@@ -144,10 +148,6 @@ class PackPlan:
         if self.append:
             return self.destination.commit_next(manifest, lambda: publish(self.destination, made), beside)
         return self.destination.commit(manifest, beside)
-
-    def _grown(self, made: Manifest) -> Manifest:
-        assert self.destination.old is not None
-        return grown(self.destination.old, made)
 
     def _write_rows(self, manifest: Manifest, results: Sequence[ShardResult]) -> None:
         store = self.destination.store
@@ -175,8 +175,8 @@ class PackPlan:
     def _receipts(self) -> list[ShardResult]:
         store = self.destination.store
         names = [self.pattern.format(number) for number in range(self.shards)]
-        at_once = 1 if self.destination.location.local else _AT_ONCE
-        found = list(each(partial(read_receipt, store), names, at_once=at_once, what=f"a receipt in {store.url}"))
+        requests = at_once(self.destination.location)
+        found = list(each(partial(read_receipt, store), names, at_once=requests, what=f"a receipt in {store.url}"))
         missing = [name for name, result in zip(names, found, strict=True) if result is None]
         if missing:
             raise UsageError(
@@ -204,7 +204,7 @@ class PackPlan:
 
 def pack_plan(
     source: Any,
-    dest: str | os.PathLike[str] | Location,
+    dest: PathOrUrl,
     *,
     storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None,
@@ -237,6 +237,7 @@ def pack_plan(
         >>> plan = pack_plan("list.tsv", "records/", format="record")
         >>> _ = [task.run() for task in plan.tasks], plan.commit()
     """
+    storage = take_options(StorageArguments, locals())
     known = PackOptions.names()
     for name in options:
         if name not in known:
@@ -245,12 +246,7 @@ def pack_plan(
         source,
         dest,
         PackOptions(**options),
-        storage=StorageArguments(
-            storage_options=storage_options,
-            source_options=source_options,
-            dest_options=dest_options,
-            transport=transport,
-        ),
+        storage=storage,
         run=lambda tasks: list(run_in_processes(tasks, lambda _done, _kept: None, workers=cores())),
         overwrite=overwrite,
         append=append,

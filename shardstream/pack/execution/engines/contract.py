@@ -83,7 +83,7 @@ class Watch:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._since: float | None = None
-        self._told = False
+        self._warned = False
 
     def look(self) -> None:
         """To be called while nothing comes.
@@ -103,9 +103,9 @@ class Watch:
                 "all workers of the local cluster are gone",
                 hint="was memory short (dmesg tells)? finished shards are kept: pack again, with fewer workers",
             )
-        if not self._told:
+        if not self._warned:
             _log.warning("the %s cluster has no workers: waiting for some", self._engine.name)
-            self._told = True
+            self._warned = True
 
 
 def pack_task(engine: Engine, task: Task) -> PackedTask:
