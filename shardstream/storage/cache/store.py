@@ -193,10 +193,7 @@ class CachedStore(WrapperStore):
 
     async def _bring(self, file: BlockFile, first: int, stop: int) -> list[Loose]:
         loose = await bring(self.inner, file, first, stop)
-        if loose:
-            self._session.failed(file)
-        if file.mismatched:
-            self._session.mismatched(file)
+        self._session.report(file)
         return loose
 
     async def _admit(self, path: str) -> BlockFile | None:
