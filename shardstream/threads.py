@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from itertools import islice
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeAlias, TypeVar
@@ -84,18 +85,11 @@ def each(act: Callable[[T], R], items: Iterable[T], *, at_once: int, what: str) 
                 result = act(item)
             yield result
         return
-    running: deque[Future[R]] = deque()
     left = iter(items)
     with Threads(at_once, "shardstream-pack") as threads:
-        while True:
-            while len(running) < 2 * at_once:
-                try:
-                    item = next(left)
-                except StopIteration:
-                    break
-                running.append(threads.submit(act, item))
-            if not running:
-                return
+        running = deque(threads.submit(act, item) for item in islice(left, 2 * at_once))
+        while running:
             with watched(what):
                 result = running.popleft().result()
             yield result
+            running.extend(threads.submit(act, item) for item in islice(left, 1))

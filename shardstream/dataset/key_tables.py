@@ -46,11 +46,10 @@ from shardstream.shards.key_table import (
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Store
 from shardstream.storage.base.sorting import no_room
-from shardstream.storage.cache.cached_dataset import CachedDataset, NoRoom
+from shardstream.storage.cache.cached_dataset import CachedDataset
 from shardstream.storage.cache.folder import NEW, Folder
 from shardstream.storage.cache.locks import lock_file
-from shardstream.storage.cache.tier import KEPT
-from shardstream.storage.cache.tiers import tiers_of
+from shardstream.storage.cache.tier import KEPT, NoRoom, tiers_of
 from shardstream.text import in_one_line
 from shardstream.threads import each
 from shardstream.waits import watched

@@ -97,8 +97,11 @@ def refuse_unused(
 
 def find_replicas(replicas: Sequence[PathOrUrl]) -> list[PathOrUrl]:
     """The folders and URLs that ``replicas`` name; UsageError where that is no list."""
-    if isinstance(replicas, str | os.PathLike):
-        raise UsageError("replicas must be a list of places", hint=f"replicas=[{os.fspath(replicas)!r}]")
+    if isinstance(replicas, str) or not isinstance(replicas, Iterable):
+        one: Any = replicas
+        # A URL is shown without its query, which may be a key; stores and locations have theirs so.
+        shown = locate(one).url if isinstance(one, str | os.PathLike) else getattr(one, "url", one)
+        raise UsageError(f"replicas must be a list of places, got {shown!r}", hint="replicas=[...], also for one place")
     return [path for replica in replicas for path in find_paths(replica)]
 
 

@@ -168,6 +168,8 @@ class RowReader:
         try:
             return opened, chosen, opened.extract(buffers, chosen, self._fields, **options)
         except (DataError, NotFoundError) as error:
+            if opened.too_large(chosen, self._fields, self._max_value):
+                raise
             other = self._shards.open_elsewhere(source, shard, error)
             if other is None:
                 raise

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import ChangedError, DataError
-from shardstream.shards.framing import FieldValues, Framing
+from shardstream.shards.framing import FieldValues, Framing, too_large
 from shardstream.shards.index import ShardIndex
 from shardstream.storage import Buffers, Request, Store, fetch
 
@@ -118,7 +118,7 @@ class OpenShard:
                 buffers = self._read(rows, present)
             return self.framing.extract(self.index, buffers, rows, present, **options)
         except DataError:
-            if self.shard.store.mapped:
+            if self.shard.store.mapped or self.too_large(rows, fields, max_value):
                 raise
             self.shard.repair(self.framing.plan(self.index, rows, present))
         except ChangedError:
@@ -131,6 +131,10 @@ class OpenShard:
             if self.shard.store.renewed(self.shard.name):
                 raise self.shard.replaced() from error
             raise
+
+    def too_large(self, rows: NDArray[np.int64], fields: Sequence[str], max_value: int) -> bool:
+        """Whether a value has more bytes than a caller takes, which is so wherever it is read."""
+        return any(too_large(self.index.columns[name], rows, max_value) for name in self.present(fields))
 
     def _has_checksums(self, present: Sequence[str]) -> bool:
         columns = [self.index.columns[name] for name in present]

@@ -33,11 +33,7 @@ def open_store(
         >>> open_store("file:///data/out").url
         '/data/out'
     """
-    return open_location(locate(place, storage_options=storage_options, transport=transport))
-
-
-def open_location(location: Location) -> Store:
-    """What `open_store` does once the place has been looked at."""
+    location = locate(place, storage_options=storage_options, transport=transport)
     if location.store is not None:
         return location.store
     if location.local:
@@ -84,7 +80,7 @@ def open_object(
         UsageError: As `open_store`, or the URL names no object.
     """
     location = locate(place, storage_options=storage_options, transport=transport)
-    return open_location(location.parent()), location.url.rpartition("/")[2]
+    return open_store(location.parent()), location.url.rpartition("/")[2]
 
 
 def takes_options(location: Location) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 import shardstream as ss
+from shardstream.diagnose import view
 from shardstream.errors import NotFoundError, StorageError, UsageError
 from shardstream.storage import ObjectMeta, ObjectWriter, Store, locate, open_object
 
@@ -113,6 +115,14 @@ def test_a_cache_may_stand_before_it(tmp_path) -> None:
         before = store.reads
         assert sorted(ids(dataset)) == [*range(200)]
     assert store.reads == before
+
+
+@pytest.mark.parametrize("wrong", [Memory("near"), locate("s3://near/ds"), "near", 7, None])
+def test_one_replica_in_place_of_a_list_is_an_error_of_its_own(tmp_path, wrong: Any) -> None:
+    fill(tmp_path / "folder")
+    for verb in (ss.ShardDataset, ss.Reader, view, partial(ss.export, dest=tmp_path / "out", to="files")):
+        with pytest.raises(UsageError, match=r"replicas must be a list of places, got .*\n.*replicas=\["):
+            verb(tmp_path / "folder", replicas=wrong)
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])

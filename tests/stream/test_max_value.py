@@ -19,7 +19,9 @@ from shardstream.shards.layout import checksum, pack_index
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.record import MAGIC
 from shardstream.shards.writing import ShardSummary
-from shardstream.storage import open_store
+from shardstream.storage import counters, open_store
+
+from ..storage.places import Place
 
 WIDE = np.arange(3000, dtype=np.uint8)
 
@@ -84,6 +86,24 @@ def test_a_value_beyond_the_limit_names_shard_and_field(tmp_path: Path, name: st
     assert (problem.kind, problem.field, problem.sample, problem.key) == ("value", name, 0, "k0")
     assert len(rest) == (7 if whole and name != "fixed" else 0)
     assert verify(url, max_value=size).ok
+
+
+def test_no_other_place_is_asked_for_what_the_caller_will_not_have(
+    tmp_path: Path, s3: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = written(tmp_path / "part", packed=bytes(3000), array=WIDE)
+    for file in url.iterdir():
+        s3.plant(file.name, file.read_bytes())
+    before = counters().snapshot()
+    for name, size in (("packed", 3000), ("array", 3128)):
+        for near in (s3.url(), str(url)):
+            places = {"replicas": [near], "cache": tmp_path / "cache", "storage_options": s3.options}
+            dataset = ss.ShardDataset(s3.url(), fields=[name], max_value=size - 1, **places)
+            for _ in range(2):
+                with pytest.raises(DecodeError, match=f"{size} bytes, and max_value is {size - 1}"):
+                    next(iter(dataset))
+    assert "instead" not in caplog.text
+    assert counters().since(before)["cache_repaired"] == 0
 
 
 @pytest.mark.parametrize("lacking", [False, True])

@@ -153,7 +153,9 @@ def locate(
         raise UsageError(f"transport must be one of {', '.join(get_args(Transport))}, got {transport!r}")
     if isinstance(place, Store):
         place = Location(place.url, store=place)
-    if isinstance(place, Location):
+    if not isinstance(place, Location):
+        address = parse(place)
+    else:
         if place.store is not None and (storage_options or transport != "auto"):
             raise UsageError(
                 f"storage_options and transport are for URLs, and a store was given ({type(place.store).__name__})",
@@ -164,12 +166,7 @@ def locate(
             return place
         if storage_options is None:
             storage_options = place.access.options
-        return locate_address(parse(place.url, place.access.secret), storage_options, transport)
-    return locate_address(parse(place), storage_options or {}, transport)
-
-
-def locate_address(address: Address, options: Mapping[str, Any], transport: Transport) -> Location:
-    """What `locate` does once the URL has been taken apart."""
+        address = place.address
     if address.kind == "local":
         return Location(address.url)
     if address.kind == "fsspec" and transport == "obstore":
@@ -178,4 +175,4 @@ def locate_address(address: Address, options: Mapping[str, Any], transport: Tran
             url=address.url,
             hint='transport="auto" takes fsspec for it',
         )
-    return Location(address.url, Access(dict(options), transport, address.secret))
+    return Location(address.url, Access(dict(storage_options or {}), transport, address.secret))

@@ -40,6 +40,16 @@ class Request(NamedTuple):
     length: int | None
 
 
+def past_the_end(offset: int, length: int | None, size: int) -> StorageError:
+    """The error for a range that is not inside an object of ``size`` bytes."""
+    asked = f"bytes from {offset} on" if length is None else f"bytes [{offset}, {offset + length})"
+    return StorageError(
+        f"{asked} reach past the end of an object of {size} bytes",
+        offset=offset,
+        hint="it is truncated, or was replaced while in use: `shardstream verify` finds out",
+    )
+
+
 class ObjectWriter(ABC):
     """An object being written: all of it appears under its name at once, or nothing does.
 

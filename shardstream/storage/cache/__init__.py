@@ -6,8 +6,7 @@
 ``copies``          ``CachedBuffers``: ranges that a cache holds, copied out of it when they are used
 ``fill``            fetching absent blocks, each by one process of the node
 ``session``         what one process has open of a cache, and what it does when the cache cannot be used
-``tiers``           from a ``Cache`` to its folders: memory, then disk
-``tier``            one such folder: what is in it, who uses it, what may be cleared
+``tier``            a folder of a ``Cache``, in memory or on disk: what is in it, who uses it, what may be cleared
 ``cached_dataset``  one data set in a tier, in use: what is found, what is admitted
 ``blocks``          one cached object: its blocks, and the map that says which are there
 ``folder``          a folder held by its descriptor: what is trusted, and all that is done with files

@@ -15,27 +15,14 @@ import xxhash
 from shardstream.storage.base.counters import counters
 from shardstream.storage.cache.blocks import SUFFIX, BlockFile, Described, make_file
 from shardstream.storage.cache.folder import Folder
+from shardstream.storage.cache.ledger import LedgerEntry
 from shardstream.storage.cache.locks import FileLock, lock_file
-from shardstream.storage.cache.tier import ABOUT, LEASE, Tier
+from shardstream.storage.cache.tier import ABOUT, LEASE, NoRoom, Tier
 
 _SAFE = re.compile(r"[0-9a-f]{8,64}")
 _NAME_BYTES = 120
 _WAIT = 10.0
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-class NoRoom(Exception):
-    """An object has no room in a tier.
-
-    Args:
-        bound: Bytes that may be given out there.
-        limited: Whether that is the user's limit, rather than what the file system has.
-    """
-
-    def __init__(self, bound: int, *, limited: bool) -> None:
-        super().__init__(bound)
-        self.bound = bound
-        self.limited = limited
 
 
 class CachedDataset:
@@ -108,11 +95,7 @@ class CachedDataset:
             found = self.find(described)
             if found is not None:  # another process was faster
                 return found
-            there = self.folder.stat(name)
-            need = described.file_size - (0 if there is None else there.st_size)
-            if not tier.make_room(need, self.folder, entry):
-                raise NoRoom(tier.bound(entry), limited=tier.limited(need, entry))
-            entry.give(need, tier.limit)
+            need = self._take(name, described.file_size, entry)
             try:
                 make_file(self.folder, name, described)  # also a damaged one, which those who have it keep as it is
             except BaseException as error:
@@ -134,19 +117,22 @@ class CachedDataset:
             NoRoom: There is no room for it.
             OSError: It cannot be made.
         """
-        there = self.folder.stat(name)
-        need = size - (0 if there is None else there.st_size)
-        with self.tier.ledger.open() as book:
-            if not self.tier.make_room(need, self.folder, book):
-                raise NoRoom(self.tier.bound(book), limited=self.tier.limited(need, book))
-            book.give(need, self.tier.limit)
+        with self.tier.ledger.open() as entry:
+            need = self._take(name, size, entry)
         try:
             with self.folder.replacing(name) as descriptor:
                 yield descriptor
         except BaseException:
-            with self.tier.ledger.open() as book:
-                book.give(-need, self.tier.limit)
+            with self.tier.ledger.open() as entry:
+                entry.give(-need, self.tier.limit)
             raise
+
+    def _take(self, name: str, size: int, entry: LedgerEntry) -> int:
+        """Have the tier give out what a file of this name needs beyond the one that is there; how much that is."""
+        there = self.folder.stat(name)
+        need = size - (0 if there is None else there.st_size)
+        self.tier.take(need, self.folder, entry)
+        return need
 
 
 def _join(tier: Tier, name: str) -> tuple[Folder, FileLock]:

@@ -40,10 +40,8 @@ class LedgerEntry:
         self._descriptor = descriptor
         entry = os.pread(descriptor, _ENTRY.size + _CHECK.size, 0)
         self.readable = len(entry) == _ENTRY.size + _CHECK.size and entry[_ENTRY.size :] == _check(entry[: _ENTRY.size])
-        self.used: int
-        self._limit: int
-        self._said: int
-        self.used, self._limit, self._said = _ENTRY.unpack(entry[: _ENTRY.size])[1:] if self.readable else (0, 0, 0)
+        numbers: tuple[int, int, int] = _ENTRY.unpack(entry[: _ENTRY.size])[1:] if self.readable else (0, 0, 0)
+        self.used, self._limit, self._said = numbers
 
     @property
     def limit(self) -> int | None:
@@ -52,25 +50,21 @@ class LedgerEntry:
 
     def give(self, count: int, limit: int | None) -> None:
         """Count ``count`` bytes more, or less."""
-        self.set(self.used + count, limit)
+        self.used, self._limit = max(0, self.used + count), limit or 0
+        self._write()
 
-    def set(self, used: int, limit: int | None) -> None:
-        """Set the numbers."""
-        self.used, self._limit = max(0, used), limit or 0
+    def begin(self, used: int) -> None:
+        """So many bytes were given out, and nothing was said yet."""
+        self.used, self._said = used, 0
         self._write()
 
     def say(self, what: int) -> bool:
-        """Whether this is the first process that has to say something, number ``what`` (0 to 63), since `silence`."""
+        """Whether this is the first process that has to say something, number ``what`` (0 to 63), since `begin`."""
         first = not self._said >> what & 1
         if first:
             self._said |= 1 << what
             self._write()
         return first
-
-    def silence(self) -> None:
-        """Nothing was said yet."""
-        self._said = 0
-        self._write()
 
     def _write(self) -> None:
         entry = _ENTRY.pack(_MAGIC, self.used, self._limit, self._said)
@@ -107,11 +101,10 @@ class Ledger:
         with lock:
             entry = LedgerEntry(lock.descriptor)
             if not entry.readable:
-                entry.set(self._count(), None)
+                entry.begin(self._count())
             yield entry
 
     def begin(self) -> None:
         """Count anew, and forget what was said: nobody else uses the cache."""
         with self.open() as entry:
-            entry.set(self._count(), entry.limit)
-            entry.silence()
+            entry.begin(self._count())

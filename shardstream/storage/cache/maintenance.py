@@ -18,8 +18,7 @@ from shardstream.storage.cache.folder import Folder
 from shardstream.storage.cache.locks import is_locked, lock_file
 from shardstream.storage.cache.manifests import forget_manifest
 from shardstream.storage.cache.spec import Cache
-from shardstream.storage.cache.tier import ABOUT, LEASE, Tier, last_used
-from shardstream.storage.cache.tiers import tiers_of
+from shardstream.storage.cache.tier import ABOUT, LEASE, Tier, last_used, tiers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +102,6 @@ def open_tiers(cache: Cache) -> list[Tier]:
             if tier.check():
                 found.append(tier)
         except OSError as error:
-            if isinstance(error, StorageError):
-                raise
             raise StorageError(f"{error.strerror}", url=tier.root) from error
     if not found:
         raise NotFoundError("there is no cache here", url=os.fspath(cache.path), hint="training makes one, or `warm`")
@@ -132,33 +129,28 @@ def look(cache: Cache) -> tuple[TierStatus, ...]:
 
 def _look(folder: Folder) -> CachedSet:
     about = _about(folder)
-    objects = complete = size = present = 0
-    for name, info in _files(folder):
-        with suppress(OSError):
-            size += info.st_size
-            described = describe(folder, name)
-            if described is None:
-                continue
-            here = _present(folder, name, described)
-            objects += 1
-            complete += here == described.size
-            present += here
+    present = list(_present(folder))
     return CachedSet(
         about.get("url", ""),
         about.get("fingerprint", ""),
-        objects,
-        complete,
-        size,
-        present,
-        _in_use(folder),
-        last_used(folder),
+        objects=len(present),
+        complete=sum(here == described.size for described, here in present),
+        bytes=sum(info.st_size for _, info in _files(folder)),
+        present=sum(here for _, here in present),
+        in_use=_in_use(folder),
+        last_used=last_used(folder),
     )
 
 
-def _present(folder: Folder, name: str, described: Described) -> int:
-    """Bytes of an object that are there."""
-    here = BlockFile(folder, name, described, writable=False).words(0, described.blocks) != 0
-    return int(here.sum()) * BLOCK - (described.blocks * BLOCK - described.size) * int(here[-1])
+def _present(folder: Folder) -> Iterator[tuple[Described, int]]:
+    """The objects in a folder, and the bytes of each that are there."""
+    for name, _ in _files(folder):
+        with suppress(OSError):
+            described = describe(folder, name)
+            if described is not None:
+                here = BlockFile(folder, name, described, writable=False).words(0, described.blocks) != 0
+                last = described.blocks * BLOCK - described.size  # that the last block lacks
+                yield described, int(here.sum()) * BLOCK - last * int(here[-1])
 
 
 def present_of(cache: Cache, fingerprint: str, belongs: Callable[[Described], bool]) -> int:
@@ -174,14 +166,9 @@ def present_of(cache: Cache, fingerprint: str, belongs: Callable[[Described], bo
         UsageError: The folder is no cache.
     """
     total = 0
-    for tier in open_tiers(cache):
-        for folder in tier.sets():
-            if _about(folder).get("fingerprint") == fingerprint:
-                for name, _ in _files(folder):
-                    with suppress(OSError):
-                        described = describe(folder, name)
-                        if described is not None and belongs(described):
-                            total += _present(folder, name, described)
+    for folder in (folder for tier in open_tiers(cache) for folder in tier.sets()):
+        if _about(folder).get("fingerprint") == fingerprint:
+            total += sum(here for described, here in _present(folder) if belongs(described))
     return total
 
 

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 
 import xxhash
 
-from shardstream.errors import UsageError
 from shardstream.storage.cache.folder import Folder
 from shardstream.storage.cache.spec import Cache
-from shardstream.storage.cache.tier import MANIFESTS, Tier
-from shardstream.storage.cache.tiers import tiers_of
+from shardstream.storage.cache.tier import MANIFESTS, Tier, tiers_of
 
 _logger = logging.getLogger(__name__)
 
@@ -74,8 +72,6 @@ def keep_manifest(
     tier = _tier(cache)
     try:
         tier.prepare()
-    except UsageError:
-        raise
     except OSError:  # who reads blocks says so
         return False
     try:

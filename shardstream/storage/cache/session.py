@@ -9,13 +9,11 @@ import time
 from collections import OrderedDict
 from contextlib import suppress
 
-from shardstream.errors import UsageError
 from shardstream.storage.cache.blocks import BlockFile, Described
-from shardstream.storage.cache.cached_dataset import CachedDataset, NoRoom
+from shardstream.storage.cache.cached_dataset import CachedDataset
 from shardstream.storage.cache.ledger import Busy
 from shardstream.storage.cache.spec import Cache
-from shardstream.storage.cache.tier import SAID_FULL, SAID_SMALL, Tier
-from shardstream.storage.cache.tiers import more_memory, shortage, tiers_of
+from shardstream.storage.cache.tier import SAID_FULL, SAID_SMALL, NoRoom, Tier, more_memory, shortage, tiers_of
 from shardstream.text import in_one_line, printable
 
 _logger = logging.getLogger(__name__)
@@ -55,12 +53,10 @@ class CacheSession:
         """
         if self._process != os.getpid():
             self._begin()  # leases are the parent's, locks may be held by threads that are not here
-        datasets = self._datasets
-        if datasets is None:
-            with self._opening:
-                if self._datasets is None:
-                    self._datasets = self._open()
-                datasets = self._datasets
+        with self._opening:
+            datasets = self._datasets
+            if datasets is None:
+                datasets = self._datasets = self._open()
         return datasets
 
     def close(self) -> None:
@@ -77,8 +73,6 @@ class CacheSession:
                 elif (short := shortage(tier)) and tier.first_to_say(SAID_SMALL):
                     _logger.warning("%s", printable(short))
                 datasets.append(dataset)
-            except UsageError:
-                raise
             except OSError as error:
                 self._warn(tier.root, f"the cache {tier.root} cannot be used ({_reason(error)})")
         return datasets
@@ -133,15 +127,12 @@ class CacheSession:
         self._refused[described.path] = time.monotonic() + _ASK_AGAIN
         return None
 
-    def failed(self, file: BlockFile) -> None:
-        """Blocks of a file could not be stored."""
+    def report(self, file: BlockFile) -> None:
+        """Say what is wrong with a file that was filled: it cannot be written, or the store has another object."""
         if file.failure is not None:
             folder = file.folder.path
             self._warn(folder, f"blocks cannot be written into {folder} ({_reason(file.failure)})")
-
-    def mismatched(self, file: BlockFile) -> None:
-        """The store has another object than it should have: said once for the data set."""
-        if self._url not in _warned:
+        if file.mismatched and self._url not in _warned:  # said once for the data set
             _warned.add(self._url)
             what = (
                 "%s/%s is not the object that the manifest names, and is read as it is: `shardstream verify` says more"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from shardstream.errors import StorageError
 from shardstream.storage.base.buffers import joined
 from shardstream.storage.base.counters import counters
-from shardstream.storage.base.store import Store
+from shardstream.storage.base.store import Store, past_the_end
 from shardstream.storage.base.wrapper import WrapperStore
 from shardstream.storage.cache.blocks import BlockFile, Described
 from shardstream.storage.cache.fill import Loose, Unwritable, assemble, blocks_of, bring
@@ -193,10 +193,7 @@ class CachedStore(WrapperStore):
 
     async def _bring(self, file: BlockFile, first: int, stop: int) -> list[Loose]:
         loose = await bring(self.inner, file, first, stop)
-        if loose:
-            self._session.failed(file)
-        if file.mismatched:
-            self._session.mismatched(file)
+        self._session.report(file)
         return loose
 
     async def _admit(self, path: str) -> BlockFile | None:
@@ -234,12 +231,7 @@ class CachedStore(WrapperStore):
                 f"the object should have {size} bytes, and has {file.described.size}", url=self.locate(where)
             )
         if not 0 <= offset <= offset + length <= file.described.size:
-            raise StorageError(
-                f"bytes [{offset}, {offset + length}) reach past the end of an object of {file.described.size} bytes",
-                url=self.locate(where),
-                offset=offset,
-                hint="it is truncated, or was replaced while in use: `shardstream verify` finds out",
-            )
+            raise past_the_end(offset, length, file.described.size).at(url=self.locate(where))
 
     def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
         file = self._find(path)

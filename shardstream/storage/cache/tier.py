@@ -1,4 +1,4 @@
-"""``Tier``: one folder of a cache, with all the data sets in it.
+"""``Tier``: one folder of a cache, with all the data sets in it; and from a `Cache` to its tiers.
 
 ::
 
@@ -14,15 +14,19 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import suppress
+from weakref import WeakValueDictionary
 
 from shardstream.errors import UsageError
 from shardstream.storage.cache.blocks import SUFFIX
-from shardstream.storage.cache.capacity import in_memory, room
+from shardstream.storage.cache.capacity import RESERVED_MEMORY, in_memory, memory_left, room
 from shardstream.storage.cache.folder import NEW, Folder
 from shardstream.storage.cache.ledger import LEDGER, Ledger, LedgerEntry
 from shardstream.storage.cache.locks import FileLock, is_locked, lock, lock_file
+from shardstream.storage.cache.spec import Cache
 
 MARKER = "shardstream-cache.json"
 ABOUT = "about.json"
@@ -35,6 +39,21 @@ _MARK = {"format": "shardstream cache", "version": 1}
 _FILES, _FOLDERS = {MARKER, LEDGER, LEASE}, {SETS, MANIFESTS}
 _OURS = _FILES | _FOLDERS | {"lost+found"}
 _WAIT = 10.0
+_GIB = 1 << 30
+
+
+class NoRoom(Exception):
+    """An object has no room in a tier.
+
+    Args:
+        bound: Bytes that may be given out there.
+        limited: Whether that is the user's limit, rather than what the file system has.
+    """
+
+    def __init__(self, bound: int, *, limited: bool) -> None:
+        super().__init__(bound)
+        self.bound = bound
+        self.limited = limited
 
 
 class Tier:
@@ -174,10 +193,6 @@ class Tier:
         """Bytes that files here could take if there were no limit."""
         return entry.used + room(self.folder.descriptor, memory=self.memory)
 
-    def limited(self, need: int, entry: LedgerEntry) -> bool:
-        """Whether it is the limit, rather than the file system, that forbids ``need`` more bytes."""
-        return self.limit is not None and entry.used + need > self.limit
-
     def first_to_say(self, what: int) -> bool:
         """Whether no other process has said this since the cache was last unused: one warning is enough."""
         try:
@@ -186,11 +201,20 @@ class Tier:
         except OSError:
             return True
 
-    def make_room(self, need: int, keep: Folder, entry: LedgerEntry) -> bool:
-        """See that ``need`` more bytes may be given out, by clearing what is not in use if that helps.
+    def take(self, need: int, keep: Folder, entry: LedgerEntry) -> None:
+        """Give out ``need`` more bytes, and clear what is not in use if that helps.
 
         Data sets other than that of the folder ``keep`` go, the one that was not used for longest first.
+
+        Raises:
+            NoRoom: There is no room for them.
         """
+        if not self._make_room(need, keep, entry):
+            limited = self.limit is not None and entry.used + need > self.limit
+            raise NoRoom(self.bound(entry), limited=limited)
+        entry.give(need, self.limit)
+
+    def _make_room(self, need: int, keep: Folder, entry: LedgerEntry) -> bool:
         if self._fits(need, entry):
             return True
         unused = []
@@ -213,10 +237,8 @@ class Tier:
         if lease is None:
             return False
         with lease:
-            freed = 0
-            for name, info in folder.files():
-                if name.endswith((SUFFIX, KEPT)):
-                    freed += info.st_size
+            freed = _bytes(folder)
+            for name, _ in folder.files():
                 if name.endswith((SUFFIX, KEPT)) or name.startswith(NEW):
                     folder.unlink(name)
             folder.unlink(ABOUT)
@@ -246,3 +268,64 @@ def last_used(folder: Folder) -> float:
     """When a data set's folder was last opened, in seconds of the system's clock."""
     info = folder.stat(LEASE)
     return 0.0 if info is None else info.st_mtime
+
+
+_open: WeakValueDictionary[tuple[object, ...], Tier] = WeakValueDictionary()
+
+
+def tiers_of(cache: Cache) -> list[Tier]:
+    """The tiers of a cache; nothing is looked at yet. Data sets of one process share them, with what they hold open."""
+    disk = _tier(cache, str(cache.path), cache.size, None)
+    if cache.memory is None:
+        return [disk]
+    return [_tier(cache, memory_folder(cache), cache.memory_size, disk), disk]
+
+
+def _tier(cache: Cache, root: str, size: int | str | None, disk: Tier | None) -> Tier:
+    limit = size if isinstance(size, int) else None  # `Cache` has made numbers of them
+    key = os.getpid(), root, limit, cache.shared, id(disk)
+    found = _open.get(key)
+    if found is None or found.gone:
+        found = _open[key] = Tier(root, limit, modest=disk is not None, shared=cache.shared, disk=disk)
+    return found
+
+
+def memory_folder(cache: Cache) -> str:
+    """Our own folder in the memory that the user names: another one for each cache."""
+    name = hashlib.blake2s(os.fsencode(cache.path), digest_size=8).hexdigest()
+    return os.path.join(os.fsdecode(cache.memory or ""), f"shardstream-{name}")
+
+
+def shortage(tier: Tier) -> str | None:
+    """What to tell a user who asks for more memory than there is; ``None`` if there is enough.
+
+    Raises:
+        OSError: It cannot be looked at.
+    """
+    if tier.limit is None or not tier.memory:
+        return None
+    with tier.ledger.open() as entry:
+        possible = tier.most(entry)
+        used = entry.used
+    if tier.limit <= possible:
+        return None
+    left = memory_left()
+    if left is not None and left + used < tier.limit:
+        return (
+            f"{tier.root} may hold {tier.limit:,} bytes, but the memory limit of the container leaves {possible:,}; "
+            "raise that limit, or ask for less with memory_size="
+        )
+    return f"{tier.root} may hold {tier.limit:,} bytes, but there is room for {possible:,}; {more_memory(tier.limit)}"
+
+
+def more_memory(wanted: int) -> str:
+    """How to give a container so many bytes of memory for files.
+
+    >>> more_memory(64 * 10**9).partition(",")[0]
+    'start the container with --shm-size=64g'
+    """
+    size = -(-min(wanted * 4 // 3, wanted + RESERVED_MEMORY) // _GIB)
+    return (
+        f"start the container with --shm-size={size}g, or on Kubernetes mount a volume "
+        f"emptyDir: {{medium: Memory, sizeLimit: {size}Gi}} at /dev/shm (it counts as memory of the container)"
+    )

@@ -14,13 +14,13 @@ import secrets
 import stat
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from io import FileIO
 from itertools import islice
 from pathlib import Path
 
 from shardstream.errors import NotFoundError, StorageError, UsageError
-from shardstream.storage.base.store import ObjectMeta, ObjectWriter, Store
+from shardstream.storage.base.store import ObjectMeta, ObjectWriter, Store, past_the_end
 from shardstream.storage.local.mapped_files import Mapped, map_file
 from shardstream.storage.local.write_behind import WriteBehind
 from shardstream.waits import watched
@@ -58,15 +58,31 @@ class LocalStore(Store):
             raise UsageError(f"{path!r} leads out of the store", url=self.url, hint="use paths below the store's root")
         return self.root / path
 
+    @contextmanager
+    def _waiting(self, path: str, what: str) -> Iterator[None]:
+        """A wait for the file system, which is told of; what the system raises becomes an error of ours.
+
+        Args:
+            path: The object.
+            what: What is to happen to its file, for who waits.
+        """
+        try:
+            with watched(f"{self.root / path} {what}"):
+                yield
+        except OSError as error:
+            raise self._explain(error, path) from error
+
+    def _explain(self, error: OSError, path: str) -> StorageError:
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            return NotFoundError("no such object", url=self.locate(path))
+        return StorageError(f"{error.strerror or error}", url=self.locate(path))
+
     def _map(self, path: str) -> Mapped:
         # Single steps that are atomic: threads may share a store, and a lock would not survive a fork.
         mapped = self._maps.get(path)
         if mapped is None:
-            try:
-                with watched(f"{self.root / path} to be opened"):
-                    mapped = self._maps[path] = map_file(self.file_of(path))
-            except OSError as error:
-                raise self._explain(error, path) from error
+            with self._waiting(path, "to be opened"):
+                mapped = self._maps[path] = map_file(self.file_of(path))
             if len(self._maps) > _OPEN_MAPS:
                 with suppress(KeyError):
                     self._maps.popitem(last=False)
@@ -89,23 +105,11 @@ class LocalStore(Store):
                 hint="restore it from its source; replace files by renaming, never in place",
             )
 
-    def _explain(self, error: OSError, path: str) -> StorageError:
-        if isinstance(error, StorageError):
-            return error
-        if isinstance(error, FileNotFoundError | NotADirectoryError):
-            return NotFoundError("no such object", url=self.locate(path))
-        return StorageError(f"{error.strerror or error}", url=self.locate(path))
-
     def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
         view = self._map(path).data
         end = len(view) if length is None else offset + length
         if not 0 <= offset <= end <= len(view):
-            raise StorageError(
-                f"bytes [{offset}, {end}) reach past the end of an object of {len(view)} bytes",
-                url=self.locate(path),
-                offset=offset,
-                hint="it is truncated, or was replaced while in use: `shardstream verify` finds out",
-            )
+            raise past_the_end(offset, length, len(view)).at(url=self.locate(path))
         return view[offset:end]
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
@@ -114,16 +118,15 @@ class LocalStore(Store):
         Raises:
             StorageError: There is no such object, or it cannot be read.
         """
-        try:
-            with open(self.file_of(path), "rb", buffering=0) as file:
-                while True:
-                    with watched(f"{file.name} to be read"):
-                        piece = file.read(size)
-                    if not piece:
-                        return
-                    yield piece
-        except OSError as error:
-            raise self._explain(error, path) from error
+        with self._waiting(path, "to be opened"):
+            file = open(self.file_of(path), "rb", buffering=0)  # noqa: SIM115 - the next block closes it
+        with file:
+            while True:
+                with self._waiting(path, "to be read"):
+                    piece = file.read(size)
+                if not piece:
+                    return
+                yield piece
 
     def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
         mapped = self._map(path)
@@ -132,25 +135,14 @@ class LocalStore(Store):
         return view[max(0, len(view) - length) :], len(view)
 
     def size(self, path: str) -> int:
-        try:
-            with watched(f"the size of {self.root / path}"):
-                info = self.file_of(path).stat()
-        except OSError as error:
-            raise self._explain(error, path) from error
+        with self._waiting(path, "to be looked at"):
+            info = self.file_of(path).stat()
         if not stat.S_ISREG(info.st_mode):
             raise NotFoundError("no such object", url=self.locate(path))
         return info.st_size
 
-    def exists(self, path: str) -> bool:
-        try:
-            self.size(path)
-        except NotFoundError:
-            return False
-        return True
-
     def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
-        found = (path for path in self._files(prefix) if not path.rpartition("/")[2].startswith(_TEMPORARY))
-        for path in sorted(found):
+        for path in sorted(path for path in self._files(prefix) if not _is_temporary(path)):
             with suppress(NotFoundError):  # deleted meanwhile
                 yield ObjectMeta(path, self.size(path))
 
@@ -176,35 +168,24 @@ class LocalStore(Store):
 
     def create(self, path: str) -> ObjectWriter:
         target = self.file_of(path)
-        try:
-            with watched(f"{target} to be begun"):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                return _LocalWriter(self, path, target)
-        except OSError as error:
-            raise self._explain(error, path) from error
+        with self._waiting(path, "to be begun"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            return _LocalWriter(self, path, target)
 
     def delete(self, path: str) -> None:
         self.forget(path)
-        try:
-            with watched(f"{self.root / path} to be removed"):
-                self.file_of(path).unlink(missing_ok=True)
-        except OSError as error:
-            raise self._explain(error, path) from error
+        with self._waiting(path, "to be removed"):
+            self.file_of(path).unlink(missing_ok=True)
 
     def move(self, path: str, target: str) -> None:
         self.forget(path)
         self.forget(target)
-        try:
-            with watched(f"{self.root / path} to be moved"):
-                os.replace(self.file_of(path), self.file_of(target))
-                _sync_folder(self.file_of(target).parent)
-        except OSError as error:
-            raise self._explain(error, path) from error
+        with self._waiting(path, "to be moved"):
+            os.replace(self.file_of(path), self.file_of(target))
+            _sync_folder(self.file_of(target).parent)
 
     def sweep(self) -> None:
-        for path in self._files(""):
-            if _TEMPORARY not in path or not path.rpartition("/")[2].startswith(_TEMPORARY):
-                continue
+        for path in filter(_is_temporary, self._files("")):
             left = self.root / path
             # What cannot be opened or locked is somebody else's, or being written now.
             with suppress(OSError), open(left, "rb+") as file:
@@ -261,6 +242,10 @@ class _LocalWriter(ObjectWriter):
         if self._behind.abandon(_PATIENCE_S):
             with suppress(OSError):  # some file systems fail only here; the file is gone already
                 file.close()
+
+
+def _is_temporary(path: str) -> bool:
+    return path.rpartition("/")[2].startswith(_TEMPORARY)
 
 
 def entries_of(folder: str | os.PathLike[str]) -> Iterator[os.DirEntry[str]]:

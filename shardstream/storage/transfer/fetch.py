@@ -12,7 +12,7 @@ from typing import NamedTuple
 from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.policy import RetryPolicy, draw
-from shardstream.storage.base.store import Head
+from shardstream.storage.base.store import Head, past_the_end
 from shardstream.storage.transfer.client import Body, Client, Fault
 from shardstream.storage.transfer.retry import SMALL_CHUNK, TROUBLE, Pace, count_retry, describe
 
@@ -85,16 +85,6 @@ async def fetch(
         if head is not None and (offset >= head.size or (length or 0) + offset > head.size):
             error = past_the_end(offset, length, head.size)
         raise error.at(url=where, offset=offset) from None
-
-
-def past_the_end(offset: int, length: int | None, size: int) -> StorageError:
-    """The error for a range that is not inside an object of ``size`` bytes."""
-    asked = f"bytes from {offset} on" if length is None else f"bytes [{offset}, {offset + length})"
-    return StorageError(
-        f"{asked} reach past the end of an object of {size} bytes",
-        offset=offset,
-        hint="it is truncated, or was replaced while in use: `shardstream verify` finds out",
-    )
 
 
 async def _gone(client: Client, path: str) -> bool:

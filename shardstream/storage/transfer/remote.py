@@ -16,14 +16,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-from shardstream.errors import ChangedError, NotFoundError, StorageError, UsageError
+from shardstream.errors import ChangedError, StorageError, UsageError
 from shardstream.storage.base.buffers import joined
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.base.sorting import SortedNames
-from shardstream.storage.base.store import Head, ObjectMeta, ObjectWriter, Store
+from shardstream.storage.base.store import Head, ObjectMeta, ObjectWriter, Store, past_the_end
 from shardstream.storage.transfer.client import Client, Fault, Upload
-from shardstream.storage.transfer.fetch import Fetched, Known, fetch, past_the_end
+from shardstream.storage.transfer.fetch import Fetched, Known, fetch
 from shardstream.storage.transfer.listing import Listing
 from shardstream.storage.transfer.loop import abandon, at_stop, run, submit
 from shardstream.storage.transfer.retry import Pace, attempt
@@ -187,13 +187,6 @@ class RemoteStore(Store):
 
     def size(self, path: str) -> int:
         return self.head(path).size
-
-    def exists(self, path: str) -> bool:
-        try:
-            self.head(path)
-        except NotFoundError:
-            return False
-        return True
 
     def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
         listing = Listing(prefix)

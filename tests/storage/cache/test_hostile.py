@@ -20,7 +20,7 @@ from shardstream.storage.cache import Cache
 from shardstream.storage.cache import maintenance as upkeep
 from shardstream.storage.cache import session as places
 from shardstream.storage.cache.manifests import forget_manifest, keep_manifest, kept_manifest, kept_manifests
-from shardstream.storage.cache.tiers import memory_folder
+from shardstream.storage.cache.tier import memory_folder
 
 from .making import STRANGER, URL, World, in_child, names_in, needs_root
 

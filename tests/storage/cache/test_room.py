@@ -11,8 +11,7 @@ import pytest
 from shardstream.storage.cache import Cache
 from shardstream.storage.cache import capacity as room
 from shardstream.storage.cache.capacity import in_memory, memory_left
-from shardstream.storage.cache.tier import Tier
-from shardstream.storage.cache.tiers import memory_folder, more_memory, shortage, tiers_of
+from shardstream.storage.cache.tier import Tier, memory_folder, more_memory, shortage, tiers_of
 
 from .making import MIB, in_child, noise
 

@@ -15,7 +15,7 @@ from shardstream.storage.cache import Cache, folder
 from shardstream.storage.cache import maintenance as upkeep
 from shardstream.storage.cache import session as places
 from shardstream.storage.cache.manifests import keep_manifest, kept_manifest
-from shardstream.storage.cache.tiers import memory_folder
+from shardstream.storage.cache.tier import memory_folder
 
 from .making import MIB, STRANGER, URL, World, in_child, names_in, needs_root, noise
 
