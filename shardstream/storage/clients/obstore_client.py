@@ -48,8 +48,15 @@ def settings_of(location: Location, environment: Mapping[str, str] = os.environ)
 
 def check(location: Location) -> None:
     """Say early what cannot work: a missing package, options that contradict each other, no credentials."""
-    address = location.address  # the extras are called as its kinds are
-    require("obstore", extra=address.kind, purpose=f"for {address.scheme}:// URLs")
+    kind = location.address.kind
+    if kind == "s3":
+        require("obstore", extra="s3", purpose="for s3:// URLs")
+    elif kind == "azure":
+        require("obstore", extra="azure", purpose="for Azure's storage")
+    elif kind == "gcs":
+        require("obstore", extra="gcs", purpose="for gs:// URLs")
+    else:
+        require("obstore", extra="http", purpose="for http:// and https:// URLs")
     settings_of(location)
 
 
