@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from shardstream.order.line import checked_counts, epoch_line, stored_line
 from shardstream.order.parameters import OrderParameters
 from shardstream.order.sequence import Sequence
 from shardstream.order.windows import Windows, epoch_windows
+
+_STALE_READS = 1024  # an epoch not used for so many is done with: all lanes have had their turn
 
 
 class EpochOrder:
@@ -144,17 +147,48 @@ class EpochOrder:
         return self._sequence.lanes_of(checked_positions(positions, self.samples))
 
 
+class HeldEpochs:
+    """The orders of a data set's epochs, made when they are read; those that were read of late are kept.
+
+    Args:
+        counts: See ``EpochOrder``, as for the other arguments.
+        most: How many are kept.
+        seed: Seed of the run.
+        parameters: See ``OrderParameters``.
+        shuffle: Whether epochs are shuffled.
+    """
+
+    def __init__(self, counts: Integers, most: int, *, seed: int, parameters: OrderParameters, shuffle: bool) -> None:
+        self._order_of = partial(EpochOrder, counts, seed=seed, parameters=parameters, shuffle=shuffle)
+        self._most = most
+        self._held: dict[int, tuple[EpochOrder, int]] = {}  # with the read that used it last; that used last, last
+        self._reads = 0
+
+    def __getitem__(self, number: int) -> EpochOrder:
+        """The order of one epoch, of any number."""
+        self._reads += 1
+        order, _ = self._held.pop(number, (None, 0))
+        if order is None:
+            for other, (_, used) in list(self._held.items()):
+                if len(self._held) >= self._most or self._reads - used > _STALE_READS:
+                    del self._held[other]
+            order = self._order_of(epoch=number % (1 << 32))
+        self._held[number] = order, self._reads
+        return order
+
+
 def gathered(
     keys: NDArray[np.int64], read: Callable[[int, NDArray[np.int64]], tuple[NDArray[np.int64], ...]]
 ) -> tuple[NDArray[np.int64], ...]:
     """Columns that are found group by group, put together.
 
     Args:
-        keys: What groups the slots; not empty.
-        read: Gets a key and the slots that have it; returns their columns.
+        keys: What groups the slots.
+        read: Gets a key and the slots that have it; returns their columns. Where there are no slots, the key is 0.
     """
-    if keys[0] == keys[-1] and (keys == keys[0]).all():
-        return read(int(keys[0]), np.arange(len(keys)))
+    first = int(keys[0]) if len(keys) else 0
+    if not len(keys) or (keys[-1] == first and (keys == first).all()):
+        return read(first, np.arange(len(keys)))
     columns: tuple[NDArray[np.int64], ...] = ()
     for key in np.unique(keys).tolist():
         slots = np.flatnonzero(keys == key)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from shardstream import rng
 from shardstream.errors import UsageError, did_you_mean
-from shardstream.order.epoch import EpochOrder, checked_epoch, checked_positions, gathered
+from shardstream.order.epoch import EpochOrder, HeldEpochs, checked_epoch, checked_positions, gathered
 from shardstream.order.held import HeldPermutations
 from shardstream.order.lanes import Integers, Lanes, epoch_lanes
 from shardstream.order.line import checked_counts
@@ -34,7 +33,6 @@ MixBy: TypeAlias = Literal["samples", "batches"]
 _How: TypeAlias = Callable[[EpochOrder, Integers, Integers], tuple[Integers, ...]]
 
 _MOST_WINDOW = 4096  # of a source too small for the lanes, as of a small data set
-_STALE_CALLS = 1024  # an epoch of a source not used for so many calls is done with: all lanes have had their turn
 
 
 class MixedOrder:
@@ -140,8 +138,6 @@ class MixedOrder:
         else:
             walk, place = self._walks.enter(self._epoch, span, offset)
             source, place = self._labels.find(walk, place)
-        if not len(place):
-            return source, *self._sources[0].find(walk, place, how)
         return source, *gathered(source, lambda number, mine: self._sources[number].find(walk[mine], place[mine], how))
 
     def _labelled_by_batches(self, span: Integers, offset: Integers) -> tuple[Integers, Integers, Integers]:
@@ -215,10 +211,8 @@ class _Source:
         self._walks = Walks(Lanes(total, parameters), parameters.groups)
         if number:
             seed = int(rng.words(1, seed=seed, domain=rng.Domain.SOURCE, a=number)[0])
-        self._order_of = partial(EpochOrder, counts, seed=seed, parameters=parameters, shuffle=shuffle)
-        self._most_held = 4 + 2 * mixed_lanes // total  # two, but where walks outnumber samples
-        self._held: dict[int, tuple[EpochOrder, int]] = {}  # with the call that used it last; that used last, last
-        self._calls = 0
+        most = 4 + 2 * mixed_lanes // total  # two, but where walks outnumber samples
+        self._epochs = HeldEpochs(counts, most, seed=seed, parameters=parameters, shuffle=shuffle)
 
     def find(self, walk: Integers, place: Integers, how: _How) -> tuple[Integers, ...]:
         """Shard, row and what else is asked for at each place of each walk of the mixture."""
@@ -226,21 +220,8 @@ class _Source:
             walk, turn = divmod(walk, self._sharers)
             place = place * self._sharers + turn
         epoch, span, offset = self._walks.find(walk, place)
-        self._calls += 1
-        if not len(epoch):
-            return how(self._epoch(0), span, offset)
-        shard, *rest = gathered(epoch, lambda number, now: how(self._epoch(number), span[now], offset[now]))
+        shard, *rest = gathered(epoch, lambda number, now: how(self._epochs[number], span[now], offset[now]))
         return (shard if self._shards is None else self._shards[shard]), *rest
-
-    def _epoch(self, number: int) -> EpochOrder:
-        held = self._held.pop(number, None)
-        if held is None:
-            for other, (_, used) in list(self._held.items()):
-                if len(self._held) >= self._most_held or self._calls - used > _STALE_CALLS:
-                    del self._held[other]
-            held = self._order_of(epoch=number % (1 << 32)), 0
-        self._held[number] = held[0], self._calls
-        return held[0]
 
 
 def _fewer_lanes(samples: int, parameters: OrderParameters) -> OrderParameters:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from shardstream.errors import UsageError
 from shardstream.order.steps import BLOCK
@@ -124,23 +124,20 @@ def default_parameters(
         OrderParameters(lanes=256, chunk=4, window=41, virtual=8, sublanes=32, ranks=1, groups=1, version=2)
     """
     batch = BLOCK if batch_size is None else batch_size
-    _check_run(samples, batch, world_size, num_workers, mean_bytes, groups)
+    for name, value in (("batch_size", batch), ("world_size", world_size), ("groups", groups)):
+        require_positive(name, value)
+    for name, least_zero in (("samples", samples), ("num_workers", num_workers), ("mean_bytes", mean_bytes)):
+        if not 0 <= least_zero < math.inf:
+            raise UsageError(f"{name} must be finite and not negative, got {least_zero}", hint=f"check {name}")
+    single = _single_lane(samples, batch)
     if not shuffle:
-        return _single_lane(samples, batch)
-    default = _spread_lanes(samples, batch, world_size, num_workers, mean_bytes, groups)
-    if default is None:
-        default = _single_lane(samples, batch)
-    explicit = lanes is not None
-    return OrderParameters(
-        lanes=default.lanes if lanes is None else lanes,
-        chunk=default.chunk if chunk is None else chunk,
-        window=default.window if window is None else window,
-        virtual=default.virtual,
+        return single
+    default = _spread_lanes(samples, batch, world_size, num_workers, mean_bytes, groups) or single
+    explicit = {"lanes": lanes, "chunk": chunk, "window": window}
+    if lanes is not None:
         # one sub-lane, also where `lanes` happens to equal ranks * virtual * sublanes
-        sublanes=1 if explicit else default.sublanes,
-        ranks=default.ranks,
-        groups=1 if explicit else default.groups,
-    )
+        explicit |= {"sublanes": 1, "groups": 1}
+    return replace(default, **{name: value for name, value in explicit.items() if value is not None})
 
 
 def require_positive(name: str, value: int) -> None:
@@ -152,16 +149,6 @@ def require_positive(name: str, value: int) -> None:
 def fills_lanes(samples: int, *, lanes: int, chunk: int) -> bool:
     """Whether lanes of that many samples are long enough to be worth having."""
     return samples >= _LEAST_CHUNKS_PER_LANE * chunk * lanes
-
-
-def _check_run(
-    samples: int, batch_size: int, world_size: int, num_workers: int, mean_bytes: float, groups: int
-) -> None:
-    for name, value in (("batch_size", batch_size), ("world_size", world_size), ("groups", groups)):
-        require_positive(name, value)
-    for name, least_zero in (("samples", samples), ("num_workers", num_workers), ("mean_bytes", mean_bytes)):
-        if not 0 <= least_zero < math.inf:
-            raise UsageError(f"{name} must be finite and not negative, got {least_zero}", hint=f"check {name}")
 
 
 def _single_lane(samples: int, batch_size: int) -> OrderParameters:

@@ -72,15 +72,18 @@ def checked_quotas(quotas: Sequence[int], sources: int) -> tuple[int, ...]:
 
 
 def _exact(number: int, weight: float | str | Fraction) -> Fraction:
-    try:
-        exact = weight if isinstance(weight, Fraction) else Fraction(str(weight))
-    except (ValueError, ZeroDivisionError) as error:
-        raise UsageError(
-            f"weight {weight!r} of source {number} is not a finite number", hint="pass 0.7 or '1/3'"
-        ) from error
+    exact = as_fraction(weight, f"the weight of source {number}")
     if exact <= 0:
         raise UsageError(f"weights must be positive, got {weight!r} for source {number}", hint="leave out the source")
     return exact
+
+
+def as_fraction(given: float | str | Fraction, what: str) -> Fraction:
+    """A number as it is written: 0.1 is 1/10. ``UsageError`` names ``what`` where it is no finite one."""
+    try:
+        return given if isinstance(given, Fraction) else Fraction(str(given))
+    except (ValueError, ZeroDivisionError) as error:
+        raise UsageError(f"{what} must be a finite number, got {given!r}", hint="pass 0.25, '0.25' or '1/4'") from error
 
 
 def _largest_remainders(shares: list[Fraction], total: int) -> tuple[int, ...]:

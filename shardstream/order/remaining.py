@@ -10,6 +10,7 @@ whatever the length of the run, and the worker streams it speaks of are those of
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -347,17 +348,12 @@ def taken_by_batches(
             f"{batches} batches are more than the {sum(held)} that {workers} workers can give",
             hint="count the batches of this epoch, since its beginning or the state that was loaded",
         )
-    low, high = 0, max(held)  # rounds in which every worker that has a batch left gives one
-    while low < high:
-        rounds = (low + high + 1) // 2
-        if sum(min(n, rounds) for n in held) <= batches:
-            low = rounds
-        else:
-            high = rounds - 1
-    given = [min(n, low) for n in held]
+    # whole rounds, in which every worker that has a batch left gives one
+    after = bisect_right(range(max(held) + 1), batches, key=lambda rounds: sum(min(n, rounds) for n in held))
+    given = [min(n, after - 1) for n in held]
     extra = batches - sum(given)
     for worker, n in enumerate(held):
-        if extra and n > low:
+        if extra and n >= after:
             given[worker] += 1
             extra -= 1
     return tuple(min(n * batch_size, samples) for n, samples in zip(given, samples_per_worker, strict=True))

@@ -7,13 +7,12 @@ every sample comes once before any comes again, whatever E; with E = N this is t
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
-from shardstream.order.epoch import EpochOrder, checked_epoch, checked_positions, gathered
+from shardstream.order.epoch import EpochOrder, HeldEpochs, checked_epoch, checked_positions, gathered
 from shardstream.order.line import checked_counts
 from shardstream.order.parameters import OrderParameters
 
@@ -64,8 +63,7 @@ class SizedOrder:
             raise UsageError(
                 f"epoch {epoch} of {samples} positions is beyond 2**62 positions", hint="use smaller epochs"
             )
-        self._order_of = partial(EpochOrder, counts, seed=seed, parameters=parameters, shuffle=shuffle)
-        self._held: dict[int, EpochOrder] = {}
+        self._epochs = HeldEpochs(counts, _HELD, seed=seed, parameters=parameters, shuffle=shuffle)
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The stored sample at each position, as ``EpochOrder.locate``."""
@@ -82,15 +80,4 @@ class SizedOrder:
         how: Callable[[EpochOrder, NDArray[np.int64]], tuple[NDArray[np.int64], ...]],
     ) -> tuple[NDArray[np.int64], ...]:
         epoch, position = divmod(self._first + checked_positions(positions, self.samples), self._size)
-        if not len(position):
-            return how(self._epoch(self._first // self._size), position)
-        return gathered(epoch, lambda number, slots: how(self._epoch(number), position[slots]))
-
-    def _epoch(self, number: int) -> EpochOrder:
-        held = self._held.pop(number, None)
-        if held is None:
-            if len(self._held) == _HELD:
-                del self._held[next(iter(self._held))]
-            held = self._order_of(epoch=number % (1 << 32))
-        self._held[number] = held
-        return held
+        return gathered(epoch, lambda number, slots: how(self._epochs[number], position[slots]))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from shardstream.errors import UsageError, did_you_mean
 from shardstream.order.lanes import Integers
 from shardstream.order.line import checked_counts
+from shardstream.order.quotas import as_fraction
 
 SplitBy: TypeAlias = Literal["samples", "shards"]
 """What a split deals out: ``"samples"``, a range of every shard to each part, or ``"shards"``, whole ones."""
@@ -127,12 +128,7 @@ def _floor_of_share(totals: Integers, share: Fraction) -> Integers:
 def _exact_shares(fractions: Mapping[str, float | str | Fraction]) -> dict[str, Fraction]:
     shares: dict[str, Fraction] = {}
     for name, given in fractions.items():
-        try:
-            shares[name] = given if isinstance(given, Fraction) else Fraction(str(given))
-        except (ValueError, ZeroDivisionError) as error:
-            raise UsageError(
-                f"the share of {name!r} must be a number, got {given!r}", hint="pass 0.25, '0.25' or '1/4'"
-            ) from error
+        shares[name] = as_fraction(given, f"the share of {name!r}")
         if not 0 < shares[name] <= 1:
             raise UsageError(
                 f"the share of {name!r} must be in (0, 1], got {given}", hint="leave out a part without a share"

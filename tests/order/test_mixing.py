@@ -312,7 +312,7 @@ def test_few_epochs_of_a_source_are_held():
     order = MixedOrder(counts, quotas=(1, 1), samples=40_000, seed=0, epoch=0, parameters=parameters)
     for begin in range(0, 40_000, 32):
         order.locate(np.arange(begin, begin + 32))
-        assert all(len(source._held) <= 6 for source in order._sources)
+        assert all(len(source._epochs._held) <= 6 for source in order._sources)
 
 
 def test_epochs_of_a_source_that_are_in_use_are_made_once(monkeypatch):

@@ -158,7 +158,7 @@ def test_golden_splits_are_those_of_the_reference():
         ({"fractions": {"train": 1, "val": "1e999"}}, "1e999"),
         ({"fractions": {"train": 1, "val": float("nan")}}, "got nan"),
         ({"fractions": {"train": 1, "val": "1/0"}}, "1/0"),
-        ({"fractions": {"train": "most", "val": 0.5}}, "'train' must be a number, got 'most'"),
+        ({"fractions": {"train": "most", "val": 0.5}}, "'train' must be a finite number, got 'most'"),
         ({"fractions": {}}, "nothing"),
         ({"counts": np.array([1, -1])}, "negative"),
     ],

@@ -25,9 +25,7 @@ def ask(place: Place, work: Callable[[Client], Awaitable[T]], transport: str = "
 
     async def main() -> T:
         client = make_client(locate(place.url(), storage_options={**place.options, **options}, transport=transport))
-        found = await work(client)
-        await client.close()
-        return found
+        return await work(client)
 
     return asyncio.run(main())
 

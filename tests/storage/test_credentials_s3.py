@@ -6,6 +6,8 @@ import pytest
 
 from shardstream.errors import AccessError, MissingExtraError, NotFoundError, UsageError
 from shardstream.storage import open_store
+from shardstream.storage.base.address import parse
+from shardstream.storage.clients.fsspec_options import file_system_of
 
 from .credentials import HIDDEN, HIDDEN64, bare_environment, key_of, settings  # noqa: F401
 from .places import OPEN, S3Place
@@ -33,6 +35,23 @@ def test_s3_endpoints(options, environment, endpoint, http) -> None:
     assert found.config.get("aws_endpoint_url_s3") == endpoint
     assert found.client.get("allow_http", False) == http
     assert found.detect_region == (endpoint is None)
+
+
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "S3_ENDPOINT_URL"])
+def test_both_transports_look_for_the_endpoint_in_the_same_variables(name) -> None:
+    variables = {name: "https://a"}
+    assert settings("s3://bucket", {"anon": True}, **variables).config["aws_endpoint_url_s3"] == "https://a"
+    assert file_system_of(parse("s3://bucket"), {"anon": True}, variables).arguments["endpoint_url"] == "https://a"
+    own = {"anon": True, "client_kwargs": {"endpoint_url": "https://b"}}
+    assert file_system_of(parse("s3://bucket"), own, variables).arguments["endpoint_url"] == "https://b"
+
+
+@pytest.mark.parametrize("url", ["s3://bucket", "az://bucket", "gs://bucket"])
+def test_retries_of_writing_are_an_option_of_every_bucket(url) -> None:
+    options = {"anon": True, "retry_config": {"max_retries": 1}}
+    found = settings(url, options | ({"account_name": "acme"} if url.startswith("az") else {}))
+    assert found.retry == {"max_retries": 1}
+    assert "retry_config" not in found.config
 
 
 @pytest.mark.parametrize(

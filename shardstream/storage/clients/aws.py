@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from shardstream.errors import AccessError, UsageError
 from shardstream.extras import require
 from shardstream.storage.base.address import Address
-from shardstream.storage.clients.options import Fixed, StoreSettings, allow_http, client_options, named, texts, truth
+from shardstream.storage.clients.options import Fixed, StoreSettings, allow_http, bucket_settings, first_set, truth
 
 _ALIASES = {
     "key": "access_key_id",
@@ -36,6 +36,7 @@ _NO_CREDENTIALS = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give storage_options="
     "{'access_key_id': ..., 'secret_access_key': ...}; for a public bucket storage_options={'anon': True}"
 )
+ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "S3_ENDPOINT_URL")
 # What a profile holds when it can give credentials.
 _SOURCES = ("aws_access_key_id", "role_arn", "credential_process", "sso_session", "sso_start_url", "login_session")
 _LIFETIME = datetime.timedelta(minutes=10)
@@ -51,31 +52,27 @@ def s3_settings(address: Address, options: Mapping[str, Any], environment: Mappi
     """
     given = dict(options)
     given |= given.pop("client_kwargs", None) or {}  # where s3fs takes endpoint_url and region_name
-    config = named(given, _ALIASES, "aws_")
-    client = client_options(config)
-    settings = StoreSettings("S3Store", address.bucket, address.prefix, config, client, hint=_NO_CREDENTIALS)
-    settings.retry = config.pop("retry_config", None)
+    settings = bucket_settings("S3Store", address, given, _ALIASES, "aws_")
+    settings.hint = _NO_CREDENTIALS
+    config = settings.config
     settings.provider = config.pop("credential_provider", None)
-    profile = config.pop("profile", None)
+    profile, token, anonymous = (config.pop(name, None) for name in ("profile", "session_token", "skip_signature"))
     if "request_payer" in config and str(config["request_payer"]).lower() != "requester":
         config["request_payer"] = truth("request_payer", config["request_payer"])
     keys = [name for name in ("access_key_id", "secret_access_key") if name in config]
     if len(keys) == 1:
         raise UsageError(f"storage_options hold {keys[0]} alone", hint="give access_key_id and secret_access_key")
-    token = config.pop("session_token", None)
     if token and not keys:
         raise UsageError("storage_options hold a session_token without keys", hint="give access_key_id and the rest")
 
     files: _Profile | None = None
-    anonymous = truth("anon", config.pop("skip_signature", environment.get("AWS_SKIP_SIGNATURE", False)))
-    if keys or settings.provider or profile:
-        anonymous = anonymous and "skip_signature" in named(given, _ALIASES, "aws_")
-    config["skip_signature"] = anonymous
-    if anonymous:
+    if anonymous is None and not (keys or settings.provider or profile):
+        anonymous = environment.get("AWS_SKIP_SIGNATURE")
+    config["skip_signature"] = truth("anon", anonymous)
+    if config["skip_signature"]:
         settings.provider = None
         settings.hint = "the bucket is not open to everybody: leave out `anon`, and give credentials"
     elif settings.provider:
-        settings.renewable = True
         settings.hint = "look at what the credential_provider gives"
     elif keys:
         key, secret = config.pop("access_key_id"), config.pop("secret_access_key")
@@ -84,23 +81,18 @@ def s3_settings(address: Address, options: Mapping[str, Any], environment: Mappi
     elif profile:
         files = _Profile(str(profile))
     elif environment.get("AWS_ACCESS_KEY_ID") and environment.get("AWS_SECRET_ACCESS_KEY"):
-        settings.renewable = True
         settings.hint = "look at AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and at what they may do"
     elif environment.get("AWS_PROFILE"):
         files = _Profile(environment["AWS_PROFILE"])
     elif not _has_role(environment) and _has_default_profile(environment):
         files = _Profile(None)
-    else:
-        settings.renewable = True
-        if environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true" and not _has_role(environment):
-            raise AccessError("there are no credentials for S3", hint=_NO_CREDENTIALS, url=address.url)
+    elif environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true" and not _has_role(environment):
+        raise AccessError("there are no credentials for S3", hint=_NO_CREDENTIALS, url=address.url)
     if files:
         settings.provider = files
-        settings.renewable = True
         settings.hint = f"look at the AWS profile {files.name!r}, and at what it may do"
 
     _region_and_endpoint(settings, files, environment)
-    settings.config = texts(config)
     return settings
 
 
@@ -108,27 +100,20 @@ def _region_and_endpoint(settings: StoreSettings, files: _Profile | None, enviro
     config = settings.config
     endpoint = config.pop("endpoint", None)
     if endpoint is None:
-        names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "S3_ENDPOINT_URL")
-        endpoint = next((environment[name] for name in names if environment.get(name)), None)
-        if endpoint is None and files:
-            endpoint = files.endpoint
+        endpoint = first_set(environment, *ENDPOINTS) or (files and files.endpoint)
     if endpoint is not None:
         # Under the name that comes first for obstore, so that no variable overrides what was decided here.
         config["aws_endpoint_url_s3"] = str(endpoint).rstrip("/")
         allow_http(str(endpoint), settings.client)
-    region = config.pop("region", None) or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    region = config.pop("region", None) or first_set(environment, "AWS_REGION", "AWS_DEFAULT_REGION")
     config["region"] = region or (files and files.region) or "us-east-1"
     settings.detect_region = endpoint is None
 
 
 def _has_role(environment: Mapping[str, str]) -> bool:
     """Whether the environment says where obstore gets a role's credentials."""
-    names = (
-        "AWS_WEB_IDENTITY_TOKEN_FILE",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    )
-    return any(environment.get(name) for name in names)
+    in_container = ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
+    return first_set(environment, "AWS_WEB_IDENTITY_TOKEN_FILE", *in_container) is not None
 
 
 def _has_default_profile(environment: Mapping[str, str]) -> bool:
@@ -164,9 +149,8 @@ class _Profile:
         self.region: str | None = scoped.get("region")
         services = self._session.full_config.get("services", {}).get(scoped.get("services"), {})
         own = services.get("s3")
-        self.endpoint: str | None = (own.get("endpoint_url") if isinstance(own, dict) else None) or scoped.get(
-            "endpoint_url"
-        )
+        own = own if isinstance(own, dict) else {}
+        self.endpoint: str | None = own.get("endpoint_url") or scoped.get("endpoint_url")
 
     def __call__(self) -> dict[str, Any]:
         try:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl
 
 from shardstream.errors import AccessError, ShardStreamError, UsageError
 from shardstream.extras import require
 from shardstream.storage.base.address import Address
-from shardstream.storage.clients.options import Fixed, StoreSettings, allow_http, client_options, named, texts, truth
+from shardstream.storage.clients.options import Fixed, StoreSettings, allow_http, bucket_settings, first_set, truth
 
-_ALIASES = {
+ALIASES = {
     "storage_account_name": "account_name",
     "account": "account_name",
     "storage_account_key": "account_key",
@@ -41,14 +41,18 @@ _EMULATOR = (
     "VErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==;BlobEndpoint=http://127.0.0.1:10000/devstoreaccount1;"
 )  # published by Microsoft for everybody's emulator: no secret
 _ACCOUNT = ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT", "AZURE_ACCOUNT_NAME")
-_KEY = (
-    "AZURE_STORAGE_ACCOUNT_KEY",
-    "AZURE_STORAGE_ACCESS_KEY",
-    "AZURE_STORAGE_MASTER_KEY",
-    "AZURE_STORAGE_KEY",
-    "AZURE_ACCOUNT_ACCESS_KEY",
-)
-_SAS = ("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY")
+# Variables that hold a credential, the first one counts.
+_VARIABLES: dict[str, Literal["account_key", "sas_token", "token"]] = {
+    "AZURE_STORAGE_ACCOUNT_KEY": "account_key",
+    "AZURE_STORAGE_ACCESS_KEY": "account_key",
+    "AZURE_STORAGE_MASTER_KEY": "account_key",
+    "AZURE_STORAGE_KEY": "account_key",
+    "AZURE_ACCOUNT_ACCESS_KEY": "account_key",
+    "AZURE_STORAGE_SAS_TOKEN": "sas_token",
+    "AZURE_STORAGE_SAS_KEY": "sas_token",
+    "AZURE_STORAGE_TOKEN": "token",
+}
+_CREDENTIALS = ("connection_string", "account_key", "sas_token", "token", "credential", "credential_provider")
 _ANONYMOUS = ("AZURE_STORAGE_ANON", "AZURE_SKIP_SIGNATURE")
 _IDENTITY = ("client_id", "client_secret", "tenant_id", "federated_token_file", "authority_host")
 _SCOPE = "https://storage.azure.com/.default"
@@ -64,56 +68,55 @@ class Chosen:
     """The account, and the one credential that was chosen. Holds secrets: never shown.
 
     Attributes:
-        account: Its name.
-        endpoint: Its address, where it is not the usual one.
-        credential: One of ``account_key``, ``sas_token``, ``token``, ``provider``, ``identity`` and ``anonymous`` by
-            name; empty: what the machine gives.
+        kind: What ``value`` is; ``machine`` for none, where the machine gives one.
+        value: The credential.
         hint: What to do when the store refuses.
-        rest: Options that say something else.
+        account: The account's name.
+        endpoint: Its address, where it is not the usual one.
     """
 
-    account: str
-    endpoint: str | None
-    credential: dict[str, Any] = field(repr=False)
+    kind: Literal["account_key", "sas_token", "token", "provider", "identity", "anonymous", "machine"]
+    value: Any = field(repr=False)
     hint: str
-    rest: dict[str, Any] = field(repr=False)
+    account: str = ""
+    endpoint: str = ""
 
 
-def choose(address: Address, options: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
+def choose(address: Address, config: dict[str, Any], environment: Mapping[str, str]) -> Chosen:
     """Which account, and with which credential, by the order that the module describes.
+
+    Args:
+        address: What the URL says.
+        config: Options under obstore's names; those that say something of it are taken out.
+        environment: Variables.
 
     Raises:
         UsageError: No account is named, or a connection string cannot be read.
     """
-    rest = named(options, _ALIASES, "azure_")
-    named_account = rest.pop("account_name", None)
+    named_account = config.pop("account_name", None)
     if named_account and address.account and named_account != address.account:
         raise UsageError(
             f"the URL names the account {address.account!r}, storage_options name {named_account!r}", url=address.url
         )
     account = str(named_account or "") or address.account
-    endpoint = rest.pop("endpoint", None) or address.endpoint or None
-    text = rest.pop("connection_string", None)
-    if truth("use_emulator", rest.pop("use_emulator", False)):
-        text = _EMULATOR
-    given = _from_options(rest, text)
-    if given is None and address.query:
+    endpoint = config.pop("endpoint", None) or address.endpoint
+    chosen = _from_options(config)
+    if chosen is None and address.query:
         hint = "look at the SAS token in the URL: its times (st=, se=), rights (sp=) and signature"
-        given = {"sas_token": address.query, "hint": hint}
-    if given is None:
-        given = _from_environment(account, environment)
-    account = account or given.get("account", "") or _first(environment, _ACCOUNT) or ""
-    endpoint = endpoint or given.get("endpoint") or _first(environment, ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"))
-    if not account:
+        chosen = Chosen("sas_token", address.query, hint)
+    if chosen is None:
+        chosen = _from_environment(account, environment)
+    chosen.account = account or chosen.account or first_set(environment, *_ACCOUNT) or ""
+    endpoint = endpoint or chosen.endpoint or first_set(environment, "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+    chosen.endpoint = str(endpoint or "").rstrip("/")
+    if not chosen.account:
         raise UsageError(
             "the storage account is not known",
             url=address.url,
             hint="set AZURE_STORAGE_ACCOUNT_NAME, give storage_options={'account_name': ...}, or write "
             f"abfss://{address.bucket}@ACCOUNT.dfs.core.windows.net/...",
         )
-    hint = given.get("hint", _GIVE)
-    credential = {name: value for name, value in given.items() if name not in ("account", "endpoint", "hint")}
-    return Chosen(account, str(endpoint).rstrip("/") if endpoint else None, credential, hint, rest)
+    return chosen
 
 
 def azure_settings(address: Address, options: Mapping[str, Any], environment: Mapping[str, str]) -> StoreSettings:
@@ -123,40 +126,30 @@ def azure_settings(address: Address, options: Mapping[str, Any], environment: Ma
         UsageError: No account is named, or a connection string cannot be read.
         MissingExtraError: Nothing else is there, and azure-identity is not installed.
     """
-    chosen = choose(address, options, environment)
-    config = chosen.rest
-    client = client_options(config)
-    settings = StoreSettings("AzureStore", address.bucket, address.prefix, config, client, hint=chosen.hint)
-    settings.retry = config.pop("retry_config", None)
-    config |= {"account_name": chosen.account, "use_emulator": False, "skip_signature": False}
+    settings = bucket_settings("AzureStore", address, options, ALIASES, "azure_")
+    config = settings.config
+    chosen = choose(address, config, environment)
+    settings.hint = chosen.hint
+    config |= {"account_name": chosen.account, "use_emulator": False, "skip_signature": chosen.kind == "anonymous"}
     if chosen.endpoint:
         config["endpoint"] = chosen.endpoint
-        allow_http(chosen.endpoint, client)
-    _credentials(settings, chosen.credential)
-    settings.config = texts(config)
+        allow_http(chosen.endpoint, settings.client)
+    match chosen.kind:  # put where obstore takes it; none of the others that it might find counts
+        case "provider":
+            settings.provider = chosen.value
+        case "account_key":
+            settings.provider = Fixed({"access_key": chosen.value})
+        case "sas_token":
+            token = str(chosen.value).removeprefix("?")
+            settings.provider, settings.ends = Fixed({"sas_token": token}), _end_of(token)
+        case "token":
+            settings.provider = Fixed({"token": chosen.value})
+        case "identity":
+            config |= chosen.value
+            config["credential_type"] = "client_secret" if "client_secret" in chosen.value else "workload_identity"
+        case "machine":
+            settings.provider = TokenProvider(None)
     return settings
-
-
-def _credentials(settings: StoreSettings, given: dict[str, Any]) -> None:
-    """Put the one credential that was chosen where obstore takes it; none of the others that it might find counts."""
-    config = settings.config
-    if given.get("anonymous"):
-        config["skip_signature"] = True
-    elif "provider" in given:
-        settings.provider, settings.renewable = given["provider"], True
-    elif "account_key" in given:
-        settings.provider = Fixed({"access_key": given["account_key"]})
-    elif "sas_token" in given:
-        token = str(given["sas_token"]).removeprefix("?")
-        settings.provider, settings.ends = Fixed({"sas_token": token}), _end_of(token)
-    elif "token" in given:
-        settings.provider = Fixed({"token": given["token"]})
-    elif "identity" in given:
-        config |= given["identity"]
-        config["credential_type"] = "client_secret" if "client_secret" in given["identity"] else "workload_identity"
-        settings.renewable = True
-    else:
-        settings.provider, settings.renewable = TokenProvider(None), True
 
 
 def _end_of(token: str) -> datetime.datetime | None:
@@ -168,73 +161,67 @@ def _end_of(token: str) -> datetime.datetime | None:
     return found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
 
 
-def _from_options(config: dict[str, Any], text: str | None) -> dict[str, Any] | None:
+def _from_options(config: dict[str, Any]) -> Chosen | None:
     """The credential that the caller gave, taken out of ``config``; the most explicit one first."""
-    key, sas, token = config.pop("account_key", None), config.pop("sas_token", None), config.pop("token", None)
-    credential, provider = config.pop("credential", None), config.pop("credential_provider", None)
+    text, key, sas, token, credential, provider = (config.pop(name, None) for name in _CREDENTIALS)
     anonymous = truth("anon", config.pop("skip_signature", False))
     identity = {name: config.pop(name) for name in _IDENTITY if name in config}
+    if truth("use_emulator", config.pop("use_emulator", False)):
+        text = _EMULATOR
     if text:
-        return _from_text(str(text)) | {"hint": "look at the connection string in storage_options"}
+        return _from_text(str(text), "look at the connection string in storage_options")
     if provider is not None:
-        return {"provider": provider, "hint": "look at what the credential_provider gives"}
+        return Chosen("provider", provider, "look at what the credential_provider gives")
+    if isinstance(credential, str):  # as azure-storage-blob has it: an account key, or a SAS token
+        hint = "look at the credential in storage_options"
+        return Chosen("sas_token" if "sig=" in credential else "account_key", credential, hint)
     if credential is not None:
-        if isinstance(credential, str):  # as azure-storage-blob has it: an account key, or a SAS token
-            name = "sas_token" if "sig=" in credential else "account_key"
-            return {name: credential, "hint": "look at the credential in storage_options"}
         if not hasattr(credential, "get_token"):
             raise UsageError(
                 "the credential has no get_token", hint="give one of azure.identity's, a key or a SAS token"
             )
-        return {
-            "provider": TokenProvider(credential),
-            "hint": "look at the credential in storage_options, and its role",
-        }
+        hint = "look at the credential in storage_options, and its role"
+        return Chosen("provider", TokenProvider(credential), hint)
     if key is not None:
-        return {"account_key": key, "hint": "look at account_key in storage_options"}
+        return Chosen("account_key", key, "look at account_key in storage_options")
     if sas is not None:
-        return {"sas_token": sas, "hint": "look at sas_token in storage_options: its times (st=, se=) and rights (sp=)"}
+        hint = "look at sas_token in storage_options: its times (st=, se=) and rights (sp=)"
+        return Chosen("sas_token", sas, hint)
     if token is not None:
-        return {"token": token, "hint": "look at the token in storage_options: it lasts about an hour"}
+        return Chosen("token", token, "look at the token in storage_options: it lasts about an hour")
     if identity:
-        return {"identity": identity, "hint": "look at the service principal in storage_options, and its role"}
+        return Chosen("identity", identity, "look at the service principal in storage_options, and its role")
     if anonymous:
-        return {
-            "anonymous": True,
-            "hint": "the container is not open to everybody: leave out `anon`, and give credentials",
-        }
+        hint = "the container is not open to everybody: leave out `anon`, and give credentials"
+        return Chosen("anonymous", None, hint)
     return None
 
 
-def _from_environment(account: str, environment: Mapping[str, str]) -> dict[str, Any]:
+def _from_environment(account: str, environment: Mapping[str, str]) -> Chosen:
     """The credential that the environment holds; keys of another account than the one that is read are left alone."""
     text = environment.get("AZURE_STORAGE_CONNECTION_STRING")
     if text:
-        found = _from_text(text)
-        if not account or found.get("account", account) == account:
-            return found | {"hint": "look at AZURE_STORAGE_CONNECTION_STRING"}
-    if (_first(environment, _ACCOUNT) or account) == account or not account:
-        for names, name in ((_KEY, "account_key"), (_SAS, "sas_token"), (("AZURE_STORAGE_TOKEN",), "token")):
-            variable = next((variable for variable in names if environment.get(variable)), None)
-            if variable:
-                return {name: environment[variable], "hint": f"look at {variable}"}
-    identity = {}
-    for name in _IDENTITY:
-        value = _first(environment, (f"AZURE_STORAGE_{name.upper()}", f"AZURE_{name.upper()}"))
-        if value:
-            identity[name] = value
+        found = _from_text(text, "look at AZURE_STORAGE_CONNECTION_STRING")
+        if account in ("", found.account):
+            return found
+    if account in ("", first_set(environment, *_ACCOUNT) or account):
+        for variable, kind in _VARIABLES.items():
+            if environment.get(variable):
+                return Chosen(kind, environment[variable], f"look at {variable}")
+    values = {
+        name: first_set(environment, f"AZURE_STORAGE_{name.upper()}", f"AZURE_{name.upper()}") for name in _IDENTITY
+    }
+    identity = {name: value for name, value in values.items() if value}
     if {"client_id", "tenant_id"} <= set(identity) and {"client_secret", "federated_token_file"} & set(identity):
-        return {
-            "identity": identity,
-            "hint": "look at AZURE_CLIENT_ID and its companions, and at the role of that identity",
-        }
+        hint = "look at AZURE_CLIENT_ID and its companions, and at the role of that identity"
+        return Chosen("identity", identity, hint)
     anonymous = next((variable for variable in _ANONYMOUS if environment.get(variable)), None)
     if anonymous and truth(anonymous, environment[anonymous]):
-        return {"anonymous": True, "hint": f"the container is not open to everybody, but {anonymous} is set"}
-    return {}
+        return Chosen("anonymous", None, f"the container is not open to everybody, but {anonymous} is set")
+    return Chosen("machine", None, _GIVE)
 
 
-def _from_text(text: str) -> dict[str, Any]:
+def _from_text(text: str, hint: str) -> Chosen:
     """Account, endpoint and credential of a connection string."""
     parts: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
@@ -243,9 +230,8 @@ def _from_text(text: str) -> dict[str, Any]:
             raise UsageError("the Azure connection string cannot be read", hint="it has the form Name=Value;Name=Value")
         parts[name.strip().lower()] = value.strip()
     if parts.get("usedevelopmentstorage", "").lower() == "true":
-        return _from_text(_EMULATOR)
+        return _from_text(_EMULATOR, hint)
     account, endpoint = parts.get("accountname", ""), parts.get("blobendpoint", "")
-    found: dict[str, Any] = {}
     if not endpoint and account:
         suffix = parts.get("endpointsuffix") or "core.windows.net"
         endpoint = f"{parts.get('defaultendpointsprotocol') or 'https'}://{account}.blob.{suffix}"
@@ -254,16 +240,11 @@ def _from_text(text: str) -> dict[str, Any]:
         account = path.strip("/") or host.partition(".")[0]
     if not account:
         raise UsageError("the Azure connection string names neither AccountName nor BlobEndpoint")
-    found |= {"account": account, "endpoint": endpoint}
     if "accountkey" in parts:
-        return found | {"account_key": parts["accountkey"]}
+        return Chosen("account_key", parts["accountkey"], hint, account, endpoint)
     if "sharedaccesssignature" in parts:
-        return found | {"sas_token": parts["sharedaccesssignature"]}
+        return Chosen("sas_token", parts["sharedaccesssignature"], hint, account, endpoint)
     raise UsageError("the Azure connection string holds neither AccountKey nor SharedAccessSignature")
-
-
-def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> str | None:
-    return next((environment[name] for name in names if environment.get(name)), None)
 
 
 class TokenProvider:

@@ -78,19 +78,15 @@ def _source() -> str:
 
 
 def _load_copy() -> None:
-    global _stale
     for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
         del sys.modules[name]
     problem: Exception | None = None
     if _copy is not None:
         try:
             # By the number of the process too: the loader takes a path that it has seen for the same file.
-            _load(f"/proc/{os.getpid()}/fd/{_copy}")
+            return _load(f"/proc/{os.getpid()}/fd/{_copy}")
         except (OSError, ImportError) as error:
             problem = error
-        else:
-            _stale = False
-            return
     try:
         with tempfile.NamedTemporaryFile(prefix="shardstream-", suffix=".so") as target:
             with open(_source(), "rb") as source:
@@ -103,10 +99,11 @@ def _load_copy() -> None:
             hint="let the system load libraries from memory or from TMPDIR, or start workers by spawn "
             '(DataLoader(..., multiprocessing_context="spawn"))',
         ) from error
-    _stale = False
 
 
 def _load(path: str) -> None:
+    """Make what lies there the extension of this process."""
+    global _stale
     loader = importlib.machinery.ExtensionFileLoader(_EXTENSION, path)
     spec = importlib.util.spec_from_file_location(_EXTENSION, path, loader=loader)
     assert spec is not None
@@ -117,6 +114,7 @@ def _load(path: str) -> None:
     except BaseException:
         del sys.modules[_EXTENSION]
         raise
+    _stale = False
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

@@ -13,25 +13,20 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
+from urllib.parse import quote
 
-from shardstream.errors import (
-    AccessError,
-    ChangedError,
-    MissingExtraError,
-    NotFoundError,
-    StorageError,
-    UsageError,
-    did_you_mean,
-)
+from shardstream.errors import AccessError, MissingExtraError, NotFoundError, StorageError, UsageError, did_you_mean
 from shardstream.extras import require
 from shardstream.storage.base.location import Location
 from shardstream.storage.base.store import Head, ObjectMeta
-from shardstream.storage.clients.fsspec_options import file_system_of, same_host_session, web_path
+from shardstream.storage.clients.fsspec_options import file_system_of, protocol_of, same_host_session
 from shardstream.storage.clients.obstore_errors import Answer, Expired, OutOfRange, WrongRegion, from_answer, refusal
-from shardstream.storage.transfer.client import Body, Client, Fault, Upload
+from shardstream.storage.clients.web import check_listed, check_writable
+from shardstream.storage.transfer.client import Body, Client, Fault, Upload, check_version, replaced
 
 _T = TypeVar("_T")
 _PART = 8 << 20  # bytes of a part of an upload
@@ -50,26 +45,20 @@ def check(location: Location) -> None:
         UsageError: An unknown protocol, or options that cannot work.
         MissingExtraError: A package is not installed.
     """
-    registry = require("fsspec.registry", extra="fsspec", purpose=f"for {location.address.scheme}:// URLs")
-    address = location.address
-    protocol = {"s3": "s3", "azure": "abfs", "gcs": "gs"}.get(address.kind, address.scheme)
-    if protocol not in registry.known_implementations and protocol not in registry.registry:
-        known = sorted(
-            {"s3", "az", "abfss", "gs", "https", "file", "hf", "memory"} | set(registry.known_implementations)
-        )
-        raise UsageError(
-            f"unknown URL scheme {protocol}://",
-            url=location.url,
-            hint=did_you_mean(protocol, known)
-            + "known: a local path, s3, az, abfss, gs, https, and fsspec's: "
-            + ", ".join(sorted(registry.known_implementations)),
-        )
-    _class_of(protocol, location.url)
-    file_system_of(address, location.access.options, os.environ)
+    _class_of(protocol_of(location.address), location.url)
+    file_system_of(location.address, location.access.options, os.environ)
 
 
 def _class_of(protocol: str, url: str) -> Any:
     fsspec = require("fsspec", extra="fsspec", purpose=f"for {protocol}:// URLs")
+    known = sorted(fsspec.available_protocols())
+    if protocol not in known and protocol not in fsspec.registry:
+        raise UsageError(
+            f"unknown URL scheme {protocol}://",
+            url=url,
+            hint=did_you_mean(protocol, known)
+            + f"known: a local path, s3, az, abfss, gs, https, and fsspec's: {', '.join(known)}",
+        )
     try:
         return fsspec.get_filesystem_class(protocol)
     except (ImportError, ValueError) as error:
@@ -96,20 +85,17 @@ class FsspecClient(Client):
         self._location = location
         self._address = location.address
         self._sending: Any = None
-        self._build()
-
-    def _build(self) -> None:
-        found = file_system_of(self._address, self._location.access.options, os.environ)
-        self._protocol: str = found["protocol"]
-        self._query: str = found["query"]
-        kind = _class_of(self._protocol, self._location.url)
+        self._protocol = protocol_of(location.address)
+        arguments, self._root, self._query = file_system_of(location.address, location.access.options, os.environ)
         # fsspec keeps instances by their arguments, so that data sets of one bucket share connections.
-        self._arguments = found["arguments"] | {"use_listings_cache": False}
-        if self._address.kind == "http" and self._location.access.same_host:
+        self._arguments = arguments | {"use_listings_cache": False}
+        if self._address.kind == "http" and location.access.same_host:
             self._arguments["get_client"] = same_host_session
-        self._files = self._make(kind, _without_retries(self._protocol, self._arguments))
+        once = {}
+        if self._protocol == "s3":
+            once = {"config_kwargs": {"retries": {"total_max_attempts": 1}, **self._arguments["config_kwargs"]}}
+        self._files = self._make(_class_of(self._protocol, location.url), self._arguments | once)
         _no_retries(self._files)
-        self._root = found["root"]
         if self._address.kind != "http":
             self._root = str(self._files._strip_protocol(self._root)).rstrip("/")
 
@@ -125,11 +111,16 @@ class FsspecClient(Client):
 
     def _name(self, path: str) -> str:
         if self._address.kind == "http":
-            return f"{self._root}/{web_path(path)}{self._query}"
+            return f"{self._root}/{quote(path)}{self._query}"
         return f"{self._root}/{path}" if self._root else path
 
     def _writing(self) -> Any:
-        """The file system with the retries of its own, of which reading has no need."""
+        """The file system with the retries of its own, of which reading has no need.
+
+        Raises:
+            StorageError: It is read only.
+        """
+        check_writable(self._address.kind)
         if self._sending is None:
             self._sending = self._make(type(self._files), self._arguments | {"skip_instance_cache": True})
         return self._sending
@@ -142,8 +133,6 @@ class FsspecClient(Client):
                 work = getattr(files, f"_{name}")(*arguments, **named)
                 return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, files.loop))
             return await in_thread(lambda: getattr(files, name)(*arguments, **named))
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
             raise self._explain(error, sending=sending) from None
 
@@ -151,16 +140,16 @@ class FsspecClient(Client):
         hint = "look at storage_options, and at the variables that the file system reads"
         bucket = self._address.bucket or self._address.prefix.partition("/")[0]
         answer = answer_of(error)
-        if answer.status or answer.code:
-            said = from_answer(answer, bucket=bucket, hint=hint, sending=sending)
-            if isinstance(said, Expired):
-                return refusal(answer.status, answer.code, hint, sending=sending)
-            if isinstance(said, WrongRegion):
-                return StorageError(f"the bucket {bucket!r} lies in another region", hint="set AWS_REGION")
-            if isinstance(said, OutOfRange):
-                return StorageError("the range lies past the end of the object")
-            return said
-        return without_answer(error, hint)
+        if not answer.status and not answer.code:
+            return without_answer(error, hint)
+        said = from_answer(answer, bucket=bucket, hint=hint, sending=sending)
+        if isinstance(said, Expired):
+            return said.refusal
+        if isinstance(said, WrongRegion):
+            return StorageError(f"the bucket {bucket!r} lies in another region", hint="set AWS_REGION")
+        if isinstance(said, OutOfRange):
+            return StorageError("the range lies past the end of the object")
+        return said
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -182,8 +171,7 @@ class FsspecClient(Client):
 
     async def open(self, path: str, start: int, stop: int | None, *, etag: str | None = None) -> Body:
         head = await self.head(path)
-        if etag is not None and head.etag is not None and head.etag != etag:
-            raise ChangedError("the object was replaced by another one while it was being read")
+        check_version(head, etag)
         first = max(0, head.size + start) if start < 0 else start
         last = head.size if stop is None else min(stop, head.size)
         if first > head.size or (first == head.size and stop is not None and stop > first):
@@ -191,10 +179,7 @@ class FsspecClient(Client):
         return _Body(self, path, head, first, max(first, last))
 
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[list[ObjectMeta]]:
-        if self._address.kind == "http":
-            raise StorageError(
-                "a web server does not list its files", hint="give the URL of one data set, which has a manifest"
-            )
+        check_listed(self._address.kind)
         folder = self._name(prefix.rpartition("/")[0]).rstrip("/")
         try:
             found = await self._call("find", folder, detail=True)
@@ -212,33 +197,26 @@ class FsspecClient(Client):
 
     # ------------------------------------------------------------------------------------------------------ writing
 
-    def _writable(self) -> None:
-        if self._address.kind == "http":
-            raise StorageError("a web server is read only", hint="write to the store that it serves")
-
     async def put(self, path: str, data: bytes | bytearray | memoryview) -> None:
-        self._writable()
         await self._folder(path)
         await self._call("pipe_file", self._name(path), bytes(data), sending=True)
 
     async def _folder(self, path: str) -> None:
         """Make the folder of an object, where the store has such."""
+        files = self._writing()
         if self._protocol not in _SHOW_WHEN_CLOSED:
             with suppress(Exception):
-                await in_thread(lambda: self._files.makedirs(self._name(path).rpartition("/")[0], exist_ok=True))
+                await in_thread(lambda: files.makedirs(self._name(path).rpartition("/")[0], exist_ok=True))
 
     async def upload(self, path: str) -> Upload:
-        self._writable()
         await self._folder(path)
         return _Upload(self, path)
 
     async def delete(self, path: str) -> None:
-        self._writable()
         with suppress(NotFoundError):
             await self._call("rm_file", self._name(path), sending=True)
 
     async def copy(self, path: str, target: str) -> None:
-        self._writable()
         await self._folder(target)
         await self._call("cp_file", self._name(path), self._name(target), sending=True)
 
@@ -261,7 +239,7 @@ class _Body(Body):
         if self.stop - self.start > max(least, _LEAST):  # several requests, none of which can name a version
             now = await self._client.head(self._path)
             if now != self.head:
-                raise ChangedError("the object was replaced by another one while it was being read")
+                raise replaced()
 
 
 class _Upload(Upload):
@@ -314,43 +292,23 @@ class _Upload(Upload):
     async def _do(self, work: Callable[[], _T]) -> _T:
         try:
             return await in_thread(work)
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
             raise self._client._explain(error, sending=True) from None
 
 
 async def in_thread(work: Callable[[], _T]) -> _T:
     """A blocking call, in a thread of its own that nobody waits for at the end of the process."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[_T] = loop.create_future()
-
-    def finish(result: Any, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)
+    done: Future[_T] = Future()
+    done.set_running_or_notify_cancel()  # so that whoever no longer waits does not cancel it
 
     def run() -> None:
-        result, failed = None, None
         try:
-            result = work()
+            done.set_result(work())
         except BaseException as error:
-            failed = RuntimeError("StopIteration") if isinstance(error, StopIteration) else error
-        with suppress(RuntimeError):  # the loop has gone
-            loop.call_soon_threadsafe(finish, result, failed)
+            done.set_exception(RuntimeError("StopIteration") if isinstance(error, StopIteration) else error)
 
     threading.Thread(target=run, name="shardstream-fsspec", daemon=True).start()
-    return await done
-
-
-def _without_retries(protocol: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    if protocol != "s3":
-        return arguments
-    config = {"retries": {"total_max_attempts": 1}, **arguments["config_kwargs"]}
-    return {**arguments, "config_kwargs": config}
+    return await asyncio.wrap_future(done)
 
 
 def _no_retries(files: Any) -> None:

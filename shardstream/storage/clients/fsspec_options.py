@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
-from urllib.parse import quote
+from typing import Any, NamedTuple
 
 from shardstream.errors import AccessError, UsageError
 from shardstream.storage.base.address import Address
-from shardstream.storage.clients.azure import TokenProvider, choose
-from shardstream.storage.clients.options import CONNECT_TIMEOUT, READ_TIMEOUT, basic_auth, seconds, truth
+from shardstream.storage.clients.aws import ENDPOINTS
+from shardstream.storage.clients.azure import ALIASES, TokenProvider, choose
+from shardstream.storage.clients.options import CONNECT_TIMEOUT, READ_TIMEOUT, first_set, named, seconds, truth
+from shardstream.storage.clients.web import web_headers
 
 _S3 = {
     "access_key_id": "key",
@@ -20,17 +21,39 @@ _S3 = {
     "skip_signature": "anon",
     "anonymous": "anon",
     "request_payer": "requester_pays",
+    "region_name": "region",
 }
-_GCS = {"endpoint": "endpoint_url", "base_url": "endpoint_url", "application_credentials": "token"}
+_GCS = {
+    "endpoint": "endpoint_url",
+    "base_url": "endpoint_url",
+    "application_credentials": "token",
+    "skip_signature": "anon",
+}
 # Options of obstore's HTTP client that mean nothing to fsspec, and do no harm when they are left out.
 _OBSTORE_ONLY = ("allow_http", "client_options", "retry_config", "virtual_hosted_style_request")
 
 
-def file_system_of(address: Address, options: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Protocol and keyword arguments of a file system, and how to write the address for it.
+def protocol_of(address: Address) -> str:
+    """What fsspec calls the file system for an address."""
+    return {"s3": "s3", "azure": "abfs", "gcs": "gs"}.get(address.kind, address.scheme)
 
-    Returns:
-        ``protocol``, ``arguments``, ``root`` (the path to put before an object's) and ``query`` (to put after it).
+
+class FileSystem(NamedTuple):
+    """What one of fsspec's file systems is made of, and how it names an object. Holds secrets: never shown.
+
+    Attributes:
+        arguments: Its keyword arguments.
+        root: The path that stands before an object's.
+        query: What stands after it.
+    """
+
+    arguments: dict[str, Any]
+    root: str
+    query: str = ""
+
+
+def file_system_of(address: Address, options: Mapping[str, Any], environment: Mapping[str, str]) -> FileSystem:
+    """The file system for an address.
 
     Raises:
         UsageError: Options that cannot work there.
@@ -38,100 +61,80 @@ def file_system_of(address: Address, options: Mapping[str, Any], environment: Ma
     given = {name.lower(): value for name, value in options.items() if value is not None}
     if address.kind != "fsspec":
         given = {name: value for name, value in given.items() if name not in _OBSTORE_ONLY}
-    waits = (
-        seconds("connect_timeout", given.pop("connect_timeout", CONNECT_TIMEOUT)),
-        seconds("read_timeout", given.pop("read_timeout", READ_TIMEOUT)),
-    )
+    waits = {
+        name: seconds(name, given.pop(name, usual))
+        for name, usual in (("connect_timeout", CONNECT_TIMEOUT), ("read_timeout", READ_TIMEOUT))
+    }
     root = f"{address.bucket}/{address.prefix}".rstrip("/")
     if address.kind == "s3":
-        return {"protocol": "s3", "arguments": _s3(given, waits, environment), "root": root, "query": ""}
+        return FileSystem(_s3(given, waits, environment), root)
     if address.kind == "azure":
-        return {"protocol": "abfs", "arguments": _azure(address, given, waits, environment), "root": root, "query": ""}
+        return FileSystem(_azure(address, given, waits, environment), root)
     if address.kind == "gcs":
-        return {"protocol": "gs", "arguments": _gcs(given, environment), "root": root, "query": ""}
+        return FileSystem(_gcs(given, environment), root)
     if address.kind == "http":
-        query = f"?{address.query}" if address.query else ""
-        return {
-            "protocol": address.scheme,
-            "arguments": _http(address, given, waits),
-            "root": address.url,
-            "query": query,
-        }
+        return FileSystem(_http(address, given), address.url, f"?{address.query}" if address.query else "")
     if address.query:
         raise UsageError("a query has no meaning in this URL", url=address.url, hint="give it by storage_options")
     user = f"{address.user}@" if address.user else ""
-    root = f"{address.scheme}://{user}{address.prefix}"
-    return {"protocol": address.scheme, "arguments": given, "root": root, "query": ""}
+    return FileSystem(given, f"{address.scheme}://{user}{address.prefix}")
 
 
-def _renamed(given: dict[str, Any], names: Mapping[str, str], strip: str) -> dict[str, Any]:
-    return {names.get(name.removeprefix(strip), name.removeprefix(strip)): value for name, value in given.items()}
-
-
-def _s3(given: dict[str, Any], waits: tuple[float, float], environment: Mapping[str, str]) -> dict[str, Any]:
-    arguments = _renamed(given, _S3, "aws_")
+def _s3(given: dict[str, Any], waits: dict[str, float], environment: Mapping[str, str]) -> dict[str, Any]:
+    arguments = named(given, _S3, "aws_")
     for name in ("anon", "requester_pays"):
         if name in arguments:
             arguments[name] = str(arguments[name]).lower() == "requester" or truth(name, arguments[name])
-    client = dict(arguments.pop("client_kwargs", None) or {})
-    region = arguments.pop("region", None) or arguments.pop("region_name", None)
-    if region:
+    client = dict(arguments.pop("client_kwargs", {}))
+    endpoint = arguments.get("endpoint_url") or client.pop("endpoint_url", None)
+    arguments["endpoint_url"] = endpoint or first_set(environment, *ENDPOINTS)
+    if region := arguments.pop("region", None):
         client["region_name"] = region
-    if not arguments.get("endpoint_url") and environment.get("S3_ENDPOINT_URL"):
-        named = any(environment.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"))
-        if not named:
-            arguments["endpoint_url"] = environment["S3_ENDPOINT_URL"]
-    config = {"connect_timeout": waits[0], "read_timeout": waits[1]}
-    arguments["config_kwargs"] = config | dict(arguments.pop("config_kwargs", None) or {})
+    arguments["config_kwargs"] = waits | arguments.pop("config_kwargs", {})
     return arguments | {"client_kwargs": client}
 
 
 def _azure(
-    address: Address, given: dict[str, Any], waits: tuple[float, float], environment: Mapping[str, str]
+    address: Address, given: dict[str, Any], waits: dict[str, float], environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    chosen = choose(address, given, environment)
-    arguments: dict[str, Any] = dict(chosen.rest)
-    credential = chosen.credential
+    arguments = named(given, ALIASES, "azure_")
+    chosen = choose(address, arguments, environment)
     arguments |= {"account_name": chosen.account, "assume_container_exists": True}
-    arguments |= {"connection_timeout": waits[0], "read_timeout": waits[1]}
+    arguments |= {"connection_timeout": waits["connect_timeout"], "read_timeout": waits["read_timeout"]}
     endpoint = chosen.endpoint or f"https://{chosen.account}.blob.core.windows.net"
     # By a connection string, which comes before whatever adlfs would find in the environment.
     text = f"AccountName={chosen.account};BlobEndpoint={endpoint};"
-    if "account_key" in credential:
-        return arguments | {"connection_string": f"{text}AccountKey={credential['account_key']}"}
-    if "sas_token" in credential:
-        return arguments | {"connection_string": f"{text}SharedAccessSignature={credential['sas_token'].lstrip('?')}"}
+    if chosen.kind == "account_key":
+        return arguments | {"connection_string": f"{text}AccountKey={chosen.value}"}
+    if chosen.kind == "sas_token":
+        return arguments | {"connection_string": f"{text}SharedAccessSignature={chosen.value.lstrip('?')}"}
     if chosen.endpoint:
         arguments["account_host"] = chosen.endpoint.partition("://")[2]
-    if credential.get("anonymous"):
-        return arguments | {"anon": True}
-    if "identity" in credential and "client_secret" in credential["identity"]:
-        return {**arguments, **credential["identity"]}
-    provider = credential.get("provider")
-    if isinstance(provider, TokenProvider):
-        return arguments | {"credential": _Asynchronous(provider)}
-    if credential:
-        raise UsageError("adlfs does not take this kind of credential", url=address.url, hint='use transport="obstore"')
-    return arguments | {"anon": False}
+    if chosen.kind in ("anonymous", "machine"):
+        return arguments | {"anon": chosen.kind == "anonymous"}
+    if chosen.kind == "identity" and "client_secret" in chosen.value:
+        return {**arguments, **chosen.value}
+    if isinstance(chosen.value, TokenProvider):
+        return arguments | {"credential": _Asynchronous(chosen.value)}
+    raise UsageError("adlfs does not take this kind of credential", url=address.url, hint='use transport="obstore"')
 
 
 def _gcs(given: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    arguments = _renamed(given, _GCS, "google_")
-    anonymous = [truth("anon", arguments.pop(name, False)) for name in ("anon", "skip_signature")]
-    if any(anonymous):
+    arguments = named(given, _GCS, "google_")
+    if truth("anon", arguments.pop("anon", False)):
         arguments["token"] = "anon"  # noqa: S105 - the name of a way, not a password
     elif environment.get("STORAGE_EMULATOR_HOST"):
         arguments.setdefault("token", "anon")
     return arguments
 
 
-def _http(address: Address, given: dict[str, Any], waits: tuple[float, float]) -> dict[str, Any]:
-    headers = {**(given.pop("default_headers", None) or {}), **(given.pop("headers", None) or {})}
-    if address.user:
-        headers.setdefault("Authorization", basic_auth(address.user))
-    client = dict(given.pop("client_kwargs", None) or {})
+def _http(address: Address, given: dict[str, Any]) -> dict[str, Any]:
+    client = dict(given.pop("client_kwargs", {}))
+    headers = web_headers(
+        address, given.pop("default_headers", None), given.pop("headers", None), client.get("headers")
+    )
     if headers:
-        client["headers"] = {**headers, **client.get("headers", {})}
+        client["headers"] = headers
     return {**given, "client_kwargs": client, "encoded": True}
 
 
@@ -151,11 +154,6 @@ async def same_host_session(**arguments: Any) -> Any:
     trace = TraceConfig()
     trace.on_request_redirect.append(look)
     return ClientSession(trace_configs=[trace], **arguments)
-
-
-def web_path(path: str) -> str:
-    """An object's path as a URL writes it."""
-    return quote(path)
 
 
 class _Asynchronous:

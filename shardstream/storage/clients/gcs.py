@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardstream.storage.base.address import Address
-from shardstream.storage.clients.options import StoreSettings, allow_http, client_options, named, texts, truth
+from shardstream.storage.clients.options import StoreSettings, allow_http, bucket_settings, first_set, truth
 
 _ALIASES = {
     "anon": "skip_signature",
@@ -26,32 +26,26 @@ def gcs_settings(address: Address, options: Mapping[str, Any], environment: Mapp
     Raises:
         UsageError: Options that contradict each other.
     """
-    config = named(options, _ALIASES, "google_")
-    client = client_options(config)
+    settings = bucket_settings("GCSStore", address, options, _ALIASES, "google_")
+    config = settings.config
     token = config.pop("token", None)
     if token == "anon":  # noqa: S105 - the name of a way, not a password
         config["skip_signature"] = True
     elif isinstance(token, str) and token not in ("google_default", "cloud"):
         config["application_credentials"] = token
     config.pop("project", None)  # gcsfs wants it; reading and writing objects does not
-    endpoint = config.get("base_url") or environment.get("GOOGLE_BASE_URL") or environment.get("STORAGE_EMULATOR_HOST")
+    endpoint = config.get("base_url") or first_set(environment, "GOOGLE_BASE_URL", "STORAGE_EMULATOR_HOST")
     if endpoint:
         endpoint = str(endpoint) if "://" in str(endpoint) else f"http://{endpoint}"
         config["base_url"] = endpoint.rstrip("/")
-        allow_http(endpoint, client)
+        allow_http(endpoint, settings.client)
         if environment.get("STORAGE_EMULATOR_HOST") and "skip_signature" not in config:
             config["skip_signature"] = True  # as Google's own clients do with an emulator
     if "skip_signature" in config:
         config["skip_signature"] = truth("anon", config["skip_signature"])
-    provider = config.pop("credential_provider", None)
-    return StoreSettings(
-        "GCSStore",
-        address.bucket,
-        address.prefix,
-        texts(config),
-        client,
-        provider,
-        renewable=True,
-        hint="set GOOGLE_APPLICATION_CREDENTIALS, run `gcloud auth application-default login`, or for a public bucket "
-        "give storage_options={'anon': True}",
+    settings.provider = config.pop("credential_provider", None)
+    settings.hint = (
+        "set GOOGLE_APPLICATION_CREDENTIALS, run `gcloud auth application-default login`, or for a public bucket "
+        "give storage_options={'anon': True}"
     )
+    return settings

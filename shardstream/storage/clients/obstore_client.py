@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from shardstream.errors import AccessError, ChangedError, StorageError, UsageError
+from shardstream.errors import AccessError, NotFoundError, StorageError, UsageError
 from shardstream.extras import require
 from shardstream.storage.base.location import Location
 from shardstream.storage.base.store import Head, ObjectMeta
@@ -16,20 +16,11 @@ from shardstream.storage.clients import forked_obstore
 from shardstream.storage.clients.aws import s3_settings
 from shardstream.storage.clients.azure import azure_settings
 from shardstream.storage.clients.gcs import gcs_settings
-from shardstream.storage.clients.obstore_errors import (
-    Answer,
-    Expired,
-    NoRole,
-    OutOfRange,
-    WrongRegion,
-    answer_of,
-    explain,
-    refusal,
-)
+from shardstream.storage.clients.obstore_errors import Expired, NoRole, OutOfRange, WrongRegion, answer_of, explain
 from shardstream.storage.clients.options import StoreSettings
 from shardstream.storage.clients.region import bucket_region
-from shardstream.storage.clients.web import web_settings
-from shardstream.storage.transfer.client import Body, Client, Fault, Upload
+from shardstream.storage.clients.web import check_listed, check_writable, web_settings
+from shardstream.storage.transfer.client import Body, Client, Fault, Upload, check_version
 
 _T = TypeVar("_T")
 _PART = 8 << 20  # bytes of a part of an upload: 10,000 of them, S3's limit, are 80 GB
@@ -49,13 +40,10 @@ def settings_of(location: Location, environment: Mapping[str, str] = os.environ)
         MissingExtraError: Credentials that need a package which is not installed.
     """
     address, options = location.address, location.access.options
-    if address.kind == "s3":
-        return s3_settings(address, options, environment)
-    if address.kind == "azure":
-        return azure_settings(address, options, environment)
-    if address.kind == "gcs":
-        return gcs_settings(address, options, environment)
-    return web_settings(address, options)
+    if address.kind == "http":
+        return web_settings(address, options)
+    make = {"s3": s3_settings, "azure": azure_settings, "gcs": gcs_settings}[address.kind]
+    return make(address, options, environment)
 
 
 def check(location: Location) -> None:
@@ -87,7 +75,7 @@ class ObstoreClient(Client):
         self.lists_in_order = not self._bucket.endswith("--x-s3")
         self._obs = forked_obstore.obstore()
         self._region: str | None = None
-        self._generation = 0
+        self._generation = 0  # how many times the stores were made
         self._seen = False  # whether the bucket has answered with something, so that "not found" means the object
         self._renewing = asyncio.Lock()
         self._build()
@@ -100,6 +88,7 @@ class ObstoreClient(Client):
         self._reading = self._make(settings, settings.client, _READ_RETRIES)
         sending = {key: value for key, value in settings.client.items() if key != "read_timeout"}
         self._sending = self._make(settings, _SENDING | sending, settings.retry)
+        self._generation += 1
 
     def _make(self, settings: StoreSettings, client: dict[str, Any], retry: dict[str, Any] | None) -> Any:
         # The time of a whole request says nothing about a large range on a slow line; stalls are cut by read_timeout.
@@ -107,12 +96,14 @@ class ObstoreClient(Client):
         kind = getattr(forked_obstore.module("store"), settings.kind)
         arguments: dict[str, Any] = {"client_options": client, "retry_config": retry}
         if settings.kind != "HTTPStore":
-            arguments |= {"config": settings.config, "prefix": settings.prefix or None}
+            # obstore takes text and truth values.
+            config = {name: it if isinstance(it, str | bool) else str(it) for name, it in settings.config.items()}
+            arguments |= {"config": config, "prefix": settings.prefix or None}
             if settings.provider is not None:
                 arguments["credential_provider"] = settings.provider
         try:
             return kind(settings.place, **arguments)
-        except (ValueError, TypeError, self._errors().BaseError) as error:
+        except (ValueError, TypeError, forked_obstore.module("exceptions").BaseError) as error:
             found = explain(error, bucket=self._bucket, hint=settings.hint)
             if isinstance(found, UsageError):
                 raise found.at(url=self._location.url) from None
@@ -122,9 +113,6 @@ class ObstoreClient(Client):
                 hint=f"look at the values of {', '.join(sorted(self._location.access.options)) or 'the variables'}",
             ) from None
 
-    def _errors(self) -> Any:
-        return forked_obstore.module("exceptions")
-
     def settle(self) -> None:
         # Any call will do: what obstore's threads let go of is dropped by the next one that comes in.
         repr(self._reading)
@@ -133,19 +121,19 @@ class ObstoreClient(Client):
 
     async def _try(self, ask: Callable[[Any], Awaitable[_T]], *, sending: bool = False) -> _T:
         """Ask, with the credentials and the region of now; again where either turns out to be outdated."""
+        if sending:
+            check_writable(self._kind)
         tried: dict[type[Exception], int] = {}
         while True:
             generation = self._generation
             try:
                 found = await ask(self._sending if sending else self._reading)
-            except asyncio.CancelledError:
-                raise
             except Exception as error:  # obstore raises built-in errors too; all are explained
                 said = explain(error, bucket=self._bucket, hint=self._settings.advice(), sending=sending)
                 if await self._mend(said, tried.get(type(said), 0), generation):
                     tried[type(said)] = tried.get(type(said), 0) + 1
                     continue
-                raise self._last_word(said, answer_of(error), sending=sending) from None
+                raise self._last_word(said, answer_of(error).status) from None
             else:
                 self._seen = True
                 return found
@@ -162,10 +150,10 @@ class ObstoreClient(Client):
             return await self._move(generation, said.region)
         return False
 
-    def _last_word(self, said: Exception, answer: Answer, *, sending: bool) -> Exception:
+    def _last_word(self, said: Exception, status: int) -> Exception:
         """What is raised for a case that could not be mended; other errors as they are."""
         if isinstance(said, Expired):
-            return refusal(answer.status, answer.code, self._settings.advice(), sending=sending)
+            return said.refusal
         if isinstance(said, WrongRegion):
             if self._kind != "s3":
                 return StorageError("the server redirects, and does not say where")
@@ -180,7 +168,7 @@ class ObstoreClient(Client):
             return AccessError(
                 "there are no credentials, and this machine has no role that gives any", hint=self._settings.hint
             )
-        if isinstance(said, AccessError) and not answer.status:
+        if isinstance(said, AccessError) and not status:
             return getattr(self._settings.provider, "problem", None) or said  # it knows better
         return said
 
@@ -188,7 +176,6 @@ class ObstoreClient(Client):
         async with self._renewing:
             if self._generation == generation:  # else somebody has done so
                 self._build()
-                self._generation += 1
 
     async def _move(self, generation: int, region: str) -> bool:
         """Go on in the bucket's own region, if it can be found."""
@@ -202,7 +189,6 @@ class ObstoreClient(Client):
                 return False
             self._region = found
             self._build()
-            self._generation += 1
             return True
 
     # ------------------------------------------------------------------------------------------------------ reading
@@ -224,13 +210,13 @@ class ObstoreClient(Client):
         except OutOfRange:
             return await self._nothing(path, start, etag, asked=stop is not None)
         head = Head(found.meta["size"], found.meta["e_tag"])
-        _same(head, etag)
+        check_version(head, etag)
         return _Body(self, found, head)
 
     async def _nothing(self, path: str, start: int, etag: str | None, *, asked: bool = False) -> Body:
         """An answer of no bytes: stores refuse to be asked for one, so the size is asked for instead."""
         head = await self.head(path)
-        _same(head, etag)
+        check_version(head, etag)
         if start > head.size or asked:
             raise StorageError(f"byte {start} lies past the end of an object of {head.size} bytes", offset=start)
         return _Nothing(head, head.size if start < 0 else start)
@@ -239,8 +225,6 @@ class ObstoreClient(Client):
         async def ask(store: Any) -> Head:
             try:
                 found = await self._obs.head_async(store, path)
-            except asyncio.CancelledError:
-                raise
             except Exception as error:
                 answer = answer_of(error)
                 # An answer to HEAD has no body, hence no code that says what is missing or refused; and a web server
@@ -250,23 +234,17 @@ class ObstoreClient(Client):
                 if answer.status == 404 and (self._seen or self._kind == "http"):
                     raise
                 try:
-                    got = await self._obs.get_async(store, path, options={"range": (0, 1)})
-                except asyncio.CancelledError:
-                    raise
+                    found = (await self._obs.get_async(store, path, options={"range": (0, 1)})).meta
                 except Exception as better:
                     if answer_of(better).status in (0, 416):
                         raise error from None
                     raise
-                found = got.meta
             return Head(found["size"], found["e_tag"])
 
         return await self._try(ask)
 
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[list[ObjectMeta]]:
-        if self._kind == "http":
-            raise StorageError(
-                "a web server does not list its files", hint="give the URL of one data set, which has a manifest"
-            )
+        check_listed(self._kind)
         folder = prefix.rpartition("/")[0]  # obstore lists folders; any other prefix is ours to compare
 
         async def first(store: Any) -> tuple[Any, Any]:
@@ -284,36 +262,22 @@ class ObstoreClient(Client):
 
     # ------------------------------------------------------------------------------------------------------ writing
 
-    def _writable(self) -> None:
-        if self._kind == "http":
-            raise StorageError("a web server is read only", hint="write to the store that it serves")
-
     async def put(self, path: str, data: bytes | bytearray | memoryview) -> None:
-        self._writable()
         payload = data if isinstance(data, bytes) else memoryview(data).cast("B")
         await self._try(lambda store: self._obs.put_async(store, path, payload, use_multipart=False), sending=True)
 
     async def upload(self, path: str) -> Upload:
-        self._writable()
         return _Upload(self, path)
 
     async def delete(self, path: str) -> None:
-        self._writable()
-        with suppress(FileNotFoundError):
-            try:
-                await self._try(lambda store: self._obs.delete_async(store, path), sending=True)
-            except StorageError as error:
-                if error.code != "not-found" or "bucket" in error.what:
-                    raise
+        try:
+            await self._try(lambda store: self._obs.delete_async(store, path), sending=True)
+        except NotFoundError as error:
+            if "bucket" in error.what:
+                raise
 
     async def copy(self, path: str, target: str) -> None:
-        self._writable()
         await self._try(lambda store: self._obs.copy_async(store, path, target), sending=True)
-
-
-def _same(head: Head, etag: str | None) -> None:
-    if etag is not None and head.etag is not None and head.etag != etag:
-        raise ChangedError("the object was replaced by another one while it was being read")
 
 
 class _Body(Body):
@@ -334,8 +298,6 @@ class _Body(Body):
     async def _next(self, coming: Awaitable[Any]) -> Any:
         try:
             return await coming
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
             said = explain(error, bucket="", hint="")
             raise said if isinstance(said, Fault) else Fault("connection", "the answer broke off") from None

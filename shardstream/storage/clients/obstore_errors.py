@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from shardstream.errors import AccessError, ChangedError, MissingExtraError, NotFoundError, StorageError, UsageError
-from shardstream.storage.base.policy import FaultKind
-from shardstream.storage.transfer.client import Fault
+from shardstream.errors import AccessError, MissingExtraError, NotFoundError, StorageError, UsageError
+from shardstream.storage.transfer.client import Fault, replaced
 
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>\s*([A-Za-z0-9.]{1,64})\s*</Code>|\"reason\":\s*\"([A-Za-z]{1,64})\"")
@@ -87,7 +86,15 @@ class Answer(NamedTuple):
 
 
 class Expired(Exception):
-    """The store refuses credentials that may be renewed."""
+    """The store refuses credentials that may be renewed.
+
+    Args:
+        refusal: The error where they cannot.
+    """
+
+    def __init__(self, refusal: AccessError) -> None:
+        super().__init__(refusal.what)
+        self.refusal = refusal
 
 
 class NoRole(Exception):
@@ -149,8 +156,8 @@ def from_answer(answer: Answer, *, bucket: str, hint: str, sending: bool = False
         return NotFoundError(
             f"there is no bucket or container {bucket!r}", hint="look at its name, and at the account's"
         )
-    if code in _EXPIRED and status in (400, 401, 403):
-        return Expired(code)
+    if (code in _EXPIRED and status in (400, 401, 403)) or (status == 401 and not code):
+        return Expired(refusal(status, code, hint, sending=sending))
     if code == "RequestTimeout" or status == 408:
         return Fault("timeout", "the store gave up waiting for the request")
     if code in _THROTTLED or status == 429:
@@ -159,14 +166,12 @@ def from_answer(answer: Answer, *, bucket: str, hint: str, sending: bool = False
     if status >= 500 and status not in (501, 505):
         what = f"the store answered with status {status}{f' ({code})' if code else ''}"
         return Fault("server error", what, wait=wait)
-    if status == 401 and not code:
-        return Expired("401")
     if status in (401, 403) or code in _REFUSED:
         return refusal(status, code, hint, sending=sending)
     if status == 404:
         return NotFoundError("no such object")
     if status == 412:
-        return ChangedError("the object was replaced by another one while it was being read")
+        return replaced()
     if status == 416:
         return OutOfRange()
     return StorageError(f"the store answered with status {status}{f' ({code})' if code else ''}")
@@ -204,8 +209,7 @@ def _without_answer(error: BaseException, text: str, name: str, hint: str) -> Ex
     if "Wanted range starting at" in text:
         return OutOfRange()
     if ("Requested " in text and "UnexpectedRange" in text) or "NotPartial" in text:
-        kind: FaultKind = "wrong range"
-        return Fault(kind, "the store sent another range than was asked for")
+        return Fault("wrong range", "the store sent another range than was asked for")
     if "RangeNotSupported" in text:
         return StorageError(
             "the server does not send parts of a file", hint="serve it by one that answers Range requests"
@@ -221,12 +225,11 @@ def _without_answer(error: BaseException, text: str, name: str, hint: str) -> Ex
         return UsageError("this is an http:// endpoint", hint="storage_options={'allow_http': True} allows it")
     if "dns error" in lower or "failed to lookup address" in lower:
         return Fault("connection", "the name of the host was not found")
-    found = _KIND.search(text)
-    if found or "HTTP error" in text:
-        kind_of = found[1] if found else ""
-        if kind_of == "Timeout":
+    kind = _KIND.search(text)
+    if kind or "HTTP error" in text:
+        if kind and kind[1] == "Timeout":
             return Fault("timeout", "nothing came for as long as the read timeout")
-        if kind_of == "Connect":
+        if kind and kind[1] == "Connect":
             return Fault("connection", "no connection could be made")
         if "IncompleteBody" in text or "UnexpectedEof" in text:
             return Fault("short body", "the answer ended too early")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
 
 from shardstream.errors import UsageError
+from shardstream.storage.base.address import Address
 
 READ_TIMEOUT = 15.0
 """Seconds without a byte after which a read is taken for dead. Stores answer within one; Azure's are known to go silent
@@ -52,7 +51,6 @@ class StoreSettings:
         config: Options of the store.
         client: Options of its HTTP client.
         provider: Gives credentials when asked.
-        renewable: Whether making the settings anew can bring other credentials.
         detect_region: Whether the bucket may lie in another region than the one that is set.
         hint: What to do when the store refuses.
         ends: When the credential that was given ends, where it says so.
@@ -65,11 +63,16 @@ class StoreSettings:
     config: dict[str, Any] = field(default_factory=dict, repr=False)
     client: dict[str, Any] = field(default_factory=dict, repr=False)
     provider: Provider | None = field(default=None, repr=False)
-    renewable: bool = False
     detect_region: bool = False
     hint: str = ""
     ends: datetime.datetime | None = None
     retry: dict[str, Any] | None = None
+
+    @property
+    def renewable(self) -> bool:
+        """Whether making the settings anew can bring other credentials: those that were given, or none, stay."""
+        stays = isinstance(self.provider, Fixed) or self.config.get("skip_signature")
+        return not stays and self.kind != "HTTPStore"
 
     def advice(self) -> str:
         """What to do when the store refuses, as things are now."""
@@ -82,8 +85,7 @@ def named(options: Mapping[str, Any], aliases: Mapping[str, str], strip: str) ->
     """Options under obstore's names; ``None`` values are left out, two names for one thing are refused."""
     found: dict[str, Any] = {}
     for given, value in options.items():
-        name = given.lower()
-        name = name.removeprefix(strip)
+        name = given.lower().removeprefix(strip)
         name = aliases.get(name, name)
         if value is None:
             continue
@@ -93,11 +95,18 @@ def named(options: Mapping[str, Any], aliases: Mapping[str, str], strip: str) ->
     return found
 
 
+def bucket_settings(
+    kind: str, address: Address, options: Mapping[str, Any], aliases: Mapping[str, str], strip: str
+) -> StoreSettings:
+    """What the settings of every bucket begin with: its place, and all options under obstore's names."""
+    config = named(options, aliases, strip)
+    client, retry = client_options(config), config.pop("retry_config", None)
+    return StoreSettings(kind, address.bucket, address.prefix, config, client, retry=retry)
+
+
 def client_options(options: dict[str, Any]) -> dict[str, Any]:
     """Take the options of the HTTP client out of ``options``; times in seconds or as obstore takes them ("30s")."""
-    found: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT}
-    nested = options.pop("client_options", {})
-    found |= nested
+    found = {"connect_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT, **options.pop("client_options", {})}
     found |= {name: options.pop(name) for name in sorted(_CLIENT & set(options))}
     for name in _DURATIONS:
         if name in found:
@@ -143,20 +152,15 @@ def truth(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def texts(config: dict[str, Any]) -> dict[str, Any]:
-    """Values as obstore takes them: text, or truth values."""
-    return {name: value if isinstance(value, str | bool) else str(value) for name, value in config.items()}
-
-
 def allow_http(endpoint: str | None, client: dict[str, Any]) -> None:
     """Whoever names an http:// endpoint means it."""
     if endpoint and endpoint.lower().startswith("http://"):
         client.setdefault("allow_http", True)
 
 
-def basic_auth(user: str) -> str:
-    """The header that says ``user:password``, as a URL holds it."""
-    return "Basic " + base64.b64encode(unquote(user).encode()).decode()
+def first_set(environment: Mapping[str, str], *names: str) -> str | None:
+    """What the first of these variables says that says something."""
+    return next((environment[name] for name in names if environment.get(name)), None)
 
 
 class Fixed:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
-from shardstream.errors import UsageError, did_you_mean
-from shardstream.storage.base.address import Address
-from shardstream.storage.clients.options import StoreSettings, allow_http, basic_auth, client_options
+from shardstream.errors import StorageError, UsageError, did_you_mean
+from shardstream.storage.base.address import Address, StoreKind
+from shardstream.storage.clients.options import StoreSettings, allow_http, client_options
 
 
 def web_settings(address: Address, options: Mapping[str, Any]) -> StoreSettings:
@@ -26,9 +28,7 @@ def web_settings(address: Address, options: Mapping[str, Any]) -> StoreSettings:
             hint=did_you_mean(name, ["headers", "proxy_url", "read_timeout", "connect_timeout"])
             + "headers={...}, read_timeout, connect_timeout, proxy_url, root_certificate",
         )
-    headers = {**(client.get("default_headers") or {}), **(headers or {})}
-    if address.user:
-        headers.setdefault("Authorization", basic_auth(address.user))
+    headers = web_headers(address, client.get("default_headers"), headers)
     if headers:
         client["default_headers"] = headers
     allow_http(address.url, client)
@@ -36,3 +36,25 @@ def web_settings(address: Address, options: Mapping[str, Any]) -> StoreSettings:
     return StoreSettings(
         "HTTPStore", url, client=client, hint="look at the URL's user, its query, or storage_options={'headers': ...}"
     )
+
+
+def web_headers(address: Address, *given: Mapping[str, str] | None) -> dict[str, str]:
+    """Headers of every request: those that were given, the last of one name, and the user that the URL holds."""
+    headers = {name: value for some in given for name, value in (some or {}).items()}
+    if address.user:
+        headers.setdefault("Authorization", "Basic " + base64.b64encode(unquote(address.user).encode()).decode())
+    return headers
+
+
+def check_listed(kind: StoreKind) -> None:
+    """Raise ``StorageError`` where a store cannot say which objects it has."""
+    if kind == "http":
+        raise StorageError(
+            "a web server does not list its files", hint="give the URL of one data set, which has a manifest"
+        )
+
+
+def check_writable(kind: StoreKind) -> None:
+    """Raise ``StorageError`` where a store can only be read."""
+    if kind == "http":
+        raise StorageError("a web server is read only", hint="write to the store that it serves")

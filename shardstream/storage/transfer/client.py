@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 
+from shardstream.errors import ChangedError
 from shardstream.storage.base.policy import FaultKind
 from shardstream.storage.base.store import Head, ObjectMeta
 
@@ -26,6 +27,24 @@ class Fault(Exception):
         super().__init__(what)
         self.kind = kind
         self.wait = wait
+
+    def __str__(self) -> str:
+        return super().__str__() + (f" (asked to wait {self.wait:g} s)" if self.wait else "")
+
+
+def replaced() -> ChangedError:
+    """The error for an object that is of another version than what was read of it, or is known of it."""
+    return ChangedError("the object was replaced while in use", hint="open the data set anew")
+
+
+def check_version(head: Head, etag: str | None) -> None:
+    """Compare the version of an object with the one that it has to be of, where both are known.
+
+    Raises:
+        ChangedError: It is another one.
+    """
+    if etag is not None and head.etag is not None and head.etag != etag:
+        raise replaced()
 
 
 class Body(ABC):
@@ -107,9 +126,6 @@ class Client(ABC):
     @abstractmethod
     async def copy(self, path: str, target: str) -> None:
         """Copy an object inside the store, replacing one of that name; not through this machine where avoidable."""
-
-    async def close(self) -> None:  # noqa: B027 - most clients close with the process
-        """Close connections."""
 
     def settle(self) -> None:  # noqa: B027 - for clients that are not Python's
         """Let go of what cancelled requests held. Called at exit, maybe many times; see ``loop``."""

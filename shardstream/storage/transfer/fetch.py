@@ -13,8 +13,8 @@ from shardstream.errors import AccessError, ChangedError, NotFoundError, Storage
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.policy import RetryPolicy, draw
 from shardstream.storage.base.store import Head, past_the_end
-from shardstream.storage.transfer.client import Body, Client, Fault
-from shardstream.storage.transfer.retry import SMALL_CHUNK, TROUBLE, Pace, count_retry, describe
+from shardstream.storage.transfer.client import Body, Client, Fault, check_version
+from shardstream.storage.transfer.retry import SMALL_CHUNK, TROUBLE, Pace, count_retry, tried
 
 _log = logging.getLogger(__name__)
 
@@ -68,9 +68,9 @@ async def fetch(
     try:
         return await read.run()
     except Fault as fault:
-        raise StorageError(f"{read.story()}: {describe(fault)}", url=where, offset=read.at, hint=TROUBLE) from None
+        raise StorageError(f"{read.story()}: {fault}", url=where, offset=read.at, hint=TROUBLE) from None
     except ChangedError as error:
-        if await _gone(client, path):  # some stores say the same of an object that was deleted
+        if isinstance(await _ask_head(client, path), NotFoundError):  # some stores say the same of one that is gone
             raise NotFoundError("no such object any more: it was deleted while in use", url=where) from None
         raise error.at(url=where) from None
     except (NotFoundError, AccessError) as error:
@@ -79,31 +79,22 @@ async def fetch(
         if "offset" in error.place:
             raise error.at(url=where) from None
         # Stores refuse ranges without a byte in many words; the size tells whether that is what happened.
-        head = await _head(client, path)
-        if head is not None and length is None and (offset == head.size or (offset < 0 and not head.size)):
-            return Fetched([], head.size, head)
-        if head is not None and (offset >= head.size or (length or 0) + offset > head.size):
-            error = past_the_end(offset, length, head.size)
+        head = await _ask_head(client, path)
+        if isinstance(head, Head):
+            if length is None and (offset == head.size or (offset < 0 and not head.size)):
+                return Fetched([], head.size, head)
+            if offset >= head.size or (length or 0) + offset > head.size:
+                error = past_the_end(offset, length, head.size)
         raise error.at(url=where, offset=offset) from None
 
 
-async def _gone(client: Client, path: str) -> bool:
-    try:
-        counters().add("requests")
-        await client.head(path)
-    except NotFoundError:
-        return True
-    except (Fault, StorageError):
-        pass
-    return False
-
-
-async def _head(client: Client, path: str) -> Head | None:
+async def _ask_head(client: Client, path: str) -> Head | Exception:
+    """Size and version of an object, asked for once, or why they cannot be told."""
     try:
         counters().add("requests")
         return await client.head(path)
-    except (Fault, StorageError):
-        return None
+    except (Fault, StorageError) as error:
+        return error
 
 
 class _Read:
@@ -145,9 +136,7 @@ class _Read:
 
     def story(self) -> str:
         """What was tried, for the error."""
-        spent = self._loop.time() - self._began
-        times = "once" if self.attempts == 1 else f"{self.attempts} times"
-        return f"gave up reading after {spent:.1f} s; tried {times}, {self.got} bytes came"
+        return f"{tried('reading', self._loop.time() - self._began, self.attempts)}, {self.got} bytes came"
 
     async def run(self) -> Fetched:
         self.pace.reading += 1
@@ -346,8 +335,7 @@ class _Attempt:
                 f"the object holds {head.size} bytes, not {read.size}: it was replaced, or is truncated",
                 hint="open the data set anew; `shardstream verify` finds what does not fit",
             )
-        if etag is not None and head.etag is not None and head.etag != etag:
-            raise ChangedError("the object was replaced while in use", hint="open the data set anew")
+        check_version(head, etag)
         if self.start < 0:
             self.start = max(0, head.size + self.start)
         stop = head.size if self.stop is None else self.stop

@@ -13,16 +13,16 @@ import os
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from shardstream.errors import ChangedError, StorageError, UsageError
+from shardstream.errors import StorageError, UsageError
 from shardstream.storage.base.buffers import joined
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.base.sorting import SortedNames
 from shardstream.storage.base.store import Head, ObjectMeta, ObjectWriter, Store, past_the_end
-from shardstream.storage.transfer.client import Client, Fault, Upload
+from shardstream.storage.transfer.client import Client, Fault, Upload, replaced
 from shardstream.storage.transfer.fetch import Fetched, Known, fetch
 from shardstream.storage.transfer.listing import Listing
 from shardstream.storage.transfer.loop import abandon, at_stop, run, submit
@@ -30,6 +30,7 @@ from shardstream.storage.transfer.retry import Pace, attempt
 from shardstream.waits import watched
 
 T = TypeVar("T")
+_Asked: TypeAlias = Callable[[Client], Awaitable[T]]
 
 PART = 8 << 20  # large enough that requests cost nothing beside their bytes, small enough to hold several
 _WAITING = 3  # parts handed over and not yet taken; the client itself holds a few more
@@ -86,7 +87,9 @@ class RemoteStore(Store):
                 offset=offset,
             )
         if length == 0:
-            return self._empty(path, offset)
+            if offset > (size := self.size(path)):
+                raise past_the_end(offset, 0, size).at(url=self.locate(path))
+            return _EMPTY
         if offset == 0 and length is None:
             return self.whole(path)[0]
         found = self._run(lambda: self._fetch(path, offset, length), f"bytes from {offset} on", path, length or 0)
@@ -105,22 +108,12 @@ class RemoteStore(Store):
         return self._run(lambda: self._tail(path, length), f"the last {length} bytes", path, length)
 
     async def _tail(self, path: str, length: int) -> tuple[memoryview, int]:
-        client = self._client()
-        if client.suffix_ranges:
-            found = await self._fetch(path, -length, None)
-            return joined(found.pieces), found.head.size
-        size = (await self._head(path)).size
-        start = max(0, size - length)
-        if start == size:
-            return _EMPTY, size
-        found = await self._fetch(path, start, size - start, size=size)
-        return joined(found.pieces), size
-
-    def _empty(self, path: str, offset: int) -> memoryview:
-        size = self.size(path)
-        if offset > size:
-            raise past_the_end(offset, 0, size).at(url=self.locate(path))
-        return _EMPTY
+        offset, size = -length, None
+        if not self._client().suffix_ranges:
+            size = (await self._head(path)).size
+            offset = max(0, size - length)
+        found = await self._fetch(path, offset, None, size=size)
+        return joined(found.pieces), found.head.size
 
     async def _fetch(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> Fetched:
         mine = self._own()
@@ -143,12 +136,9 @@ class RemoteStore(Store):
         if head.etag is None:
             return
         known = versions.setdefault(path, _Version(head.etag, renewed=False))
-        if (
-            known.etag != head.etag
-        ):  # two first reads at once, with a replacement between them; or one of before `renew`
-            raise ChangedError(
-                "the object was replaced while in use", url=self.locate(path), hint="open the data set anew"
-            )
+        if known.etag != head.etag:
+            # Two first reads at once, with a replacement between them; or one of before `renew`.
+            raise replaced().at(url=self.locate(path))
         self._keep_few(path)
 
     def _keep_few(self, path: str) -> None:
@@ -183,22 +173,15 @@ class RemoteStore(Store):
         return self._run(lambda: self._head(path), "the size", path)
 
     async def _head(self, path: str) -> Head:
-        return await self._ask(lambda: self._client().head(path), "asking for the size", path)
+        return await self._ask(lambda client: client.head(path), "asking for the size", path)
 
     def size(self, path: str) -> int:
         return self.head(path).size
 
     def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
-        listing = Listing(prefix)
-
-        async def ask() -> list[ObjectMeta] | None:
-            return await listing.page(self._client())
-
-        async def page() -> list[ObjectMeta] | None:
-            return await self._ask(ask, "listing", prefix, limit=self.policy.deadline)
-
+        listing, limit = Listing(prefix), self.policy.deadline
         with SortedNames() as found:
-            while (metas := self._run(page, "the list", prefix)) is not None:
+            while (metas := self._request(listing.page, "listing", "the list", prefix, limit=limit)) is not None:
                 if listing.from_start:
                     found.clear()
                 found.add((os.fsencode(path), size) for path, size in metas)
@@ -224,32 +207,20 @@ class RemoteStore(Store):
         self._check(path)
         self.forget(path)
         limit = self.policy.allowed(len(view))
-
-        def put() -> Awaitable[None]:
-            return self._client().put(path, view)
-
-        self._run(lambda: self._ask(put, "writing", path, limit=limit), "a write", path, len(view))
+        self._request(lambda client: client.put(path, view), "writing", "a write", path, limit=limit, length=len(view))
         counters().add("sent", len(view))
 
     def delete(self, path: str) -> None:
         self._check(path)
         self.forget(path)
-
-        def delete() -> Awaitable[None]:
-            return self._client().delete(path)
-
-        self._run(lambda: self._ask(delete, "deleting", path), "a deletion", path)
+        self._request(lambda client: client.delete(path), "deleting", "a deletion", path)
 
     def copy(self, path: str, target: str) -> None:
         self._check(path)
         self._check(target)
         self.forget(target)
         limit = self.policy.deadline
-
-        def copy() -> Awaitable[None]:
-            return self._client().copy(path, target)
-
-        self._run(lambda: self._ask(copy, "copying", path, limit=limit), "a copy", path)
+        self._request(lambda client: client.copy(path, target), "copying", "a copy", path, limit=limit)
 
     # ----------------------------------------------------------------------------------------------------- plumbing
 
@@ -267,9 +238,17 @@ class RemoteStore(Store):
             at_stop(mine.client.settle)
         return mine.client
 
-    async def _ask(self, ask: Callable[[], Awaitable[T]], what: str, path: str, *, limit: float | None = None) -> T:
-        pace = self._own().pace
-        return await attempt(ask, what=what, where=self.locate(path), policy=self.policy, pace=pace, limit=limit)
+    async def _ask(self, ask: _Asked[T], what: str, path: str, *, limit: float | None = None) -> T:
+        where, pace = self.locate(path), self._own().pace
+        return await attempt(
+            lambda: ask(self._client()), what=what, where=where, policy=self.policy, pace=pace, limit=limit
+        )
+
+    def _request(
+        self, ask: _Asked[T], what: str, answer: str, path: str, *, limit: float | None = None, length: int = 0
+    ) -> T:
+        """The answer to a request that is no ranged read, waited for; see ``attempt``."""
+        return self._run(lambda: self._ask(ask, what, path, limit=limit), answer, path, length)
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, T]], what: str, path: str, length: int = 0) -> T:
         # The transfer has its own deadline, with a better message; this one is for a loop that cannot keep its own.
@@ -323,7 +302,7 @@ class RemoteWriter(ObjectWriter):
                     self._wait_for_part()
                 self._open = False
                 self._store.forget(self._path)
-                self._run(self._finish, "the end of an upload", self._written)
+                self._store._run(self._finish, "the end of an upload", self._path, self._written)
         except BaseException:
             self._drop()
             raise
@@ -347,7 +326,7 @@ class RemoteWriter(ObjectWriter):
         if self._begun:
             # What is left is invisible; that it could not be removed is no reason to hide why we are here.
             with suppress(StorageError):
-                self._run(self._abort, "the end of an upload", 0)
+                self._store._run(self._abort, "the end of an upload", self._path)
 
     def _hand_over(self) -> None:
         while len(self._sending) >= _WAITING or (self._sending and self._sending[0].done()):
@@ -370,30 +349,29 @@ class RemoteWriter(ObjectWriter):
                 f"a part was not taken within {wait:g} s", url=self._url, hint="look at the network"
             ) from None
 
-    def _run(self, work: Callable[[], Coroutine[Any, Any, T]], what: str, length: int) -> T:
-        return run(work, wait=self._store.policy.allowed(length), what=f"{what} to {self._url}")
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """What fails in it says where; a part is not sent again."""
+        try:
+            yield
+        except Fault as fault:
+            raise StorageError(f"sending failed: {fault}", url=self._url) from None
+        except StorageError as error:
+            raise error.at(url=self._url) from None
 
     async def _send(self, part: bytes) -> None:
         async with self._turn:
-            try:
+            with self._explained():
                 if self._upload is None:
                     self._upload = await self._store._client().upload(self._path)
                 counters().add("requests")
                 await self._upload.send(part)
                 counters().add("sent", len(part))
-            except Fault as fault:
-                raise StorageError(f"sending failed: {fault}", url=self._url) from None
-            except StorageError as error:
-                raise error.at(url=self._url) from None
 
     async def _finish(self) -> None:
         assert self._upload is not None
-        try:
+        with self._explained():
             await self._upload.finish()
-        except Fault as fault:
-            raise StorageError(f"sending failed: {fault}", url=self._url) from None
-        except StorageError as error:
-            raise error.at(url=self._url) from None
 
     async def _abort(self) -> None:
         async with self._turn:  # whoever was cancelled has let go of it

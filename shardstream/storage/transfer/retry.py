@@ -112,9 +112,9 @@ def count_retry(fault: Fault) -> None:
     counters().add(_COUNTED[fault.kind])
 
 
-def describe(fault: Fault) -> str:
-    """What an attempt failed of, for the error."""
-    return f"{fault} (asked to wait {fault.wait:g} s)" if fault.wait else str(fault)
+def tried(what: str, spent: float, times: int) -> str:
+    """What was tried in vain, in so many seconds, for the error."""
+    return f"gave up {what} after {spent:.1f} s; tried {'once' if times == 1 else f'{times} times'}"
 
 
 async def attempt(
@@ -157,10 +157,8 @@ async def attempt(
             left = ends - clock.time()
             pause = policy.pause(fault.kind, failures, left=left, draw=draw(), asked=fault.wait)
             if pause is None:
-                spent = clock.time() - began
-                times = "once" if failures == 1 else f"{failures} times"
-                story = f"gave up {what} after {spent:.1f} s; tried {times}: {describe(fault)}"
-                raise StorageError(story, url=where, hint=TROUBLE) from None
+                story = tried(what, clock.time() - began, failures)
+                raise StorageError(f"{story}: {fault}", url=where, hint=TROUBLE) from None
             count_retry(fault)
             await asyncio.sleep(pause)
         except StorageError as error:
