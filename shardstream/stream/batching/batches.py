@@ -159,7 +159,10 @@ class SlabBuilder:
         self._keys = keys
         stored, declared = stored_dtypes(decoder.plan, decoder.fields), decoder.numbers.declared
         self._converted = {name for name, dtype in stored.items() if declared.get(name, dtype) != dtype}
-        self._loose = [output for output in decoder.plan.outputs if not (output.plain or output.as_bytes)]
+        # All others are columns as they are stored: numbers, or bytes that nothing is made of.
+        self._loose = [
+            output for output in decoder.plan.outputs if not (output.plain or (output.as_bytes and output.stored))
+        ]
         self._cut = {
             output.name: CropSlabs(output.slot.shape[:2])  # type: ignore[arg-type]  # a slot of images has three numbers
             for output in self._loose
@@ -202,7 +205,7 @@ class SlabBuilder:
             if output.is_cut:
                 batch[output.name] = self._cut[output.name].crops(cut[output.name], values[output.name])
             else:
-                batch[output.name] = self._column(output, rows, slabs.get(output.name), values.get(output.name, []))
+                batch[output.name] = self._column(output, rows, slabs.get(output.name), values.get(output.name))
             if (output.name in slabs or output.is_cut) and output.optional:
                 batch[f"{output.name}.__valid__"] = slab_of(self._present(output, rows))
         return batch, sorted(broken), broken
@@ -213,13 +216,13 @@ class SlabBuilder:
             for i in broken:
                 column[i] = column[good]
 
-    def _column(self, output: Output, rows: RowBatch, slab: torch.Tensor | None, values: list[Any]) -> Any:
+    def _column(self, output: Output, rows: RowBatch, slab: torch.Tensor | None, values: list[Any] | None) -> Any:
         if output.plain:
             return self._plain(output, rows)
         if slab is not None:
             return channels_first(slab) if output.is_image and slab.ndim == 4 else slab
         numbers, where = self._decoder.numbers, partial(location_in, rows)
-        if output.as_bytes:
+        if values is None:
             return collate_values(output.name, self._stored_bytes(output, rows), numbers=numbers, where=where)
         if output.is_ragged or _is_stored_array(output, self._decoder):
             return collate_rows(output.name, values, numbers=numbers, where=where)
