@@ -24,7 +24,7 @@ from shardstream.stream.iteration.dealt import check_can_be_sent, check_resumes,
 from shardstream.stream.iteration.epoch_run import Cursor, EpochRun, count_items, say_shape
 from shardstream.stream.iteration.epoch_state import EpochState, SharedEpochState
 from shardstream.stream.iteration.ranks import Rank, RankOfAll, find_rank
-from shardstream.stream.iteration.settings import StreamOptions, as_dict
+from shardstream.stream.iteration.settings import StreamOptions, as_dict, check_picklable
 from shardstream.stream.iteration.state import (
     check_counts,
     check_worker,
@@ -198,9 +198,8 @@ class Stream(IterableDataset[Any]):
         info = get_worker_info()
         worker, workers = (0, 0) if info is None else (info.id, info.num_workers)
         if self._assignment is not None:
-            run = self._assignment.run(self._content, self._settings, workers)
+            steps = self._assignment.steps(self._content, self._settings, worker, workers)
             pipeline = self._pipeline(self._assignment.status(worker), workers)
-            steps = self._assignment.steps(run, worker, workers)
             return pipeline.batches(steps, lists=self._lists, worker=None if info is None else worker)
         resume_point, resumed = self._epochs.take(info)
         run = EpochRun(self._content, self._settings, self._rank(), resume_point, workers)
@@ -383,9 +382,9 @@ class Stream(IterableDataset[Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For a worker that is being started, what it shares with this process; else names, arguments, versions."""
-        self._settings.check_picklable()
+        check_picklable(self._settings)
         for part in self._content.parts:
-            part.options.check_picklable()
+            check_picklable(part.options)
         if get_spawning_popen() is not None:
             return object.__new__, (type(self),), self.__getstate__()
         plain = {

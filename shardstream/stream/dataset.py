@@ -21,7 +21,7 @@ from shardstream.storage.cache import Cache
 from shardstream.stream.base import Stream
 from shardstream.stream.iteration.content import Content, ContentPart
 from shardstream.stream.iteration.ranks import Affinity
-from shardstream.stream.iteration.settings import DecodeOptions, Fields, OnError, StreamOptions, check_positive
+from shardstream.stream.iteration.settings import DecodeOptions, Fields, OnError, StreamOptions, check_positive, chosen
 
 _DECODING = frozenset(field.name for field in dataclasses.fields(DecodeOptions))
 
@@ -43,8 +43,9 @@ class ShardDataset(Stream):
 
     Args:
         url: The folder of the data set, or its URL: ``s3://``, ``az://``, ``abfss://``, ``gs://``, ``https://``,
-            ``hf://``, or any that fsspec knows. A list of them, a glob (``"data/part-*"``, local only) or braces
-            (``"s3://bucket/part-{000..011}"``) streams several as one, end to end.
+            ``hf://``, or any that fsspec knows; or a store, an object with the methods of `shardstream.storage.Store`,
+            which must be picklable for workers that do not fork. A list of these, a glob (``"data/part-*"``, local
+            only) or braces (``"s3://bucket/part-{000..011}"``) streams several as one, end to end.
         fields: What to deliver: a list of stored fields, or output name -> ``None`` (stored type), ``"bytes"``, a
             decoder of `shardstream.decode`, a callable, a numpy type for numbers (``{"cls": np.int64}``), or a list of
             these applied in turn. Default: every field by its type. Only what is asked for is read; labels and other
@@ -180,31 +181,9 @@ class ShardDataset(Stream):
         chunk: int | None = None,
         window: int | None = None,
     ) -> None:
-        settings = StreamOptions(
-            batch_size=batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            tail=tail,
-            batch_transform=batch_transform,
-            rank=rank,
-            world_size=world_size,
-            affinity=affinity,
-            lanes=lanes,
-            chunk=chunk,
-            window=window,
-            prefetch=prefetch,
-            threads=threads,
-        )
+        arguments = locals()
+        settings, options = chosen(StreamOptions, arguments), chosen(DecodeOptions, arguments)
         check_positive("epoch_size", epoch_size)
-        options = DecodeOptions(
-            fields=fields,
-            backend=backend,
-            transform=transform,
-            on_error=on_error,
-            max_skips=max_skips,
-            verify=verify,
-            max_value=max_value,
-        )
         datasets = open_datasets(
             url,
             replicas=replicas,
@@ -258,17 +237,14 @@ class ShardDataset(Stream):
         Raises:
             FieldError, UsageError: The settings do not go together, or not with the data.
         """
-        options = {name: value for name, value in changes.items() if name in _DECODING}
-        content = self._content
+        options = {name: changes.pop(name) for name in _DECODING.intersection(changes)}
+        part = self._content.parts[0]
         if options:
-            part = content.parts[0]
             part = ContentPart.of(part.source, dataclasses.replace(part.options, **options))
-            content = dataclasses.replace(content, parts=(part,))
-        if "epoch_size" in changes:
-            check_positive("epoch_size", changes["epoch_size"])
-            content = dataclasses.replace(content, epoch_size=changes["epoch_size"])
-        rest = {name: value for name, value in changes.items() if name not in _DECODING and name != "epoch_size"}
-        return self._with(content, dataclasses.replace(self._settings, **rest))
+        size = changes.pop("epoch_size", self._content.epoch_size)
+        check_positive("epoch_size", size)
+        content = dataclasses.replace(self._content, parts=(part,), epoch_size=size)
+        return self._with(content, dataclasses.replace(self._settings, **changes))
 
     def take(self, count: int) -> Self:
         """The first ``count`` samples in stored order, as a data set; it shares this one's epoch.

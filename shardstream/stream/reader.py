@@ -16,19 +16,20 @@ from shardstream.dataset.opening import open_dataset
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.step import Step
 from shardstream.dataset.view import ViewSpec, Where, matcher_of
-from shardstream.errors import UsageError
+from shardstream.errors import ShardStreamError, UsageError
 from shardstream.shards.framing import MAX_VALUE
 from shardstream.sizes import parse_size
 from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.cache import Cache
-from shardstream.stream.batching.samples import SampleDecoder, StageClock
+from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding
 from shardstream.stream.iteration.content import ContentPart
 from shardstream.stream.iteration.settings import DecodeOptions, Fields
 from shardstream.stream.tensors.crops import refuse_samples
 from shardstream.stream.tensors.numbers import Numbers, declared_dtypes
 from shardstream.threads import each
 
-_TOGETHER = 256  # samples that are read at once
+_TOGETHER = 256  # samples that are read at once, but
+_BYTES = 64 << 20  # fewer where they are large: so many bytes of mean ones
 _AT_ONCE = 16  # indexes that are read at once
 
 
@@ -36,10 +37,11 @@ class Reader(Sequence[dict[str, Any]]):
     """The samples of a data set by number, in stored order, or by key.
 
     ``reader[3]`` and ``reader[-1]`` are samples; ``reader[10:20]`` and ``reader[[7, 3, 7]]`` lists of them, whose bytes
-    are read side by side. ``len(reader)`` counts them, ``key in reader`` says whether there is one of this key.
+    are read side by side. ``for sample in reader`` reads the bytes of some samples at a time, and decodes one after
+    another. ``len(reader)`` counts them, ``key in reader`` says whether there is one of this key.
 
     Args:
-        url: The folder of the data set, or its URL.
+        url: The folder of the data set, its URL, or a store, see `ShardDataset`.
         fields: What to deliver, as of `ShardDataset`. Default: every field by its type.
         version: Which version of a data set that grew. Default: the newest.
         seed: Of random decoders; sample i is decoded as at position i of epoch 0.
@@ -90,6 +92,7 @@ class Reader(Sequence[dict[str, Any]]):
         refuse_samples(part.plan.cut)
         largest = parse_size(max_value, name="max_value")
         self._rows = DatasetRows(self._dataset, part.plan.sources, verify=verify, max_value=largest)
+        self._together = max(1, min(_TOGETHER, int(_BYTES / max(source.mean_bytes, 1))))
         self._verify = verify
         self._keys = KeyFinder(self._rows)
         numbers = Numbers(declared_dtypes(part.plan, source.fields))
@@ -122,19 +125,28 @@ class Reader(Sequence[dict[str, Any]]):
         return found if numbers.ndim else found[0]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (self[i] for i in range(len(self)))
+        for start in range(0, len(self), self._together):
+            numbers = np.arange(start, min(start + self._together, len(self)))
+            try:
+                samples = self._read(numbers)
+            except ShardStreamError:  # one after another: whatever comes before what cannot be read is handed out
+                samples = (self[int(i)] for i in numbers)
+            yield from samples
 
     def __contains__(self, key: object) -> bool:
         """Whether a sample has this key."""
         return isinstance(key, str) and self._keys.find(key) is not None
 
     def _samples(self, numbers: NDArray[np.int64]) -> list[dict[str, Any]]:
-        samples: list[dict[str, Any]] = []
-        for start in range(0, len(numbers), _TOGETHER):
-            some = numbers[start : start + _TOGETHER]
-            step = Step(0, some, *self._dataset.locate(some), None)
-            samples += self._decoder.samples(step)[0]
-        return samples
+        parts = (numbers[start : start + self._together] for start in range(0, len(numbers), self._together))
+        return [sample for part in parts for sample in self._read(part)]
+
+    def _read(self, numbers: NDArray[np.int64]) -> Iterator[dict[str, Any]]:
+        """These samples, whose stored values have been read, decoded one after another."""
+        step = Step(0, numbers, *self._dataset.locate(numbers), None)
+        rows, _ = self._decoder.read(step)
+        decoding = StepDecoding(self._decoder, rows, step, self._decoder.plan.outputs)
+        return (decoding.sample(i)[0] for i in range(len(numbers)))
 
     def get(self, key: str) -> dict[str, Any]:
         """The first sample of this key.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 import shardstream as ss
 from shardstream.storage.local.store import LocalStore
+from shardstream.stream.iteration.settings import DecodeOptions, StreamOptions
 
 from .making import labels, numbered, photograph, write_dataset
 
@@ -347,3 +350,13 @@ def test_optional_slabs_have_a_mask_of_their_own(tmp_path: Path) -> None:
     assert not batch["mask"][1].any()
     with pytest.raises(ss.errors.DecodeError, match="optional=True"):
         list(ss.ShardDataset(tmp_path, fields={"mask": ss.decode.CenterCrop(16)}, batch_size=6))
+
+
+def test_every_option_is_an_argument_with_the_same_default() -> None:
+    options = {field.name: field.default for one in (StreamOptions, DecodeOptions) for field in fields(one)}
+    of_dataset, of_mixture = (inspect.signature(one).parameters for one in (ss.ShardDataset, ss.Mixture))
+    assert options.keys() - of_dataset.keys() == {"names", "deliver"}
+    assert of_mixture.keys() - options.keys() == {"sources", "by", "epoch"}
+    for parameters in (of_dataset, of_mixture):
+        shared = options.keys() & parameters.keys()
+        assert {name: parameters[name].default for name in shared} == {name: options[name] for name in shared}

@@ -91,6 +91,40 @@ def test_a_list_takes_few_requests(folder: Path, s3: S3Place, s3_server) -> None
         assert proxy.requests <= 4  # two indexes, two ranges of neighbours
 
 
+def test_iterating_takes_few_requests(folder: Path, s3: S3Place, s3_server) -> None:
+    for file in folder.iterdir():
+        s3.plant(file.name, file.read_bytes())
+    with FaultProxy(s3_server[0].removeprefix("http://")) as proxy:
+        reader = ss.Reader(s3.url(), storage_options=s3.options | {"endpoint": proxy.url})
+        proxy.reset_counts()
+        found = list(reader)
+        assert proxy.requests <= 2 * reader.manifest.shards + 2  # indexes and ranges; two shards are met in two parts
+    assert found == ss.Reader(folder)[:]
+    assert [sample["__key__"] for sample in found] == names(300)
+
+
+def test_iterating_ends_at_the_sample_that_is_damaged(tmp_path: Path) -> None:
+    samples = numbered([40], raw=lambda n: bytes([n]) * 50)
+    folder = write_dataset(tmp_path / "set", [samples[0]], format="record")
+    (file,) = folder.glob("shard-*")
+    data = bytearray(file.read_bytes())
+    for broken in (31, 7):  # the first in order is the one that is named
+        data[data.index(bytes([broken]) * 50)] ^= 1
+    file.write_bytes(data)
+    seen: list[str] = []
+    with pytest.raises(ChecksumError, match="k000007"):
+        seen.extend(sample["__key__"] for sample in ss.Reader(folder))
+    assert seen == [f"k{i:06d}" for i in range(7)]
+
+
+def test_iterating_decodes_one_after_another(folder: Path) -> None:
+    decoded: list[bytes] = []
+    samples = iter(ss.Reader(folder, fields={"raw": decoded.append}))
+    for count in (1, 2, 3):
+        next(samples)
+        assert len(decoded) == count
+
+
 def test_find_gives_the_numbers_of_rows_that_match(folder: Path) -> None:
     reader = ss.Reader(folder)
     assert reader.find(where={"n": 3}).tolist() == [i for i in range(300) if i % 7 == 3]

@@ -35,6 +35,15 @@ def test_untouched_outputs_are_the_same_with_a_transform(photos: Path) -> None:
     assert torch.equal(plain["cls"], through["cls"])
 
 
+def test_what_follows_bytes_in_a_list_is_applied_in_batches_too(photos: Path) -> None:
+    fields = {"jpg": ["bytes", len], "small": ["bytes", ss.decode.CenterCrop(8, source="jpg")]}
+    samples = list(ss.ShardDataset(photos, fields=fields).take(5))
+    batch = next(iter(ss.ShardDataset(photos, fields=fields, batch_size=5)))
+    assert batch["jpg"].tolist() == [sample["jpg"] for sample in samples]
+    for image, sample in zip(batch["small"], samples, strict=True):
+        assert torch.equal(image.permute(1, 2, 0), torch.from_numpy(sample["small"]))
+
+
 def test_tuples_and_bare_values_are_batched_too(photos: Path) -> None:
     pair = ss.ShardDataset(photos, fields=CROP, batch_size=4, transform=lambda s: (s["jpg"], s["cls"]))
     images, labels = next(iter(pair))

@@ -20,7 +20,7 @@ from shardstream.decode.crops import Cut
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import BatchError, DataError
-from shardstream.stream.batching.samples import SampleDecoder, StageClock, first_good, location_in
+from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, first_good, location_in
 from shardstream.stream.tensors.crops import CropSlab, CropSlabs, collate_cuts
 from shardstream.stream.tensors.nested import refuse_devices
 from shardstream.stream.tensors.numbers import Numbers, Where, is_number, missing_number, stored_dtypes
@@ -61,13 +61,12 @@ class BatchBuilder:
         self._slabs = [SlabBuilder(decoder, clock, keys=keys) for decoder in decoders]
         self.transform = None if batch_transform is None else UserCall(batch_transform, what="batch_transform")
         self._mark = mark
-        outputs = [output for decoder in decoders for output in decoder.plan.outputs]
-        self._images = frozenset(output.name for output in outputs if output.is_image)
+        outputs = [(output, decoder) for decoder in decoders for output in decoder.plan.outputs]
+        self._images = frozenset(output.name for output, _ in outputs if output.is_image)
         stored = all(decoder.transform is None for decoder in decoders)
         self._ragged = frozenset(
             output.name
-            for decoder in decoders
-            for output in decoder.plan.outputs
+            for output, decoder in outputs
             if output.is_ragged or (stored and _is_stored_array(output, decoder))
         )
 
@@ -159,7 +158,10 @@ class SlabBuilder:
         self._keys = keys
         stored, declared = stored_dtypes(decoder.plan, decoder.fields), decoder.numbers.declared
         self._converted = {name for name, dtype in stored.items() if declared.get(name, dtype) != dtype}
-        self._loose = [output for output in decoder.plan.outputs if not (output.plain or output.as_bytes)]
+        # All others are columns as they are stored: numbers, or bytes that nothing is made of.
+        self._loose = [
+            output for output in decoder.plan.outputs if not (output.plain or (output.as_bytes and output.stored))
+        ]
         self._cut = {
             output.name: CropSlabs(output.slot.shape[:2])  # type: ignore[arg-type]  # a slot of images has three numbers
             for output in self._loose
@@ -182,7 +184,8 @@ class SlabBuilder:
         views = {name: slab.numpy() for name, slab in slabs.items()} if slabs else {}
         if self._loose:
             memory = {name: slab.take for name, slab in cut.items()} if cut else {}
-            decoding = self._decoder.decoding(rows, step, broken, self._loose, views, memory)
+            decoding = StepDecoding(self._decoder, rows, step, self._loose, views, memory)
+            self._decoder.begin(decoding, broken)
             for i in range(count):
                 if i in broken:
                     continue
@@ -202,7 +205,7 @@ class SlabBuilder:
             if output.is_cut:
                 batch[output.name] = self._cut[output.name].crops(cut[output.name], values[output.name])
             else:
-                batch[output.name] = self._column(output, rows, slabs.get(output.name), values.get(output.name, []))
+                batch[output.name] = self._column(output, rows, slabs.get(output.name), values.get(output.name))
             if (output.name in slabs or output.is_cut) and output.optional:
                 batch[f"{output.name}.__valid__"] = slab_of(self._present(output, rows))
         return batch, sorted(broken), broken
@@ -213,13 +216,13 @@ class SlabBuilder:
             for i in broken:
                 column[i] = column[good]
 
-    def _column(self, output: Output, rows: RowBatch, slab: torch.Tensor | None, values: list[Any]) -> Any:
+    def _column(self, output: Output, rows: RowBatch, slab: torch.Tensor | None, values: list[Any] | None) -> Any:
         if output.plain:
             return self._plain(output, rows)
         if slab is not None:
             return channels_first(slab) if output.is_image and slab.ndim == 4 else slab
         numbers, where = self._decoder.numbers, partial(location_in, rows)
-        if output.as_bytes:
+        if values is None:
             return collate_values(output.name, self._stored_bytes(output, rows), numbers=numbers, where=where)
         if output.is_ragged or _is_stored_array(output, self._decoder):
             return collate_rows(output.name, values, numbers=numbers, where=where)
@@ -322,7 +325,8 @@ def _first_other(values: Sequence[Any], where: Where | None) -> dict[str, Any]:
 
 
 def _check_shapes(name: str, values: Sequence[Any], where: Where | None) -> None:
-    shapes = sorted({(tuple(value.shape), str(value.dtype)) for value in values})
+    kinds = [(tuple(value.shape), str(value.dtype)) for value in values]
+    shapes = sorted(set(kinds))
     if len(shapes) > 1:
         few = ", ".join(f"{list(shape)} {dtype}" for shape, dtype in shapes[:3])
         raise BatchError(
@@ -330,7 +334,7 @@ def _check_shapes(name: str, values: Sequence[Any], where: Where | None) -> None
             field=name,
             hint=f'images: fields={{"{name}": ss.decode.RandomResizedCrop(224)}}, or CenterCrop(224, resize=256), makes'
             " them equal; other arrays: stored ones come as ss.Ragged, or pass collate_fn to ss.Loader",
-            **_first_other([(tuple(value.shape), str(value.dtype)) for value in values], where),
+            **_first_other(kinds, where),
         )
 
 
@@ -352,28 +356,21 @@ def collate_rows(name: str, values: Sequence[Any], *, numbers: Numbers, where: W
     Raises:
         BatchError: They differ in dtype or number of dimensions.
     """
-    if any(value is None for value in values):
-        # Views of buffers neither travel from a worker nor outlive them.
-        return [bytes(value) if isinstance(value, memoryview) else value for value in values]
-    if all(isinstance(value, np.ndarray) for value in values):
-        return _array_rows(name, values)
-    if not all(isinstance(value, torch.Tensor) for value in values):
+    arrays = all(isinstance(value, np.ndarray) for value in values)
+    if not arrays and not all(isinstance(value, torch.Tensor) for value in values):
         return collate_values(name, values, numbers=numbers, where=where)
-    if len({(value.shape, value.dtype) for value in values}) == 1:
-        return _stacked_tensors(values)
-    if len({(value.ndim, value.dtype) for value in values}) > 1:
-        raise BatchError("tensors of different dtypes or dimensions in one batch", field=name, hint=_CONVERT)
-    slab = empty_slab((sum(value.numel() for value in values),), values[0].dtype)
-    return ragged_of_tensors(values, slab)
-
-
-def _array_rows(name: str, values: Sequence[np.ndarray[Any, Any]]) -> Ragged:
-    kinds = sorted({(value.dtype.name, value.ndim) for value in values})
+    kinds = sorted({(str(value.dtype).removeprefix("torch."), value.ndim) for value in values})
     if len(kinds) > 1:
         few = ", ".join(f"{dtype} with {ndim} dimensions" for dtype, ndim in kinds[:3])
         raise BatchError(f"arrays of different kinds in one batch: {few}", field=name, hint=_CONVERT)
-    slab = empty_slab((sum(value.size for value in values),), torch_dtype(values[0].dtype))
-    return ragged_of_tensors([torch.from_numpy(value) for value in values], slab)
+    if arrays:
+        dtype = torch_dtype(values[0].dtype)
+        values = [torch.from_numpy(value) for value in values]
+    elif len({value.shape for value in values}) == 1:
+        return _stacked_tensors(values)
+    else:
+        dtype = values[0].dtype
+    return ragged_of_tensors(values, empty_slab((sum(value.numel() for value in values),), dtype))
 
 
 def collate_samples(

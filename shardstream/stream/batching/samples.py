@@ -195,7 +195,7 @@ class SampleDecoder:
         self.transform = None if options.transform is None else UserCall(options.transform, what="transform")
         self.status = status
         self._stored = stored_dtypes(self.plan, self.fields)
-        self._threaded = frozenset(output.name for output in threaded(self.plan.outputs))
+        self._threaded = threaded(self.plan.outputs)
         self._reader = reader
         self._clock = clock
         self._pool = pool
@@ -230,31 +230,11 @@ class SampleDecoder:
         self._clock.lap("read")
         return rows, broken
 
-    def decoding(
-        self,
-        rows: RowBatch,
-        step: Step,
-        broken: Container[int],
-        outputs: Sequence[Output],
-        slabs: Mapping[str, NDArray[Any]],
-        memory: CropMemory,
-    ) -> StepDecoding:
-        """The samples of a step, about to be decoded; threads have made what they can of them.
-
-        Args:
-            rows: Its rows.
-            step: The step.
-            broken: Slots whose samples are not wanted.
-            outputs: What to decode.
-            slabs: By output, where values are to be written: (n, ...).
-            memory: By output, what gives crops their memory.
-        """
-        decoding = StepDecoding(self, rows, step, outputs, slabs, memory)
+    def begin(self, decoding: StepDecoding, broken: Container[int]) -> None:
+        """Have threads make what they can of a step's samples, but for those in broken slots."""
         if self._pool is not None and self._threaded:
-            ahead = [output for output in outputs if output.name in self._threaded]
-            wanted = [i for i in range(len(step.rows)) if i not in broken]
-            self._pool.run(partial(decoding.begin, ahead, skips=self.policy.skips), wanted)
-        return decoding
+            wanted = [i for i in range(len(decoding.step.rows)) if i not in broken]
+            self._pool.run(partial(decoding.begin, self._threaded, skips=self.policy.skips), wanted)
 
     def as_declared(self, name: str, value: Any, where: Where) -> Any:
         """A value in the dtype that it has in batches, where it is a number or array of the dtype it is stored in.
@@ -283,7 +263,8 @@ class SampleDecoder:
             The samples, and the reasons of those that were broken.
         """
         rows, broken = self.read(step)
-        decoding = self.decoding(rows, step, broken, self.plan.outputs, {}, {})
+        decoding = StepDecoding(self, rows, step, self.plan.outputs)
+        self.begin(decoding, broken)
         out: list[Any] = []
         for i in range(len(step.rows)):
             sample: Any = None
@@ -311,34 +292,26 @@ class _Begun:
     error: Exception | None = None
 
 
+@dataclass(slots=True)
 class StepDecoding:
     """The samples of one step, on their way from stored rows to outputs.
 
-    Args:
+    Attributes:
         decoder: What decodes them.
         rows: Their rows.
         step: The step.
-        outputs: What to decode, in the order in which it is made.
+        outputs: What to decode, in the order in which it is made: all that threads may make, at least.
         slabs: By output, where values are to be written: (n, ...).
         memory: By output, what gives crops their memory.
     """
 
-    def __init__(
-        self,
-        decoder: SampleDecoder,
-        rows: RowBatch,
-        step: Step,
-        outputs: Sequence[Output],
-        slabs: Mapping[str, NDArray[Any]],
-        memory: CropMemory,
-    ) -> None:
-        self._decoder = decoder
-        self._rows = rows
-        self._step = step
-        self._outputs = outputs
-        self._slabs = slabs
-        self._memory = memory
-        self._begun: dict[int, _Begun] = {}
+    decoder: SampleDecoder
+    rows: RowBatch
+    step: Step
+    outputs: Sequence[Output]
+    slabs: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    memory: CropMemory = field(default_factory=dict)
+    _begun: dict[int, _Begun] = field(default_factory=dict)
 
     def begin(self, outputs: Sequence[Output], slot: int, *, skips: bool) -> bool:
         """Make these outputs of a sample, from any thread; an error is raised where the sample is asked for.
@@ -364,7 +337,7 @@ class StepDecoding:
         """
         begun = self._begun.pop(slot, None) or _Begun(self._context(slot))
         sample: dict[str, Any] = {"__key__": begun.context.key}
-        for output in self._outputs:
+        for output in self.outputs:
             name = output.name
             if begun.error is not None and name == begun.failed:
                 raise begun.error
@@ -373,20 +346,20 @@ class StepDecoding:
 
     def _context(self, i: int) -> SampleContext:
         """Which sample row i of the step is, about to be made."""
-        decoder, rows, step = self._decoder, self._rows, self._step
+        decoder, rows, step = self.decoder, self.rows, self.step
         if decoder.status is not None:
             source = None if step.sources is None else int(step.sources[i])
             decoder.status.report(shard_ids(source, int(step.shards[i])), rows.rows[i])
         position = int(step.positions[i])
         context = SampleContext(
-            rows.keys[i], rows.shards[i], rows.rows[i], position, decoder.seed, step.epoch, memory=self._memory
+            rows.keys[i], rows.shards[i], rows.rows[i], position, decoder.seed, step.epoch, memory=self.memory
         )
         for name in decoder.plan.beside:
             context.beside[name] = decoder.fields[name], rows.value(name, i)
         return context
 
     def _value(self, output: Output, i: int, context: SampleContext) -> Any:
-        decoder, rows, slab = self._decoder, self._rows, self._slabs.get(output.name)
+        decoder, rows, slab = self.decoder, self.rows, self.slabs.get(output.name)
         out = None if slab is None else slab[i]
         for source in output.sources:
             raw = rows.value(source, i)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from shardstream.stream.ipc.orphans import process_exists
 from shardstream.stream.tensors.crops import Crops
 from shardstream.stream.tensors.ragged import Ragged
 from shardstream.stream.tensors.slabs import FREE, LOST, SHARED, SharedSlabPool, is_dense, tensor_on
@@ -27,11 +29,9 @@ def packed(value: Any, pool: SharedSlabPool) -> Any:
     if type(value) is torch.Tensor:
         return _packed_tensor(value, pool)
     if type(value) is Ragged:
-        return Ragged(*(packed(part, pool) for part in (value.values, value.offsets, value.shapes)))
+        return value.mapped(partial(packed, pool=pool))
     if type(value) is Crops:
-        values, offsets, shapes, flips = (
-            packed(part, pool) for part in (value.values, value.offsets, value.shapes, value.flips)
-        )
+        values, offsets, shapes, flips = packed((value.values, value.offsets, value.shapes, value.flips), pool)
         return Crops(values, offsets, shapes, flips, value.size)
     if type(value) is dict:
         return {name: packed(part, pool) for name, part in value.items()}
@@ -119,9 +119,7 @@ def drop(token: str, gone: list[int]) -> None:
 def forget_the_dead() -> None:
     """Unmap the slabs of workers that have ended, but for those that somebody still uses."""
     for token in list(_known):
-        try:
-            os.kill(int(token.partition("-")[0]), 0)
-        except (ProcessLookupError, PermissionError):  # it is gone, or its number is somebody else's now
+        if not process_exists(int(token.partition("-")[0])):
             _known.pop(token, None)
 
 

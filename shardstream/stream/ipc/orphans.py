@@ -31,12 +31,13 @@ def end_with_parent() -> None:
 def _look(parent: Any, above: int) -> None:
     # Each of these misses something: other processes that it forked hold its end of the pipe, too; children of a fork
     # server keep their parent; and its number is there until it was waited for.
-    while parent.is_alive() and os.getppid() == above and _exists(parent.pid):
+    while parent.is_alive() and os.getppid() == above and process_exists(parent.pid):
         time.sleep(_LOOK_S)
     os._exit(1)
 
 
-def _exists(process: int) -> bool:
+def process_exists(process: int) -> bool:
+    """Whether a process of ours has this number."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, PermissionError):  # or the number is somebody else's by now

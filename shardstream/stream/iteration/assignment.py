@@ -37,13 +37,10 @@ class Assignment:
         """Say what the next iteration reads."""
         self._record.write([resume_point.as_json(), [rank.rank, rank.world_size, rank.source]])
 
-    def run(self, content: Content, settings: StreamOptions, num_workers: int) -> EpochRun:
-        """What was said last."""
+    def steps(self, content: Content, settings: StreamOptions, worker: int, num_workers: int) -> WorkerSteps:
+        """The steps of one worker in what was said last."""
         resume_point, rank = self._record.read()
-        return EpochRun(content, settings, Rank(*rank), ResumePoint.from_json(resume_point), num_workers)
-
-    def steps(self, run: EpochRun, worker: int, num_workers: int) -> WorkerSteps:
-        """The steps of one worker."""
+        run = EpochRun(content, settings, Rank(*rank), ResumePoint.from_json(resume_point), num_workers)
         numbers = range(worker, run.steps, max(num_workers, 1))
         return WorkerSteps(run, numbers, num_workers, goes_on=self._stay)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.dataset.shared import SharedWords, source_and_shard
 from shardstream.dataset.source import DatasetSource, digest, joint_identity
 from shardstream.dataset.view import ViewSpec
@@ -61,7 +61,7 @@ class ContentPart:
         source = self.source.__getstate__()
         filtered = source["filtered"]
         return {
-            "data_sets": [_plain_data_set(one.__getstate__()) for one in source["datasets"]],
+            "data_sets": [_plain_data_set(one.address) for one in source["datasets"]],
             "view": as_dict(source["spec"]),
             "fingerprint": source["fingerprint"],
             "counts": None if filtered is None else filtered.words.tobytes(),
@@ -207,12 +207,9 @@ class Content:
         """
         if len(versions) != len(self.versions):
             raise UsageError(f"{len(versions)} versions for {len(self.versions)} data sets", url=self.url)
-        left = list(versions)
-        parts = []
-        for part in self.parts:
-            count = len(part.source.manifests)
-            parts.append(ContentPart.of(part.source.at(left[:count]), part.options))
-            left = left[count:]
+        left = iter(versions)
+        sources = [part.source.at(list(islice(left, len(part.source.manifests)))) for part in self.parts]
+        parts = [ContentPart.of(source, part.options) for source, part in zip(sources, self.parts, strict=True)]
         return replace(self, parts=tuple(parts))
 
     @property
@@ -267,12 +264,8 @@ class Content:
     def order(self, settings: StreamOptions, epoch: int, parameters: OrderParameters) -> ContentOrder:
         """The order of an epoch; O(shards)."""
         counts = [part.source.counts.astype(np.int64) for part in self.parts]
-        fixed: dict[str, Any] = {
-            "seed": settings.seed,
-            "epoch": epoch,
-            "parameters": parameters,
-            "shuffle": settings.shuffle,
-        }
+        seed, shuffle = settings.seed, settings.shuffle
+        fixed: dict[str, Any] = {"seed": seed, "epoch": epoch, "parameters": parameters, "shuffle": shuffle}
         if self.names:
             return ContentOrder(MixedOrder(counts, quotas=self.quotas, samples=self.samples, by=self.by, **fixed))
         if self.epoch_size is None:
@@ -301,20 +294,15 @@ class ContentOrder:
         return (None, *self._order.locate_windows(positions))
 
 
-def _plain_data_set(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "location": _plain_location(state["location"]),
-        "replicas": [_plain_location(one) for one in state["replicas"]],
-        "cache": state["cache"],
-        "version": state["version"],
-    }
+def _plain_data_set(address: DatasetAddress) -> dict[str, Any]:
+    replicas = [_plain_location(one) for one in address.replicas]
+    return as_dict(address) | {"location": _plain_location(address.location), "replicas": replicas}
 
 
 def _data_set_of(plain: Mapping[str, Any]) -> OpenedDataset:
-    replicas = [_location_of(one) for one in plain["replicas"]]
-    return OpenedDataset(
-        _location_of(plain["location"]), replicas=replicas, cache=plain["cache"], version=plain["version"]
-    )
+    replicas = tuple(map(_location_of, plain["replicas"]))
+    location = _location_of(plain["location"])
+    return DatasetAddress(**{**plain, "location": location, "replicas": replicas}).open()
 
 
 def _plain_location(location: Location) -> dict[str, Any]:

@@ -111,12 +111,12 @@ def _of_workers(state: Mapping[str, Any], batch_size: int | None) -> dict[str, A
         steps = _count("_steps_since_snapshot", state)
         turn = (_count("_last_yielded_worker_id", snapshot, least=-1) + 1) % len(workers)
         items = _items_a_step(main, steps, batch_size)
-        after = _after_samples if workers[0]["batch_size"] is None else _after_batches
-        rest = after(_remaining(shared), shared, workers, steps=steps, turn=turn, items=items)
+        begun = Remaining(shared["samples"], position=shared["position"], stops=stops_of(shared))
+        rest = _left(begun, workers, steps=steps, turn=turn, items=items)
+    shared.pop("stops", None)
     if rest is None:
-        shared.pop("stops", None)
         return shared | {"epoch": shared["epoch"] + 1, "position": 0}
-    return _with_remaining(shared, rest)
+    return shared | {"position": rest.start} | stops_entry(rest.stops)
 
 
 def _count(name: str, state: Mapping[str, Any], *, least: int = 0) -> int:
@@ -145,59 +145,34 @@ def _items_a_step(main: Mapping[str, Any], steps: int, batch_size: int | None) -
     )
 
 
-def _after_samples(
-    rest: Remaining,
-    shared: Mapping[str, Any],
-    workers: list[Mapping[str, Any]],
-    *,
-    steps: int,
-    turn: int,
-    items: int,
-) -> Remaining | None:
-    """What is left; ``None`` if everything was handed out."""
-    world_size, tail = workers[0]["world_size"], shared["tail"]
-    held = [
-        worker_samples(
-            rest.samples,
-            start=rest.start,
-            rank=workers[0].get("rank", 0),
-            world_size=world_size,
-            worker=number,
-            num_workers=len(workers),
-            tail=tail,
-        )
-        for number in range(len(workers))
-    ]
-    before = [worker["taken"] for worker in workers]
+def _left(rest: Remaining, workers: list[Mapping[str, Any]], *, steps: int, turn: int, items: int) -> Remaining | None:
+    """What is left of ``rest`` after so many steps of these workers; ``None`` if everything was handed out."""
+    first, count = workers[0], len(workers)
+    size, world_size, tail = first["batch_size"], first["world_size"], first["tail"]
+    rank = first.get("rank", 0)
+    share: dict[str, Any] = {"start": rest.start, "rank": rank, "world_size": world_size, "tail": tail}
+    if size is None:
+        held = [worker_samples(rest.samples, worker=one, num_workers=count, **share) for one in range(count)]
+    else:
+        held = _dealt_in_turn(step_count(rest.samples, batch_size=size, **share), count)
+    before = [-(-worker["taken"] // (size or 1)) for worker in workers]
     taken = _taken_later(before, held, steps=steps, turn=turn, items=items)
-    return rest.after(stop_of(world_size, tail, taken)) if sum(taken) < sum(held) else None
-
-
-def _after_batches(
-    rest: Remaining,
-    shared: Mapping[str, Any],
-    workers: list[Mapping[str, Any]],
-    *,
-    steps: int,
-    turn: int,
-    items: int,
-) -> Remaining | None:
-    """The same of a data set that makes the batches."""
-    world_size, size, count = workers[0]["world_size"], workers[0]["batch_size"], len(workers)
-    rank = workers[0].get("rank", 0)
-    batches = step_count(
-        rest.samples, start=rest.start, rank=rank, world_size=world_size, batch_size=size, tail=shared["tail"]
-    )
-    held = [len(range(number, batches, count)) for number in range(count)]
-    taken = _taken_later([-(-worker["taken"] // size) for worker in workers], held, steps=steps, turn=turn, items=items)
-    total = sum(taken)
-    if taken != tuple(len(range(number, total, count)) for number in range(count)):
+    if size is not None and list(taken) != _dealt_in_turn(sum(taken), count):
         raise UsageError(
             f"the data set made batches of {size}, and the StatefulDataLoader put several of them into one of its own: "
             f"its {count} workers stopped after {', '.join(map(str, taken))} batches, with gaps between them",
             hint="use StatefulDataLoader(..., batch_size=None) where the data set has a batch_size",
         )
-    return rest.after_batches(total, world_size=world_size, batch_size=size) if total < batches else None
+    if sum(taken) >= sum(held):
+        return None
+    if size is None:
+        return rest.after(stop_of(world_size, tail, taken))
+    return rest.after_batches(sum(taken), world_size=world_size, batch_size=size)
+
+
+def _dealt_in_turn(batches: int, workers: int) -> list[int]:
+    """How many of these batches each worker has."""
+    return [len(range(worker, batches, workers)) for worker in range(workers)]
 
 
 def _taken_later(taken: list[int], held: list[int], *, steps: int, turn: int, items: int) -> tuple[int, ...]:
@@ -207,12 +182,3 @@ def _taken_later(taken: list[int], held: list[int], *, steps: int, turn: int, it
     more = taken_by_batches(steps, num_workers=len(taken), batch_size=items, samples_per_worker=left)
     by_worker = dict(zip(order, more, strict=True))
     return tuple(before + by_worker[number] for number, before in enumerate(taken))
-
-
-def _remaining(state: Mapping[str, Any]) -> Remaining:
-    return Remaining(state["samples"], position=state["position"], stops=stops_of(state))
-
-
-def _with_remaining(state: Mapping[str, Any], rest: Remaining) -> dict[str, Any]:
-    found = {name: value for name, value in state.items() if name != "stops"}
-    return found | {"position": rest.start} | stops_entry(rest.stops)

@@ -89,6 +89,14 @@ class EpochRun:
         resume_point: Where it begins; without parameters, those of this shape are taken.
         num_workers: DataLoader workers of this rank, 0 for none.
 
+    Attributes:
+        resume_point: As given, with parameters.
+        rank: As given.
+        batch_size: Samples a step, of all but the last one; ``None`` where they are delivered one by one.
+        samples: Length of the line that the steps are taken on, see `Remaining`.
+        start: Where on it the first one begins.
+        steps: How many there are.
+
     Raises:
         UsageError: There is nothing to do in a whole epoch; see `count_steps`.
     """
@@ -106,7 +114,7 @@ class EpochRun:
         )
         self.resume_point = replace(resume_point, parameters=parameters)
         self.rank = rank
-        self._batch_size = settings.batch_size
+        self.batch_size = settings.batch_size
         self._tail = settings.effective_tail
         self._content = content
         self._settings = settings
@@ -117,14 +125,9 @@ class EpochRun:
         self.start = self._left.start
         if dealt is not None:
             self.samples = self.start + _even(self.samples - self.start, tail, dealt)
-        self.steps = step_count(
-            self.samples,
-            start=self.start,
-            rank=rank.rank,
-            world_size=rank.world_size,
-            batch_size=self._batch_size,
-            tail=self._tail,
-        )
+        place = {"start": self.start, "rank": rank.rank, "world_size": rank.world_size}
+        self._share: dict[str, Any] = {**place, "tail": self._tail}  # how functions of `order` know this rank's part
+        self.steps = step_count(self.samples, batch_size=self.batch_size, **self._share)
 
     @cached_property
     def _order(self) -> ContentOrder:
@@ -148,7 +151,7 @@ class EpochRun:
                 origin = None if sources is None else sources[those]
                 yield Step(self.resume_point.epoch, positions, shards[those], rows[those], valid, origin)
             done += len(part)
-            together = min(2 * together, max(1, _LOCATED_TOGETHER // (self._batch_size or BLOCK)))
+            together = min(2 * together, max(1, _LOCATED_TOGETHER // (self.batch_size or BLOCK)))
 
     def located(self, number: int) -> Located:
         """Step ``number`` with the windows around its samples."""
@@ -157,33 +160,20 @@ class EpochRun:
         step = Step(self.resume_point.epoch, positions, shards, rows, valid, sources)
         return Located(step, first, last, lane, window)
 
-    @property
-    def batch_size(self) -> int | None:
-        """Samples a step, of all but the last one; ``None`` where they are delivered one by one."""
-        return self._batch_size
-
     def positions(self, number: int) -> NDArray[np.int64]:
         """The positions in the epoch of step ``number``, slot by slot: int64 (b,). Looks at no data."""
         return self._positions(number)[0]
 
     def _positions(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-        virtual, valid = step_positions(
-            number,
-            samples=self.samples,
-            start=self.start,
-            rank=self.rank.rank,
-            world_size=self.rank.world_size,
-            batch_size=self._batch_size,
-            tail=self._tail,
-        )
+        virtual, valid = step_positions(number, samples=self.samples, batch_size=self.batch_size, **self._share)
         return self._left.positions(virtual), valid
 
     @property
     def unpadded(self) -> int:
         """Samples in the last step of all ranks that are not padding; 0 where there is none."""
-        if self._tail != "pad" or self._batch_size is None:
+        if self._tail != "pad" or self.batch_size is None:
             return 0
-        return (self.samples - self.start) % (self.rank.world_size * self._batch_size)
+        return (self.samples - self.start) % (self.rank.world_size * self.batch_size)
 
     def next_epoch(self, num_workers: int) -> EpochRun:
         """All of the next epoch, in the same order."""
@@ -201,22 +191,10 @@ class EpochRun:
         ranks, workers = self.rank.world_size, max(num_workers, 1)
         if ranks * workers == 1:
             return order.lanes * order.window
-        aligned = order.chunk * order.sublanes == (self._batch_size or BLOCK)
+        aligned = order.chunk * order.sublanes == (self.batch_size or BLOCK)
         if not order.spread or not aligned or order.ranks != ranks or order.virtual % workers:
             return None
         return order.lanes // (ranks * workers) * order.window
-
-    def worker_samples(self, worker: int, num_workers: int) -> int:
-        """Positions of worker ``worker``'s stream of single samples."""
-        return worker_samples(
-            self.samples,
-            start=self.start,
-            rank=self.rank.rank,
-            world_size=self.rank.world_size,
-            worker=worker,
-            num_workers=num_workers,
-            tail=self._tail,
-        )
 
     def after(self, taken: tuple[int, ...]) -> ResumePoint:
         """Where to go on after so many positions of each worker's stream were handed out, here and on all ranks alike.
@@ -228,24 +206,17 @@ class EpochRun:
         """
         if sum(taken) >= self._positions_of_rank:
             return ResumePoint(self.resume_point.epoch + 1, parameters=self.resume_point.parameters)
-        if self._batch_size is None:
+        if self.batch_size is None:
             left = self._left.after(Stop(self.rank.world_size, self._tail, taken))
         else:
-            steps = -(-sum(taken) // self._batch_size)
-            left = self._left.after_batches(steps, world_size=self.rank.world_size, batch_size=self._batch_size)
+            steps = -(-sum(taken) // self.batch_size)
+            left = self._left.after_batches(steps, world_size=self.rank.world_size, batch_size=self.batch_size)
         return replace(self.resume_point, position=left.start, stops=left.stops, taken=0)
 
     @cached_property
     def _positions_of_rank(self) -> int:
         """Positions of this rank's steps, padding included."""
-        return sample_count(
-            self.samples,
-            start=self.start,
-            rank=self.rank.rank,
-            world_size=self.rank.world_size,
-            batch_size=self._batch_size,
-            tail=self._tail,
-        )
+        return sample_count(self.samples, batch_size=self.batch_size, **self._share)
 
     def after_batches(self, batches: int, num_workers: int, batch_size: int | None, *, dropped: bool) -> ResumePoint:
         """Where to go on after a training loop has received so many batches of a plain ``DataLoader``.
@@ -259,7 +230,7 @@ class EpochRun:
         Raises:
             UsageError: That does not say it.
         """
-        ours = self._batch_size
+        ours = self.batch_size
         if ours is not None:
             if batch_size not in (None, ours):
                 raise UsageError(f"the data set makes batches of {ours}, not of {batch_size}", hint="leave it out")
@@ -279,7 +250,10 @@ class EpochRun:
                 "samples were dropped, so the number of batches does not tell the position",
                 hint="use ss.Loader, which knows it",
             )
-        lengths = [self.worker_samples(worker, num_workers) for worker in range(max(num_workers, 1))]
+        lengths = [
+            worker_samples(self.samples, worker=worker, num_workers=num_workers, **self._share)
+            for worker in range(max(num_workers, 1))
+        ]
         taken = taken_by_batches(batches, num_workers=num_workers, batch_size=batch_size, samples_per_worker=lengths)
         return self.after(taken)
 
@@ -297,9 +271,9 @@ class EpochRun:
 
     def first_step(self, worker: int, num_workers: int) -> tuple[int, int]:
         """The step that worker ``worker`` goes on with after `ResumePoint.taken`, and how much of it was handed out."""
-        unit = self._batch_size or BLOCK
+        unit = self.batch_size or BLOCK
         steps, inside = divmod(self.resume_point.taken, unit)
-        if self._batch_size is not None and inside:  # the short last batch of "exact"
+        if self.batch_size is not None and inside:  # the short last batch of "exact"
             steps, inside = steps + 1, 0
         return worker + steps * max(num_workers, 1), inside
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
 from torch.utils.data import get_worker_info
@@ -22,7 +22,7 @@ from torch.utils.data import get_worker_info
 from shardstream.dataset.shared import SharedRecord, SharedWords
 from shardstream.errors import UsageError
 from shardstream.order import ORDER_VERSION, OrderParameters
-from shardstream.stream.iteration.state import ResumePoint, parameters_of, values_of
+from shardstream.stream.iteration.state import ResumePoint
 
 _MOST_WORKERS = 1024
 
@@ -143,7 +143,7 @@ class SharedEpochState:
 
     def pin(self, resume_point: ResumePoint) -> None:
         """All iterations from now on have an order of these parameters, whatever their shape, and of this version."""
-        self._words[_PINNED:_USED] = 0 if resume_point.parameters is None else values_of(resume_point.parameters)
+        self._words[_PINNED:_USED] = 0 if resume_point.parameters is None else astuple(resume_point.parameters)
         self._words[_VERSION] = resume_point.version
 
     @property
@@ -163,7 +163,7 @@ class SharedEpochState:
 
     def _parameters(self, at: int) -> OrderParameters | None:
         values = self._words[at : at + _USED - _PINNED].tolist()
-        return parameters_of(values) if values[0] else None
+        return OrderParameters(*values) if values[0] else None
 
     @property
     def loaded(self) -> int:
@@ -192,9 +192,8 @@ class SharedEpochState:
         if self._words[_TAKER] not in (0, taker):
             return None
         resume_point = ResumePoint.from_json(self._record.read())
-        self._note(
-            worker, resume_point, resumed=True
-        )  # first: at no moment is the state neither pending nor begun from
+        # First: at no moment is the state neither pending nor begun from.
+        self._note(worker, resume_point, resumed=True)
         self._words[_TAKER] = taker or -1
         return resume_point
 
@@ -223,7 +222,7 @@ class SharedEpochState:
         elif self._words[_DROPPED] == mark:
             self._words[_DROPPED] = 0
         assert resume_point.parameters is not None
-        self._words[_USED:_VERSION] = values_of(resume_point.parameters)
+        self._words[_USED:_VERSION] = astuple(resume_point.parameters)
         self._words[_DEALT] = int(dealt)
         self._note(worker, resume_point, resumed=resumed)
         return mark

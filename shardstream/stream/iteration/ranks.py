@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from functools import cache
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias
 
 from shardstream.errors import UsageError
 
@@ -123,18 +123,6 @@ def _integers(names: tuple[str, str]) -> tuple[int, int] | None:
     except ValueError as error:
         raise UsageError(f"{' and '.join(names)} must be integers: {error}", hint="unset or correct them") from error
     return first, second
-
-
-def check_affinity(affinity: Affinity | None) -> None:
-    """Refuse what is no affinity.
-
-    Raises:
-        UsageError: It is none.
-    """
-    if affinity is not None and affinity not in get_args(Affinity):
-        raise UsageError(
-            f"affinity must be one of {', '.join(get_args(Affinity))} or None, got {affinity!r}", hint="correct it"
-        )
 
 
 def local_ranks() -> int:

@@ -6,14 +6,14 @@ import logging
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from shardstream.errors import DataError, TooManySkipsError, UsageError
 from shardstream.images.backends import Backend, BackendName, check_backend
 from shardstream.order import Tail
 from shardstream.shards.framing import MAX_VALUE
 from shardstream.sizes import parse_size
-from shardstream.stream.iteration.ranks import Affinity, check_affinity, find_rank
+from shardstream.stream.iteration.ranks import Affinity, find_rank
 
 logger = logging.getLogger(__name__)
 
@@ -40,14 +40,6 @@ class DecodeOptions:
         check_backend(self.backend)
         _check_callable("transform", self.transform)
         SkipPolicy(self.on_error, self.max_skips)
-
-    def check_picklable(self) -> None:
-        """Say which argument cannot travel to a worker that does not fork.
-
-        Raises:
-            UsageError: One cannot.
-        """
-        _check_picklable(self, ("fields", "backend", "transform"))
 
     def makes_the_same(self, other: DecodeOptions) -> bool:
         """Whether both make the same of the same stored values."""
@@ -82,11 +74,8 @@ class StreamOptions:
             check_positive(name, getattr(self, name))
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise UsageError(f"seed must be an integer, got {self.seed!r}", hint="correct it")
-        if self.tail is not None and self.tail not in get_args(Tail):
-            raise UsageError(
-                f"tail must be one of {', '.join(get_args(Tail))} or None, got {self.tail!r}", hint="correct it"
-            )
-        check_affinity(self.affinity)
+        _check_one_of("tail", self.tail, get_args(Tail))
+        _check_one_of("affinity", self.affinity, get_args(Affinity))
         if self.prefetch is not None:
             parse_size(self.prefetch, name="prefetch")
         if self.rank is not None or self.world_size is not None:
@@ -115,13 +104,13 @@ class StreamOptions:
                 hint="pass batch_size; where there is a collate_fn, let it do this work; transform is for samples",
             )
 
-    def check_picklable(self) -> None:
-        """Say which argument cannot travel to a worker that does not fork.
 
-        Raises:
-            UsageError: One cannot.
-        """
-        _check_picklable(self, ("batch_transform",))
+Options = TypeVar("Options", DecodeOptions, StreamOptions)
+
+
+def chosen(kind: type[Options], arguments: Mapping[str, Any]) -> Options:
+    """Those of the arguments of a constructor, as ``locals()`` has them, that are options of this kind."""
+    return kind(**{one.name: arguments[one.name] for one in fields(kind) if one.name in arguments})
 
 
 def as_dict(options: Any) -> dict[str, Any]:
@@ -139,15 +128,25 @@ def check_positive(name: str, value: Any) -> None:
         raise UsageError(f"{name} must be a positive integer or None, got {value!r}", hint="correct it")
 
 
+def _check_one_of(name: str, value: Any, known: Sequence[str]) -> None:
+    if value is not None and value not in known:
+        raise UsageError(f"{name} must be one of {', '.join(known)} or None, got {value!r}", hint="correct it")
+
+
 def _check_callable(name: str, value: Any) -> None:
     if value is not None and not callable(value):
         raise UsageError(f"{name} must be callable, got {value!r}", hint="pass a function or an object with __call__")
 
 
-def _check_picklable(settings: Any, names: Sequence[str]) -> None:
-    for name in names:
+def check_picklable(options: DecodeOptions | StreamOptions) -> None:
+    """Say which argument cannot travel to a worker that does not fork.
+
+    Raises:
+        UsageError: One cannot.
+    """
+    for name, value in as_dict(options).items():
         try:
-            pickle.dumps(getattr(settings, name))
+            pickle.dumps(value)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise UsageError(
                 f"`{name}` cannot be pickled, which workers under spawn and forkserver need: {error}",

@@ -47,35 +47,20 @@ class ResumePoint:
 
     def as_json(self) -> list[Any]:
         """For other processes."""
-        parameters = None if self.parameters is None else values_of(self.parameters)
+        parameters = None if self.parameters is None else astuple(self.parameters)
         return [self.epoch, self.position, [astuple(stop) for stop in self.stops], parameters, self.taken, self.version]
 
     @classmethod
     def from_json(cls, value: Any) -> ResumePoint:
         """What `as_json` made."""
         epoch, position, stops, parameters, taken, version = value
-        found = tuple(_stop_of(stop) for stop in stops)
-        return cls(epoch, position, found, None if parameters is None else parameters_of(parameters), taken, version)
+        order = None if parameters is None else OrderParameters(*parameters)
+        return cls(epoch, position, tuple(stop_of(*stop) for stop in stops), order, taken, version)
 
     @property
     def fresh(self) -> bool:
         """Whether this is the beginning of an epoch."""
         return not (self.position or self.stops or self.taken)
-
-
-def values_of(parameters: OrderParameters) -> tuple[int, ...]:
-    """The parameters as integers."""
-    return astuple(parameters)
-
-
-def parameters_of(values: Sequence[int]) -> OrderParameters:
-    """The parameters that `values_of` made integers of."""
-    return OrderParameters(*values)
-
-
-def _stop_of(values: Sequence[Any]) -> Stop:
-    world_size, tail, taken = values
-    return stop_of(world_size, tail, taken)
 
 
 def stop_of(world_size: object, tail: Any, taken: Sequence[object]) -> Stop:
@@ -93,7 +78,7 @@ def stops_of(state: Mapping[str, Any]) -> tuple[Stop, ...]:
     stops = state.get("stops", [])
     if len(stops) > _MOST_STOPS:
         raise ValueError(f"{len(stops)} stops")
-    return tuple(_stop_of(stop) for stop in stops)
+    return tuple(stop_of(*stop) for stop in stops)
 
 
 def integer(name: str, value: object) -> int:

@@ -24,6 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from itertools import count
 from multiprocessing import reduction
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -163,11 +164,6 @@ _here = threading.local()  # `pool`: the one that is in charge in this thread
 FREE, SHARED, LOST = 0, 1, 2
 
 
-def supported() -> bool:
-    """Whether this system has the memory that is needed."""
-    return hasattr(os, "memfd_create")
-
-
 class SharedSlab(Slab):
     """One piece of memory, on the worker's side.
 
@@ -224,11 +220,10 @@ class SharedSlabPool(Pool[SharedSlab]):
         super().__init__()
         self.token = f"{os.getpid()}-{uuid.uuid4().hex}"
         self._gone: list[int] = []
-        self._made = 0
+        self._numbers = count()
 
     def _new(self, size: int) -> SharedSlab:
-        self._made += 1
-        return SharedSlab(self._made - 1, size)
+        return SharedSlab(next(self._numbers), size)
 
     def _give_up(self, slab: SharedSlab) -> None:
         super()._give_up(slab)
@@ -251,9 +246,9 @@ _pool: SharedSlabPool | None = None
 
 
 def begin_sharing() -> None:
-    """From now on batches of this process, a worker of ``ss.Loader``, lie on shared slabs."""
+    """From now on batches of this process, a worker of ``ss.Loader``, lie on shared slabs, if the system has them."""
     global _pool
-    if _pool is None and supported():
+    if _pool is None and hasattr(os, "memfd_create"):
         _pool = SharedSlabPool()
 
 
