@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import BatchError, ChecksumError, DataError, DecodeError, Place
 from shardstream.shards.compression import decompress
-from shardstream.shards.framing import MAX_VALUE, FieldValues, Framing, Tail, check_sizes, place_of_value
+from shardstream.shards.framing import MAX_VALUE, FieldValues, Framing, Tail, oversized, place_of_value, too_large
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.layout import TRAILER_BYTES, checksum, checksums, index_length, parse_index
 from shardstream.storage import Buffers, Request, Store
@@ -77,7 +77,8 @@ class IndexedFraming(Framing):
         out = {}
         for name in fields:
             column = index.column(name)
-            check_sizes(index, column, rows, max_value)
+            for row, size in too_large(column, rows, max_value):
+                raise oversized(index, name, row, size, max_value)
             try:
                 out[name] = _values(index, column, buffers, rows, verify)
             except MemoryError as error:

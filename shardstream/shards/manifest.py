@@ -211,9 +211,7 @@ class Manifest:
         except NotFoundError as error:
             raise no_data_set(store.locate(MANIFEST_NAME), error) from error
         old = old_version(head, version, url=store.url)
-        if old is None:
-            return cls.parse(head, lambda name: store.get(name), url=store.url)
-        return cls.parse(store.get(old.head), lambda name: store.get(name), url=store.url, old=old)
+        return cls.parse(head if old is None else store.get(old.head), store.get, url=store.url, old=old)
 
     @classmethod
     def parse(

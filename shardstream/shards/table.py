@@ -6,7 +6,7 @@ import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,16 +96,10 @@ class ShardTable:
         return _hash(self._parts())
 
     def _parts(self) -> list[memoryview]:
-        rows = [np.ascontiguousarray(part).data.cast("B") for part in self._columns() if len(part)]
+        columns = (self.sizes, "<u8"), (self.checksums, "<u8"), (self.samples, "<u4")
+        rows = [np.ascontiguousarray(part, dtype).data.cast("B") for part, dtype in columns if len(part)]
         head = _TABLE.pack(_TABLE_MAGIC, FORMAT_VERSION, 0, len(self.samples), _hash(rows))
         return [memoryview(head), *rows]
-
-    def _columns(self) -> list[NDArray[Any]]:
-        return [
-            self.sizes.astype("<u8", copy=False),
-            self.checksums.astype("<u8", copy=False),
-            self.samples.astype("<u4", copy=False),
-        ]
 
     @classmethod
     def parse(cls, data: memoryview, *, url: str) -> Self:
