@@ -34,22 +34,17 @@ class IndexedFraming(Framing):
     def scan(
         self, store: Store, path: str, *, index_bytes: int | None = None, verify: bool = True, tail: Tail | None = None
     ) -> ShardIndex:
+        data, size = tail or store.get_tail(path, self.tail_bytes(index_bytes or 0))
+        size = max(0, size - self.end_bytes)
+        data = data[: max(0, len(data) - self.end_bytes)]
         try:
-            return self._scan(store, path, tail or store.get_tail(path, self.tail_bytes(index_bytes or 0)), verify)
+            length = index_length(data, shard=path, size=size)
+            if length > len(data):
+                data = store.get_tail(path, length + self.end_bytes)[0][:length]
+            data = data[len(data) - length :]
+            return parse_index(data, path=path, url=store.url, framing=self.name, end=size - length, verify=verify)
         except DataError as error:
             raise error.at(url=store.url) from error.__cause__
-
-    def _scan(self, store: Store, path: str, found: Tail, verify: bool) -> ShardIndex:
-        tail, size = found
-        size = max(0, size - self.end_bytes)
-        tail = tail[: max(0, len(tail) - self.end_bytes)]
-        length = index_length(tail, shard=path, size=size)
-        if length > len(tail):
-            tail, _ = store.get_tail(path, length + self.end_bytes)
-            tail = tail[:length]
-        return parse_index(
-            tail[len(tail) - length :], path=path, url=store.url, framing=self.name, end=size - length, verify=verify
-        )
 
     def plan(self, index: ShardIndex, rows: NDArray[np.int64], fields: Sequence[str]) -> list[Request]:
         requests: dict[Request, None] = {}

@@ -264,12 +264,8 @@ class Manifest:
             kinds={field: _counts(entry["kinds"]) for field, entry in fields.items() if "kinds" in entry},
             url=url,
         )
-        named = sum(run.count for run in manifest.naming)
-        if (
-            name != _table_name(checksum(data))
-            or named != manifest.shards
-            or manifest.fingerprint != head["fingerprint"]
-        ):
+        said = name, sum(run.count for run in manifest.naming), head["fingerprint"]
+        if said != (_table_name(checksum(data)), manifest.shards, manifest.fingerprint):
             raise FormatError("dataset.json and the table of shards disagree", url=url, hint=_RESTORE)
         return manifest
 

@@ -6,7 +6,7 @@ import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,9 +82,12 @@ class ShardTable:
 
     def equals(self, other: ShardTable) -> bool:
         """Whether both describe the same shards, byte for byte as far as checksums tell."""
-        return all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in ("samples", "sizes", "checksums")
-        )
+        return all(np.array_equal(one, same) for one, same in zip(self.columns, other.columns, strict=True))
+
+    @property
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        """All three, in the order of the arguments."""
+        return self.samples, self.sizes, self.checksums
 
     def pack(self) -> bytes:
         """The table as bytes; the header holds the checksum of the rows."""
@@ -110,11 +113,7 @@ class ShardTable:
         check_version(version, url=url)
         rows = data[_TABLE.size :]
         if len(rows) != count * _ROW_BYTES or checksum(rows) != expected:
-            raise ChecksumError(
-                "the table of shards is damaged or truncated",
-                url=url,
-                hint=_RESTORE,
-            )
+            raise ChecksumError("the table of shards is damaged or truncated", url=url, hint=_RESTORE)
         return cls(
             np.frombuffer(rows, "<u4", count, 16 * count),
             np.frombuffer(rows, "<u8", count),
