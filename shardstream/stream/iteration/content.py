@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.dataset.shared import SharedWords, source_and_shard
 from shardstream.dataset.source import DatasetSource, digest, joint_identity
 from shardstream.dataset.view import ViewSpec
@@ -61,7 +61,7 @@ class ContentPart:
         source = self.source.__getstate__()
         filtered = source["filtered"]
         return {
-            "data_sets": [_plain_data_set(one.__getstate__()) for one in source["datasets"]],
+            "data_sets": [_plain_data_set(one.address) for one in source["datasets"]],
             "view": as_dict(source["spec"]),
             "fingerprint": source["fingerprint"],
             "counts": None if filtered is None else filtered.words.tobytes(),
@@ -227,8 +227,10 @@ class Content:
     def location_of(self, shard_id: int, row: int) -> dict[str, str | int]:
         """Where a shard lies, for an error, by the number that `shard_ids` gave it; and a row, unless that is -1."""
         source, shard = source_and_shard(shard_id)
-        manifest, inside = self.parts[source].source.manifest_of(shard)
-        return {"url": manifest.url, "shard": manifest.shard_name(inside)} | ({"sample": row} if row >= 0 else {})
+        dataset, inside = self.parts[source].source.dataset_of(shard)
+        return {"url": dataset.url, "shard": dataset.manifest.shard_name(inside)} | (
+            {"sample": row} if row >= 0 else {}
+        )
 
     def dealt_samples(self, parameters: OrderParameters) -> int:
         """Positions of an epoch of this order."""
@@ -301,20 +303,18 @@ class ContentOrder:
         return (None, *self._order.locate_windows(positions))
 
 
-def _plain_data_set(state: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_data_set(address: DatasetAddress) -> dict[str, Any]:
     return {
-        "location": _plain_location(state["location"]),
-        "replicas": [_plain_location(one) for one in state["replicas"]],
-        "cache": state["cache"],
-        "version": state["version"],
+        "location": _plain_location(address.location),
+        "replicas": [_plain_location(one) for one in address.replicas],
+        "cache": address.cache,
+        "version": address.version,
     }
 
 
 def _data_set_of(plain: Mapping[str, Any]) -> OpenedDataset:
-    replicas = [_location_of(one) for one in plain["replicas"]]
-    return OpenedDataset(
-        _location_of(plain["location"]), replicas=replicas, cache=plain["cache"], version=plain["version"]
-    )
+    replicas = tuple(_location_of(one) for one in plain["replicas"])
+    return DatasetAddress(_location_of(plain["location"]), plain["version"], replicas, plain["cache"]).open()
 
 
 def _plain_location(location: Location) -> dict[str, Any]:
