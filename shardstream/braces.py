@@ -39,6 +39,8 @@ def _choices(inside: str, text: str) -> list[str]:
         return inside.split(",")
     first, last = int(span[1]), int(span[2])
     if not first <= last < first + _MOST:
-        raise UsageError(f"{{{inside}}} is no range", url=text, hint="write the smaller number first")
+        raise UsageError(
+            f"{{{inside}}} must be a range of at most {_MOST} numbers", url=text, hint="write the smaller number first"
+        )
     width = len(span[1]) if span[1].startswith("0") else 0
     return [f"{number:0{width}d}" for number in range(first, last + 1)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shardstream.dataset.shard import OpenShard, Shard
@@ -74,20 +74,19 @@ class OpenShards:
             self._open.move_to_end(key)
             return found
         dataset, number = self._sources[source].dataset_of(shard)
-        where, read = self._coming.pop(key, (None, None))
-        coming: tuple[Shard, Callable[[], memoryview]] | None = None
-        if where is not None and read is not None:
-            assert self._queue is not None
+        coming = None
+        if self._queue is not None and key in self._coming:
+            where, read = self._coming.pop(key)
             self._queue.wait([read])
             coming = where, lambda: read.data
-        return self._keep(key, dataset.open(number, verify=self._sources[source].verifies, coming=coming))
+        return self._keep(key, dataset.open(number, verify=self._sources[source].verify, coming=coming))
 
     def open_elsewhere(self, source: int, shard: int, error: ShardStreamError) -> OpenShard | None:
         """A shard whose values are damaged, or gone, from the next place that has it, from now on; ``None``: nobody."""
         origin = self._sources[source]
         dataset, number = origin.dataset_of(shard)
         known = self._open[source, shard].shard if (source, shard) in self._open else dataset.shard(number)
-        found = dataset.open_elsewhere(number, known, error, verify=origin.verifies)
+        found = dataset.open_elsewhere(number, known, error, verify=origin.verify)
         return None if found is None else self._keep((source, shard), found)
 
     def _keep(self, key: tuple[int, int], opened: OpenShard) -> OpenShard:

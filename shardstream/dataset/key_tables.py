@@ -3,7 +3,8 @@
 The table is an object of the data set. One that has none, for it was written without or by an earlier version, gets a
 table on this machine, made of its indexes once: in the folder of its cache, else in the user's own
 (``$XDG_CACHE_HOME/shardstream/keys``). Both are called after the fingerprint of the version that they are about, which
-stands in them, too: a data set that was changed is never answered from the table of what was there before.
+stands in them, too: a data set that was changed is never answered from the table of what was there before. Where it has
+grown, the new table begins with the entries of the old one.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ import logging
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardstream.dataset.dataset_rows import DatasetRows
-from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.opened import OpenedDataset, check_index
 from shardstream.errors import (
     AccessError,
     DataError,
@@ -31,10 +33,12 @@ from shardstream.errors import (
     ShardStreamError,
     StorageError,
 )
+from shardstream.shards.heads import OldVersion
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.key_table import (
     TAIL_BYTES,
     Covers,
+    Entries,
     KeyTable,
     Scan,
     SortedKeys,
@@ -92,8 +96,7 @@ def put_key_table(store: Store, manifest: Manifest, old: Manifest | None = None)
             covers = covers._replace(start=taken[0].covers.start, below=taken[0].covers.below)
 
     def scan(shard: int) -> ShardIndex:
-        name = manifest.shard_name(shard)
-        return manifest.reader.scan(_unmapped(store), name, index_bytes=manifest.index_bytes)
+        return _scan_once(store, manifest.shard_name(shard), manifest)
 
     with SortedKeys(covers) as keys:
         for table in taken:
@@ -139,9 +142,10 @@ def _samples(covers: Covers) -> int:
     return covers.stop - covers.start
 
 
-def _unmapped(store: Store) -> Store:
-    """The store; a mapped one as a copy, whose mappings go with it: what is read once is no memory of this process."""
-    return copy.copy(store) if store.mapped else store
+def _scan_once(store: Store, name: str, manifest: Manifest) -> ShardIndex:
+    """An index; a mapped one over a mapping of its own, which goes with it: what is read once is no memory of us."""
+    where = copy.copy(store) if store.mapped else store
+    return manifest.reader.scan(where, name, index_bytes=manifest.index_bytes)
 
 
 def add_keys(keys: SortedKeys, manifest: Manifest, scan: Scan, shards: range) -> None:
@@ -149,20 +153,13 @@ def add_keys(keys: SortedKeys, manifest: Manifest, scan: Scan, shards: range) ->
     samples = manifest.table.samples
     number = int(samples[: shards.start].sum(dtype=np.int64))
     at_once = max(1, min(_AT_ONCE, _AT_ONCE_BYTES // max(manifest.index_bytes, 1)))
-    found = each(
-        lambda shard: hashes_of(scan(shard).keys),
-        shards,
-        at_once=at_once,
-        what=f"the keys of a shard of {manifest.url}",
-    )
-    for shard, hashes in zip(shards, found, strict=True):
-        if len(hashes) != samples[shard]:
-            raise FormatError(
-                f"the shard holds {len(hashes)} samples, the manifest says {samples[shard]}",
-                url=manifest.url,
-                shard=manifest.shard_name(shard),
-                hint="`shardstream verify` lists every shard that does not belong",
-            )
+
+    def hashes_in(shard: int) -> NDArray[np.uint64]:
+        index = scan(shard)
+        check_index(index, manifest, shard)
+        return hashes_of(index.keys)
+
+    for hashes in each(hashes_in, shards, at_once=at_once, what=f"the keys of a shard of {manifest.url}"):
         keys.add(hashes, np.arange(number, number + len(hashes)))
         number += len(hashes)
 
@@ -181,9 +178,9 @@ class _Shelf(NamedTuple):
     folder: Folder
     cached: CachedDataset | None
 
-    def find(self, manifest: Manifest) -> KeyTable | None:
+    def find(self, version: Manifest | OldVersion) -> KeyTable | None:
         """The table of a version of a data set; ``None`` where there is none, or a damaged one."""
-        name = f"{manifest.fingerprint}{KEPT}"
+        name = f"{version.fingerprint}{KEPT}"
         try:
             descriptor = self.folder.open(name, os.O_RDONLY)
         except FileNotFoundError:
@@ -194,30 +191,35 @@ class _Shelf(NamedTuple):
             return None
         finally:
             os.close(descriptor)
-        return table if table.covers == Covers(0, manifest.samples, manifest.fingerprint) else None
+        return table if table.covers == Covers(0, version.samples, version.fingerprint) else None
 
     def make(self, manifest: Manifest, scan: Scan) -> KeyTable | None:
         """The same, made now unless another process just has; ``None`` if it is gone at once."""
-        with ExitStack() as held:
-            with watched(f"another process to make the key table of {in_one_line(manifest.url)}"):
-                lock = lock_file(self.folder, _LOCK, shared=False, wait=_PATIENCE_S)
-            if lock is not None:  # otherwise both make it: the same bytes
-                held.enter_context(lock)
+        with watched(f"another process to make the key table of {in_one_line(manifest.url)}"):
+            lock = lock_file(self.folder, _LOCK, shared=False, wait=_PATIENCE_S)
+        with lock or nullcontext():  # without the lock, both make it: the same bytes
+            found = self.find(manifest)
+            if found is None:
+                if lock is not None:
+                    self._sweep()
+                self._write(manifest, scan)
                 found = self.find(manifest)
-                if found is not None:
-                    return found
-                self._sweep()
-            self._write(manifest, scan)
-            return self.find(manifest)
+            return found
 
     def _write(self, manifest: Manifest, scan: Scan) -> None:
         name = f"{manifest.fingerprint}{KEPT}"
-        with ExitStack() as held:
-            if self.cached is None:
-                descriptor = held.enter_context(self.folder.replacing(name))
-            else:
-                descriptor = held.enter_context(self.cached.keeping(name, table_size(manifest.samples)))
-            _fill(descriptor, manifest, scan)
+        size = table_size(manifest.samples)
+        with self.folder.replacing(name) if self.cached is None else self.cached.keeping(name, size) as descriptor:
+            _fill(descriptor, manifest, scan, *self._before(manifest))
+
+    def _before(self, manifest: Manifest) -> tuple[list[Entries], int]:
+        """The entries of the newest older version that has a sound table here, and how many shards they are of."""
+        for old in reversed(manifest.history):
+            table = self.find(old)
+            with suppress(DataError):
+                if table is not None:
+                    return [*table.entries()], old.shards
+        return [], 0
 
     def _sweep(self) -> None:
         """Remove what processes that died left half-made; a cache does that for itself."""
@@ -231,9 +233,11 @@ class _Shelf(NamedTuple):
             self.folder.unlink(f"{manifest.fingerprint}{KEPT}")
 
 
-def _fill(descriptor: int, manifest: Manifest, scan: Scan) -> None:
+def _fill(descriptor: int, manifest: Manifest, scan: Scan, before: Iterable[Entries], first: int) -> None:
     with SortedKeys(Covers(0, manifest.samples, manifest.fingerprint)) as keys:
-        add_keys(keys, manifest, scan, range(manifest.shards))
+        for part in before:
+            keys.add(*part)
+        add_keys(keys, manifest, scan, range(first, manifest.shards))
         with open(descriptor, "wb", closefd=False) as file:
             file.writelines(table_bytes(keys))
 
@@ -362,7 +366,7 @@ class KeyFinder:
         """A table for this process alone."""
         try:
             with tempfile.TemporaryFile(prefix="shardstream-") as file:
-                _fill(file.fileno(), self._dataset.manifest, self._scan)
+                _fill(file.fileno(), self._dataset.manifest, self._scan, (), 0)
                 return _mapped(file.fileno(), "a temporary file")
         except StorageError:
             raise
@@ -373,5 +377,4 @@ class KeyFinder:
         found = self._dataset.shard(shard)
         if not found.store.mapped:
             return self._dataset.open(shard).index
-        manifest = self._dataset.manifest
-        return manifest.reader.scan(_unmapped(found.store), found.name, index_bytes=manifest.index_bytes)
+        return _scan_once(found.store, found.name, self._dataset.manifest)

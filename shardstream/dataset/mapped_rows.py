@@ -23,7 +23,7 @@ from shardstream.dataset.indexes import OPEN_INDEXES, OpenShards
 from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.shared import source_and_shard
 from shardstream.errors import ShardStreamError
-from shardstream.shards.fields import FieldType
+from shardstream.shards.fields import FieldKind, FieldType
 from shardstream.shards.framing import FieldValues, too_large
 from shardstream.shards.index import Column
 from shardstream.shards.layout import checksums
@@ -46,14 +46,16 @@ class MappedRowReader:
 
     def __init__(self, shards: OpenShards, types: dict[str, FieldType], *, verify: bool, max_value: int) -> None:
         self._open = shards
-        self._columns = {name: _column_of(kind, verify=verify) for name, kind in types.items()}
+        # What keeps the memory of a shard, which all else here knows by its address only.
+        self._shards: list[OpenShard | None] = [None] * OPEN_INDEXES
+        self._wholes: list[memoryview | None] = [None] * OPEN_INDEXES
+        self._columns = {name: _COLUMNS[kind.kind](kind, self._wholes, verify=verify) for name, kind in types.items()}
         self._max_value = max_value
         self._needs_whole = any(kind.kind != "scalar" for kind in types.values())
         self._keys = _Keys()
         self._known = np.empty(0, np.int64)  # of the known shards, sorted
         self._slots = np.empty(0, np.int64)  # where each of these stands in what follows
         self._free = list(range(OPEN_INDEXES))
-        self._shards: list[OpenShard | None] = [None] * OPEN_INDEXES  # None also for those to be left alone
         self._names = np.empty(OPEN_INDEXES, object)
         self._fits = np.zeros(OPEN_INDEXES, np.bool_)
         self._samples = np.zeros(OPEN_INDEXES, np.int64)
@@ -126,11 +128,7 @@ class MappedRowReader:
         """Forget the quarter of the shards that was used longest ago."""
         old = np.argsort(self._used[self._slots], kind="stable")[: OPEN_INDEXES // 4]
         for slot in self._slots[old].tolist():
-            self._shards[slot] = None
-            self._chosen.clear(slot)
-            self._keys.clear(slot)
-            for column in self._columns.values():
-                column.clear(slot)
+            self._shards[slot] = self._wholes[slot] = None
             self._free.append(slot)
         self._known, self._slots = np.delete(self._known, old), np.delete(self._slots, old)
 
@@ -148,36 +146,30 @@ class MappedRowReader:
         whole = where.store.get(where.name) if self._needs_whole else None
         if whole is not None and len(whole) < index.end:  # replaced since its index was read
             return False
-        self._shards[slot] = opened
+        self._shards[slot], self._wholes[slot] = opened, whole
         self._names[slot] = index.path
         self._samples[slot] = index.samples
-        self._shift[slot] = opened.rows if isinstance(opened.rows, int) else 0
-        if not isinstance(opened.rows, int):
-            self._chosen.put(slot, opened.rows)
+        shift, chosen = (opened.rows, None) if isinstance(opened.rows, int) else (0, opened.rows)
+        self._shift[slot] = shift
+        self._chosen.put(slot, chosen)
         self._keys.put(slot, *index.keys.parts)
-        return all(column.put(slot, index.columns[name], whole) for name, column in self._columns.items())
+        return all(column.put(slot, index.columns[name]) for name, column in self._columns.items())
 
 
 class _Numbers:
     """An array of each shard, looked up at one place of each of many."""
 
     def __init__(self) -> None:
-        self._held: list[NDArray[Any] | None] = [None] * OPEN_INDEXES
         self._address = np.zeros(OPEN_INDEXES, np.int64)
         self._width = np.zeros(OPEN_INDEXES, np.int64)
         self.any = False
 
-    def put(self, slot: int, values: NDArray[Any]) -> None:
-        """The array of a shard: unsigned, or int64 that are not negative."""
-        self._held[slot] = values
-        self._address[slot] = address_of(values)
-        self._width[slot] = values.itemsize
-        self.any = True
-
-    def clear(self, slot: int) -> None:
-        """There is none any more."""
-        self._held[slot] = None
-        self._width[slot] = 0
+    def put(self, slot: int, values: NDArray[Any] | None) -> None:
+        """The array of a shard: unsigned, or int64 that are not negative; ``None`` where it has none."""
+        self._width[slot] = 0 if values is None else values.itemsize
+        if values is not None:
+            self._address[slot] = address_of(values)
+            self.any = True
 
     def has(self, slots: Integers) -> NDArray[np.bool_]:
         """Whether there is one."""
@@ -206,7 +198,6 @@ class _Keys:
 
     def __init__(self) -> None:
         self._ends = _Numbers()
-        self._blobs: list[memoryview | None] = [None] * OPEN_INDEXES
         self._address = np.zeros(OPEN_INDEXES, np.int64)
         self._ascii = np.zeros(OPEN_INDEXES, np.bool_)
 
@@ -214,14 +205,8 @@ class _Keys:
         """The keys of a shard: where each ends, and all of them."""
         octets = np.frombuffer(blob, np.uint8)
         self._ends.put(slot, ends)
-        self._blobs[slot] = blob
         self._address[slot] = address_of(octets)
         self._ascii[slot] = not len(octets) or int(octets.max()) < 128
-
-    def clear(self, slot: int) -> None:
-        """There are none any more."""
-        self._ends.clear(slot)
-        self._blobs[slot] = None
 
     def taken(self, slots: Integers, rows: Integers) -> Callable[[], list[str]] | list[str] | None:
         """The keys of these rows, or what finds them before the next read; ``None`` where one is no UTF-8."""
@@ -250,26 +235,24 @@ class _Keys:
 class _Column(ABC):
     """One field in each shard."""
 
-    def __init__(self, kind: FieldType, *, verify: bool) -> None:
+    def __init__(self, kind: FieldType, wholes: Sequence[memoryview | None], *, verify: bool) -> None:
         self._type = kind
+        self._wholes: Sequence[Any] = wholes  # the objects of all shards that are known
         self._verify = verify
         self._sums = _Numbers()
+        self._offsets = _Numbers()
+        self._lengths = _Numbers()
         self._base = np.zeros(OPEN_INDEXES, np.int64)  # address of the first value, or of the object
 
-    def put(self, slot: int, column: Column, whole: memoryview | None) -> bool:
+    def put(self, slot: int, column: Column) -> bool:
         """Write down where its values lie; whether they can be gathered."""
         if column.valid is not None or column.codec != "none" or column.type != self._type:
             return False
-        if column.checksums is not None:
-            self._sums.put(slot, column.checksums)
-        return self._put(slot, column, whole)
+        self._sums.put(slot, column.checksums)
+        return self._put(slot, column)
 
     @abstractmethod
-    def _put(self, slot: int, column: Column, whole: memoryview | None) -> bool: ...
-
-    def clear(self, slot: int) -> None:
-        """Forget a shard."""
-        self._sums.clear(slot)
+    def _put(self, slot: int, column: Column) -> bool: ...
 
     @abstractmethod
     def read(self, slots: Integers, rows: Integers) -> FieldValues | None:
@@ -285,18 +268,10 @@ class _Column(ABC):
 
 
 class _Scalars(_Column):
-    def __init__(self, kind: FieldType, *, verify: bool) -> None:
-        super().__init__(kind, verify=verify)
-        self._values: list[NDArray[Any] | None] = [None] * OPEN_INDEXES
-
-    def _put(self, slot: int, column: Column, whole: memoryview | None) -> bool:
+    def _put(self, slot: int, column: Column) -> bool:
         assert column.values is not None
-        self._values[slot] = column.values
         self._base[slot] = address_of(column.values)
         return True
-
-    def clear(self, slot: int) -> None:
-        self._values[slot] = None
 
     def read(self, slots: Integers, rows: Integers) -> FieldValues | None:
         width = self._type.width
@@ -305,24 +280,10 @@ class _Scalars(_Column):
 
 
 class _Fixed(_Column):
-    def __init__(self, kind: FieldType, *, verify: bool) -> None:
-        super().__init__(kind, verify=verify)
-        self._offsets = _Numbers()
-        self._wholes: list[memoryview | None] = [None] * OPEN_INDEXES
-
-    def _put(self, slot: int, column: Column, whole: memoryview | None) -> bool:
-        assert whole is not None
-        self._wholes[slot] = whole
-        self._base[slot] = address_of(whole) + (column.base or 0)
-        if column.base is None:
-            assert column.offsets is not None
-            self._offsets.put(slot, column.offsets)
+    def _put(self, slot: int, column: Column) -> bool:
+        self._base[slot] = address_of(self._wholes[slot]) + (column.base or 0)
+        self._offsets.put(slot, column.offsets if column.base is None else None)
         return self._type.width > 0
-
-    def clear(self, slot: int) -> None:
-        super().clear(slot)
-        self._offsets.clear(slot)
-        self._wholes[slot] = None
 
     def read(self, slots: Integers, rows: Integers) -> FieldValues | None:
         scattered = self._offsets.has(slots) if self._offsets.any else np.zeros(1, np.bool_)
@@ -340,37 +301,17 @@ class _Fixed(_Column):
 
 
 class _Payloads(_Column):
-    def __init__(self, kind: FieldType, *, verify: bool) -> None:
-        super().__init__(kind, verify=verify)
-        self._offsets = _Numbers()
-        self._lengths = _Numbers()
-        self._wholes: list[memoryview | None] = [None] * OPEN_INDEXES
-
-    def _put(self, slot: int, column: Column, whole: memoryview | None) -> bool:
-        assert column.offsets is not None
-        assert column.lengths is not None
-        assert whole is not None
-        self._wholes[slot] = whole
+    def _put(self, slot: int, column: Column) -> bool:
         self._offsets.put(slot, column.offsets)
         self._lengths.put(slot, column.lengths)
         return True
 
-    def clear(self, slot: int) -> None:
-        super().clear(slot)
-        self._offsets.clear(slot)
-        self._lengths.clear(slot)
-        self._wholes[slot] = None
-
     def read(self, slots: Integers, rows: Integers) -> FieldValues | None:
         begins = self._offsets.take(slots, rows)
         ends = begins + self._lengths.take(slots, rows)
-        wholes: list[Any] = self._wholes
         ranges = zip(slots.tolist(), begins.tolist(), ends.tolist(), strict=True)
-        views: list[memoryview | None] = [wholes[slot][begin:end] for slot, begin, end in ranges]
+        views: list[memoryview | None] = [self._wholes[slot][begin:end] for slot, begin, end in ranges]
         return FieldValues(self._type, views, None) if self._sound(slots, rows, views) else None
 
 
-def _column_of(kind: FieldType, *, verify: bool) -> _Column:
-    if kind.kind == "scalar":
-        return _Scalars(kind, verify=verify)
-    return (_Fixed if kind.kind == "fixed" else _Payloads)(kind, verify=verify)
+_COLUMNS: dict[FieldKind, type[_Column]] = {"scalar": _Scalars, "fixed": _Fixed, "payload": _Payloads}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -63,9 +63,7 @@ class DatasetAddress:
         return _opened(self)
 
 
-@lru_cache(maxsize=2)
-def _opened(address: DatasetAddress) -> OpenedDataset:
-    return address.open()
+_opened = lru_cache(maxsize=2)(DatasetAddress.open)
 
 
 class OpenedDataset:
@@ -76,6 +74,7 @@ class OpenedDataset:
     Attributes:
         location: Where the data set lies.
         manifest: Its manifest, at the version that was asked for.
+        address: What opens the same data set, at this version, anywhere.
         store: Of `location`, for objects that are no shards.
 
     Args:
@@ -100,12 +99,13 @@ class OpenedDataset:
         cache: Cache | None = None,
         version: int | None = None,
     ) -> None:
-        self.location = location
-        self._replica_locations = tuple(replicas)
-        self._cache = cache
-        self._kept: _Kept | None = None
-        self._open()
-        self.manifest = self._find_manifest(version)
+        self._load(DatasetAddress(location, version, tuple(replicas), cache), None)
+
+    def _load(self, address: DatasetAddress, kept: _Kept | None) -> None:
+        self.location, self._cache, self._kept = address.location, address.cache, kept
+        self.store = open_store(self.location)
+        self.manifest = self._find_manifest(address.version) if kept is None else kept.manifest(self.store.url)
+        self.address = replace(address, version=self.manifest.version)
         self._main = self._with_cache()
 
     def at(self, version: int) -> OpenedDataset:
@@ -117,11 +117,7 @@ class OpenedDataset:
         """
         if version == self.manifest.version:
             return self
-        return OpenedDataset(self.location, replicas=self._replica_locations, cache=self._cache, version=version)
-
-    def _open(self) -> None:
-        self.store = open_store(self.location)
-        self._replicas: list[_Replica] | None = None
+        return replace(self.address, version=version).open()
 
     def _find_manifest(self, version: int | None) -> Manifest:
         if self.store.mapped:
@@ -196,11 +192,6 @@ class OpenedDataset:
         """Whether what comes over a network stays in a cache."""
         return self.over_network and self._cache is not None
 
-    @property
-    def address(self) -> DatasetAddress:
-        """What opens the same data set, at this version, anywhere."""
-        return DatasetAddress(self.location, self.manifest.version, self._replica_locations, self._cache)
-
     # -------------------------------------------------------------------------------------------------- its samples
 
     @cached_property
@@ -263,7 +254,7 @@ class OpenedDataset:
     def _in_replicas(self, number: int) -> Iterator[Shard]:
         name = self.manifest.shard_name(number)
         size, checksum = int(self.manifest.table.sizes[number]), int(self.manifest.table.checksums[number])
-        for replica in self._find_replicas():
+        for replica in self._replicas:
             found = replica.find(name, size, checksum)
             if found is not None:
                 yield Shard(replica.store, found, size)
@@ -303,7 +294,7 @@ class OpenedDataset:
         self, number: int, shard: Shard, error: ShardStreamError, *, verify: bool = True
     ) -> OpenShard | None:
         """A shard at the next place that has it, after what was read at one is damaged; ``None`` if there is none."""
-        places = self._places(number) if self._replica_locations else iter(())
+        places = self._places(number) if self.address.replicas else iter(())
         for other in places:
             if other == shard:
                 break
@@ -336,7 +327,7 @@ class OpenedDataset:
         manifest = self.manifest
         end = None if tail is None else (tail(), shard.size)
         index = manifest.reader.scan(shard.store, shard.name, index_bytes=manifest.index_bytes, verify=verify, tail=end)
-        _check(index, manifest, number)
+        check_index(index, manifest, number)
         return OpenShard(index, manifest.reader, shard)
 
     def _with_cache(self) -> Store:
@@ -347,41 +338,28 @@ class OpenedDataset:
         return cached
 
     def _identify(self, name: str) -> Identity | None:
-        number = self.manifest.number_of(name)
-        if number is None:
-            return None
-        table = self.manifest.table
-        return Identity(int(table.sizes[number]), int(table.checksums[number]))
+        number, table = self.manifest.number_of(name), self.manifest.table
+        return None if number is None else Identity(int(table.sizes[number]), int(table.checksums[number]))
 
-    def _find_replicas(self) -> list[_Replica]:
-        if self._replicas is None:
-            self._replicas = []
-            for location in self._replica_locations:
-                try:
-                    self._replicas.append(_Replica(location, self.manifest))
-                except ShardStreamError as error:
-                    logger.warning("the replica %s is not used: %s", in_one_line(location), error.what)
-        return self._replicas
+    @cached_property
+    def _replicas(self) -> list[_Replica]:
+        found = []
+        for location in self.address.replicas:
+            try:
+                found.append(_Replica(location, self.manifest))
+            except ShardStreamError as error:
+                logger.warning("the replica %s is not used: %s", in_one_line(location), error.what)
+        return found
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"location": self.location, "replicas": self._replica_locations, "cache": self._cache} | {
-            "kept": self._kept,
-            "version": self.manifest.version,
-        }
+    def __getstate__(self) -> tuple[DatasetAddress, _Kept | None]:
+        return self.address, self._kept
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.location, self._cache = state["location"], state["cache"]
-        self._replica_locations = state["replicas"]
-        self._kept = state["kept"]
-        self._open()
-        if self._kept is not None:
-            self.manifest = self._kept.manifest(self.store.url)
-        else:
-            self.manifest = Manifest.read(self.store, version=state["version"])
-        self._main = self._with_cache()
+    def __setstate__(self, state: tuple[DatasetAddress, _Kept | None]) -> None:
+        self._load(*state)
 
 
-def _check(index: ShardIndex, manifest: Manifest, shard: int) -> None:
+def check_index(index: ShardIndex, manifest: Manifest, shard: int) -> None:
+    """Refuse a shard that is not the one of this number; FormatError."""
     expected = int(manifest.table.samples[shard])
     hint = "`shardstream verify` lists every shard that does not belong"
     if index.samples != expected:

@@ -10,7 +10,7 @@ batch is there after a few round trips.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -241,13 +241,12 @@ class ReadAhead:
                 continue
             if self._whole is None:
                 self._decide(opened, fields)
-            cached = _whole_in_cache(opened)
-            if cached is not None:
-                self._keep(here, cached)
+            if opened.shard.store.holds(opened.shard.name):
+                self._keep(here, opened.shard.store)
             elif one_by_one:
                 rows = np.unique(step.rows[slots])
                 unit = self._unit((here, -1, planned.number), planned, opened, rows, fields)
-                self._need(planned, here, {unit.key: (unit, len(rows))})
+                self._need(planned, here, [(unit, len(rows))])
             else:
                 self._need_windows(planned, here, opened, slots)
         planned.prepared = True
@@ -267,7 +266,7 @@ class ReadAhead:
         located = planned.located
         epoch = located.step.epoch
         columns = (located.lane, located.window, located.first, located.last)
-        needed: dict[tuple[int, ...], tuple[_Unit, int]] = {}
+        needed: list[tuple[_Unit, int]] = []
         parts = Counter(zip(*(one[slots].tolist() for one in columns), strict=True))
         for (lane, window, first, last), rows in parts.items():
             key = (here, epoch, lane, first, last)
@@ -275,7 +274,7 @@ class ReadAhead:
             if unit is None:
                 unit = self._unit(key, planned, opened, np.arange(first, last), self._fields[source])
                 self._open_window((source, lane), (epoch, window), unit)
-            needed[key] = unit, rows
+            needed.append((unit, rows))
         self._need(planned, here, needed)
 
     def _open_window(self, lane: tuple[int, int], window: tuple[int, int], unit: _Unit) -> None:
@@ -301,11 +300,11 @@ class ReadAhead:
         self._units[key] = unit = _Unit(key, reads, [], size, len(rows), cached=cached)
         return unit
 
-    def _need(self, planned: _Planned, here: int, needed: Mapping[tuple[int, ...], tuple[_Unit, int]]) -> None:
+    def _need(self, planned: _Planned, here: int, needed: Sequence[tuple[_Unit, int]]) -> None:
         """A step needs so many rows of these units of a shard."""
-        planned.units[here] = [unit for unit, _ in needed.values()]
-        planned.rows += needed.values()
-        for unit, _ in needed.values():
+        planned.units[here] = [unit for unit, _ in needed]
+        planned.rows += needed
+        for unit, _ in needed:
             unit.uses += 1
 
     def _admit(self, planned: _Planned) -> None:
@@ -337,12 +336,6 @@ class ReadAhead:
             self._fetched.pop(unit.key[0], None)
             if unit.asked:
                 self._held -= unit.bytes
-
-
-def _whole_in_cache(opened: OpenShard) -> Store | None:
-    """The store of a shard, where a cache has all of it."""
-    store = opened.shard.store
-    return store if store.holds(opened.shard.name) else None
 
 
 def _in_cache(where: Shard, requests: Sequence[Request]) -> Store | None:

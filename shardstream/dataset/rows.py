@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Self
 
@@ -94,8 +94,8 @@ class RowReader:
         self._verify = verify
         self._max_value = max_value
         self._status = status
-        self._ahead = ahead
-        self._gatherer: MappedRowReader | None = None
+        self._ahead = None if ahead is None else ahead.buffers
+        self._gatherer = None
         if ahead is None:
             self._gatherer = MappedRowReader(shards, self._types, verify=verify, max_value=max_value)
 
@@ -118,9 +118,7 @@ class RowReader:
             gathered = self._gatherer.read(ids, rows)
             if gathered is not None:
                 return RowBatch(*gathered)
-        if self._ahead is not None:
-            return self._one_by_one(ids, rows, self._ahead.buffers)
-        return self._one_by_one(ids, rows)
+        return self._one_by_one(ids, rows, self._ahead)
 
     def _one_by_one(
         self, ids: Integers, rows: Integers, ahead: Callable[[int], Buffers | None] | None = None
@@ -149,7 +147,8 @@ class RowReader:
                     put(here, slots, partial(ahead, here))
                 continue
             with Fetching(self._shards, self._fields) as fetching:
-                fetching.expect(here for here, _ in together)
+                for order, (here, _) in enumerate(together):
+                    self._shards.expect(*source_and_shard(here), order=order)
                 coming = [fetching.begin(here, rows[slots]) for here, slots in together]
                 for (here, slots), buffers in zip(together, coming, strict=True):
                     put(here, slots, buffers)
@@ -202,11 +201,6 @@ class Fetching:
     def __exit__(self, *_: object) -> None:
         self._queue.cancel(self._reads)
         self._shards.forget()
-
-    def expect(self, ids: Iterable[int]) -> None:
-        """Have the indexes of shards on their way."""
-        for order, here in enumerate(ids):
-            self._shards.expect(*source_and_shard(here), order=order)
 
     def begin(self, here: int, rows: Integers) -> Callable[[], Buffers | None]:
         """Have these rows of a shard on their way; what gives their bytes, ``None`` where they are read in place."""

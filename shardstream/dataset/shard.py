@@ -64,21 +64,15 @@ class OpenShard:
         """Whether reading any of these fields takes bytes besides the index."""
         return any(self.index.columns[name].type.kind != "scalar" for name in self.present(fields))
 
-    def bytes_of(self, rows: NDArray[np.int64] | slice, fields: Sequence[str]) -> int:
-        """Stored bytes of these fields of these stored rows, besides the index."""
-        total = 0
-        for name in self.present(fields):
-            column = self.index.columns[name]
-            if column.lengths is not None:
-                total += int(column.lengths[rows].sum(dtype=np.int64))
-            elif column.type.kind == "fixed":
-                count = self.index.samples if isinstance(rows, slice) else len(rows)
-                total += column.type.width * count
-        return total
-
     def mean_bytes(self, fields: Sequence[str]) -> float:
         """Mean stored bytes of these fields of a sample, besides the index."""
-        return self.bytes_of(slice(None), fields) / max(self.index.samples, 1)
+        total = 0
+        for column in (self.index.columns[name] for name in self.present(fields)):
+            if column.lengths is not None:
+                total += int(column.lengths.sum(dtype=np.int64))
+            elif column.type.kind == "fixed":
+                total += column.type.width * self.index.samples
+        return total / max(self.index.samples, 1)
 
     def plan(self, rows: NDArray[np.int64], fields: Sequence[str]) -> list[Request]:
         """The byte ranges of these fields of these stored rows."""

@@ -26,6 +26,9 @@ class DatasetSource:
     Holds nothing a sample, and of each shard only what its data set's table and the view hold. Its pickle has
     addresses and fingerprints; counts that took a scan of the data travel in shared memory.
 
+    Attributes:
+        verify: Whether indexes are compared with their checksums.
+
     Args:
         datasets: The data sets; several are streamed as one, in this order.
         spec: The view.
@@ -44,7 +47,7 @@ class DatasetSource:
         self._datasets = tuple(datasets)
         self.manifests = tuple(one.manifest for one in datasets)
         self.spec = spec
-        self._verify = verify
+        self.verify = verify
         self._filtered = filtered
         self._members = Numbering([one.shards for one in self.manifests])
         columns = [one.table.samples for one in self.manifests]
@@ -52,7 +55,7 @@ class DatasetSource:
         self.fields, self._conflicts = _merged_fields(self.manifests)
         self.data = joint_identity([one.fingerprint for one in self.manifests])
         self.fingerprint = self.data if spec.whole else digest([self.data, spec.as_json()])
-        self._matchers = [matcher_of(spec, one.fields, one.classes, one.url) for one in self.manifests]
+        self._matchers = [matcher_of(spec, one) for one in self.manifests]
         self._make_view()
 
     def _make_view(self) -> None:
@@ -98,7 +101,7 @@ class DatasetSource:
             StorageError: It cannot be read.
         """
         datasets = [one.at(version) for one, version in zip(self._datasets, versions, strict=True)]
-        return DatasetSource(datasets, self.spec, verify=self._verify)
+        return DatasetSource(datasets, self.spec, verify=self.verify)
 
     def check_fields(self, names: Collection[str]) -> None:
         """Refuse fields that the data sets hold with different types, and labels that mean different things.
@@ -117,16 +120,6 @@ class DatasetSource:
                     field="cls",
                     hint="pack them with the same classes, or leave cls out of `fields`",
                 )
-
-    def manifest_of(self, shard: int) -> tuple[Manifest, int]:
-        """The manifest of the data set that a shard belongs to, and its number there."""
-        dataset, number = self.dataset_of(shard)
-        return dataset.manifest, number
-
-    @property
-    def verifies(self) -> bool:
-        """Whether indexes are compared with their checksums."""
-        return self._verify
 
     @property
     def over_network(self) -> bool:
@@ -154,14 +147,14 @@ class DatasetSource:
         matcher = self._matcher(shard)
         assert matcher is not None
         dataset, number = self.dataset_of(shard)
-        return int(matcher(dataset.open(number, verify=self._verify).index)[first:last].sum())
+        return int(matcher(dataset.open(number, verify=self.verify).index)[first:last].sum())
 
     def __getstate__(self) -> dict[str, Any]:
         return {
             "datasets": self._datasets,
             "fingerprint": self.fingerprint,
             "spec": self.spec,
-            "verify": self._verify,
+            "verify": self.verify,
             "filtered": self._filtered,
         }
 

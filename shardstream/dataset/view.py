@@ -6,9 +6,7 @@ two or three integers a shard, and which row is meant is found when the shard's 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias, get_args
 
@@ -17,9 +15,10 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FieldError, UsageError
 from shardstream.order import SplitBy, split_ranges, take_counts
-from shardstream.shards.fields import FieldType, to_comparables
+from shardstream.shards.fields import to_comparables
 from shardstream.shards.index import ShardIndex
-from shardstream.shards.manifest import unknown_field
+from shardstream.shards.manifest import Manifest, unknown_field
+from shardstream.threads import each
 
 Split: TypeAlias = tuple[str, Mapping[str, float | str]]
 Where: TypeAlias = Mapping[str, Any]
@@ -116,9 +115,7 @@ def _plain(value: Any) -> Any:
 Matcher: TypeAlias = Callable[[ShardIndex], NDArray[np.bool_]]
 
 
-def matcher_of(
-    spec: ViewSpec, fields: Mapping[str, FieldType], classes: Sequence[str] | None, url: str
-) -> Matcher | None:
+def matcher_of(spec: ViewSpec, manifest: Manifest) -> Matcher | None:
     """What finds the samples of a shard that `ViewSpec.where` asks for, by its index alone; ``None`` for all.
 
     Compares in the column's own dtype: exactly, and floats as they are rounded where they are stored.
@@ -129,7 +126,7 @@ def matcher_of(
     """
     if not spec.where:
         return None
-    wanted = {name: _wanted(name, values, fields, classes, url) for name, values in spec.where}
+    wanted = {name: _wanted(name, values, manifest) for name, values in spec.where}
 
     def matches(index: ShardIndex) -> NDArray[np.bool_]:
         found = np.ones(index.samples, np.bool_)
@@ -147,9 +144,8 @@ def matcher_of(
     return matches
 
 
-def _wanted(
-    name: str, values: Sequence[Any], fields: Mapping[str, FieldType], classes: Sequence[str] | None, url: str
-) -> NDArray[Any]:
+def _wanted(name: str, values: Sequence[Any], manifest: Manifest) -> NDArray[Any]:
+    fields, url = manifest.fields, manifest.url
     kind = fields.get(name)
     if kind is None:
         raise unknown_field(name, fields, url=url)
@@ -161,7 +157,7 @@ def _wanted(
             field=name,
             hint="there are " + (", ".join(scalars) or "none") + "; other values can be dropped by a transform",
         )
-    numbers = [_class_number(value, name, classes, url) if isinstance(value, str) else value for value in values]
+    numbers = [_class_number(value, name, manifest) if isinstance(value, str) else value for value in values]
     try:
         return to_comparables(kind, numbers)
     except FieldError as error:
@@ -173,11 +169,12 @@ def _wanted(
         ) from None
 
 
-def _class_number(value: str, name: str, classes: Sequence[str] | None, url: str) -> int:
+def _class_number(value: str, name: str, manifest: Manifest) -> int:
+    classes = manifest.classes
     if classes is not None and value in classes:
-        return list(classes).index(value)
+        return classes.index(value)
     known = "the data set has no class names" if classes is None else f"classes are {', '.join(classes[:20])}"
-    raise FieldError(f"there is no class {value!r}", url=url, field=name, hint=known)
+    raise FieldError(f"there is no class {value!r}", url=manifest.url, field=name, hint=known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +191,13 @@ class DatasetView:
     first_rows: NDArray[np.int64] | None = None
     last_rows: NDArray[np.int64] | None = None
 
+    def first_row(self, shard: int) -> int:
+        """Where in a shard the range of rows begins."""
+        return 0 if self.first_rows is None else int(self.first_rows[shard])
+
     def rows_of(self, shard: int, index: ShardIndex, matcher: Matcher | None) -> NDArray[np.int64] | int:
         """The rows of an open shard that the view's rows 0, 1, 2, ... are; a number where they just begin later."""
-        first = 0 if self.first_rows is None else int(self.first_rows[shard])
+        first = self.first_row(shard)
         if matcher is None:
             return first
         last = index.samples if self.last_rows is None else int(self.last_rows[shard])
@@ -239,17 +240,10 @@ def make_view(
 
 
 def _scan(view: DatasetView, count_matches: Callable[[int, int, int], int]) -> NDArray[np.int64]:
-    shards = len(view.counts)
-    counts = np.zeros(shards, np.int64)
+    def count(shard: int) -> int:
+        size = int(view.counts[shard])
+        first = view.first_row(shard)
+        return count_matches(shard, first, first + size) if size else 0
 
-    def count(begin: int) -> None:
-        for shard in range(begin, min(begin + step, shards)):
-            size = int(view.counts[shard])
-            first = 0 if view.first_rows is None else int(view.first_rows[shard])
-            counts[shard] = count_matches(shard, first, first + size) if size else 0
-
-    step = max(1, min(256, math.ceil(shards / _SCANNERS)))
-    with ThreadPoolExecutor(_SCANNERS) as pool:
-        for _ in pool.map(count, range(0, shards, step)):
-            pass
-    return counts
+    shards = range(len(view.counts))
+    return np.fromiter(each(count, shards, at_once=_SCANNERS, what="the indexes that where= looks at"), np.int64)

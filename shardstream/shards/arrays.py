@@ -74,9 +74,8 @@ def npy_array(data: memoryview) -> NDArray[Any]:
     if bytes(data[:6]) != _MAGIC or len(data) < 12:
         raise ValueError("not an NPY file")
     major = data[6]
-    size, start = (
-        (int.from_bytes(data[8:10], "little"), 10) if major == 1 else (int.from_bytes(data[8:12], "little"), 12)
-    )
+    start = 10 if major == 1 else 12
+    size = int.from_bytes(data[8:start], "little")
     if major not in (1, 2, 3) or size > min(_MAX_NPY_HEADER, len(data) - start):
         raise ValueError(f"an NPY header of version {major} and {size} bytes")
     dtype, shape, fortran = _npy_head(bytes(data[start : start + size]))
@@ -170,8 +169,7 @@ def _tensor_head(text: str) -> tuple[str, list[int], int, int]:
         raise ValueError(f"a malformed safetensors header ({error!r})") from error
     if not isinstance(name, str) or name not in _DTYPES:
         raise ValueError(f"a tensor of {name!r}")
-    if not isinstance(shape, list) or len(shape) > 64 or not all(type(n) is int and n >= 0 for n in shape):
-        raise ValueError(f"a tensor of shape {shape!r}")
-    if math.prod(max(n, 1) for n in shape) >= _MAX_EXTENT:
+    plain = isinstance(shape, list) and len(shape) <= 64 and all(type(n) is int and n >= 0 for n in shape)
+    if not plain or math.prod(max(n, 1) for n in shape) >= _MAX_EXTENT:
         raise ValueError(f"a tensor of shape {shape!r}")
     return name, shape, start, end

@@ -318,7 +318,10 @@ def infer_type(name: str, value: object) -> FieldType:
     if isinstance(value, str):
         return FieldType.parse("str")
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
-        return _numpy_scalar_type(name, value.dtype)
+        if value.dtype.name in SCALAR_TYPES:
+            return FieldType.parse(value.dtype.name)
+        hint = "use one of " + ", ".join(SCALAR_TYPES)
+        raise FieldError(f"a numpy {value.dtype.name} has no field type", field=name, hint=hint)
     if isinstance(value, bool):
         return FieldType.parse("bool")
     if isinstance(value, int):
@@ -335,14 +338,6 @@ def infer_type(name: str, value: object) -> FieldType:
         f"a {type(value).__name__} has no field type",
         field=name,
         hint="store bytes, str, int, float, bool, dict, list, a numpy array or a torch tensor",
-    )
-
-
-def _numpy_scalar_type(name: str, dtype: np.dtype[Any]) -> FieldType:
-    if dtype.name in SCALAR_TYPES:
-        return FieldType.parse(dtype.name)
-    raise FieldError(
-        f"a numpy {dtype.name} has no field type", field=name, hint="use one of " + ", ".join(SCALAR_TYPES)
     )
 
 

@@ -10,8 +10,8 @@ Who plans may fetch the ranges in any way and order, join or split them. Framing
 whole object or group, and name its length ``None`` where it is not known.
 
 A few stored bytes may stand for gigabytes, whoever wrote them: a compressed value says itself what it unpacks to, an
-array of fixed size is made of zeros where a sample has none, and a decoded array is a copy. So `check_sizes` compares
-with ``max_value`` first. All else takes the room that it takes where it is stored.
+array of fixed size is made of zeros where a sample has none, and a decoded array is a copy. So sizes are compared with
+``max_value`` first, see `too_large`. All else takes the room that it takes where it is stored.
 """
 
 from __future__ import annotations
@@ -136,24 +136,8 @@ class Framing(ABC):
         """
 
 
-def check_sizes(index: ShardIndex, column: Column, rows: NDArray[np.int64], max_value: int) -> None:
-    """Refuse values that would become too large, before anything of them is made.
-
-    Args:
-        index: The shard.
-        column: A field of it.
-        rows: Samples, int64 (n,).
-        max_value: Bytes that one value may have as it is delivered.
-
-    Raises:
-        DecodeError: One has more; names shard, sample, key and field.
-    """
-    for row, size in too_large(column, rows, max_value):
-        raise oversized(index, column.name, row, size, max_value)
-
-
 def oversized(index: ShardIndex, field: str, row: int, size: int, max_value: int) -> DecodeError:
-    """The error for a value of ``size`` bytes."""
+    """The error for a value of ``size`` bytes, which `too_large` found before anything of it was made."""
     return DecodeError(
         f"the value has {size} bytes, and max_value is {max_value}",
         hint="read it with a larger max_value= if you trust the data, or leave the field out",

@@ -26,5 +26,4 @@ def framing_of(name: str) -> Framing:
 
 def writer_of(name: str) -> type[OneShard]:
     """The class that writes shards of this format; UsageError where there is none."""
-    framing_of(name)
-    return _WRITERS[name]
+    return _WRITERS[framing_of(name).name]

@@ -70,17 +70,13 @@ def joined(manifests: Sequence[Manifest], names: Sequence[str]) -> Manifest:
                 f"{names[0]} has {first.framing} shards, {name} {one.framing} shards",
                 hint="all shards of a data set are framed alike: write them with the same format",
             )
-    tables = [one.table for one in manifests]
+    columns = zip(*(one.table.columns for one in manifests), strict=True)
     seeds = {one.seed for one in manifests}
     return Manifest(
         framing=first.framing,
         fields=_fields(manifests, names),
         naming=tuple(run for one in manifests for run in one.naming),
-        table=ShardTable(
-            np.concatenate([one.samples for one in tables]),
-            np.concatenate([one.sizes for one in tables]),
-            np.concatenate([one.checksums for one in tables]),
-        ),
+        table=ShardTable(*map(np.concatenate, columns)),
         classes=_classes(manifests, names),
         seed=seeds.pop() if len(seeds) == 1 else None,
         index_bytes=max(one.index_bytes for one in manifests),
@@ -104,17 +100,14 @@ def _classes(manifests: Sequence[Manifest], names: Sequence[str]) -> tuple[str, 
     for one, where in zip(manifests, names, strict=True):
         if one.classes is None:
             continue
-        if found is None:
-            found, whose = one.classes, where
-            continue
-        for label, (known, here) in enumerate(zip(found, one.classes, strict=False)):
+        for label, (known, here) in enumerate(zip(found or (), one.classes, strict=False)):
             if known != here:
                 raise UsageError(
                     f"label {label} means {known!r} in {whose}, but {here!r} in {where}",
                     field="cls",
                     hint="write both with the same classes: new names go behind those there are",
                 )
-        if len(one.classes) > len(found):
+        if found is None or len(one.classes) > len(found):
             found, whose = one.classes, where
     return found
 

@@ -27,44 +27,39 @@ TABLE_NAME = re.compile(r"shards-[0-9a-f]{16}\.table")
 _CHECKSUM = "checksum"
 
 
-def parse_head(head: memoryview, read: Callable[[dict[str, Any]], T], *, url: str, name: str = MANIFEST_NAME) -> T:
+def parse_head(
+    head: memoryview, read: Callable[[dict[str, Any]], T], *, url: str, name: str = MANIFEST_NAME, compare: bool = True
+) -> T:
     """What ``read`` makes of the JSON object in the bytes of ``dataset.json``.
 
     Args:
         head: The bytes.
-        read: Gets the object, whose checksum was compared, if it has one.
+        read: Gets the object.
         url: Where the data set lies.
         name: Of the head: that of an old version is another file.
+        compare: Compare its checksum, if it has one.
 
     Raises:
         VersionError: A newer version of shardstream wrote it.
         ChecksumError: It is not what was written.
         FormatError: It is damaged; whatever ``read`` raises over it, too.
     """
-
-    def compared(found: dict[str, Any]) -> T:
-        if _CHECKSUM in found and found[_CHECKSUM] != _checksum(found):
+    place = f"{url}/{name}"
+    try:
+        found = json.loads(str(head, "utf-8"))
+        if not isinstance(found, dict) or found.get("format") != "shardstream":
+            raise FormatError("not a manifest of shardstream", url=place, hint="pass the folder of a packed data set")
+        check_version(found["format_version"], url=place)
+        # No writer takes what is no JSON or no UTF-8 (NaN, half of a surrogate pair), nor could any verb print it.
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+        if compare and _CHECKSUM in found and found[_CHECKSUM] != _checksum(found):
             raise ChecksumError(
                 f"{name} differs from what was written",
-                url=f"{url}/{name}",
+                url=place,
                 hint="restore it from its source; if you have edited class names or meta by hand, run "
                 f"`shardstream verify --reseal {url}`",
             )
         return read(found)
-
-    return _parse(head, compared, url=url, name=name)
-
-
-def _parse(head: memoryview, read: Callable[[dict[str, Any]], T], *, url: str, name: str) -> T:
-    place = f"{url}/{name}"
-    try:
-        parsed = json.loads(str(head, "utf-8"))
-        if not isinstance(parsed, dict) or parsed.get("format") != "shardstream":
-            raise FormatError("not a manifest of shardstream", url=place, hint="pass the folder of a packed data set")
-        check_version(parsed["format_version"], url=place)
-        # No writer takes what is no JSON or no UTF-8 (NaN, half of a surrogate pair), nor could any verb print it.
-        json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()
-        return read(parsed)
     except DataError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -95,7 +90,7 @@ def resealed(head: memoryview, *, url: str, name: str = MANIFEST_NAME) -> bytes 
     def anew(found: dict[str, Any]) -> bytes | None:
         return None if found.get(_CHECKSUM) == _checksum(found) else seal(found)
 
-    return _parse(head, anew, url=url, name=name)
+    return parse_head(head, anew, url=url, name=name, compare=False)
 
 
 def _checksum(head: Mapping[str, Any]) -> str:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, overload
-from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -194,14 +193,9 @@ def check_key(key: object) -> str:
 
 
 def escape_key(key: str) -> str:
-    """The key as the part of a member's name before its extension.
+    """The key as the part of a member's name before its extension; `urllib.parse.unquote` undoes it.
 
     >>> escape_key("n01/ILSVRC.0001")
     'n01/ILSVRC%2E0001'
     """
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", key)
-
-
-def unescape_key(name: str) -> str:
-    """The key of an escaped name: the inverse of `escape_key`."""
-    return unquote(name)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import BatchError, ChecksumError, DataError, DecodeError, Place
 from shardstream.shards.compression import decompress
-from shardstream.shards.framing import MAX_VALUE, FieldValues, Framing, Tail, check_sizes, place_of_value
+from shardstream.shards.framing import MAX_VALUE, FieldValues, Framing, Tail, oversized, place_of_value, too_large
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.layout import TRAILER_BYTES, checksum, checksums, index_length, parse_index
 from shardstream.storage import Buffers, Request, Store
@@ -34,22 +34,17 @@ class IndexedFraming(Framing):
     def scan(
         self, store: Store, path: str, *, index_bytes: int | None = None, verify: bool = True, tail: Tail | None = None
     ) -> ShardIndex:
+        data, size = tail or store.get_tail(path, self.tail_bytes(index_bytes or 0))
+        size = max(0, size - self.end_bytes)
+        data = data[: max(0, len(data) - self.end_bytes)]
         try:
-            return self._scan(store, path, tail or store.get_tail(path, self.tail_bytes(index_bytes or 0)), verify)
+            length = index_length(data, shard=path, size=size)
+            if length > len(data):
+                data = store.get_tail(path, length + self.end_bytes)[0][:length]
+            data = data[len(data) - length :]
+            return parse_index(data, path=path, url=store.url, framing=self.name, end=size - length, verify=verify)
         except DataError as error:
             raise error.at(url=store.url) from error.__cause__
-
-    def _scan(self, store: Store, path: str, found: Tail, verify: bool) -> ShardIndex:
-        tail, size = found
-        size = max(0, size - self.end_bytes)
-        tail = tail[: max(0, len(tail) - self.end_bytes)]
-        length = index_length(tail, shard=path, size=size)
-        if length > len(tail):
-            tail, _ = store.get_tail(path, length + self.end_bytes)
-            tail = tail[:length]
-        return parse_index(
-            tail[len(tail) - length :], path=path, url=store.url, framing=self.name, end=size - length, verify=verify
-        )
 
     def plan(self, index: ShardIndex, rows: NDArray[np.int64], fields: Sequence[str]) -> list[Request]:
         requests: dict[Request, None] = {}
@@ -77,7 +72,8 @@ class IndexedFraming(Framing):
         out = {}
         for name in fields:
             column = index.column(name)
-            check_sizes(index, column, rows, max_value)
+            for row, size in too_large(column, rows, max_value):
+                raise oversized(index, name, row, size, max_value)
             try:
                 out[name] = _values(index, column, buffers, rows, verify)
             except MemoryError as error:

@@ -135,7 +135,7 @@ class KeyTable:
             FormatError: It is no such table, or truncated.
         """
         if len(tail) < TRAILER.size or not is_key_table(tail):
-            raise FormatError("this is no key table, or a truncated one", url=url, hint=_HINT)
+            raise FormatError("not a key table, or a truncated one", url=url, hint=_HINT)
         _, version, width, start, stop, block, own, below, expected = TRAILER.unpack(tail[-TRAILER.size :])
         check_version(version, url=url)
         count = stop - start
@@ -275,10 +275,8 @@ class SortedKeys:
         assert self._file is not None
         first, count = cuts[part], cuts[part + 1] - cuts[part]
         hashes = os.pread(self._file.fileno(), 8 * count, begin + 8 * first)
-        at = begin + 8 * cuts[-1] + self.width * first
-        return np.frombuffer(hashes, "<u8"), np.frombuffer(
-            os.pread(self._file.fileno(), self.width * count, at), f"<u{self.width}"
-        )
+        numbers = os.pread(self._file.fileno(), self.width * count, begin + 8 * cuts[-1] + self.width * first)
+        return np.frombuffer(hashes, "<u8"), np.frombuffer(numbers, f"<u{self.width}")
 
 
 def table_bytes(keys: SortedKeys) -> Iterator[bytes]:

@@ -77,14 +77,7 @@ def padding(position: int, multiple: int) -> int:
     return -position % multiple
 
 
-def pack_index(
-    framing: str,
-    keys: tuple[NDArray[np.uint64], bytes],
-    columns: Iterable[Column],
-    *,
-    end: int,
-    version: int = FORMAT_VERSION,
-) -> bytes:
+def pack_index(framing: str, keys: tuple[NDArray[np.uint64], bytes], columns: Iterable[Column], *, end: int) -> bytes:
     """The bytes of an index: a multiple of 512, the trailer last. The same columns give the same bytes.
 
     Args:
@@ -92,7 +85,6 @@ def pack_index(
         keys: Ends of the keys (n,), and their blob.
         columns: The fields.
         end: Bytes of the object before these.
-        version: Of the format.
     """
     ends, blob = keys
     arrays: list[tuple[str, str, NDArray[Any]]] = [
@@ -113,12 +105,12 @@ def pack_index(
     start = _HEAD.size + len(head)
     start += padding(start, ALIGNMENT)
     out = bytearray(start + body_bytes)
-    _HEAD.pack_into(out, 0, _HEAD_MAGIC, version, len(head))
+    _HEAD.pack_into(out, 0, _HEAD_MAGIC, FORMAT_VERSION, len(head))
     out[_HEAD.size : _HEAD.size + len(head)] = head
     for (_, _, values), (_, _, _, offset, _) in zip(arrays, table, strict=True):
         out[start + offset : start + offset + values.nbytes] = values.tobytes()
     out += bytes(padding(len(out) + TRAILER_BYTES, BLOCK))
-    out += _TRAILER.pack(_TRAILER_MAGIC, version, 0, len(out) + TRAILER_BYTES, 0)[:-_CHECKSUM_BYTES]
+    out += _TRAILER.pack(_TRAILER_MAGIC, FORMAT_VERSION, 0, len(out) + TRAILER_BYTES, 0)[:-_CHECKSUM_BYTES]
     out += checksum(out).to_bytes(_CHECKSUM_BYTES, "little")
     return bytes(out)
 

@@ -211,9 +211,7 @@ class Manifest:
         except NotFoundError as error:
             raise no_data_set(store.locate(MANIFEST_NAME), error) from error
         old = old_version(head, version, url=store.url)
-        if old is None:
-            return cls.parse(head, lambda name: store.get(name), url=store.url)
-        return cls.parse(store.get(old.head), lambda name: store.get(name), url=store.url, old=old)
+        return cls.parse(head if old is None else store.get(old.head), store.get, url=store.url, old=old)
 
     @classmethod
     def parse(
@@ -266,12 +264,8 @@ class Manifest:
             kinds={field: _counts(entry["kinds"]) for field, entry in fields.items() if "kinds" in entry},
             url=url,
         )
-        named = sum(run.count for run in manifest.naming)
-        if (
-            name != _table_name(checksum(data))
-            or named != manifest.shards
-            or manifest.fingerprint != head["fingerprint"]
-        ):
+        said = name, sum(run.count for run in manifest.naming), head["fingerprint"]
+        if said != (_table_name(checksum(data)), manifest.shards, manifest.fingerprint):
             raise FormatError("dataset.json and the table of shards disagree", url=url, hint=_RESTORE)
         return manifest
 

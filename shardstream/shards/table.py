@@ -82,9 +82,12 @@ class ShardTable:
 
     def equals(self, other: ShardTable) -> bool:
         """Whether both describe the same shards, byte for byte as far as checksums tell."""
-        return all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in ("samples", "sizes", "checksums")
-        )
+        return all(np.array_equal(one, same) for one, same in zip(self.columns, other.columns, strict=True))
+
+    @property
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        """All three, in the order of the arguments."""
+        return self.samples, self.sizes, self.checksums
 
     def pack(self) -> bytes:
         """The table as bytes; the header holds the checksum of the rows."""
@@ -96,16 +99,10 @@ class ShardTable:
         return _hash(self._parts())
 
     def _parts(self) -> list[memoryview]:
-        rows = [np.ascontiguousarray(part).data.cast("B") for part in self._columns() if len(part)]
+        columns = (self.sizes, "<u8"), (self.checksums, "<u8"), (self.samples, "<u4")
+        rows = [np.ascontiguousarray(part, dtype).data.cast("B") for part, dtype in columns if len(part)]
         head = _TABLE.pack(_TABLE_MAGIC, FORMAT_VERSION, 0, len(self.samples), _hash(rows))
         return [memoryview(head), *rows]
-
-    def _columns(self) -> list[NDArray[Any]]:
-        return [
-            self.sizes.astype("<u8", copy=False),
-            self.checksums.astype("<u8", copy=False),
-            self.samples.astype("<u4", copy=False),
-        ]
 
     @classmethod
     def parse(cls, data: memoryview, *, url: str) -> Self:
@@ -116,11 +113,7 @@ class ShardTable:
         check_version(version, url=url)
         rows = data[_TABLE.size :]
         if len(rows) != count * _ROW_BYTES or checksum(rows) != expected:
-            raise ChecksumError(
-                "the table of shards is damaged or truncated",
-                url=url,
-                hint=_RESTORE,
-            )
+            raise ChecksumError("the table of shards is damaged or truncated", url=url, hint=_RESTORE)
         return cls(
             np.frombuffer(rows, "<u4", count, 16 * count),
             np.frombuffer(rows, "<u8", count),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -54,12 +54,12 @@ class IndexBuilder:
     """Collects the columns of one shard.
 
     Args:
-        codecs: Codec of each field that is not stored plainly.
+        zstd: Fields that are compressed.
         checksums: Whether checksums are kept.
     """
 
-    def __init__(self, *, codecs: dict[str, Codec], checksums: bool) -> None:
-        self._codecs = codecs
+    def __init__(self, *, zstd: Collection[str], checksums: bool) -> None:
+        self._zstd = zstd
         self._checksums = checksums
         self._columns: dict[str, _Growing] = {}
         self._key_ends = array("Q")
@@ -80,12 +80,8 @@ class IndexBuilder:
     def _column(self, name: str, kind: FieldType) -> _Growing:
         column = self._columns.get(name)
         if column is None:
-            column = self._columns[name] = _Growing(kind, self._codecs.get(name, "none"))
+            column = self._columns[name] = _Growing(kind, "zstd" if name in self._zstd else "none")
             column.grow(self.samples)
-        elif column.type is not kind and column.type != kind:
-            raise FieldError(
-                f"the field is {column.type}, not {kind}", field=name, hint="declare one type for all samples"
-            )
         column.valid[-1] = 1
         return column
 
@@ -172,8 +168,7 @@ class OneShard(ABC):
     def __init__(self, out: ObjectWriter, *, zstd: frozenset[str] = frozenset(), checksums: bool = True) -> None:
         self._out = out
         self._hasher = layout.Hasher()
-        codecs: dict[str, Codec] = dict.fromkeys(zstd, "zstd")
-        self._index = IndexBuilder(codecs=codecs, checksums=checksums)
+        self._index = IndexBuilder(zstd=zstd, checksums=checksums)
         self._zstd = zstd
         self._fields: dict[str, FieldType] = {}
 

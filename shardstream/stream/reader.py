@@ -177,7 +177,7 @@ class Reader(Sequence[dict[str, Any]]):
         """
         manifest = self.manifest
         spec = ViewSpec.of(None, "samples", where)
-        matches = matcher_of(spec, manifest.fields, manifest.classes, manifest.url)
+        matches = matcher_of(spec, manifest)
         if matches is None:
             return np.arange(len(self))
 

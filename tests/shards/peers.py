@@ -10,10 +10,9 @@ import tarfile
 import warnings
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import webdataset
-
-from shardstream.shards.index import unescape_key
 
 
 def webdataset_samples(path: Path) -> list[tuple[str, dict[str, bytes]]]:
@@ -23,7 +22,7 @@ def webdataset_samples(path: Path) -> list[tuple[str, dict[str, bytes]]]:
         found: list[dict[str, Any]] = list(webdataset.WebDataset(str(path), shardshuffle=False))
         gc.collect()
     return [
-        (unescape_key(one["__key__"]), {name: value for name, value in one.items() if not name.startswith("__")})
+        (unquote(one["__key__"]), {name: value for name, value in one.items() if not name.startswith("__")})
         for one in found
     ]
 
@@ -35,7 +34,7 @@ def split_at_the_first_dot(path: Path) -> list[tuple[str, dict[str, bytes]]]:
             (*name.split(".", 1), archive.extractfile(name).read()) for name in archive.getnames() if "." in name
         ]
     groups = itertools.groupby(members, key=lambda member: member[0])
-    return [(unescape_key(key), {field: data for _, field, data in group}) for key, group in groups]
+    return [(unquote(key), {field: data for _, field, data in group}) for key, group in groups]
 
 
 def gnu_tar_names(path: Path) -> list[str]:

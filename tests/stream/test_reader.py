@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import shardstream as ss
+from shardstream.dataset import key_tables
 from shardstream.dataset.key_tables import stored_tables
 from shardstream.errors import ChecksumError, FieldError, MissingKeyError, UsageError
 from shardstream.shards import key_table
@@ -301,6 +302,25 @@ def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path: Path, monkeyp
     write(folder, *names(5), key_table=False)
     assert ss.Reader(folder).get("k/3")["__key__"] == "k/3"
     assert "cannot be kept" in caplog.text
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_kept_table_grows_with_its_data_set(damaged: bool, tmp_path: Path, home: Path, monkeypatch) -> None:
+    """Only the new shards are looked at; all of them where the table of the old version is damaged."""
+    folder = tmp_path / "set"
+    old = write(folder, *names(50), key_table=False)
+    assert "k/3" in ss.Reader(folder)
+    (file,) = home.glob("[0-9a-f]*")
+    if damaged:
+        data = bytearray(file.read_bytes())
+        data[5] ^= 1
+        file.write_bytes(data)
+    new = write(folder, "n/0", "k/3", key_table=False)
+    looked, whole = [], key_tables.hashes_of
+    monkeypatch.setattr(key_tables, "hashes_of", lambda keys: looked.append(list(keys)) or whole(keys))
+    reader = ss.Reader(folder)
+    assert [reader.get(key)["n"] for key in ("n/0", "k/3", "k/49")] == [0, 3, 0]
+    assert len(looked) == (new.shards if damaged else new.shards - old.shards)
 
 
 KILLED = """

@@ -35,9 +35,8 @@ from shardstream.pack.sources.lmdb import LmdbSource, is_lmdb
 from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.python import python_source
 from shardstream.pack.sources.tars import TarSource, is_tar, tar_paths
-from shardstream.storage import Location, open_object
-from shardstream.storage.base.address import parse
-from shardstream.storage.base.location import Access, locate_address
+from shardstream.storage import Location, locate, open_object
+from shardstream.storage.base.location import Access
 
 __all__ = [
     "File",
@@ -143,7 +142,7 @@ def names_urls(source: Any) -> bool:
 
 
 def _location(access: Access, place: str) -> Location:
-    return locate_address(parse(place), access.options, access.transport)
+    return locate(place, access.options, access.transport)
 
 
 def _matches(listing: FileListing) -> list[Location]:

@@ -224,8 +224,10 @@ class Content:
     def location_of(self, shard_id: int, row: int) -> dict[str, str | int]:
         """Where a shard lies, for an error, by the number that `shard_ids` gave it; and a row, unless that is -1."""
         source, shard = source_and_shard(shard_id)
-        manifest, inside = self.parts[source].source.manifest_of(shard)
-        return {"url": manifest.url, "shard": manifest.shard_name(inside)} | ({"sample": row} if row >= 0 else {})
+        dataset, inside = self.parts[source].source.dataset_of(shard)
+        return {"url": dataset.url, "shard": dataset.manifest.shard_name(inside)} | (
+            {"sample": row} if row >= 0 else {}
+        )
 
     def dealt_samples(self, parameters: OrderParameters) -> int:
         """Positions of an epoch of this order."""
