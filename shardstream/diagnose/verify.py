@@ -19,12 +19,10 @@ from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.shards.framing import MAX_VALUE, oversized, too_large
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.key_table import key_table_name
-from shardstream.shards.layout import Hasher, checksum
+from shardstream.shards.layout import checksum
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import parse_size
 from shardstream.storage import PathOrUrl, Store
-
-_STEP = 16 << 20
 
 ProblemKind: TypeAlias = Literal[
     "missing", "unreadable", "size", "checksum", "index", "samples", "fields", "value", "tar", "version", "keys"
@@ -165,7 +163,7 @@ def _old_versions(store: Store, manifest: Manifest) -> Iterator[Problem]:
     """Those of versions that can no longer be read; their shards are the first ones of the newest version."""
     for old in manifest.history:
         try:
-            Manifest.parse(store.get(old.head), lambda name: store.get(name), url=store.url, old=old)
+            Manifest.parse(store.get(old.head), store.get, url=store.url, old=old)
         except (DataError, NotFoundError) as error:
             yield Problem("version", old.head, error.what)
 
@@ -218,10 +216,7 @@ class _Shard:
         if len(data) != size:
             yield Problem("size", self.name, f"the object has {len(data)} bytes, not {size}")
             return  # its checksum cannot be right
-        hasher = Hasher()
-        for start in range(0, len(data), _STEP):
-            hasher.update(data[start : start + _STEP])
-        if hasher.intdigest() != int(self._manifest.table.checksums[self._number]):
+        if checksum(data) != int(self._manifest.table.checksums[self._number]):
             yield Problem("checksum", self.name, "the object is not the one that was written")
 
     def _totals(self, index: ShardIndex) -> Iterator[Problem]:
