@@ -163,8 +163,7 @@ class LoaderStats:
             seconds: How long.
             first: Whether it is the first of an iteration.
         """
-        self.wait_seconds += seconds
-        self.seconds += seconds
+        self.ended(seconds)
         self.batches += 1
         if first:
             self.start_seconds += seconds
@@ -182,7 +181,7 @@ class LoaderStats:
         self.copy_seconds += sent.sending
         self.transform_seconds += sent.transforming
         self.late += sent.late
-        self.alone += sent.alone
+        self.alone += sent.ticket.alone
         for one in times:
             self.device_copy_seconds += one.copy
             self.device_transform_seconds += one.transform
