@@ -18,7 +18,7 @@ from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import DataError, StorageError, UsageError
 from shardstream.order import OrderParameters
 from shardstream.order.line import epoch_line
-from shardstream.progress import OnProgress, ProgressEvent
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import PathOrUrl, Store, Transport, locate
 from shardstream.storage.cache import Cache, maintenance
@@ -175,8 +175,7 @@ def verify_cache(cache: str | os.PathLike[str] | Cache, *, progress: OnProgress 
     where = Cache.of(cache)
 
     def tell(done: int, total: int, damages: int) -> None:
-        if progress is not None:
-            progress(ProgressEvent("verify", done, total, "bytes", {"damages": damages}))
+        (progress or ignore)(ProgressEvent("verify", done, total, "bytes", {"damages": damages}))
 
     compared, damages = maintenance.verify(where, progress=tell)
     return VerifyCacheReport(str(where.path), compared, tuple(damages), time.monotonic() - started)
@@ -273,7 +272,7 @@ class _Warming:
     ) -> None:
         self._dataset = dataset
         self._left = deque(zip(shards, sizes, strict=True))
-        self._progress = progress
+        self._tell = progress or ignore
         self._totals = len(shards), sum(sizes)
         self._stores: set[Store] = set()
         self.shards = self.bytes = self.fetched = 0
@@ -311,7 +310,6 @@ class _Warming:
         self.shards += 1
         self.bytes += size
         self.fetched += fetched
-        if self._progress is not None:
-            detail = {"shards": self.shards, "total_shards": self._totals[0], "fetched": self.fetched}
-            detail["kept"] = self.bytes - self.fetched
-            self._progress(ProgressEvent("warm", self.bytes, self._totals[1], "bytes", detail))
+        detail = {"shards": self.shards, "total_shards": self._totals[0], "fetched": self.fetched}
+        detail["kept"] = self.bytes - self.fetched
+        self._tell(ProgressEvent("warm", self.bytes, self._totals[1], "bytes", detail))

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,7 +24,7 @@ from shardstream.images.encode import encode
 from shardstream.images.geometry import Geometry, whole
 from shardstream.images.header import ImageInfo, ImageKind, probe
 from shardstream.images.resize import render
-from shardstream.progress import OnProgress, ProgressEvent
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.storage import Transport
 
 _ROUNDS = 5
@@ -197,14 +198,13 @@ def _measured(
     found, missing = _installed()
     speeds: dict[BackendName, list[DecodeSpeed]] = {name: [] for name in found}
     works = (_whole, _cropper(crop))
-    parts = [(kind, work) for kind in kinds for work in works]
+    tell, done = progress or ignore, count()
     for kind, files in kinds.items():
         infos = [probe(data) for data in files]
         readers = [name for name, backend in found.items() if all(backend.max_scale(info) for info in infos)]
         rates: list[dict[BackendName, float]] = []
         for work in works:
-            if progress is not None:
-                progress(ProgressEvent("decode", parts.index((kind, work)), len(parts), "measurements", {"now": kind}))
+            tell(ProgressEvent("decode", next(done), len(kinds) * len(works), "measurements", {"now": kind}))
             rates.append(_rates(work, readers, files, seconds))
         auto = statistics.mode(map(Auto().takes, infos))
         for name in found:

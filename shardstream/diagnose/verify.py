@@ -15,7 +15,7 @@ from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.diagnose.members import differences
 from shardstream.diagnose.whole import ReadShard, TooLarge, read_shards
 from shardstream.errors import DataError, NotFoundError, ShardStreamError, StorageError
-from shardstream.progress import OnProgress, ProgressEvent
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.framing import MAX_VALUE, oversized, too_large
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.key_table import key_table_name
@@ -130,7 +130,7 @@ def verify(
     dataset = open_dataset(url, **opening)
     store = dataset.store
     manifest = Manifest.read(store, version=opening.get("version"))  # not as the cache has it
-    problems: list[Problem] = []
+    problems, tell = list[Problem](), progress or ignore
     samples = size = values = 0
     for number, found in enumerate(read_shards(store, manifest)):
         shard = _Shard(manifest, number, found, largest)
@@ -138,9 +138,8 @@ def verify(
         sound = _sound_copy(dataset, number) if wrong else None
         problems.extend(replace(one, sound_copy=sound) for one in wrong)
         samples, size, values = samples + shard.samples, size + shard.bytes, values + shard.values
-        if progress is not None:
-            detail = {"shards": number + 1, "total_shards": manifest.shards, "problems": len(problems)}
-            progress(ProgressEvent("verify", size, manifest.bytes, "bytes", detail))
+        detail = {"shards": number + 1, "total_shards": manifest.shards, "problems": len(problems)}
+        tell(ProgressEvent("verify", size, manifest.bytes, "bytes", detail))
     problems.extend([*_old_versions(store, manifest), *_key_tables(store, manifest)])
     return VerifyReport(
         manifest.url, tuple(problems), manifest.shards, samples, size, values, time.monotonic() - started
@@ -176,8 +175,7 @@ def _key_tables(store: Store, manifest: Manifest) -> Iterator[Problem]:
     except NotFoundError:
         return
     except DataError as error:
-        name = key_table_name(manifest.fingerprint)
-        yield Problem("keys", name, error.what)
+        yield Problem("keys", key_table_name(manifest.fingerprint), error.what)
 
 
 class _Shard:
