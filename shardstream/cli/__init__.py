@@ -13,8 +13,7 @@
 ``bench``      ``shardstream bench URL``, and ``bench_decode`` for ``shardstream bench decode [URL | FILE...]``
 ``cache``      ``shardstream cache status|warm|verify|clear``
 ``stores``     how every verb is told to reach a store: ``--storage-option``, ``--transport``
-``opened``     how a verb is told which data set it reads: ``--version``, ``--cache``, ``--replica``
-``flags``      flags that several verbs have in common
+``flags``      flags that several verbs have in common, such as how one is told which data set it reads
 ``progress``   bars on a terminal, a line now and then elsewhere; on stderr
 ``report``     exit codes, errors as one block, numbers for people
 =============  ==========================================================

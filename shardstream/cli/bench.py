@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any, Optional
 
 import typer
@@ -10,10 +9,10 @@ from typer.core import TyperGroup
 
 from shardstream import diagnose
 from shardstream.cli.bench_decode import bench_decode
-from shardstream.cli.flags import Json, Quiet
+from shardstream.cli.flags import DatasetUrl, Json, Quiet, arguments_of, reads_dataset
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import duration, plural, print_json, reporting, size, stdout
-from shardstream.cli.stores import StorageOptions, Transport, TransportOption, format_url, parse_options, place
+from shardstream.cli.report import duration, plural, print_found, reporting, size, stdout
+from shardstream.cli.stores import format_url
 from shardstream.errors import UsageError
 from shardstream.storage.cache import Cache
 
@@ -37,29 +36,16 @@ app.command("decode")(bench_decode)
 
 
 @app.command("stream")
+@reads_dataset
 def bench(
     context: typer.Context,
-    url: Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")],
-    storage_options: StorageOptions = None,
-    transport: TransportOption = Transport.AUTO,
-    version: Annotated[
-        Optional[int],  # noqa: UP045 - Typer reads this when it runs, also old ones
-        typer.Option("--version", metavar="N", help="Version of a data set that grew. (default: the newest)", min=1),
-    ] = None,
-    cache: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--cache", metavar="DIR", help="Keep what is read over a network in this folder."),
-    ] = None,
+    url: DatasetUrl,
     shared: Annotated[
         bool, typer.Option("--shared", help="The folder's group shares the cache, as in ss.Cache(shared=True).")
     ] = False,
-    replicas: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option("--replica", metavar="URL", help="Another place that has its shards; may be repeated."),
-    ] = None,
     seconds: Annotated[float, typer.Option(help="How long to measure, from the first batch on.")] = 10.0,
     batches: Annotated[
-        Optional[int],  # noqa: UP045
+        Optional[int],  # noqa: UP045 - Typer reads this when it runs, also old ones
         typer.Option(help="How many batches to measure instead.", min=1, metavar="N"),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Samples a batch.", min=1, metavar="N")] = 128,
@@ -79,12 +65,15 @@ def bench(
     step: Annotated[float, typer.Option(help="Seconds to sleep after each batch, as a training step does.")] = 0.0,
     as_json: Json = False,
     quiet: Quiet = False,
+    **flags: Any,
 ) -> None:
     """Stream a data set through the loader, and say how fast it comes and what it waits for."""
     with reporting(context):
-        location = place(url, storage_options, transport)
-        if shared and cache is None:
+        opening = arguments_of(flags)
+        if shared and opening["cache"] is None:
             raise UsageError("--shared needs a cache", hint="give --cache DIR too")
+        if shared:
+            opening["cache"] = Cache(opening["cache"], shared=True)
         with drawing("streaming", quiet=quiet) as draw:
             report = diagnose.bench(
                 url,
@@ -94,20 +83,13 @@ def bench(
                 crop=crop,
                 step=step,
                 progress=draw,
-                version=version,
-                cache=None if cache is None else Cache(cache, shared=shared),
-                replicas=replicas or (),
-                storage_options=parse_options(storage_options),
-                transport=transport.value,
                 fields=fields,
                 batch_size=batch_size,
                 shuffle=shuffle,
+                **opening,
             )
-        if as_json:
-            rates = {"samples_per_second": report.samples_per_second, "bytes_per_second": report.bytes_per_second}
-            print_json(asdict(report) | rates)
-        else:
-            _print(report, format_url(url, location))
+        rates = {"samples_per_second": report.samples_per_second, "bytes_per_second": report.bytes_per_second}
+        print_found(report, _print, format_url(url), as_json=as_json, **rates)
 
 
 def _print(report: diagnose.BenchReport, url: str) -> None:

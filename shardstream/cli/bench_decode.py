@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
 from shardstream import diagnose
-from shardstream.cli.flags import Json, Quiet
+from shardstream.cli.flags import Json, Quiet, arguments_of, flags_of
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import plural, print_json, reporting, stdout
-from shardstream.cli.stores import StorageOptions, Transport, TransportOption, parse_options
+from shardstream.cli.report import plural, print_found, reporting, stdout
 
 
+@flags_of(diagnose.bench_decode, panels=False)
 def bench_decode(
     context: typer.Context,
     places: Annotated[
@@ -23,27 +22,17 @@ def bench_decode(
     images: Annotated[int, typer.Option(help="How many images of the data set.", min=1, metavar="N")] = 64,
     crop: Annotated[int, typer.Option(help="Size of the random crops.", min=1)] = 224,
     seconds: Annotated[float, typer.Option(help="How long one measurement takes; there are two a backend.")] = 0.5,
-    storage_options: StorageOptions = None,
-    transport: TransportOption = Transport.AUTO,
     as_json: Json = False,
     quiet: Quiet = False,
+    **flags: Any,
 ) -> None:
     """Decode images with every library that is installed, and say how fast each is in one thread."""
     with reporting(context):
         with drawing("decoding", quiet=quiet) as draw:
             report = diagnose.bench_decode(
-                *places or (),
-                images=images,
-                crop=crop,
-                seconds=seconds,
-                storage_options=parse_options(storage_options),
-                transport=transport.value,
-                progress=draw,
+                *places or (), images=images, crop=crop, seconds=seconds, progress=draw, **arguments_of(flags)
             )
-        if as_json:
-            print_json(asdict(report))
-        else:
-            _print(report)
+        print_found(report, _print, as_json=as_json)
 
 
 def _print(report: diagnose.DecodeReport) -> None:

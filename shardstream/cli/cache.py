@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
-from shardstream.cli.flags import Json, Quiet
+from shardstream.cli.flags import Json, Quiet, arguments_of, flags_of
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import Exit, duration, plural, print_json, reporting, size, stdout
-from shardstream.cli.stores import StorageOptions, Transport, TransportOption, format_url, place
+from shardstream.cli.report import Exit, duration, plural, print_first, print_found, reporting, size, stdout
+from shardstream.cli.stores import format_url
 from shardstream.diagnose import cache as caches
 from shardstream.errors import UsageError
 from shardstream.storage.cache import Cache
-
-_SHOWN = 20
+from shardstream.storage.cache.maintenance import Damage
 
 app = typer.Typer(
     name="cache",
@@ -38,11 +36,7 @@ def status(
 ) -> None:
     """Say what is in a cache: data sets, how much of them is there, and who uses them."""
     with reporting(context):
-        found = caches.status(Cache(cache, memory=memory, shared=shared))
-        if as_json:
-            print_json(asdict(found))
-        else:
-            _print_status(found)
+        print_found(caches.status(Cache(cache, memory=memory, shared=shared)), _print_status, as_json=as_json)
 
 
 def _print_status(found: caches.CacheStatus) -> None:
@@ -64,6 +58,7 @@ def _print_status(found: caches.CacheStatus) -> None:
 
 
 @app.command("warm")
+@flags_of(caches.warm, panels=False)
 def warm(
     context: typer.Context,
     url: Annotated[str, typer.Argument(metavar="URL", help="The data set.")],
@@ -83,21 +78,16 @@ def warm(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the training, on which a node's share depends.")] = 0,
     shared: Shared = False,
-    storage_options: StorageOptions = None,
-    transport: TransportOption = Transport.AUTO,
     as_json: Json = False,
     quiet: Quiet = False,
+    **flags: Any,
 ) -> None:
     """Bring a data set into the cache ahead of training. Exit code 1 if the cache had no room for all of it."""
     with reporting(context):
-        location = place(url, storage_options, transport)
         spec = Cache(cache, size=limit, memory=memory, memory_size=memory_size, shared=shared)
         with drawing("warming", quiet=quiet) as draw:
-            report = caches.warm(location, spec, node=_node(node), seed=seed, progress=draw)
-        if as_json:
-            print_json(asdict(report))
-        else:
-            _print_warm(report, format_url(url, location), cache, shared)
+            report = caches.warm(url, spec, node=_node(node), seed=seed, progress=draw, **arguments_of(flags))
+        print_found(report, _print_warm, format_url(url), cache, shared, as_json=as_json)
         if report.full:
             raise typer.Exit(Exit.PROBLEMS)
 
@@ -134,28 +124,21 @@ def verify(
     """Compare all that is in a cache with its checksums. What fails is cleared, to be fetched again; exit code 1."""
     with reporting(context):
         with drawing("verifying", quiet=quiet) as draw:
-            report = caches.verify_cache(
-                Cache(cache, memory=memory, shared=shared),
-                progress=draw,
-            )
-        if as_json:
-            print_json({"ok": report.ok, **asdict(report)})
-        else:
-            _print_verified(report, cache)
+            report = caches.verify_cache(Cache(cache, memory=memory, shared=shared), progress=draw)
+        print_found(report, _print_verified, cache, as_json=as_json, ok=report.ok)
         if not report.ok:
             raise typer.Exit(Exit.PROBLEMS)
 
 
 def _print_verified(report: caches.VerifyCacheReport, cache: str) -> None:
-    out = stdout()
-    for damage in report.damages[:_SHOWN]:
-        place = "" if damage.offset is None else f" [offset {damage.offset}]"
-        out.print(f"{damage.path or damage.file}: {damage.what}{place}")
-    hidden = len(report.damages) - _SHOWN
-    if hidden > 0:
-        out.print(f"... and {hidden:,} more; --json lists all")
+    print_first([_line(damage) for damage in report.damages])
     verdict = "sound" if report.ok else f"{plural(len(report.damages), 'damage')}, to be fetched again"
-    out.print(f"{cache}: {verdict} ({size(report.bytes)} in {duration(report.seconds)})")
+    stdout().print(f"{cache}: {verdict} ({size(report.bytes)} in {duration(report.seconds)})")
+
+
+def _line(damage: Damage) -> str:
+    position = "" if damage.offset is None else f" [offset {damage.offset}]"
+    return f"{damage.path or damage.file}: {damage.what}{position}"
 
 
 @app.command("clear")
@@ -173,15 +156,16 @@ def clear(
     """Remove data sets from a cache. Those that are in use stay: exit code 1. Only files of caches are removed."""
     with reporting(context):
         report = caches.clear(Cache(cache, memory=memory, shared=shared), only=only)
-        if as_json:
-            print_json(asdict(report))
-        else:
-            out = stdout()
-            for one in report.cleared:
-                out.print(f"{one.url}: {size(one.bytes)} freed")
-            for one in report.in_use:
-                out.print(f"{one.url}: in use, {size(one.bytes)} stay")
-            if not report.cleared and not report.in_use:
-                out.print(f"{cache}: nothing to clear")
+        print_found(report, _print_cleared, cache, as_json=as_json)
         if report.in_use:
             raise typer.Exit(Exit.PROBLEMS)
+
+
+def _print_cleared(report: caches.ClearReport, cache: str) -> None:
+    out = stdout()
+    for one in report.cleared:
+        out.print(f"{one.url}: {size(one.bytes)} freed")
+    for one in report.in_use:
+        out.print(f"{one.url}: in use, {size(one.bytes)} stay")
+    if not report.cleared and not report.in_use:
+        out.print(f"{cache}: nothing to clear")

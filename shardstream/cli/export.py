@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from shardstream.cli.flags import Json, Quiet, arguments_of, flags_of
+from shardstream.cli.flags import DatasetUrl, Json, Quiet, arguments_of, flags_of
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import duration, plural, print_json, reporting, size, stdout
+from shardstream.cli.report import duration, plural, print_found, reporting, size, stdout
 from shardstream.cli.stores import format_url
+from shardstream.pack.export import ExportReport
 from shardstream.pack.export import export as export_all
 
-
-class To(StrEnum):
-    """Choices of ``--to``."""
-
-    FILES = "files"
-    WEBDATASET = "webdataset"
-    PARQUET = "parquet"
-
-
-class ExportJpeg(StrEnum):
-    """Choices of ``--jpeg``."""
-
-    ORIGINAL = "original"
-    KEEP = "keep"
+# Choices of flags.
+To = StrEnum("To", "FILES WEBDATASET PARQUET")
+ExportJpeg = StrEnum("ExportJpeg", "ORIGINAL KEEP")
 
 
 class ExportFlags:
@@ -42,7 +31,7 @@ class ExportFlags:
 @flags_of(export_all, ExportFlags)
 def export(
     context: typer.Context,
-    url: Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")],
+    url: DatasetUrl,
     dest: Annotated[str, typer.Argument(metavar="DEST", help="Folder or URL for the output: new, or empty.")],
     to: Annotated[To, typer.Option("--to", help="What to write: single files, tar shards, or tables.")],
     as_json: Json = False,
@@ -55,12 +44,12 @@ def export(
     """
     with reporting(context):
         with drawing("exporting", quiet=quiet or as_json) as draw:
-            report = export_all(url, dest, to=to.value, progress=draw, **arguments_of(flags))
-        if as_json:
-            print_json(asdict(report))
-            return
-        kept = f", {report.kept:,} of them by an earlier run" if report.kept else ""
-        stdout().print(
-            f"{format_url(dest)}: {plural(report.samples, 'sample')} as {to.value}{kept} "
-            f"({size(report.bytes)} in {duration(report.seconds)})"
-        )
+            report = export_all(url, dest, progress=draw, **arguments_of({"to": to} | flags))
+        print_found(report, _print, format_url(dest), to.value, as_json=as_json)
+
+
+def _print(report: ExportReport, dest: str, to: str) -> None:
+    kept = f", {report.kept:,} of them by an earlier run" if report.kept else ""
+    stdout().print(
+        f"{dest}: {plural(report.samples, 'sample')} as {to}{kept} ({size(report.bytes)} in {duration(report.seconds)})"
+    )

@@ -15,6 +15,7 @@ import typer
 
 from shardstream.cli.packing import load_transform
 from shardstream.cli.stores import DestOptions, SourceOptions, StorageOptions, TransportOption, parse_options
+from shardstream.dataset.opening import open_datasets
 from shardstream.errors import SourceError, UsageError
 from shardstream.pack.sources.lists.list_file import open_local
 
@@ -23,42 +24,14 @@ C = TypeVar("C", bound=Callable[..., None])
 _NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
-class Format(StrEnum):
-    """Choices of ``--format``."""
+# Choices of flags.
+Format = StrEnum("Format", "TAR RECORD")
+Jpeg = StrEnum("Jpeg", "ADDRESSABLE KEEP")
+Group = StrEnum("Group", "FILE STEM")
+On = StrEnum("On", "DASK RAY SPARK")
+Labels = StrEnum("Labels", "INT NAME")
 
-    TAR = "tar"
-    RECORD = "record"
-
-
-class Jpeg(StrEnum):
-    """Choices of ``--jpeg``."""
-
-    ADDRESSABLE = "addressable"
-    KEEP = "keep"
-
-
-class Group(StrEnum):
-    """Choices of ``--group``."""
-
-    FILE = "file"
-    STEM = "stem"
-
-
-class On(StrEnum):
-    """Choices of ``--on``."""
-
-    DASK = "dask"
-    RAY = "ray"
-    SPARK = "spark"
-
-
-class Labels(StrEnum):
-    """Choices of ``--labels``."""
-
-    INT = "int"
-    NAME = "name"
-
-
+DatasetUrl = Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")]
 Workers = Annotated[
     Optional[int],  # noqa: UP045 - Typer reads this when it runs, also old ones
     typer.Option(help="Processes; 0 works without any. (default: one a core)", min=0, metavar="N"),
@@ -74,11 +47,11 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
 class PackFlags:
-    """The flags of verbs that write, by the names of their arguments; those of `pack` in the order of its groups."""
+    """The flags of all verbs, by the names of their arguments; those of `pack` in the order of its groups."""
 
     version: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--version", metavar="N", help="Version of a data set that grew. (default: the newest)"),
+        typer.Option("--version", metavar="N", help="Version of a data set that grew. (default: the newest)", min=1),
     ]
     key: Annotated[str, typer.Option(help="Keys: path, stem, line, or a column of the list's header.")]
     labels: Annotated[
@@ -142,11 +115,13 @@ class PackFlags:
     transport: TransportOption
     cache: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--cache", metavar="DIR", help="Read what comes over a network through a cache in this folder."),
+        typer.Option("--cache", metavar="DIR", help="Keep what is read over a network in this folder."),
     ]
     replicas: Annotated[
         list[str],
-        typer.Option("--replica", metavar="URL", help="Place that has shards of it too, read first; may be repeated."),
+        typer.Option(
+            "--replica", metavar="URL", help="Another place that has its shards, read first; may be repeated."
+        ),
     ]
     segment_width: Annotated[int, typer.Option(help="Pixels across of what can be decoded alone.", metavar="PIXELS")]
     max_pixels: Annotated[int, typer.Option(help="Reject images of more pixels.", metavar="PIXELS")]
@@ -177,12 +152,15 @@ _PANELS = {  # by the first argument of each: the groups of `pack`
 }
 
 
-def flags_of(verb: Callable[..., Any], own: type | None = None, **defaults: Any) -> Callable[[C], C]:
+def flags_of(
+    verb: Callable[..., Any], own: type | None = None, *, panels: bool = True, **defaults: Any
+) -> Callable[[C], C]:
     """Give a command, in place of its ``**flags``, a flag for each argument of a verb that is in `PackFlags`.
 
     Args:
         verb: `pack`, or one that has some of its arguments; their defaults are those of the flags.
         own: Flags in the place of those of `PackFlags`, or beside them.
+        panels: Show the flags in the groups of `pack`; not worth it where they are few.
         defaults: Defaults of flags that are written in another form than those of the verb.
     """
     arguments = inspect.signature(verb).parameters
@@ -193,8 +171,8 @@ def flags_of(verb: Callable[..., Any], own: type | None = None, **defaults: Any)
         plain = [one.replace(annotation=hints[name]) for name, one in written.parameters.items() if name != "flags"]
         flags = [
             inspect.Parameter(name, _NAMED, default=defaults.get(name, arguments[name].default), annotation=kind)
-            for name, kind in _kinds(own).items()
-            if name in arguments
+            for name, kind in (_in_panels(own) if panels else _kinds(PackFlags)).items()
+            if name in arguments and name not in written.parameters
         ]
         needed = [one for one in plain if one.default is one.empty]
         parameters = [*needed, *flags, *(one for one in plain if one.default is not one.empty)]
@@ -205,11 +183,17 @@ def flags_of(verb: Callable[..., Any], own: type | None = None, **defaults: Any)
     return extend
 
 
-def _kinds(own: type | None) -> dict[str, Any]:
+reads_dataset = flags_of(open_datasets, panels=False)
+"""Give a command, in place of its ``**flags``, those of every verb that reads a data set."""
+
+_kinds = partial(get_type_hints, include_extras=True)
+
+
+def _in_panels(own: type | None) -> dict[str, Any]:
     """The types of all flags, each in the panel of its group."""
-    changed = {} if own is None else get_type_hints(own, include_extras=True)
+    changed = {} if own is None else _kinds(own)
     found, panel = dict[str, Any](), ""
-    for name, kind in get_type_hints(PackFlags, include_extras=True).items():
+    for name, kind in _kinds(PackFlags).items():
         panel = _PANELS.get(name, panel)
         found[name] = _in_panel(changed.pop(name, kind), panel)
     return {name: _in_panel(kind, _PANELS["version"]) for name, kind in changed.items()} | found

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated
+from typing import Any
 
 import typer
 from rich import box
 from rich.table import Table
 
 from shardstream import diagnose
-from shardstream.cli.flags import Json
-from shardstream.cli.opened import CacheFolder, Replicas, Version, opening
-from shardstream.cli.report import print_json, reporting, size, stdout
-from shardstream.cli.stores import StorageOptions, Transport, TransportOption, format_url, place
+from shardstream.cli.flags import DatasetUrl, Json, arguments_of, reads_dataset
+from shardstream.cli.report import print_found, reporting, size, stdout
+from shardstream.cli.stores import format_url
 from shardstream.text import in_one_line, json_text
 
 _SHOWN_CLASSES = 8
 
 
-def info(
-    context: typer.Context,
-    url: Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")],
-    storage_options: StorageOptions = None,
-    transport: TransportOption = Transport.AUTO,
-    version: Version = None,
-    cache: CacheFolder = None,
-    replicas: Replicas = None,
-    as_json: Json = False,
-) -> None:
+@reads_dataset
+def info(context: typer.Context, url: DatasetUrl, as_json: Json = False, **flags: Any) -> None:
     """Say what a data set holds. Reads its manifest and one index."""
     with reporting(context):
-        found = diagnose.info(url, **opening(version, cache, replicas, storage_options, transport))
-        if as_json:
-            print_json(asdict(found))
-        else:
-            _print(found, format_url(url, place(url, storage_options, transport)))
+        print_found(diagnose.info(url, **arguments_of(flags)), _print, format_url(url), as_json=as_json)
 
 
 def _print(found: diagnose.Info, url: str) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
@@ -24,41 +24,25 @@ _TITLES = {
 _FOUND = {"rejects": ("rejected", "rejected"), "problems": ("problem", ""), "damages": ("damage", "")}
 
 
-class Update(Protocol):
-    """Draws how far a verb has come."""
-
-    def __call__(self, done: float, total: float, beside: str, kept: float = 0) -> None:
-        """Draw it.
-
-        Args:
-            done: How much is done.
-            total: Of how much; 0 while it is not known.
-            beside: What stands beside the bar.
-            kept: How much of it an earlier run had done, which says nothing of the speed.
-        """
-
-
 @contextmanager
 def drawing(verb: str, *, quiet: bool = False) -> Iterator[OnProgress]:
     """Draw the events of one verb; nothing at all if ``quiet``."""
-    with progress(verb, quiet=quiet) as update:
-        yield ignore if quiet else _Events(update).draw
+    if quiet:
+        yield ignore
+    else:
+        with progress(verb) as update:
+            yield _Events(update).draw
 
 
 @contextmanager
-def progress(verb: str, *, quiet: bool = False) -> Iterator[Update]:
-    """Draw the progress of one verb; nothing at all if ``quiet``."""
+def progress(verb: str) -> Iterator[Update]:
+    """Draw the progress of one verb."""
     console = stderr()
-    if quiet:
-        yield _nothing
-    elif console.is_terminal:
+    if console.is_terminal:
         with _bar(console) as bar:
-            yield _Bar(bar, verb).update
+            yield _Bar(bar, verb)
     else:
-        yield _Lines(console, verb).update
-
-
-def _nothing(done: float, total: float, beside: str, kept: float = 0) -> None: ...
+        yield _Lines(console, verb)
 
 
 def _bar(console: Console) -> Progress:
@@ -107,13 +91,26 @@ def _speed(name: str, rate: float) -> str:
     return f"{size(rate)}/s" if name == "bytes" else f"{rate:,.0f} {name}/s"
 
 
-class _Clock:
-    """How long the rest will take, by what was done since the total was known."""
+class Update(ABC):
+    """Draws how far a verb has come, and how long the rest will take, by what was done since the total was known."""
 
-    def __init__(self) -> None:
-        self._since: tuple[float, float] | None = None
+    _since: tuple[float, float] | None = None
 
-    def left(self, done: float, total: float, kept: float) -> str:
+    def __call__(self, done: float, total: float, beside: str, kept: float = 0) -> None:
+        """Draw it.
+
+        Args:
+            done: How much is done.
+            total: Of how much; 0 while it is not known.
+            beside: What stands beside the bar.
+            kept: How much of it an earlier run had done, which says nothing of the speed.
+        """
+        self._show(done, total, beside, self._left(done, total, kept))
+
+    @abstractmethod
+    def _show(self, done: float, total: float, beside: str, left: str) -> None: ...
+
+    def _left(self, done: float, total: float, kept: float) -> str:
         """For people; nothing before there is a speed, nor where it is next to none."""
         now, fresh = time.monotonic(), done - kept
         if not total or self._since is None or fresh < self._since[1]:  # another phase begins
@@ -126,26 +123,22 @@ class _Clock:
         return f"{duration(left)} left" if left < _LONGEST_S else ""
 
 
-class _Bar:
+class _Bar(Update):
     def __init__(self, bar: Progress, verb: str) -> None:
         self._bar = bar
-        self._clock = _Clock()
         self._task = bar.add_task(verb, total=None, beside="", left="")
 
-    def update(self, done: float, total: float, beside: str, kept: float = 0) -> None:
-        left = self._clock.left(done, total, kept)
+    def _show(self, done: float, total: float, beside: str, left: str) -> None:
         self._bar.update(self._task, completed=done, total=total or None, beside=beside, left=left)
 
 
-class _Lines:
+class _Lines(Update):
     def __init__(self, console: Console, verb: str) -> None:
         self._console = console
         self._verb = verb
-        self._clock = _Clock()
         self._last = time.monotonic()
 
-    def update(self, done: float, total: float, beside: str, kept: float = 0) -> None:
-        left = self._clock.left(done, total, kept)
+    def _show(self, done: float, total: float, beside: str, left: str) -> None:
         now = time.monotonic()
         if now - self._last < _LINE_EVERY_S or not total:
             return

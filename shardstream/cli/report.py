@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from enum import IntEnum
 from types import TracebackType
 from typing import Any
@@ -18,6 +19,8 @@ from rich.text import Text
 
 from shardstream.errors import MissingExtraError, ShardStreamError, UsageError
 from shardstream.text import in_one_line, json_text, printable
+
+_SHOWN = 20
 
 
 class Exit(IntEnum):
@@ -77,6 +80,23 @@ def stderr() -> Console:
 def print_json(values: dict[str, Any]) -> None:
     """One line of JSON on stdout."""
     sys.stdout.write(json_text(values) + "\n")
+
+
+def print_found(found: Any, draw: Callable[..., None], *what: Any, as_json: bool, **more: Any) -> None:
+    """What a verb returned: ``more`` and all of it as one line of JSON, or for people, by ``draw(found, *what)``."""
+    if as_json:
+        print_json(more | asdict(found))
+    else:
+        draw(found, *what)
+
+
+def print_first(lines: Sequence[str]) -> None:
+    """The first lines of many, and how many more there are."""
+    out = stdout()
+    for line in lines[:_SHOWN]:
+        out.print(line)
+    if len(lines) > _SHOWN:
+        out.print(f"... and {len(lines) - _SHOWN:,} more; --json lists all")
 
 
 def print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

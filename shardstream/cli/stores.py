@@ -9,17 +9,9 @@ from typing import Annotated, Any, Optional
 import typer
 
 from shardstream.errors import UsageError
-from shardstream.storage import Location, locate
+from shardstream.storage import locate
 
-
-class Transport(StrEnum):
-    """Choices of ``--transport``."""
-
-    AUTO = "auto"
-    OBSTORE = "obstore"
-    FSSPEC = "fsspec"
-
-
+Transport = StrEnum("Transport", "AUTO OBSTORE FSSPEC")
 StorageOptions = Annotated[
     Optional[list[str]],  # noqa: UP045 - Typer reads this when it runs, also old ones
     typer.Option(
@@ -42,15 +34,6 @@ DestOptions = Annotated[
     typer.Option("--dest-option", metavar="KEY=VALUE", help="The same for DEST alone; may be repeated."),
 ]
 TransportOption = Annotated[Transport, typer.Option("--transport", help="Library that speaks to the store.")]
-
-
-def place(url: str, storage_options: list[str] | None, transport: Transport) -> Location:
-    """Where a verb's URL leads.
-
-    Raises:
-        UsageError: The URL or an option cannot work.
-    """
-    return locate(url, storage_options=parse_options(storage_options), transport=transport.value)
 
 
 def parse_options(texts: list[str] | None, flag: str = "--storage-option") -> dict[str, Any] | None:
@@ -82,12 +65,7 @@ def _value(flag: str, name: str, text: str) -> Any:
         ) from None
 
 
-def format_url(url: str, location: Location | None = None) -> str:
-    """What to call a place when speaking to the user: as it was typed, but without what the URL held of secrets.
-
-    Args:
-        url: As it was typed.
-        location: What it leads to. Default: what `locate` makes of it.
-    """
-    location = location or locate(url)
+def format_url(url: str) -> str:
+    """What to call a place when speaking to the user: as it was typed, but without what the URL held of secrets."""
+    location = locate(url)
     return url if location.local else location.url

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
 from shardstream import diagnose
-from shardstream.cli.flags import Quiet
-from shardstream.cli.opened import CacheFolder, Replicas, Version, opening
+from shardstream.cli.flags import DatasetUrl, Quiet, arguments_of, reads_dataset
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import Exit, duration, plural, print_json, reporting, size, stdout
-from shardstream.cli.stores import StorageOptions, Transport, TransportOption, format_url, place
+from shardstream.cli.report import Exit, duration, plural, print_first, print_found, reporting, size, stdout
+from shardstream.cli.stores import format_url
 from shardstream.text import in_one_line
 
-_SHOWN = 20
 
-
+@reads_dataset
 def verify(
     context: typer.Context,
-    url: Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")],
-    storage_options: StorageOptions = None,
-    transport: TransportOption = Transport.AUTO,
-    version: Version = None,
-    cache: CacheFolder = None,
-    replicas: Replicas = None,
+    url: DatasetUrl,
     as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON, with all problems.")] = False,
     reseal: Annotated[
         bool,
@@ -37,39 +30,27 @@ def verify(
         str, typer.Option(help="Largest value that is no problem, as it is delivered.", metavar="SIZE")
     ] = "1GiB",
     quiet: Quiet = False,
+    **flags: Any,
 ) -> None:
     """Read a data set whole and compare every byte with what was written. Exit code 1 if anything is wrong."""
     with reporting(context):
-        options = opening(version, cache, replicas, storage_options, transport)
-        location = place(url, storage_options, transport)
-        resealed = diagnose.reseal(location) if reseal else ()
+        opening = arguments_of(flags)
+        how = {name: opening[name] for name in ("storage_options", "transport")}
+        resealed = diagnose.reseal(url, **how) if reseal else ()
         with drawing("verifying", quiet=quiet) as draw:
-            report = diagnose.verify(url, max_value=max_value, progress=draw, **options)
-        if as_json:
-            print_json({"ok": report.ok, "resealed": resealed, **asdict(report)})
-        else:
-            for name in resealed:
-                stdout().print(f"{name}: checksum written anew")
-            _print(report, format_url(url, location))
+            report = diagnose.verify(url, max_value=max_value, progress=draw, **opening)
+        print_found(report, _print, format_url(url), resealed, as_json=as_json, ok=report.ok, resealed=resealed)
         if not report.ok:
             raise typer.Exit(Exit.PROBLEMS)
 
 
-def _print(report: diagnose.VerifyReport, url: str) -> None:
+def _print(report: diagnose.VerifyReport, url: str, resealed: Sequence[str]) -> None:
     out = stdout()
-    for problem in report.problems[:_SHOWN]:
-        place = [
-            f"{name} {in_one_line(value)}"
-            for name in ("sample", "key", "field", "offset")
-            if (value := getattr(problem, name)) is not None
-        ]
-        out.print(f"{problem.shard}: {problem.what}" + (f" [{', '.join(place)}]" if place else ""))
+    for name in resealed:
+        out.print(f"{name}: checksum written anew")
+    print_first([_line(problem) for problem in report.problems])
     copies = {one.shard: one.sound_copy for one in report.problems if one.sound_copy is not None}
-    for shard, copy in list(copies.items())[:_SHOWN]:
-        out.print(f"{shard}: a sound copy is in {in_one_line(copy)}")
-    hidden = len(report.problems) - _SHOWN
-    if hidden > 0:
-        out.print(f"... and {hidden:,} more; --json lists all")
+    print_first([f"{shard}: a sound copy is in {in_one_line(copy)}" for shard, copy in copies.items()])
     looked_at = (
         f"{plural(report.shards, 'shard')}, {plural(report.samples, 'sample')}, {plural(report.values, 'value')}, "
         f"{size(report.bytes)} in {duration(report.seconds)}"
@@ -78,3 +59,12 @@ def _print(report: diagnose.VerifyReport, url: str) -> None:
     out.print(f"{url}: {verdict} ({looked_at})")
     if not report.ok:
         out.print("next: restore the shards named above from their source, or pack again with --overwrite")
+
+
+def _line(problem: diagnose.Problem) -> str:
+    position = [
+        f"{name} {in_one_line(value)}"
+        for name in ("sample", "key", "field", "offset")
+        if (value := getattr(problem, name)) is not None
+    ]
+    return f"{problem.shard}: {problem.what}" + (f" [{', '.join(position)}]" if position else "")

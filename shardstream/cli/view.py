@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 from rich import box
@@ -12,27 +11,22 @@ from rich.table import Table
 from rich.text import Text
 
 from shardstream import diagnose
-from shardstream.cli.flags import Json
-from shardstream.cli.opened import CacheFolder, Replicas, Version, opening
-from shardstream.cli.report import plural, print_json, reporting, size, stdout
-from shardstream.cli.stores import StorageOptions, Transport, TransportOption, format_url, place
+from shardstream.cli.flags import DatasetUrl, Json, arguments_of, reads_dataset
+from shardstream.cli.report import plural, print_found, reporting, size, stdout
+from shardstream.cli.stores import format_url
 from shardstream.text import in_one_line
 
 _DEFAULT = 5
 
 
+@reads_dataset
 def view(
     context: typer.Context,
-    url: Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")],
+    url: DatasetUrl,
     numbers: Annotated[
         Optional[list[int]],  # noqa: UP045 - Typer reads this when it runs, also old ones
         typer.Argument(metavar="[SAMPLE]...", help=f"Numbers in stored order, from 0. (default: the first {_DEFAULT})"),
     ] = None,
-    storage_options: StorageOptions = None,
-    transport: TransportOption = Transport.AUTO,
-    version: Version = None,
-    cache: CacheFolder = None,
-    replicas: Replicas = None,
     keys: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option("--key", metavar="KEY", help="A sample by its key; may be repeated."),
@@ -42,18 +36,16 @@ def view(
         typer.Option("--save", metavar="DIR", help="Write the values to files DIR/KEY.FIELD."),
     ] = None,
     as_json: Json = False,
+    **flags: Any,
 ) -> None:
     """Show single samples: keys, fields, sizes, images' dimensions. Reads these samples and their indexes only."""
     with reporting(context):
-        options = opening(version, cache, replicas, storage_options, transport)
+        opening = arguments_of(flags)
         chosen = list(numbers or ())
         if not chosen and not keys:
-            chosen = list(range(min(_DEFAULT, diagnose.info(url, **options).samples)))
-        found = diagnose.view(url, chosen, keys=keys or (), save=save, **options)
-        if as_json:
-            print_json(asdict(found))
-        else:
-            _print(found, format_url(url, place(url, storage_options, transport)), save)
+            chosen = list(range(min(_DEFAULT, diagnose.info(url, **opening).samples)))
+        found = diagnose.view(url, chosen, keys=keys or (), save=save, **opening)
+        print_found(found, _print, format_url(url), save, as_json=as_json)
 
 
 def _print(found: diagnose.View, url: str, save: Path | None) -> None:

@@ -55,18 +55,27 @@ class DatasetRows(RowReader):
         super().__init__(OpenShards([source], ReadQueue()), chosen, verify=verify, max_value=max_value)
         self.dataset = dataset
 
-    def read_ids(self, ids: ArrayLike) -> RowBatch:
+    def read_ids(self, ids: ArrayLike, *, present: bool = False) -> RowBatch:
         """The stored values of samples by their numbers, read side by side.
 
         Args:
             ids: Numbers in stored order, integers (n,) in any order; negative ones count from the end.
+            present: Read only fields that one of these samples has: the width of an array that they lack may be forged.
 
         Raises:
             UsageError: There is no such sample.
             DataError, StorageError: As `read`.
         """
         shards, rows = self.dataset.locate(ids)
-        return self.read(None, shards, rows) if len(rows) else self._one_by_one(shards, rows)
+        reader = self._of_present(shards, rows) if present else self
+        return reader.read(None, shards, rows) if len(rows) else reader._one_by_one(shards, rows)
+
+    def _of_present(self, shards: Integers, rows: Integers) -> RowReader:
+        """The same for the fields that these rows have; it shares the open indexes."""
+        indexes = ((self.index(shard), row) for shard, row in zip(shards.tolist(), rows.tolist(), strict=True))
+        found = {name for index, row in indexes for name, column in index.columns.items() if column.has(row)}
+        fields = {name: kind for name, kind in self._types.items() if name in found}
+        return RowReader(self._shards, fields, verify=self._verify, max_value=self._max_value)
 
     def read_shards(self, shards: Iterable[int]) -> Iterator[RowBatch]:
         """All rows of these shards in order, some at a time; the next ones are on their way.

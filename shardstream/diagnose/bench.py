@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, repeat
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +127,7 @@ def bench(
     tell, stats = progress or ignore, loader.stats
     tell(ProgressEvent("start"))
     began = time.perf_counter()
-    arriving = _endless(loader)
+    arriving = chain.from_iterable(repeat(loader))  # epoch after epoch
     next(arriving)
     first = time.perf_counter() - began
     early = dict(stats.transfers)
@@ -181,11 +182,6 @@ def _mean_bytes(url: str | os.PathLike[str], wanted: list[str], dataset: Mapping
 
 def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in (*one, *other)}
-
-
-def _endless(loader: Any) -> Iterator[Any]:
-    while True:
-        yield from loader
 
 
 def _consume(

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import DataError, StorageError, UsageError
 from shardstream.order import OrderParameters
 from shardstream.order.line import epoch_line
-from shardstream.progress import OnProgress, ProgressEvent
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Store, Transport, locate
+from shardstream.storage import PathOrUrl, Store, Transport, locate
 from shardstream.storage.cache import Cache, maintenance
 from shardstream.storage.cache.blocks import Described
 from shardstream.storage.cache.maintenance import CachedSet, Damage, TierStatus
 from shardstream.storage.cache.manifests import KeptManifest, kept_manifests
 from shardstream.storage.transfer import loop
-
-if TYPE_CHECKING:
-    from shardstream.dataset.opened import OpenedDataset
 
 _AT_ONCE = 4  # objects; each is fetched by several requests
 _WAIT = 600.0
@@ -87,12 +84,11 @@ def status(cache: str | os.PathLike[str] | Cache) -> CacheStatus:
     """
     where = Cache.of(cache)
     tiers = maintenance.look(where)
-    path = os.fspath(where.path)
     known = []
     for kept in kept_manifests(where):
         with suppress(DataError):  # written by a newer version
             known.append(_known(kept, where))
-    return CacheStatus(str(path), tiers, tuple(known))
+    return CacheStatus(str(where.path), tiers, tuple(known))
 
 
 def _known(kept: KeptManifest, cache: Cache) -> KnownSet:
@@ -179,8 +175,7 @@ def verify_cache(cache: str | os.PathLike[str] | Cache, *, progress: OnProgress 
     where = Cache.of(cache)
 
     def tell(done: int, total: int, damages: int) -> None:
-        if progress is not None:
-            progress(ProgressEvent("verify", done, total, "bytes", {"damages": damages}))
+        (progress or ignore)(ProgressEvent("verify", done, total, "bytes", {"damages": damages}))
 
     compared, damages = maintenance.verify(where, progress=tell)
     return VerifyCacheReport(str(where.path), compared, tuple(damages), time.monotonic() - started)
@@ -210,7 +205,7 @@ class WarmReport:
 
 
 def warm(
-    url: str | os.PathLike[str] | Location,
+    url: PathOrUrl,
     cache: str | os.PathLike[str] | Cache,
     *,
     node: tuple[int, int] | None = None,
@@ -236,21 +231,19 @@ def warm(
         NotFoundError: There is no data set, or a shard is missing.
         StorageError: Fetching failed for good.
     """
-    from shardstream.dataset.opened import OpenedDataset  # needs torch, which takes seconds to import
-
     started = time.monotonic()
     location = locate(url, storage_options=storage_options, transport=transport)
     if location.local:
         raise UsageError("a local data set needs no cache", url=location.url, hint="read it where it is")
     if node is not None and not 0 <= node[0] < node[1]:
         raise UsageError(f"there is no node {node[0]} of {node[1]}", hint="nodes count from 0: 0/4, 1/4, 2/4, 3/4")
-    home = OpenedDataset(location, cache=Cache.of(cache))
-    shards = _share(home.manifest, node, seed)
-    sizes = home.manifest.table.sizes[shards].astype(np.int64)
-    work = _Warming(home, shards.tolist(), sizes.tolist(), progress)
+    dataset = OpenedDataset(location, cache=Cache.of(cache))
+    shards = _share(dataset.manifest, node, seed)
+    sizes = dataset.manifest.table.sizes[shards].astype(np.int64)
+    work = _Warming(dataset, shards.tolist(), sizes.tolist(), progress)
     work.run()
     return WarmReport(
-        home.url, work.shards, len(shards), work.bytes, work.fetched, work.full, time.monotonic() - started
+        dataset.url, work.shards, len(shards), work.bytes, work.fetched, work.full, time.monotonic() - started
     )
 
 
@@ -274,12 +267,13 @@ def _share(manifest: Manifest, node: tuple[int, int] | None, seed: int) -> Any:
 class _Warming:
     """Shards being brought, a few at once, in order."""
 
-    def __init__(self, home: OpenedDataset, shards: list[int], sizes: list[int], progress: OnProgress | None) -> None:
-        self._home = home
+    def __init__(
+        self, dataset: OpenedDataset, shards: list[int], sizes: list[int], progress: OnProgress | None
+    ) -> None:
+        self._dataset = dataset
         self._left = deque(zip(shards, sizes, strict=True))
-        self._progress = progress
+        self._tell = progress or ignore
         self._totals = len(shards), sum(sizes)
-        self._done = threading.Semaphore(0)
         self._stores: set[Store] = set()
         self.shards = self.bytes = self.fetched = 0
         self.full = False
@@ -290,14 +284,13 @@ class _Warming:
             while self._left or running:
                 while self._left and len(running) < _AT_ONCE and not self.full:
                     shard, size = self._left.popleft()
-                    future = loop.submit(partial(self._fill, shard))
-                    running[future] = size
-                    future.add_done_callback(lambda _: self._done.release())
+                    running[loop.submit(partial(self._fill, shard))] = size
                 if not running:
                     break
-                if not self._done.acquire(timeout=_WAIT):
-                    raise StorageError(f"no shard arrived within {_WAIT:g} s", url=self._home.url)
-                for future in [one for one in running if one.done()]:
+                arrived = wait(running, timeout=_WAIT, return_when=FIRST_COMPLETED).done
+                if not arrived:
+                    raise StorageError(f"no shard arrived within {_WAIT:g} s", url=self._dataset.url)
+                for future in arrived:
                     self._count(future.result(), running.pop(future))
         finally:
             for future in running:
@@ -306,7 +299,7 @@ class _Warming:
                 store.release()
 
     async def _fill(self, number: int) -> int | None:
-        shard = self._home.shard(number)
+        shard = self._dataset.shard(number)
         self._stores.add(shard.store)
         return await shard.store.fill(shard.name)
 
@@ -317,7 +310,6 @@ class _Warming:
         self.shards += 1
         self.bytes += size
         self.fetched += fetched
-        if self._progress is not None:
-            detail = {"shards": self.shards, "total_shards": self._totals[0], "fetched": self.fetched}
-            detail["kept"] = self.bytes - self.fetched
-            self._progress(ProgressEvent("warm", self.bytes, self._totals[1], "bytes", detail))
+        detail = {"shards": self.shards, "total_shards": self._totals[0], "fetched": self.fetched}
+        detail["kept"] = self.bytes - self.fetched
+        self._tell(ProgressEvent("warm", self.bytes, self._totals[1], "bytes", detail))

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from shardstream.dataset.dataset_rows import DatasetRows
+from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.opening import open_dataset
 from shardstream.errors import DecodeError, MissingExtraError, SourceError, UsageError
 from shardstream.images.backends import NAMES, BackendName, decode
 from shardstream.images.backends.contract import NamedBackend
@@ -20,11 +24,8 @@ from shardstream.images.encode import encode
 from shardstream.images.geometry import Geometry, whole
 from shardstream.images.header import ImageInfo, ImageKind, probe
 from shardstream.images.resize import render
-from shardstream.progress import OnProgress, ProgressEvent
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.storage import Transport
-
-if TYPE_CHECKING:
-    from shardstream.stream import Reader
 
 _ROUNDS = 5
 _MADE = 16
@@ -152,23 +153,19 @@ def _files(
             raise SourceError(f"a file cannot be read: {error}", hint="check path and rights") from error
     if len(places) > 1:
         raise UsageError("several places must all be image files", hint="give one data set, or image files")
-    import shardstream as ss
-
-    options: dict[str, Any] = {"storage_options": storage_options, "transport": transport}
-    manifest = ss.Reader(places[0], fields=[], **options).manifest
-    names = [name for name, kind in manifest.fields.items() if kind.is_image]
-    if not names:
-        raise UsageError("the data set has no image field", url=manifest.url, hint="image fields are jpg, png and webp")
-    return manifest.url, list(_stored(ss.Reader(places[0], fields=dict.fromkeys(names, "bytes"), **options), count))
+    return _stored(open_dataset(places[0], storage_options=storage_options, transport=transport), count)
 
 
-def _stored(reader: Reader, count: int) -> Iterator[bytes]:
+def _stored(dataset: OpenedDataset, count: int) -> tuple[str, list[bytes]]:
     """The first image of samples from all over a data set."""
-    for number in np.linspace(0, len(reader) - 1, min(count, len(reader))).round().astype(int).tolist():
-        values = reader[number]
-        found = next((value for name, value in values.items() if name != "__key__" and value is not None), None)
-        if found is not None:
-            yield found
+    names = [name for name, kind in dataset.manifest.fields.items() if kind.is_image]
+    if not names:
+        raise UsageError("the data set has no image field", url=dataset.url, hint="image fields are jpg, png and webp")
+    total = dataset.manifest.samples
+    numbers = np.linspace(0, total - 1, min(count, total)).round().astype(np.int64)
+    batch = DatasetRows(dataset, names).read_ids(numbers)
+    values = (list(batch.values(i).values()) for i in range(len(numbers)))
+    return dataset.url, [bytes(found[0]) for found in values if found]
 
 
 def _made(number: int) -> bytes:
@@ -201,14 +198,13 @@ def _measured(
     found, missing = _installed()
     speeds: dict[BackendName, list[DecodeSpeed]] = {name: [] for name in found}
     works = (_whole, _cropper(crop))
-    parts = [(kind, work) for kind in kinds for work in works]
+    tell, done = progress or ignore, count()
     for kind, files in kinds.items():
         infos = [probe(data) for data in files]
         readers = [name for name, backend in found.items() if all(backend.max_scale(info) for info in infos)]
         rates: list[dict[BackendName, float]] = []
         for work in works:
-            if progress is not None:
-                progress(ProgressEvent("decode", parts.index((kind, work)), len(parts), "measurements", {"now": kind}))
+            tell(ProgressEvent("decode", next(done), len(kinds) * len(works), "measurements", {"now": kind}))
             rates.append(_rates(work, readers, files, seconds))
         auto = statistics.mode(map(Auto().takes, infos))
         for name in found:

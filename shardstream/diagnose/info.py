@@ -19,6 +19,7 @@ from shardstream.shards.manifest import Manifest
 from shardstream.storage import PathOrUrl, Store
 
 _REJECTS_NAME = "rejects.jsonl"
+_PIECE = 8 << 20  # bytes of it at once: it may be larger than memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +103,7 @@ class Info:
     checksums: bool | None
 
 
-def info(
-    url: PathOrUrl,
-    **opening: Unpack[Opening],
-) -> Info:
+def info(url: PathOrUrl, **opening: Unpack[Opening]) -> Info:
     """Describe a data set. Reads its manifest and the index of its first shard, never a payload.
 
     Args:
@@ -128,7 +126,6 @@ def info(
     """
     dataset = open_dataset(url, **opening)
     manifest, index = dataset.manifest, _first_index(dataset)
-    rejects = _count_rejects(dataset.store)
     checked = None if index is None else any(column.checksums is not None for column in index.columns.values())
     return Info(
         url=manifest.url,
@@ -147,7 +144,7 @@ def info(
         seed=manifest.seed,
         plan=manifest.plan,
         fingerprint=manifest.fingerprint,
-        rejects=rejects,
+        rejects=_count_rejects(dataset.store),
         checksums=checked,
     )
 
@@ -167,7 +164,7 @@ def _first_index(dataset: OpenedDataset) -> ShardIndex | None:
 
 def _count_rejects(store: Store) -> int:
     try:
-        return bytes(store.get(_REJECTS_NAME)).count(b"\n")
+        return sum(piece.count(b"\n") for piece in store.pieces(_REJECTS_NAME, _PIECE))
     except NotFoundError:
         return 0
 

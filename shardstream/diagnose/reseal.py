@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from shardstream.shards.heads import MANIFEST_NAME, resealed
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Location, Transport, open_store
+from shardstream.storage import PathOrUrl, Transport, open_store
 
 
 def reseal(
-    url: str | os.PathLike[str] | Location,
+    url: PathOrUrl,
     *,
     storage_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
@@ -42,11 +41,11 @@ def reseal(
     store = open_store(url, storage_options=storage_options, transport=transport)
     head = store.get(MANIFEST_NAME)
     new = {MANIFEST_NAME: resealed(head, url=store.url)}
-    manifest = Manifest.parse(memoryview(new[MANIFEST_NAME] or head), lambda name: store.get(name), url=store.url)
+    manifest = Manifest.parse(memoryview(new[MANIFEST_NAME] or head), store.get, url=store.url)
     for old in manifest.history:
         head = store.get(old.head)
         new[old.head] = resealed(head, url=store.url, name=old.head)
-        Manifest.parse(memoryview(new[old.head] or head), lambda name: store.get(name), url=store.url, old=old)
+        Manifest.parse(memoryview(new[old.head] or head), store.get, url=store.url, old=old)
     written = {name: content for name, content in reversed(new.items()) if content is not None}
     for name, content in written.items():
         store.put(name, content)

@@ -15,16 +15,14 @@ from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.diagnose.members import differences
 from shardstream.diagnose.whole import ReadShard, TooLarge, read_shards
 from shardstream.errors import DataError, NotFoundError, ShardStreamError, StorageError
-from shardstream.progress import OnProgress, ProgressEvent
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.framing import MAX_VALUE, oversized, too_large
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.key_table import key_table_name
-from shardstream.shards.layout import Hasher, checksum
+from shardstream.shards.layout import checksum
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import parse_size
 from shardstream.storage import PathOrUrl, Store
-
-_STEP = 16 << 20
 
 ProblemKind: TypeAlias = Literal[
     "missing", "unreadable", "size", "checksum", "index", "samples", "fields", "value", "tar", "version", "keys"
@@ -132,7 +130,7 @@ def verify(
     dataset = open_dataset(url, **opening)
     store = dataset.store
     manifest = Manifest.read(store, version=opening.get("version"))  # not as the cache has it
-    problems: list[Problem] = []
+    problems, tell = list[Problem](), progress or ignore
     samples = size = values = 0
     for number, found in enumerate(read_shards(store, manifest)):
         shard = _Shard(manifest, number, found, largest)
@@ -140,9 +138,8 @@ def verify(
         sound = _sound_copy(dataset, number) if wrong else None
         problems.extend(replace(one, sound_copy=sound) for one in wrong)
         samples, size, values = samples + shard.samples, size + shard.bytes, values + shard.values
-        if progress is not None:
-            detail = {"shards": number + 1, "total_shards": manifest.shards, "problems": len(problems)}
-            progress(ProgressEvent("verify", size, manifest.bytes, "bytes", detail))
+        detail = {"shards": number + 1, "total_shards": manifest.shards, "problems": len(problems)}
+        tell(ProgressEvent("verify", size, manifest.bytes, "bytes", detail))
     problems.extend([*_old_versions(store, manifest), *_key_tables(store, manifest)])
     return VerifyReport(
         manifest.url, tuple(problems), manifest.shards, samples, size, values, time.monotonic() - started
@@ -165,7 +162,7 @@ def _old_versions(store: Store, manifest: Manifest) -> Iterator[Problem]:
     """Those of versions that can no longer be read; their shards are the first ones of the newest version."""
     for old in manifest.history:
         try:
-            Manifest.parse(store.get(old.head), lambda name: store.get(name), url=store.url, old=old)
+            Manifest.parse(store.get(old.head), store.get, url=store.url, old=old)
         except (DataError, NotFoundError) as error:
             yield Problem("version", old.head, error.what)
 
@@ -178,8 +175,7 @@ def _key_tables(store: Store, manifest: Manifest) -> Iterator[Problem]:
     except NotFoundError:
         return
     except DataError as error:
-        name = key_table_name(manifest.fingerprint)
-        yield Problem("keys", name, error.what)
+        yield Problem("keys", key_table_name(manifest.fingerprint), error.what)
 
 
 class _Shard:
@@ -218,10 +214,7 @@ class _Shard:
         if len(data) != size:
             yield Problem("size", self.name, f"the object has {len(data)} bytes, not {size}")
             return  # its checksum cannot be right
-        hasher = Hasher()
-        for start in range(0, len(data), _STEP):
-            hasher.update(data[start : start + _STEP])
-        if hasher.intdigest() != int(self._manifest.table.checksums[self._number]):
+        if checksum(data) != int(self._manifest.table.checksums[self._number]):
             yield Problem("checksum", self.name, "the object is not the one that was written")
 
     def _totals(self, index: ShardIndex) -> Iterator[Problem]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Unpack
-
-import numpy as np
 
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.key_tables import KeyFinder
@@ -117,8 +115,7 @@ def view(
     dataset = open_dataset(url, **opening)
     manifest, rows = dataset.manifest, DatasetRows(dataset)
     ids = [*numbers, *map(KeyFinder(rows).number_of, keys)]
-    # Only what these samples have: the width of a column that they lack may be forged.
-    batch = DatasetRows(dataset, _fields_of(rows, ids)).read_ids(ids)
+    batch = rows.read_ids(ids, present=True)
     target = None if save is None else open_store(save)
     samples: list[ViewedSample] = []
     saved: list[str] = []
@@ -129,16 +126,6 @@ def view(
         if target is not None:
             saved += _save(target, key, [(name, manifest.fields[name], value) for name, value in values])
     return View(dataset.url, manifest.samples, tuple(samples), tuple(saved))
-
-
-def _fields_of(rows: DatasetRows, ids: Sequence[int]) -> list[str]:
-    found: set[str] = set()
-    for shard, row in zip(*map(np.ndarray.tolist, rows.dataset.locate(ids)), strict=True):
-        for name, column in rows.index(shard).columns.items():
-            valid = column.valid_rows(np.array([row]))
-            if valid is None or valid[0]:
-                found.add(name)
-    return sorted(found)
 
 
 def _look_at(name: str, kind: FieldType, value: Any, manifest: Manifest) -> ViewedField:

@@ -7,7 +7,7 @@ what is done when, and the tests drive it on a simulated device that runs stream
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -38,61 +38,48 @@ class Received(NamedTuple):
     mark: Any
 
 
-class DeviceCopy(Protocol):
-    """How batches get from the loader to the training loop. One thread sends, another receives."""
+class Ticket(NamedTuple):
+    """What `DeviceCopy.sent` gives for a batch: its events, and how many of its tensors travelled one by one."""
+
+    begun: Any = None
+    copied: Any = None
+    arrived: Any = None
+    ready: Any = None
+    alone: int = 0
+
+
+class DeviceCopy:
+    """How batches get from the loader to the training loop. One thread sends, another receives.
+
+    With this one they stay where they are.
+    """
 
     @property
     def pinned_bytes(self) -> int:
         """Page-locked memory that it holds."""
+        return 0
 
     def working(self) -> AbstractContextManager[object]:
         """In it, the thread that sends does all its work."""
+        return torch.no_grad()
 
     def send(self, batch: Any) -> Any:
         """The batch on its device, for the transform."""
+        return batch
 
-    def sent(self) -> Any:
+    def sent(self) -> Ticket:
         """After the transform: a ticket for the receiver."""
+        return Ticket()
 
-    def receive(self, batch: Any, ticket: Any) -> Received:
+    def receive(self, batch: Any, ticket: Ticket) -> Received:
         """In the thread that receives: from here on the batch may be used."""
+        return Received(late=False, mark=None)
 
     def settle(self, mark: Any) -> None:
         """In the thread that sends: wait until the receiver's kernels up to there have run, and no others."""
 
-    def alone(self, ticket: Any) -> int:
-        """Tensors of a batch that travelled one by one."""
-
     def times(self) -> list[Times]:
         """What is known by now of the batches since this was asked last."""
-
-
-class HostPassthrough(DeviceCopy):
-    """Batches stay where they are."""
-
-    @property
-    def pinned_bytes(self) -> int:
-        return 0
-
-    def working(self) -> AbstractContextManager[object]:
-        return torch.no_grad()
-
-    def send(self, batch: Any) -> Any:
-        return batch
-
-    def sent(self) -> None:
-        return None
-
-    def receive(self, batch: Any, ticket: None) -> Received:
-        return Received(late=False, mark=None)
-
-    def settle(self, mark: None) -> None:
-        pass
-
-    def alone(self, ticket: None) -> int:
-        return 0
-
-    def times(self) -> list[Times]:
         return []
 
 
@@ -145,9 +132,8 @@ class Cuda(Device):
 
     @contextmanager
     def on(self, stream: Any) -> Iterator[None]:
-        with ExitStack() as stack:
-            stack.enter_context(torch.cuda.device(self.device))  # else CUDA would make a context on device 0
-            stack.enter_context(torch.cuda.stream(stream))
+        # Without the device, CUDA would make a context on device 0.
+        with torch.cuda.device(self.device), torch.cuda.stream(stream):
             yield
 
     def loop(self) -> Any:
@@ -188,16 +174,6 @@ class _Slot:
     copied: Any = None
 
 
-class _Ticket(NamedTuple):
-    """Events of one batch, and how many of its tensors travelled one by one."""
-
-    begun: Any
-    copied: Any
-    arrived: Any
-    ready: Any
-    alone: int
-
-
 class CudaCopy(DeviceCopy):
     """From memory of any kind to a device, beside what it is computing.
 
@@ -217,7 +193,7 @@ class CudaCopy(DeviceCopy):
         self._slots: list[_Slot] = []
         self._turn = 0
         self._under_way: tuple[Any, Any, Any, int]
-        self._timed: list[_Ticket] = []
+        self._timed: list[Ticket] = []
 
     @property
     def pinned_bytes(self) -> int:
@@ -258,13 +234,13 @@ class CudaCopy(DeviceCopy):
             slot.memory = self._cuda.pinned(_rounded(size))
         return slot
 
-    def sent(self) -> _Ticket:
+    def sent(self) -> Ticket:
         begun, copied, arrived, alone = self._under_way
-        ticket = _Ticket(begun, copied, arrived, self._cuda.event(self._cuda.transforms), alone)
+        ticket = Ticket(begun, copied, arrived, self._cuda.event(self._cuda.transforms), alone)
         self._timed.append(ticket)
         return ticket
 
-    def receive(self, batch: Any, ticket: _Ticket) -> Received:
+    def receive(self, batch: Any, ticket: Ticket) -> Received:
         loop = self._cuda.loop()
         found = Received(late=not ticket.ready.query(), mark=self._cuda.event(loop))
         self._cuda.wait(loop, ticket.ready)
@@ -277,9 +253,6 @@ class CudaCopy(DeviceCopy):
 
     def settle(self, mark: Any) -> None:
         mark.synchronize()
-
-    def alone(self, ticket: _Ticket) -> int:
-        return ticket.alone
 
     def times(self) -> list[Times]:
         known = []

@@ -53,7 +53,6 @@ class ForFrameworks:
     rng_types = None
     synchronized_generator = None
 
-    _plain_sampler: Sampler[Any]
     _offset: int | None = 0  # our epoch less the framework's; `None`: unknown since ours was chosen
 
     @property

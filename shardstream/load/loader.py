@@ -97,28 +97,25 @@ class Loader(ForFrameworks, DataLoader[Any]):
             if name in _ELSEWHERE:
                 raise UsageError(f"{name} is decided by the data set", hint=f"use {_ELSEWHERE[name]}")
         size = dataset.batch_size if batch_size is None else batch_size
-        single = size is None
         self.stats = LoaderStats(num_workers)
-        self._single = single
+        self._single = single = size is None
         self._current: ConsumerPosition | None = None
         self._before: ConsumerPosition | None = None  # the one that may still have a thread asking for a batch
         self._begun: weakref.ref[Workers] | None = None
-        self._restarted: tuple[ConsumerPosition, LoaderIteration] | None = (
-            None  # an iteration that nobody had begun to take from, and now
-        )
+        # An iteration that nobody had begun to take from, and the one in its place.
+        self._restarted: tuple[ConsumerPosition, LoaderIteration] | None = None
         self._rank_check = RankCheck()
         collate: Callable[[Any], Any] = CollateWorkerBatch(collate_fn, each=single) if collate_fn else keep
         persistent = num_workers > 0 if persistent_workers is None else persistent_workers
-        lists = collate_fn is not None
         self._shards = dataset.for_loader(
             num_workers,
             workers_stay=persistent or not num_workers,
             batch_size=size,
-            deliver="lists" if lists else "worker batches",
+            deliver="lists" if collate_fn else "worker batches",
         )
         self._starting = False
         super().__init__(
-            dataset.replace(batch_size=size, deliver="lists" if lists else "items"),
+            dataset.replace(batch_size=size, deliver="lists" if collate_fn else "items"),
             batch_size=None,
             num_workers=num_workers,
             collate_fn=collate,
@@ -153,8 +150,8 @@ class Loader(ForFrameworks, DataLoader[Any]):
     def peek(self) -> Any:
         """The first batch (or sample) of the next epoch of this rank, made in this process; moves nothing on."""
         collate: Any = self.collate_fn
-        parcel = collate(self._shards.first_batch())
-        return next(iter(parcel.data)) if self._single else parcel.data
+        first = collate(self._shards.first_batch())
+        return next(iter(first.data)) if self._single else first.data
 
     @property
     def seed(self) -> int:
@@ -236,15 +233,12 @@ class Loader(ForFrameworks, DataLoader[Any]):
     def _get_iterator(self) -> Any:
         self._starting = True  # what we begin gets batches as they travel
         try:
-            return self._started()
+            if not self.num_workers:
+                return super()._get_iterator()
+            self.check_worker_number_rationality()
+            workers = Workers(self)
         finally:
             self._starting = False
-
-    def _started(self) -> Any:
-        if not self.num_workers:
-            return super()._get_iterator()
-        self.check_worker_number_rationality()
-        workers = Workers(self)
         self._begun = weakref.ref(workers)
         _name_deaths()
         return workers

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from shardstream.errors import UsageError
-from shardstream.load.device_copy import DeviceCopy
+from shardstream.load.device_copy import DeviceCopy, Ticket
 from shardstream.load.iteration import ENDED, LoaderIteration, PlainIteration
 from shardstream.load.workers import LEAVE_S
 from shardstream.stream.ipc.worker_batch import StreamItem
@@ -38,16 +38,14 @@ class Sent:
         item: What it was made of, without the data.
         sending: Seconds that the thread spent on `DeviceCopy.send`.
         transforming: Seconds that it spent in the transform.
-        alone: Tensors of it that travelled one by one.
         late: Whether the device was still at it when it was received.
     """
 
     batch: Any
-    ticket: Any
+    ticket: Ticket
     item: StreamItem
     sending: float
     transforming: float
-    alone: int
     late: bool = False
 
 
@@ -67,15 +65,12 @@ class PrefetchThread:
         copy: To the device.
         transform: What is done there.
         depth: How many batches may be ready or in work while the receiver has one, or its device is still at it.
-
-    Attributes:
-        awaited: Says, for people, what the thread is waiting for.
     """
 
     def __init__(
         self, items: LoaderIteration | PlainIteration, copy: DeviceCopy, transform: Transform, depth: int
     ) -> None:
-        self.awaited: Callable[[], str] = items.awaited
+        self._doing: str | None = None  # instead of asking for an item
         self._items = items
         self._copy = copy
         self._transform = transform
@@ -93,7 +88,11 @@ class PrefetchThread:
     @property
     def fetching(self) -> bool:
         """Whether the thread is asking for an item, and will do nothing else any more once it was stopped."""
-        return self.awaited == self._items.awaited
+        return self._doing is None
+
+    def awaited(self) -> str:
+        """What the thread is waiting for, for people."""
+        return self._doing or self._items.awaited()
 
     def receive(self) -> Sent | None:
         """The next batch, to be used on the stream that the calling thread works on; ``None`` at the end.
@@ -104,7 +103,7 @@ class PrefetchThread:
         """
         if self._stopped:
             raise UsageError(ENDED, hint="use a prefetcher for each loop")
-        with watched(lambda: self.awaited()):
+        with watched(self.awaited):
             sent = self._sent.get()
         if isinstance(sent, Sent):
             sent.late, mark = self._copy.receive(sent.batch, sent.ticket)
@@ -157,36 +156,23 @@ class PrefetchThread:
             if item is None or self._stopped:
                 return
             if number >= self._depth:  # one was received for each batch that there was no room for at first
-                self.awaited = _settling
+                self._doing = "the device, to finish steps that were launched before"
                 self._copy.settle(self._marks.popleft())
             self._sent.put(self._send(item))
             del item  # its memory is the worker's again as soon as it was copied
 
     def _send(self, item: StreamItem) -> Sent:
         begun = time.perf_counter()
-        self.awaited = _copying
+        self._doing = "a batch to be copied to its device"
         batch = self._copy.send(item.data)
         item = item._replace(data=None)
         moved = time.perf_counter()
-        self.awaited = _transforming
+        self._doing = "the transform of a DevicePrefetcher"
         batch = self._transform(batch, item)
         ticket = self._copy.sent()
         done = time.perf_counter()
-        sent = Sent(batch, ticket, item, moved - begun, done - moved, self._copy.alone(ticket))
-        self.awaited = self._items.awaited
-        return sent
-
-
-def _settling() -> str:
-    return "the device, to finish steps that were launched before"
-
-
-def _copying() -> str:
-    return "a batch to be copied to its device"
-
-
-def _transforming() -> str:
-    return "the transform of a DevicePrefetcher"
+        self._doing = None
+        return Sent(batch, ticket, item, moved - begun, done - moved)
 
 
 _running: weakref.WeakSet[PrefetchThread] = weakref.WeakSet()

@@ -7,13 +7,14 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
 from shardstream.augment import resized
 from shardstream.errors import UsageError
-from shardstream.load.device_copy import Cuda, CudaCopy, DeviceCopy, HostPassthrough
+from shardstream.load.device_copy import Cuda, CudaCopy, DeviceCopy
 from shardstream.load.iteration import ConsumerPosition, LoaderIteration, PlainIteration, PlainPosition
 from shardstream.load.loader import Loader
 from shardstream.load.prefetch_thread import PrefetchThread
@@ -103,7 +104,7 @@ class DevicePrefetcher:
         self.stats: LoaderStats = loader.stats if isinstance(loader, Loader) else LoaderStats()
         self._depth = depth
         self._reuse = reuse
-        self._copy: DeviceCopy = CudaCopy(Cuda(self.device)) if self.device.type == "cuda" else HostPassthrough()
+        self._copy = CudaCopy(Cuda(self.device)) if self.device.type == "cuda" else DeviceCopy()
         self._transform = _Transform(transform, self.device)
         self._thread: PrefetchThread | None = None
         self._epochs = 0
@@ -127,13 +128,9 @@ class DevicePrefetcher:
             seed, classes = torch.initial_seed(), None
         self._epochs += 1
         self._transform.begin(classes)
-        transform, position = self._transform, iteration.position
-
-        def transformed(batch: Any, item: StreamItem) -> Any:
-            return transform(batch, position, item, seed)
-
-        self._thread = PrefetchThread(iteration, self._copy, transformed, self._depth)
-        return _Batches(self, iteration, self._thread, StaticBuffers() if self._reuse else None)
+        transform = partial(self._transform, iteration.position, seed)
+        self._thread = PrefetchThread(iteration, self._copy, transform, self._depth)
+        return _Batches(self, iteration, self._thread)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration reads, see `Loader.set_epoch`.
@@ -186,16 +183,12 @@ class _Batches(Iterator[Any]):
     """One iteration."""
 
     def __init__(
-        self,
-        owner: DevicePrefetcher,
-        iteration: LoaderIteration | PlainIteration,
-        thread: PrefetchThread,
-        buffers: StaticBuffers | None,
+        self, owner: DevicePrefetcher, iteration: LoaderIteration | PlainIteration, thread: PrefetchThread
     ) -> None:
         self._owner = owner
         self._iteration = iteration
         self._thread = thread
-        self._buffers = buffers
+        self._buffers = StaticBuffers() if owner._reuse else None
         self._handed: float | None = None
         self._over = False
         # A loader of ours knows by itself whether a thread is asking for a batch; others do not.
@@ -205,12 +198,13 @@ class _Batches(Iterator[Any]):
     def __next__(self) -> Any:
         if self._over:
             raise StopIteration
-        stats, copy = self._owner.stats, self._owner._copy
+        stats, copy, loader = self._owner.stats, self._owner._copy, self._owner.loader
+        receive = self._thread.receive
         asked = time.perf_counter()
         if self._handed is not None:
             stats.seconds += asked - self._handed
         try:
-            sent = self._explained(self._thread.receive)
+            sent = loader.explained(receive) if isinstance(loader, Loader) else receive()
             if sent is None:
                 stats.ended(time.perf_counter() - asked)
                 stats.add(self._iteration.rest)
@@ -227,10 +221,6 @@ class _Batches(Iterator[Any]):
         first, self._handed = self._handed is None, time.perf_counter()
         stats.waited(self._handed - asked, first=first)
         return batch
-
-    def _explained(self, request: Callable[[], Any]) -> Any:
-        loader = self._owner.loader
-        return loader.explained(request) if isinstance(loader, Loader) else request()
 
 
 class _Transform:
@@ -252,7 +242,7 @@ class _Transform:
             tell(classes)
         self._told = True
 
-    def __call__(self, batch: Any, position: ConsumerPosition | PlainPosition, item: StreamItem, seed: int) -> Any:
+    def __call__(self, position: ConsumerPosition | PlainPosition, seed: int, batch: Any, item: StreamItem) -> Any:
         batch = resized(batch)
         if self._function is None:
             return batch

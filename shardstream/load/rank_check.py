@@ -63,7 +63,9 @@ class RankCheck:
         key = f"shardstream/{self._name}/{self._checks}"
         self._checks += 1
         mine = describe()
-        store, entry = _store(), json.dumps([time.time(), rank.rank, mine])
+        from torch.distributed import distributed_c10d
+
+        store, entry = distributed_c10d._get_default_store(), json.dumps([time.time(), rank.rank, mine])
         first = store.compare_set(key, "", entry).decode()
         if json.loads(first)[0] < _process_start():
             first = store.compare_set(key, first, entry).decode()
@@ -79,12 +81,6 @@ class RankCheck:
                 hint="all ranks need the same data set, seed, state, batch size and number of workers; loaders that "
                 "are meant to differ need rank= and world_size=",
             )
-
-
-def _store() -> Any:
-    from torch.distributed import distributed_c10d
-
-    return distributed_c10d._get_default_store()
 
 
 def _where() -> str:

@@ -131,7 +131,24 @@ class LoaderStats:
 
     def diagnosis(self) -> Diagnosis:
         """What a step waits for, and what to do about it."""
-        return _diagnosis(self)
+        if not self.batches or not self.seconds:
+            return Diagnosis("nothing", {}, "nothing was delivered yet")
+        busy, waiting = _busy(self), _waiting(self)
+        if waiting < _SMOOTH:
+            advice = f"loop-bound: {_percent(waiting)} of the time is waiting for data; no loader could be faster"
+            return Diagnosis("loop", busy, advice, waiting)
+        in_workers = {name: busy[name] for name in _IN_WORKERS.values()}
+        here = {name: busy[name] for name in ("transport", "copy", "batch transform")}
+        filled = sum(in_workers.values()) / max(self.workers, 1)
+        # The device copies and transforms side by side; the thread that starts both does one thing at a time.
+        thread = max(_thread(self), *here.values())
+        if max(filled, thread) < _BUSY:
+            return Diagnosis("uneven", busy, _UNEVEN.format(share=_percent(waiting)), waiting)
+        if filled >= thread:
+            worst = max(in_workers, key=in_workers.__getitem__)
+            return Diagnosis(worst, busy, _of_workers(worst, self, in_workers), waiting)
+        worst = max(here, key=here.__getitem__)
+        return Diagnosis(worst, busy, _OF_PROCESS[worst].format(share=_percent(here[worst])), waiting)
 
     def report(self) -> str:
         """Where the time of a step went, in a few lines, with one sentence of advice at last.
@@ -142,7 +159,26 @@ class LoaderStats:
         >>> loader.stats.report().splitlines()[0].startswith("20 steps")
         True
         """
-        return _report(self)
+        found = self.diagnosis()
+        if not found.busy:
+            return found.advice
+        step, waits = _running(self) / self.batches, sorted(1e3 * wait for wait in self.waits) or [0.0]
+        lines = [
+            f"{self.batches:,} steps of {1e3 * step:,.1f} ms; waited for data {_percent(_waiting(self))} of the time, "
+            f"and {self.start_seconds:.1f} s for first batches",
+            f"a step waited {median(waits):,.1f} ms (median), {waits[-1 - len(waits) // 100]:,.1f} (1 in 100), "
+            f"{waits[-1]:,.1f} (worst of the last {len(waits):,})",
+        ]
+        for name, value in found.busy.items():
+            shared = self.workers and name in _IN_WORKERS.values()
+            how = f"{value:.2f} of {self.workers} workers" if shared else _percent(value)
+            lines.append(f"  {_TITLES[name]:28}{how}")
+        if self.alone:
+            each = self.alone / self.batches
+            lines.append(f"  {each:,.1f} tensors a batch travelled one by one, not in its one copy")
+        if self.late:
+            lines.append(f"  {self.late:,} batches reached the loop before the device had done with them")
+        return "\n".join([*lines, found.advice])
 
     def add(self, counted: Sequence[WorkerBatch]) -> None:
         """Count batches of workers."""
@@ -163,8 +199,7 @@ class LoaderStats:
             seconds: How long.
             first: Whether it is the first of an iteration.
         """
-        self.wait_seconds += seconds
-        self.seconds += seconds
+        self.ended(seconds)
         self.batches += 1
         if first:
             self.start_seconds += seconds
@@ -182,7 +217,7 @@ class LoaderStats:
         self.copy_seconds += sent.sending
         self.transform_seconds += sent.transforming
         self.late += sent.late
-        self.alone += sent.alone
+        self.alone += sent.ticket.alone
         for one in times:
             self.device_copy_seconds += one.copy
             self.device_transform_seconds += one.transform
@@ -190,28 +225,6 @@ class LoaderStats:
     def reset(self) -> None:
         """Begin anew."""
         self.__init__(self.workers)  # type: ignore[misc]  # a dataclass
-
-
-def _diagnosis(stats: LoaderStats) -> Diagnosis:
-    """What the counters of a loader mean."""
-    if not stats.batches or not stats.seconds:
-        return Diagnosis("nothing", {}, "nothing was delivered yet")
-    busy, waiting = _busy(stats), _waiting(stats)
-    if waiting < _SMOOTH:
-        advice = f"loop-bound: {_percent(waiting)} of the time is waiting for data; no loader could be faster"
-        return Diagnosis("loop", busy, advice, waiting)
-    in_workers = {name: busy[name] for name in _IN_WORKERS.values()}
-    here = {name: busy[name] for name in ("transport", "copy", "batch transform")}
-    filled = sum(in_workers.values()) / max(stats.workers, 1)
-    # The device copies and transforms side by side; the thread that starts both does one thing at a time.
-    thread = max(_thread(stats), *here.values())
-    if max(filled, thread) < _BUSY:
-        return Diagnosis("uneven", busy, _uneven(waiting), waiting)
-    if filled >= thread:
-        worst = max(in_workers, key=in_workers.__getitem__)
-        return Diagnosis(worst, busy, _of_workers(worst, stats, in_workers), waiting)
-    worst = max(here, key=here.__getitem__)
-    return Diagnosis(worst, busy, _OF_PROCESS[worst].format(share=_percent(here[worst])), waiting)
 
 
 def _running(stats: LoaderStats) -> float:
@@ -259,6 +272,11 @@ _CHEAPER = {
     "assembly": "send less: uint8 in place of floats, a slab in place of many objects, no collate_fn",
 }
 
+_UNEVEN = (
+    "uneven: nothing is busy all the time, yet {share} of it is waiting; let workers run further ahead "
+    "(prefetch_factor=, depth=), and look whether something else uses the cores"
+)
+
 _OF_PROCESS = {
     "transport": "transport-bound: receiving batches takes {share} of the time; send tensors in place of Python "
     "objects, or less of them",
@@ -267,38 +285,6 @@ _OF_PROCESS = {
     "batch transform": "transform-bound: the transform of batches takes {share} of the time; do less in it, or some of "
     "it in the workers",
 }
-
-
-def _uneven(waiting: float) -> str:
-    return (
-        f"uneven: nothing is busy all the time, yet {_percent(waiting)} of it is waiting; let workers run further "
-        "ahead (prefetch_factor=, depth=), and look whether something else uses the cores"
-    )
-
-
-def _report(stats: LoaderStats) -> str:
-    """The counters as a few lines for people."""
-    found = stats.diagnosis()
-    if not found.busy:
-        return found.advice
-    step, waits = _running(stats) / stats.batches, sorted(stats.waits) or [0.0]
-    lines = [
-        f"{stats.batches:,} steps of {1e3 * step:,.1f} ms; waited for data {_percent(_waiting(stats))} of the time, "
-        f"and {stats.start_seconds:.1f} s for first batches",
-        f"a step waited {1e3 * median(waits):,.1f} ms (median), {1e3 * waits[-1 - len(waits) // 100]:,.1f} (1 in 100), "
-        f"{1e3 * waits[-1]:,.1f} (worst of the last {len(waits):,})",
-    ]
-    for name, value in found.busy.items():
-        if name in _IN_WORKERS.values():
-            how = f"{value:.2f} of {stats.workers} workers" if stats.workers else _percent(value)
-        else:
-            how = _percent(value)
-        lines.append(f"  {_TITLES[name]:28}{how}")
-    if stats.alone:
-        lines.append(f"  {stats.alone / stats.batches:,.1f} tensors a batch travelled one by one, not in its one copy")
-    if stats.late:
-        lines.append(f"  {stats.late:,} batches reached the loop before the device had done with them")
-    return "\n".join([*lines, found.advice])
 
 
 def _percent(share: float) -> str:

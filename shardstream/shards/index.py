@@ -59,6 +59,10 @@ class Column:
         bits: NDArray[np.uint8] = self.valid[rows >> 3] >> (rows & 7).astype(np.uint8) & 1
         return bits.astype(np.bool_)
 
+    def has(self, row: int) -> bool:
+        """Whether a row has a value."""
+        return self.valid is None or bool(self.valid[row >> 3] >> (row & 7) & 1)
+
     def fixed_offsets(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Byte offsets of fixed arrays: int64 (len(rows),)."""
         if self.base is not None:

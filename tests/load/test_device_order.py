@@ -332,13 +332,13 @@ def test_tensors_that_cannot_lie_in_the_slab_travel_alone_and_are_counted():
     flow = PrefetchThread(PlainIteration([batch], 0), CudaCopy(device), lambda batch, _: batch, 1)
     sent = flow.receive()
     assert sent is not None
-    assert sent.alone == len(kinds()) + 2  # a packed sequence of these two: its data, and the sizes of its steps
+    assert sent.ticket.alone == len(kinds()) + 2  # a packed sequence of these two: its data, and the sizes of its steps
     assert sent.batch["rows"].batch_sizes.tolist() == [2, 2, 1]
     assert sent.batch["coo"] is batch["coo"]  # the simulated device leaves it
     assert flow.receive() is None
     stats = LoaderStats()
     stats.sent(sent, [])
-    assert stats.alone == sent.alone
+    assert stats.alone == sent.ticket.alone
 
 
 def test_objects_with_a_way_of_their_own_are_moved_by_it_and_not_taken_apart():

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import shardstream as ss
-from shardstream.load.device_copy import HostPassthrough
+from shardstream.load.device_copy import DeviceCopy
 from shardstream.load.iteration import PlainIteration
 from shardstream.load.prefetch_thread import PrefetchThread
 
@@ -74,7 +74,7 @@ def test_a_process_that_leaves_in_the_middle_ends_at_once(folder: Path, tmp_path
 
 
 def test_a_flow_that_has_ended_says_so_again() -> None:
-    flow = PrefetchThread(PlainIteration(iter([1]), 0), HostPassthrough(), lambda batch, _: batch, 2)
+    flow = PrefetchThread(PlainIteration(iter([1]), 0), DeviceCopy(), lambda batch, _: batch, 2)
     assert flow.receive() is not None
     assert [flow.receive(), flow.receive()] == [None, None]
     flow.stop(30)
