@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shardstream.extras import require
 from shardstream.images.backends.contract import Job, NamedBackend, undecodable
-from shardstream.images.header import Encoded, ImageInfo
+from shardstream.images.header import Encoded, ImageInfo, ImageKind
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -49,6 +49,13 @@ class Pillow(NamedBackend):
 
     def decode(self, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
         return _load(data, info, job.scale, _rgb, tolerant=job.tolerant)
+
+
+def saved(image: Image, kind: ImageKind, **options: Any) -> bytes:
+    """An image of Pillow's as a file."""
+    buffer = io.BytesIO()
+    image.save(buffer, _FORMATS[kind], **options)
+    return buffer.getvalue()
 
 
 def decode_raw(data: Encoded, info: ImageInfo, *, tolerant: bool = False) -> NDArray[Any]:
