@@ -167,6 +167,8 @@ def _recode(
     try:
         find = lookup((*(scan.dc[number] for number in numbers[0]), *(scan.ac[number] for number in numbers[1])))
         codes = [scan.dc[number].codes() for number in numbers[0]]
+        if tables is not None:
+            codes = [tables.get(number, scan.dc[number]).codes() for number in numbers[0]]
     except ValueError:
         raise Unaddressable("damaged") from None
     blocks = mcus * len(component_of)
@@ -178,8 +180,6 @@ def _recode(
         raise Unaddressable("padded unusually" if problem == kernels.PADDING else "damaged")
     new = interval or mcus
     replaced: dict[int, Table] = {}
-    if tables is not None:
-        codes = [tables.get(number, scan.dc[number]).codes() for number in numbers[0]]
     counts = np.zeros((len(numbers[0]), _SIZES), np.int64)
     if not kernels.count_dc(dc, component_of, dc_table, new, counts):
         raise Unaddressable("damaged")
