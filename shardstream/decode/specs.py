@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -55,7 +56,7 @@ class Decoder(ABC):
     threaded: ClassVar[bool] = False
     """Whether `apply` may run in several threads at once, on different samples, and gains from it."""
 
-    @property
+    @cached_property  # asked for every sample
     def base(self) -> str | None:
         """The output whose geometry is replayed, or ``None``: ``like`` of the decoders that have it."""
         like: str | None = getattr(self, "like", None)

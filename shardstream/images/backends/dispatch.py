@@ -196,13 +196,13 @@ def decode_scaled(
         if not tolerant or reader is named("auto"):
             raise
         return decode_scaled(data, info, scale=scale, tolerant=True, reuse=reuse)  # auto fills up what is missing
-    _check_shape(pixels, info, (*scaled_size((info.height, info.width), scale), 3))
+    if pixels.shape != (*scaled_size((info.height, info.width), scale), 3):
+        raise _misshapen(pixels, info)
     return pixels
 
 
-def _check_shape(pixels: NDArray[Any], info: ImageInfo, shape: tuple[int, ...]) -> None:
-    if pixels.shape != shape:
-        raise undecodable(info, f"its {info.width} x {info.height} pixels decoded to {list(pixels.shape)}")
+def _misshapen(pixels: NDArray[Any], info: ImageInfo) -> DecodeError:
+    return undecodable(info, f"its {info.width} x {info.height} pixels decoded to {list(pixels.shape)}")
 
 
 def _reader(info: ImageInfo, backend: Backend | BackendName) -> Backend:
@@ -247,7 +247,8 @@ def decode_labels(data: Encoded, *, tolerant: bool = False) -> NDArray[np.uint8]
     if info.kind == "jpg":
         return _grey(decode_scaled(data, info, tolerant=tolerant))
     labels = pillow.decode_raw(data, info, tolerant=tolerant)
-    _check_shape(labels, info, (info.height, info.width, *labels.shape[2:]))
+    if labels.shape[:2] != (info.height, info.width):
+        raise _misshapen(labels, info)
     return labels if labels.ndim == 2 else _grey(labels)
 
 
