@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from torch import autocast
+from torch import Tensor, autocast
 from torch.nn.functional import conv2d, pad
 
 from shardstream.augment.draws import Draws, RandomStream
 from shardstream.augment.operation import Drawn, Floats, Operation, checked_range, checked_share
 from shardstream.errors import UsageError
 from shardstream.images.geometry import Size
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -44,8 +41,7 @@ class GaussianBlur(Operation):
         checked_share("p", self.p)
         if self.kernel_size < 1 or self.kernel_size % 2 == 0:
             raise UsageError(f"kernel_size={self.kernel_size!r} has no middle", hint="an odd number of taps")
-        if checked_range("sigma", self.sigma, 0, float("inf"))[0] == 0:
-            raise UsageError(f"sigma={self.sigma!r} begins at 0", hint="a standard deviation is more than 0")
+        checked_range("sigma", self.sigma, 0, float("inf"), above=True)
 
     def draw(self, draws: Draws, size: Size) -> Drawn:
         if min(size) <= self.kernel_size // 2:

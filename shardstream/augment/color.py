@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from shardstream.augment.draws import Draws, RandomStream
-from shardstream.augment.operation import Drawn, Floats, Operation, checked_range, checked_share, each
+from shardstream.augment.operation import Drawn, Floats, Operation, Sometimes, checked_range, checked_share, each
 from shardstream.errors import UsageError
 from shardstream.images.geometry import Size
 
@@ -97,7 +97,7 @@ class ColorJitter(Operation):
 
 
 @dataclass(frozen=True)
-class RandomGrayscale(Operation):
+class RandomGrayscale(Sometimes):
     """Some of the images without colour, still in three channels: torchvision's, with a draw for each image.
 
     Args:
@@ -113,12 +113,6 @@ class RandomGrayscale(Operation):
     stream: ClassVar[RandomStream] = RandomStream.GRAYSCALE
 
     p: float = 0.1
-
-    def __post_init__(self) -> None:
-        checked_share("p", self.p)
-
-    def draw(self, draws: Draws, size: Size) -> Drawn:
-        return Drawn(draws.uniform(self.stream, 1)[0] < self.p, np.empty((0, draws.count), np.float32))
 
     def apply(self, images: torch.Tensor, *arrays: torch.Tensor) -> torch.Tensor:
         return images.copy_(grey(images))

@@ -9,7 +9,6 @@ import numpy as np
 
 from shardstream.augment.draws import Draws, RandomStream
 from shardstream.augment.operation import Drawn, Operation, checked_range, checked_share, inside
-from shardstream.errors import UsageError
 from shardstream.images.geometry import Size
 from shardstream.rng import below, unit
 
@@ -47,8 +46,7 @@ class RandomErasing(Operation):
     def __post_init__(self) -> None:
         checked_share("p", self.p)
         checked_range("scale", self.scale, 0, 1)
-        if checked_range("ratio", self.ratio, 0, float("inf"))[0] == 0:
-            raise UsageError(f"ratio={self.ratio!r} begins at 0", hint="a ratio is more than 0")
+        checked_range("ratio", self.ratio, 0, float("inf"), above=True)
 
     def draw(self, draws: Draws, size: Size) -> Drawn:
         # Words 0: touched; 1, 2: place; then area and ratio of each attempt.

@@ -10,14 +10,14 @@ import torch
 from torch.nn.functional import pad
 
 from shardstream.augment.draws import Draws, RandomStream
-from shardstream.augment.operation import Drawn, Operation, checked_share
+from shardstream.augment.operation import Drawn, Operation, Sometimes
 from shardstream.errors import UsageError
 from shardstream.images.geometry import Size, pair
 from shardstream.rng import below
 
 
 @dataclass(frozen=True)
-class RandomHorizontalFlip(Operation):
+class RandomHorizontalFlip(Sometimes):
     """Left and right exchanged in some of the images: torchvision's, with a draw for each image.
 
     Args:
@@ -32,14 +32,6 @@ class RandomHorizontalFlip(Operation):
 
     stream: ClassVar[RandomStream] = RandomStream.FLIP
     moves_only: ClassVar[bool] = True
-
-    p: float = 0.5
-
-    def __post_init__(self) -> None:
-        checked_share("p", self.p)
-
-    def draw(self, draws: Draws, size: Size) -> Drawn:
-        return Drawn(draws.uniform(self.stream, 1)[0] < self.p, np.empty((0, draws.count), np.float32))
 
     def apply(self, images: torch.Tensor, *arrays: torch.Tensor) -> torch.Tensor:
         return images.flip(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -79,6 +80,26 @@ class Operation(ABC):
         return carry_out(self, images, upload(plan(self, drawn, slice(None)), images.device))
 
 
+@dataclass(frozen=True)
+class Sometimes(Operation):
+    """An operation on some of the images that needs no number but its probability.
+
+    Args:
+        p: Probability.
+
+    Raises:
+        UsageError: ``p`` is no probability.
+    """
+
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        checked_share("p", self.p)
+
+    def draw(self, draws: Draws, size: Size) -> Drawn:
+        return Drawn(draws.uniform(self.stream, 1)[0] < self.p, np.empty((0, draws.count), np.float32))
+
+
 def plan(operation: Operation, drawn: Drawn, block: slice) -> list[Floats]:
     """What has to reach the device for the samples of a block: the places that are touched, then `arrays`."""
     places = np.flatnonzero(drawn.touched[block])
@@ -135,14 +156,16 @@ def checked_images(images: Any, what: str) -> torch.Tensor:
     )
 
 
-def checked_range(name: str, value: Any, low: float, high: float) -> tuple[float, float]:
+def checked_range(name: str, value: Any, low: float, high: float, *, above: bool = False) -> tuple[float, float]:
     """The same.
 
     Raises:
-        UsageError: It is not two numbers, the smaller first, in [low, high].
+        UsageError: It is not two numbers, the smaller first, in [low, high]; or, if ``above``, the first is ``low``.
     """
     if not (isinstance(value, tuple) and len(value) == 2 and low <= value[0] <= value[1] <= high):
         raise UsageError(f"{name} must be two numbers in [{low:g}, {high:g}], the smaller first, got {value!r}")
+    if above and value[0] == low:
+        raise UsageError(f"{name}={value!r} begins at {low:g}", hint="both numbers must be above that")
     return value[0], value[1]
 
 

@@ -46,9 +46,8 @@ class RandomResizedCrop(Operation):
     def __post_init__(self) -> None:
         if min(pair(self.size)) < 1:
             raise UsageError(f"size must be a positive integer or (height, width), got {self.size!r}")
-        for name, bounds, most in (("scale", self.scale, 1.0), ("ratio", self.ratio, float("inf"))):
-            if checked_range(name, bounds, 0, most)[0] == 0:
-                raise UsageError(f"{name}={bounds!r} begins at 0", hint="both bounds are more than 0")
+        checked_range("scale", self.scale, 0, 1, above=True)
+        checked_range("ratio", self.ratio, 0, float("inf"), above=True)
 
     def output(self, size: Size) -> Size:
         return pair(self.size)

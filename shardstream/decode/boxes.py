@@ -14,13 +14,11 @@ from numpy.typing import DTypeLike, NDArray
 
 from shardstream.decode.context import SampleContext
 from shardstream.decode.dtypes import check_fit
-from shardstream.decode.specs import Decoder
+from shardstream.decode.specs import Decoder, Out
 from shardstream.errors import DecodeError, FieldError, UsageError
 from shardstream.images.geometry import Geometry, Size
 
 BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
-
-_NUMBERS = frozenset({"array", "fixed", "tensor", "json", "msgpack"})
 
 
 def check_format(box_format: str) -> None:
@@ -85,7 +83,17 @@ def _numbers(value: Any, what: str) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class Boxes(Decoder):
+class _Following(Decoder):
+    """Rows of numbers that follow an image."""
+
+    like: str
+
+    accepts: ClassVar[frozenset[str]] = frozenset({"array", "fixed", "tensor", "json", "msgpack"})
+    is_ragged: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Boxes(_Following):
     """Boxes in pixels of the output image: float32 (n, 4), ``(left, top, right, bottom)``; `Ragged` in a batch.
 
     They are cut off at the edge of the output, and those of which too little is left vanish. `PerBox` keeps labels in
@@ -109,14 +117,10 @@ class Boxes(Decoder):
         >>> fields = {"jpg": RandomResizedCrop(512), "boxes": Boxes(like="jpg"), "labels": PerBox(like="boxes")}
     """
 
-    like: str
     format: BoxFormat = "xyxy"
     relative: bool = False
     min_side: float = 1.0
     min_visible: float = 0.0
-
-    accepts: ClassVar[frozenset[str]] = _NUMBERS
-    is_ragged: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_format(self.format)
@@ -127,13 +131,7 @@ class Boxes(Decoder):
                 f"min_visible must be in [0, 1], got {self.min_visible!r}", hint="give a share of the box's area"
             )
 
-    @property
-    def base(self) -> str | None:
-        return self.like
-
-    def apply(
-        self, value: Any, context: SampleContext, *, name: str, stream: int, out: NDArray[Any] | None = None
-    ) -> Any:
+    def apply(self, value: Any, context: SampleContext, *, name: str, stream: int, out: Out = None) -> Any:
         context.geometry[name] = plan = context.replayed(self.like)
         height, width = plan.source
         edges = corners(value, self.format, relative=self.relative, source=plan.source)
@@ -155,7 +153,7 @@ def _cut(boxes: NDArray[np.float64], size: Size) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class PerBox(Decoder):
+class PerBox(_Following):
     """The entries of a stored array that belong to the boxes that are left: labels, areas, ids; `Ragged` in a batch.
 
     Args:
@@ -173,23 +171,14 @@ class PerBox(Decoder):
         >>> fields = {"jpg": Image(), "boxes": Boxes(like="jpg"), "labels": PerBox(like="boxes")}
     """
 
-    like: str
     dtype: DTypeLike | None = None
 
-    accepts: ClassVar[frozenset[str]] = _NUMBERS
-    is_ragged: ClassVar[bool] = True
     replays: ClassVar[str] = "an output of Boxes"
-
-    @property
-    def base(self) -> str | None:
-        return self.like
 
     def can_replay(self, base: Decoder) -> bool:
         return isinstance(base, Boxes)
 
-    def apply(
-        self, value: Any, context: SampleContext, *, name: str, stream: int, out: NDArray[Any] | None = None
-    ) -> Any:
+    def apply(self, value: Any, context: SampleContext, *, name: str, stream: int, out: Out = None) -> Any:
         kept = _kept(context, self.like, len(value))
         entries = np.asarray(value)
         dtype = self.dtype
@@ -221,7 +210,7 @@ def _kept(context: SampleContext, like: str, entries: int) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True)
-class Points(Decoder):
+class Points(_Following):
     """Points in pixels of the output image: float32 of the stored shape (..., 2) or (..., 3); `Ragged` in a batch.
 
     What comes third in (x, y, v), as COCO's visibility of key points, stays as it is. No point is removed or moved to
@@ -241,23 +230,14 @@ class Points(Decoder):
         >>> fields = {"jpg": Image(), "boxes": Boxes(like="jpg"), "keypoints": Points(like="boxes")}
     """
 
-    like: str
     relative: bool = False
 
-    accepts: ClassVar[frozenset[str]] = _NUMBERS
-    is_ragged: ClassVar[bool] = True
     replays: ClassVar[str] = "an image output, or one of Boxes"
-
-    @property
-    def base(self) -> str | None:
-        return self.like
 
     def can_replay(self, base: Decoder) -> bool:
         return base.is_image or isinstance(base, Boxes)
 
-    def apply(
-        self, value: Any, context: SampleContext, *, name: str, stream: int, out: NDArray[Any] | None = None
-    ) -> Any:
+    def apply(self, value: Any, context: SampleContext, *, name: str, stream: int, out: Out = None) -> Any:
         plan = context.replayed(self.like)
         points = _numbers(value, "points")
         if points.shape == (0,):

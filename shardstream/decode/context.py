@@ -48,6 +48,11 @@ class SampleContext:
     memory: Mapping[str, Callable[[int, int], NDArray[np.uint8]]] = field(default_factory=dict)
     _file: ImageFile | None = None
 
+    @property
+    def place(self) -> dict[str, str | int]:
+        """Where the sample is, for errors."""
+        return {"shard": self.shard, "sample": self.row, "key": self.key}
+
     def opened(self, data: Encoded) -> ImageFile:
         """An image file of this sample. Outputs that follow one another and show one file read its header once.
 

@@ -19,18 +19,16 @@ from numpy.typing import NDArray
 
 from shardstream.decode.boxes import BoxFormat, check_format, corners
 from shardstream.decode.context import SampleContext
-from shardstream.decode.pictures import Picture, checked_size
-from shardstream.decode.specs import Decoder, Slot
+from shardstream.decode.pictures import Decoded, SizedPicture
+from shardstream.decode.specs import Decoder, Out
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import DecodeError, UsageError
 from shardstream.images import resize
 from shardstream.images.geometry import (
     CROP_WORDS,
-    UPRIGHT,
     Box,
     Geometry,
     Size,
-    Turn,
     pair,
     random_resized_box,
     scaled_box,
@@ -60,7 +58,7 @@ class Cut(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cropping(Picture):
+class Cropping(SizedPicture):
     """What decoders of a crop share: the choice of who resizes it.
 
     Args:
@@ -83,21 +81,24 @@ class Cropping(Picture):
     def is_cut(self) -> bool:
         return self.resize == "device"
 
-    def show(
-        self,
-        pixels: NDArray[np.uint8],
-        geometry: Geometry,
-        out: NDArray[np.uint8] | None,
-        context: SampleContext,
-        name: str,
-        *,
-        scale: int = 1,
-        origin: Size = (0, 0),
-        turn: Turn = UPRIGHT,
-    ) -> Any:
+    def show(self, decoded: Decoded, out: Out, context: SampleContext, name: str) -> Any:
         if not self.is_cut:
-            return super().show(pixels, geometry, out, context, name, scale=scale, origin=origin, turn=turn)
-        return _cut_out(pixels, geometry, context.memory.get(name, _new), scale=scale, origin=origin, turn=turn)
+            return super().show(decoded, out, context, name)
+        pixels, geometry, scale, origin, turn = decoded
+        take = context.memory.get(name, _new)
+        box = scaled_box(geometry.box, scale)
+        region = pixels[box._replace(top=box.top - origin[0], left=box.left - origin[1]).slices()]
+        size = turn.size(geometry.size)
+        height, width = turn.size(region.shape[:2])
+        if height * width > MOST * size[0] * size[1]:
+            shown = resize.render(pixels, geometry, take(*size), scale=scale, origin=origin, turn=turn)
+            return Cut(shown, size, flip=False)
+        cut = take(height, width)
+        if any(turn):
+            resize.turned(region, turn, cut)
+        else:
+            np.copyto(cut, region)
+        return Cut(cut, size, geometry.flip)
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,6 @@ class RandomResizedCrop(Cropping):
         >>> fields = {"jpg": RandomResizedCrop(224, flip=True), "view2": RandomResizedCrop(224, source="jpg")}
     """
 
-    size: int | Size
     scale: tuple[float, float] = _SCALE
     ratio: tuple[float, float] = _RATIO
     like: str | None = None
@@ -128,7 +128,6 @@ class RandomResizedCrop(Cropping):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checked_size("size", self.size)
         for what, (low, high) in (("scale", self.scale), ("ratio", self.ratio)):
             if not 0 < low <= high or (what == "scale" and high > 1):
                 raise UsageError(
@@ -139,15 +138,8 @@ class RandomResizedCrop(Cropping):
             hint = "leave scale, ratio, flip and upright out"
             raise UsageError("RandomResizedCrop(like=) draws nothing itself", hint=hint)
 
-    @property
-    def base(self) -> str | None:
-        return self.like
-
     def can_replay(self, base: Decoder) -> bool:
         return isinstance(base, RandomResizedCrop)
-
-    def slot(self, base: Slot | None) -> Slot | None:
-        return Slot((*pair(self.size), 3), np.dtype(np.uint8))
 
     def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
         if self.like is not None:
@@ -182,7 +174,6 @@ class Crop(Cropping):
         >>> fields = {"face": Crop(112, box="face.box", source="jpg"), "whole": Resize(64, source="jpg")}
     """
 
-    size: int | Size
     box: str = field(kw_only=True)
     pick: Callable[..., Any] | None = field(default=None, kw_only=True)
     format: BoxFormat = field(default="xyxy", kw_only=True)
@@ -190,7 +181,6 @@ class Crop(Cropping):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checked_size("size", self.size)
         check_format(self.format)
         if not isinstance(self.box, str):
             raise UsageError(
@@ -209,9 +199,6 @@ class Crop(Cropping):
         if self.pick is None:
             return (self,)
         return (dataclasses.replace(self, pick=UserCall(self.pick, what=f"pick of fields[{name!r}]")),)
-
-    def slot(self, base: Slot | None) -> Slot | None:
-        return Slot((*pair(self.size), 3), np.dtype(np.uint8))
 
     def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
         value = context.value_beside(self.box)
@@ -253,28 +240,3 @@ def _whole(start: float, end: float, length: int) -> tuple[int, int]:
 
 def _new(height: int, width: int) -> NDArray[np.uint8]:
     return np.empty((height, width, 3), np.uint8)
-
-
-def _cut_out(
-    pixels: NDArray[np.uint8],
-    geometry: Geometry,
-    take: Callable[[int, int], NDArray[np.uint8]],
-    *,
-    scale: int,
-    origin: Size,
-    turn: Turn,
-) -> Cut:
-    """The box of a geometry without a window; arguments as of `resize.render`, memory from ``take(height, width)``."""
-    box = scaled_box(geometry.box, scale)
-    region = pixels[box._replace(top=box.top - origin[0], left=box.left - origin[1]).slices()]
-    size = turn.size(geometry.size)
-    height, width = turn.size(region.shape[:2])
-    if height * width > MOST * size[0] * size[1]:
-        shown = resize.render(pixels, geometry, take(*size), scale=scale, origin=origin, turn=turn)
-        return Cut(shown, size, flip=False)
-    out = take(height, width)
-    if any(turn):
-        resize.turned(region, turn, out)
-    else:
-        np.copyto(out, region)
-    return Cut(out, size, geometry.flip)

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from shardstream.decode.context import SampleContext
+from shardstream.decode.dtypes import first_unfit
 from shardstream.decode.pictures import Picture, described
-from shardstream.decode.specs import Decoder, Slot
+from shardstream.decode.specs import Decoder, Out, Slot
 from shardstream.errors import DecodeError, UsageError
 from shardstream.images import backends, resize
 from shardstream.images.geometry import Geometry, Size, whole
@@ -50,34 +51,23 @@ class Mask(Decoder):
         if not bounds.min <= self.fill <= bounds.max:
             raise UsageError(f"fill={self.fill} does not fit {bounds.dtype}", hint="use a wider dtype")
 
-    @property
-    def base(self) -> str | None:
-        return self.like
-
     def slot(self, base: Slot | None) -> Slot | None:
         return None if base is None else Slot(base.shape[:2], np.dtype(self.dtype))
 
-    def apply(
-        self, value: Any, context: SampleContext, *, name: str, stream: int, out: NDArray[Any] | None = None
-    ) -> Any:
+    def apply(self, value: Any, context: SampleContext, *, name: str, stream: int, out: Out = None) -> Any:
         labels = value if isinstance(value, np.ndarray) else backends.decode_labels(value, tolerant=self.tolerant)
         if labels.ndim != 2 or labels.dtype.kind not in "iub":
             raise DecodeError(f"expected a label map, got {described(labels)}", hint="store integers (H, W)")
-        self._check_range(labels)
+        unfit = first_unfit(labels, np.dtype(self.dtype))
+        if unfit is not None:
+            what = f"a label {labels.flat[unfit]} does not fit {np.dtype(self.dtype)}"
+            raise DecodeError(what, hint='give Mask(dtype="int32")')
         source: Size = labels.shape
         plan = Geometry(source, whole(source), source) if self.like is None else context.replayed(self.like, source)
         context.geometry[name] = plan
         return resize.render_labels(labels, plan, np.empty(plan.output, self.dtype) if out is None else out, self.fill)
 
-    def missing(self, out: NDArray[Any] | None = None) -> Any:
+    def missing(self, out: Out = None) -> Any:
         if out is not None:
             out.fill(self.fill)
         return out
-
-    def _check_range(self, labels: NDArray[Any]) -> None:
-        have, want = np.dtype(labels.dtype), np.dtype(self.dtype)
-        if np.can_cast(have, want, "safe") or not labels.size:
-            return
-        bounds = np.iinfo(want)
-        if int(labels.min()) < bounds.min or int(labels.max()) > bounds.max:
-            raise DecodeError(f"a label {labels.max()} does not fit {want.name}", hint='give Mask(dtype="int32")')

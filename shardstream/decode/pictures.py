@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.decode.context import SampleContext
-from shardstream.decode.specs import Decoder, Slot
+from shardstream.decode.specs import Decoder, Out, Slot
 from shardstream.errors import DecodeError, UsageError
 from shardstream.images import backends, resize
 from shardstream.images.backends import Backend, BackendName, check_backend
@@ -45,6 +45,16 @@ from shardstream.images.geometry import (
 from shardstream.rng import unit
 
 _UINT8 = np.dtype(np.uint8)
+
+
+class Decoded(NamedTuple):
+    """Decoded pixels, and what is to become of them: what `resize.render` is given."""
+
+    pixels: NDArray[np.uint8]
+    geometry: Geometry
+    scale: int = 1
+    origin: Size = (0, 0)
+    turn: Turn = UPRIGHT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +112,11 @@ class Picture(Decoder):
     def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
         """What is to be done to an image of this size, upright if that is asked for."""
 
-    def apply(
-        self, value: Any, context: SampleContext, *, name: str, stream: int, out: NDArray[Any] | None = None
-    ) -> Any:
+    def apply(self, value: Any, context: SampleContext, *, name: str, stream: int, out: Out = None) -> Any:
         if isinstance(value, np.ndarray):
             pixels = _colour(value)
             context.geometry[name] = plan = self.place(pixels.shape[:2], context, stream)
-            return self.show(pixels, plan, out, context, name)
+            return self.show(Decoded(pixels, plan), out, context, name)
         file = context.opened(value)
         info = file.info
         turn = UPRIGHT
@@ -130,21 +138,11 @@ class Picture(Decoder):
             return backends.decode_scaled(value, info, tolerant=self.tolerant, fast=self.fast, backend=backend)
         part = excerpt(stored_plan, scale, exact=self.exact).seen
         pixels, origin = file.decode(part, scale=scale, tolerant=self.tolerant, fast=self.fast, backend=backend)
-        return self.show(pixels, stored_plan, out, context, name, scale=scale, origin=origin, turn=rest)
+        return self.show(Decoded(pixels, stored_plan, scale, origin, rest), out, context, name)
 
-    def show(
-        self,
-        pixels: NDArray[np.uint8],
-        geometry: Geometry,
-        out: NDArray[np.uint8] | None,
-        context: SampleContext,
-        name: str,
-        *,
-        scale: int = 1,
-        origin: Size = (0, 0),
-        turn: Turn = UPRIGHT,
-    ) -> Any:
-        """The value that decoded pixels become; arguments as of `resize.render` and `apply`."""
+    def show(self, decoded: Decoded, out: Out, context: SampleContext, name: str) -> Any:
+        """The value that decoded pixels become; the other arguments as of `apply`."""
+        pixels, geometry, scale, origin, turn = decoded
         return resize.render(
             pixels, geometry, out, scale=scale, origin=origin, turn=turn, antialias=not self.fast, exact=self.exact
         )
@@ -180,10 +178,6 @@ class Image(Picture):
         if self.like is not None and (self.flip or self.upright):
             raise UsageError("Image(like=) does what the other output does", hint="leave flip and upright out")
 
-    @property
-    def base(self) -> str | None:
-        return self.like
-
     def slot(self, base: Slot | None) -> Slot | None:
         return base if self.like is not None else None
 
@@ -194,7 +188,25 @@ class Image(Picture):
 
 
 @dataclass(frozen=True)
-class Resize(Picture):
+class SizedPicture(Picture):
+    """What image decoders to a given size share.
+
+    Args:
+        size: (height, width) of the output, or one number for both.
+    """
+
+    size: int | Size
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checked_size("size", self.size)
+
+    def slot(self, base: Slot | None) -> Slot | None:
+        return Slot((*pair(self.size), 3), _UINT8)
+
+
+@dataclass(frozen=True)
+class Resize(SizedPicture):
     """The whole image resized, antialiased bilinear: torchvision's ``Resize``, to the bit with ``exact=True``.
 
     Args:
@@ -205,21 +217,15 @@ class Resize(Picture):
         >>> fields = {"jpg": Resize((256, 256)), "thumbnail": Resize(32, source="jpg")}
     """
 
-    size: int | Size
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checked_size("size", self.size)
-
     def slot(self, base: Slot | None) -> Slot | None:
-        return None if isinstance(self.size, int) else Slot((*self.size, 3), _UINT8)
+        return None if isinstance(self.size, int) else super().slot(base)
 
     def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
         return Geometry(source, whole(source), resized_size(source, self.size), flip=self.flipped(context, stream))
 
 
 @dataclass(frozen=True)
-class CenterCrop(Picture):
+class CenterCrop(SizedPicture):
     """The middle of the image: torchvision's ``Resize`` and ``CenterCrop``, for evaluation with ``exact=True``.
 
     Args:
@@ -231,17 +237,12 @@ class CenterCrop(Picture):
         >>> fields = {"jpg": CenterCrop(224, resize=256, exact=True)}
     """
 
-    size: int | Size
     resize: int | Size | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checked_size("size", self.size)
         if self.resize is not None:
             checked_size("resize", self.resize)
-
-    def slot(self, base: Slot | None) -> Slot | None:
-        return Slot((*pair(self.size), 3), _UINT8)
 
     def place(self, source: Size, context: SampleContext, stream: int) -> Geometry:
         size = source if self.resize is None else resized_size(source, self.resize)

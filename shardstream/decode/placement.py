@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardstream.decode.context import SampleContext
-from shardstream.decode.specs import Decoder, Slot
+from shardstream.decode.specs import Decoder, Out, Slot
 from shardstream.errors import UsageError
 from shardstream.images.geometry import Geometry
 
@@ -29,10 +28,6 @@ class _Derived(Decoder):
             kind = type(self).__name__
             raise UsageError(f"{kind}(source=): it is made of no stored field", hint="like= names the image")
 
-    @property
-    def base(self) -> str | None:
-        return self.like
-
     def slot(self, base: Slot | None) -> Slot | None:
         return self.one
 
@@ -40,9 +35,7 @@ class _Derived(Decoder):
     def known(self, plan: Geometry) -> Any:
         """The numbers."""
 
-    def apply(
-        self, value: Any, context: SampleContext, *, name: str, stream: int, out: NDArray[Any] | None = None
-    ) -> Any:
+    def apply(self, value: Any, context: SampleContext, *, name: str, stream: int, out: Out = None) -> Any:
         if out is None:
             out = np.empty(*self.one)
         out[...] = self.known(context.replayed(self.like))

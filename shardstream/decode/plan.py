@@ -92,7 +92,7 @@ class Output:
         except ShardStreamError as error:
             field = self.sources[0] if len(self.sources) == 1 else self.name
             # The error with its place in the stead of the one without: what caused it stays its cause.
-            raise error.at(shard=context.shard, sample=context.row, key=context.key, field=field) from error.__cause__
+            raise error.at(**context.place, field=field) from error.__cause__
         return value
 
     def _start(self, kind: FieldType, raw: Any) -> Any:
@@ -115,9 +115,7 @@ class Output:
             raise DecodeError(
                 "the sample has no " + " or ".join(map(repr, self.sources)),
                 hint="give the decoder optional=True if that is fine",
-                shard=context.shard,
-                sample=context.row,
-                key=context.key,
+                **context.place,
                 field=self.name,
             )
         last = self.steps[-1] if self.steps else None
@@ -265,20 +263,20 @@ class _Draft:
                     hint="it decodes " + ", ".join(sorted(first.accepts)),
                 )
 
-    def _compile(self, types: Sequence[FieldType]) -> list[Decoder | UserCall]:
+    def _compile(self, types: Sequence[FieldType], backend: Backend | BackendName) -> tuple[Decoder | UserCall, ...]:
         steps: list[Decoder | UserCall] = []
         # Where the value is asked for, and not the bytes, an image is its pixels.
         images = bool(types) and all(kind.is_image for kind in types)
         if images and not isinstance(self.parts[0], Decoder) and not self.asked_bytes:
-            steps.append(_IMAGE)
+            steps.append(_IMAGE.with_backend(backend))
         for number, part in enumerate(self.parts):
             if isinstance(part, Decoder):
-                steps += part.steps(self.name)
+                steps += part.with_backend(backend).steps(self.name)
             elif part is not None and not isinstance(part, str):
                 place = f"[{number}]" if len(self.parts) > 1 else ""
                 call = part if dtype_named(part) is None else AsType(part)  # type: ignore[arg-type]  # it is a type
                 steps.append(UserCall(call, what=f"fields[{self.name!r}]{place}"))
-        return steps
+        return tuple(steps)
 
     def output(
         self, made: Mapping[str, Output], stored: Mapping[str, FieldType], backend: Backend | BackendName
@@ -288,23 +286,21 @@ class _Draft:
         sources = self._find_sources(stored, base)
         types = [stored[source] for source in sources]
         self._check_types(dict(zip(sources, types, strict=True)))
-        steps = tuple(
-            step.with_backend(backend) if isinstance(step, Decoder) else step for step in self._compile(types)
-        )
+        steps = self._compile(types, backend)
         dtype = dtype_named(self.parts[-1])
         column = bool(types) and all(kind.kind != "payload" for kind in types)
         if column and dtype is not None and len(steps) == 1:  # a column is converted as a whole
             steps = ()
         plain = column and not steps
-        last = steps[-1] if steps else None
-        slot = last.slot(base.slot if base is not None else None) if isinstance(last, Decoder) else None
+        last = steps[-1] if steps and isinstance(steps[-1], Decoder) else None
+        slot = None if last is None else last.slot(None if base is None else base.slot)
         return Output(
             name=self.name,
             sources=sources,
             optional=self.optional,
             slot=_stored_slot(types[0]) if plain else slot,
-            is_cut=isinstance(last, Decoder) and last.is_cut,
-            is_ragged=isinstance(last, Decoder) and last.is_ragged,
+            is_cut=last is not None and last.is_cut,
+            is_ragged=last is not None and last.is_ragged,
             is_image=any(isinstance(step, Decoder) and step.is_image for step in steps),
             plain=plain,
             as_bytes=self.asked_bytes or (not steps and all(kind.name == "bytes" for kind in types)),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from shardstream.decode.context import SampleContext
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import DecodeError, UsageError
 from shardstream.images.backends import Backend, BackendName
+
+Out: TypeAlias = NDArray[Any] | None
+"""Where a value is to be written, if that is known."""
 
 
 class Slot(NamedTuple):
@@ -52,10 +56,11 @@ class Decoder(ABC):
     threaded: ClassVar[bool] = False
     """Whether `apply` may run in several threads at once, on different samples, and gains from it."""
 
-    @property
+    @cached_property  # asked for every sample
     def base(self) -> str | None:
-        """The output whose geometry is replayed, or ``None``."""
-        return None
+        """The output whose geometry is replayed, or ``None``: ``like`` of the decoders that have it."""
+        like: str | None = getattr(self, "like", None)
+        return like
 
     @property
     def is_cut(self) -> bool:
@@ -93,9 +98,7 @@ class Decoder(ABC):
         return self
 
     @abstractmethod
-    def apply(
-        self, value: Any, context: SampleContext, *, name: str, stream: int, out: NDArray[Any] | None = None
-    ) -> Any:
+    def apply(self, value: Any, context: SampleContext, *, name: str, stream: int, out: Out = None) -> Any:
         """Decode one value.
 
         Args:
@@ -106,7 +109,7 @@ class Decoder(ABC):
             out: Where `slot` is not ``None``: an array of that shape and dtype, written and returned.
         """
 
-    def missing(self, out: NDArray[Any] | None = None) -> Any:
+    def missing(self, out: Out = None) -> Any:
         """The value of a sample that lacks the field: ``None``, or ``out`` filled with zeros."""
         if out is not None:
             out.fill(0)
@@ -152,15 +155,7 @@ class Text(Decoder):
             return (self,)
         return Text(), UserCall(self.tokenize, what=f"tokenize of fields[{name!r}]"), self
 
-    def apply(
-        self,
-        value: Any,
-        context: SampleContext,
-        *,
-        name: str,
-        stream: int,
-        out: NDArray[Any] | None = None,
-    ) -> Any:
+    def apply(self, value: Any, context: SampleContext, *, name: str, stream: int, out: Out = None) -> Any:
         if self.tokenize is None:
             return _text(value)
         ids = _token_ids(value, name)
@@ -173,7 +168,7 @@ class Text(Decoder):
         out[kept:] = self.pad_value
         return out
 
-    def missing(self, out: NDArray[Any] | None = None) -> Any:
+    def missing(self, out: Out = None) -> Any:
         if self.pad_to is None:
             return None
         if out is None:

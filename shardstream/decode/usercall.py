@@ -81,17 +81,7 @@ class UserCall:
         """Whether calls seed the global generators, so that `global_states_kept` around many of them pays."""
         return self._style == "plain"
 
-    def __call__(
-        self,
-        value: Any,
-        *,
-        seed: int,
-        epoch: int,
-        position: int,
-        key: str | None = None,
-        shard: str | None = None,
-        sample: int | None = None,
-    ) -> Any:
+    def __call__(self, value: Any, *, seed: int, epoch: int, position: int, **place: str | int) -> Any:
         """Call it for the sample at ``position``.
 
         Args:
@@ -99,9 +89,7 @@ class UserCall:
             seed: Of the data set.
             epoch: Of the data set.
             position: Of the sample, or of the first one of a batch.
-            key: For messages: the sample's key.
-            shard: For messages: its shard.
-            sample: For messages: its number in the shard.
+            place: Where the sample is, for messages: parts of the place of a `ShardStreamError`.
 
         Raises:
             TransformError: The callable raised; its exception is the cause. Errors of this package pass through.
@@ -123,22 +111,12 @@ class UserCall:
             raise TransformError(
                 f"{self.what} ({_name(self.function)}) raised {type(error).__name__}: {error}",
                 hint="the traceback shows the line in your code",
-                shard=shard,
-                sample=sample,
-                key=key,
+                **place,
             ) from error
 
     def on_sample(self, value: Any, context: SampleContext) -> Any:
         """Call it with the sample itself, or with a value of it."""
-        return self(
-            value,
-            seed=context.seed,
-            epoch=context.epoch,
-            position=context.position,
-            key=context.key,
-            shard=context.shard,
-            sample=context.row,
-        )
+        return self(value, seed=context.seed, epoch=context.epoch, position=context.position, **context.place)
 
 
 def _name(function: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -52,12 +51,7 @@ def encode(
     if kind == "jpg":
         return _jpeg(_for_jpeg(image), quality, subsampling)
     picture: Any = image if _is_pil(image) else _to_pil(_checked(image, kind))
-    buffer = io.BytesIO()
-    if kind == "png":
-        picture.save(buffer, "PNG")
-    else:
-        picture.save(buffer, "WEBP", quality=quality, lossless=lossless)
-    return buffer.getvalue()
+    return pillow.saved(picture, kind, **({"quality": quality, "lossless": lossless} if kind == "webp" else {}))
 
 
 def _is_pil(image: object) -> bool:
@@ -100,6 +94,4 @@ def _jpeg(pixels: NDArray[np.uint8], quality: int, subsampling: str) -> bytes:
         else:
             data = library.encode_jpeg(pixels, quality, "RGB", subsampling.replace(":", ""))
         return bytes(data)
-    buffer = io.BytesIO()
-    _to_pil(pixels).save(buffer, "JPEG", quality=quality, subsampling=subsampling)
-    return buffer.getvalue()
+    return pillow.saved(_to_pil(pixels), "jpg", quality=quality, subsampling=subsampling)

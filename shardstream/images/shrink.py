@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 from shardstream.images import backends
@@ -43,18 +42,13 @@ def shrink(data: Encoded, max_side: int, *, quality: int, metadata: bool) -> byt
         return _jpeg(data, info, size, quality, metadata=metadata)
     with pillow.opened(data, info) as image:
         shrunk = _resized(image, size)
-        carried: dict[str, Any] = {}
-        if metadata:
-            carried = {name: image.info[name] for name in ("exif", "icc_profile") if image.info.get(name)}
+        names = ("exif", "icc_profile") if metadata else ()
+        carried: dict[str, Any] = {name: image.info[name] for name in names if image.info.get(name)}
         if "transparency" in image.info and shrunk.mode == "P":
             carried["transparency"] = image.info["transparency"]
-        buffer = io.BytesIO()
-        if info.kind == "png":
-            shrunk.save(buffer, "PNG", **carried)
-        else:
-            lossless = bytes(data[12:16]) == b"VP8L"
-            shrunk.save(buffer, "WEBP", quality=quality, lossless=lossless, **carried)
-        return buffer.getvalue()
+        if info.kind == "webp":
+            carried |= {"quality": quality, "lossless": bytes(data[12:16]) == b"VP8L"}
+        return pillow.saved(shrunk, info.kind, **carried)
 
 
 def _fitted(source: Size, max_side: int) -> Size | None:

@@ -1,12 +1,12 @@
 """Image bytes to uint8 RGB pixels, by whichever library the caller names.
 
-============  =====================================================================================================
-``dispatch``  ``decode``, ``decode_scaled``, ``decode_labels``: what callers use; names -> backends, and ``auto``
-``contract``  ``Backend``: what a library, or a user's own decoder, has to offer; ``Job``
-============  =====================================================================================================
-
-and a module a library: ``simplejpeg``, ``pillow`` (Pillow-SIMD where that is what is installed), ``opencv``,
-``torchvision``, ``imageio``, ``accimage``.
+==============  ===================================================================================================
+``dispatch``    ``decode``, ``decode_scaled``, ``decode_labels``: what callers use; names -> backends, and ``auto``
+``contract``    ``Backend``: what a library, or a user's own decoder, has to offer; ``Job``
+``simplejpeg``  the one for JPEG
+``pillow``      the one for the rest; Pillow-SIMD where that is what is installed
+``others``      OpenCV, torchvision, imageio, accimage
+==============  ===================================================================================================
 
 Whichever decodes, the pixels are these (`shardstream.testing.BackendConformance` compares them; where a library's
 differ, its tests say by how much and why):

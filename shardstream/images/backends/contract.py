@@ -7,11 +7,11 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.errors import DecodeError
 from shardstream.images.header import Encoded, ImageInfo, jpeg_scan_offset
 
 BackendName: TypeAlias = Literal["auto", "simplejpeg", "pillow", "opencv", "torchvision", "imageio", "accimage"]
 
-DAMAGED = "the file is damaged: replace it, leave it out, or skip such samples; tolerant=True accepts truncated files"
 _END = b"\xff\xd9"
 
 
@@ -78,11 +78,19 @@ class Backend(Protocol):
 
 
 class NamedBackend(Backend, Protocol):
-    """One of those that have a name; making it raises ``MissingExtraError`` where its library is not installed."""
+    """One of those that have a name; making it raises ``MissingExtraError`` where its library is not installed.
 
-    @property
-    def library(self) -> str:
-        """The library with its version."""
+    Attributes:
+        library: The library with its version.
+    """
+
+    library: str
+
+
+def undecodable(info: ImageInfo, why: object) -> DecodeError:
+    """The error for a damaged file."""
+    hint = "the file is damaged: replace it, leave it out, or skip such samples; tolerant=True accepts truncated files"
+    return DecodeError(f"a {info.kind} file that does not decode: {why}", hint=hint)
 
 
 def lacks_end(data: Encoded) -> bool:

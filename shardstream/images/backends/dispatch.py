@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +18,18 @@ from shardstream.errors import (
     did_you_mean,
 )
 from shardstream.images.backends import pillow
-from shardstream.images.backends.accimage import AccImage
-from shardstream.images.backends.contract import DAMAGED, Backend, BackendName, Job, NamedBackend
-from shardstream.images.backends.imageio import ImageIo
-from shardstream.images.backends.opencv import OpenCv
+from shardstream.images.backends.contract import Backend, BackendName, Job, NamedBackend, undecodable
+from shardstream.images.backends.others import AccImage, ImageIo, OpenCv, TorchVision
 from shardstream.images.backends.pillow import Pillow
 from shardstream.images.backends.simplejpeg import SimpleJpeg
-from shardstream.images.backends.torchvision import TorchVision
 from shardstream.images.geometry import Size, covering_scale, scaled_size
 from shardstream.images.header import Encoded, ImageInfo, probe
 
 MAX_PIXELS = 178_956_970
 """Images with more pixels are refused, at the size where Pillow refuses them too."""
 NAMES: tuple[BackendName, ...] = get_args(BackendName)
+
+_Named = TypeVar("_Named", bound=NamedBackend)
 
 
 class Auto(NamedBackend):
@@ -40,21 +39,9 @@ class Auto(NamedBackend):
     """
 
     def __init__(self) -> None:
-        self._jpeg: SimpleJpeg | None
-        self._rest: Pillow | None
-        try:
-            self._jpeg = SimpleJpeg()
-        except MissingExtraError:
-            self._jpeg = None
-        try:
-            self._rest = Pillow()
-        except MissingExtraError:
-            self._rest = None
-
-    @property
-    def library(self) -> str:
-        """What it takes files to."""
-        return " and ".join(one.library for one in (self._jpeg, self._rest) if one is not None) or "nothing installed"
+        self._jpeg, self._rest = _installed(SimpleJpeg), _installed(Pillow)
+        libraries = [one.library for one in (self._jpeg, self._rest) if one is not None]
+        self.library = " and ".join(libraries) or "nothing installed"
 
     def takes(self, info: ImageInfo) -> BackendName:
         """The backend that gets such a file first, installed or not."""
@@ -73,6 +60,13 @@ class Auto(NamedBackend):
                 if self._rest is None:
                     raise
         return (self._rest or Pillow()).decode(data, info, job)
+
+
+def _installed(kind: Callable[[], _Named]) -> _Named | None:
+    try:
+        return kind()
+    except MissingExtraError:
+        return None
 
 
 _MAKERS: dict[BackendName, Callable[[], NamedBackend]] = {
@@ -202,11 +196,13 @@ def decode_scaled(
         if not tolerant or reader is named("auto"):
             raise
         return decode_scaled(data, info, scale=scale, tolerant=True, reuse=reuse)  # auto fills up what is missing
-    shape = (*scaled_size((info.height, info.width), scale), 3)
-    if pixels.shape != shape:
-        what = f"a {info.kind} file of {info.width} x {info.height} pixels decoded to {list(pixels.shape)}"
-        raise DecodeError(what, hint=DAMAGED)
+    if pixels.shape != (*scaled_size((info.height, info.width), scale), 3):
+        raise _misshapen(pixels, info)
     return pixels
+
+
+def _misshapen(pixels: NDArray[Any], info: ImageInfo) -> DecodeError:
+    return undecodable(info, f"its {info.width} x {info.height} pixels decoded to {list(pixels.shape)}")
 
 
 def _reader(info: ImageInfo, backend: Backend | BackendName) -> Backend:
@@ -251,6 +247,8 @@ def decode_labels(data: Encoded, *, tolerant: bool = False) -> NDArray[np.uint8]
     if info.kind == "jpg":
         return _grey(decode_scaled(data, info, tolerant=tolerant))
     labels = pillow.decode_raw(data, info, tolerant=tolerant)
+    if labels.shape[:2] != (info.height, info.width):
+        raise _misshapen(labels, info)
     return labels if labels.ndim == 2 else _grey(labels)
 
 

@@ -7,19 +7,17 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError
 from shardstream.extras import require
-from shardstream.images.backends.contract import DAMAGED, Job, NamedBackend
-from shardstream.images.header import Encoded, ImageInfo
+from shardstream.images.backends.contract import Job, NamedBackend, undecodable
+from shardstream.images.header import Encoded, ImageInfo, ImageKind
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from PIL.Image import Image
 
 _FORMATS = {"jpg": "JPEG", "png": "PNG", "webp": "WEBP"}
@@ -43,13 +41,8 @@ class Pillow(NamedBackend):
     """Every file, and JPEG at the scales of Pillow's ``draft``."""
 
     def __init__(self) -> None:
-        self._library = module()
-
-    @property
-    def library(self) -> str:
-        """The library with its version; Pillow-SIMD's ends in ``.postN``."""
-        found: str = self._library.__version__
-        return f"Pillow{'-SIMD' if 'post' in found else ''} {found}"
+        found = module().__version__
+        self.library = f"Pillow{'-SIMD' if 'post' in found else ''} {found}"  # of which versions end in .postN
 
     def max_scale(self, info: ImageInfo) -> int:
         return 8 if info.kind == "jpg" and info.bit_depth == 8 else 1
@@ -58,13 +51,16 @@ class Pillow(NamedBackend):
         return _load(data, info, job.scale, _rgb, tolerant=job.tolerant)
 
 
+def saved(image: Image, kind: ImageKind, **options: Any) -> bytes:
+    """An image of Pillow's as a file."""
+    buffer = io.BytesIO()
+    image.save(buffer, _FORMATS[kind], **options)
+    return buffer.getvalue()
+
+
 def decode_raw(data: Encoded, info: ImageInfo, *, tolerant: bool = False) -> NDArray[Any]:
     """Decode to (H, W) of stored numbers (palette indices, grey) or to uint8 (H, W, 3) where there is colour."""
-    pixels = _load(data, info, 1, _numbers, tolerant=tolerant)
-    if pixels.shape[:2] != (info.height, info.width):
-        what = f"a {info.kind} file of {info.width} x {info.height} pixels decoded to {list(pixels.shape)}"
-        raise DecodeError(what, hint=DAMAGED)
-    return pixels
+    return _load(data, info, 1, _numbers, tolerant=tolerant)
 
 
 @contextmanager
@@ -80,7 +76,7 @@ def opened(data: Encoded, info: ImageInfo) -> Iterator[Image]:
         with pil.open(io.BytesIO(data), formats=(_FORMATS[info.kind],)) as image:
             yield image
     except (*FAILURES, pil.DecompressionBombError) as error:
-        raise DecodeError(f"a {info.kind} file that does not decode: {error}", hint=DAMAGED) from error
+        raise undecodable(info, error) from error
 
 
 def _load(data: Encoded, info: ImageInfo, scale: int, convert: Any, *, tolerant: bool) -> NDArray[Any]:

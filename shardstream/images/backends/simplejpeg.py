@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import version
 from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError, MissingExtraError
+from shardstream.errors import MissingExtraError
 from shardstream.extras import require
-from shardstream.images.backends.contract import DAMAGED, Job, NamedBackend, lacks_end
+from shardstream.images.backends.contract import Job, NamedBackend, lacks_end, undecodable
 from shardstream.images.geometry import scaled_size
 from shardstream.images.header import Encoded, ImageInfo
 from shardstream.images.resize import scratch
@@ -35,10 +34,7 @@ class SimpleJpeg(NamedBackend):
 
     def __init__(self) -> None:
         self._library = _required()
-
-    @property
-    def library(self) -> str:
-        return f"simplejpeg {version('simplejpeg')}"
+        self.library = f"simplejpeg {self._library.__version__}"
 
     def max_scale(self, info: ImageInfo) -> int:
         return 8 if info.kind == "jpg" and info.bit_depth == 8 and info.channels < 4 else 0
@@ -59,5 +55,5 @@ class SimpleJpeg(NamedBackend):
                     raise
                 pixels = decode(data, "RGB", job.fast, job.fast, *least, buffer, False)
         except ValueError as error:
-            raise DecodeError(f"a JPEG that does not decode: {error}", hint=DAMAGED) from error
+            raise undecodable(info, error) from error
         return pixels  # type: ignore[no-any-return]

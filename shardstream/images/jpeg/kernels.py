@@ -13,11 +13,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from shardstream.images.jpeg.tables import FAST
+
 Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
-
-FAST = 9
-"""Bits of a code that one look into a table resolves."""
 
 # What `index` found wrong; 0 for nothing.
 NO_CODE, NO_MORE_BITS, TOO_MANY_COEFFICIENTS, DC_TOO_LARGE, PADDING = 1, 2, 3, 4, 5

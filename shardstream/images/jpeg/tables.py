@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-_FAST = 9  # as in ``kernels``, which needs numba
+FAST = 9
+"""Bits of a code that one look into a table resolves."""
 _LONGEST = 16
 
 
@@ -71,7 +72,7 @@ def lookup(tables: tuple[Table, ...]) -> Lookup:
     Raises:
         ValueError: One is no Huffman table.
     """
-    fast = np.zeros((len(tables), 1 << _FAST), np.int32)
+    fast = np.zeros((len(tables), 1 << FAST), np.int32)
     most = np.full((len(tables), _LONGEST + 1), -1, np.int64)
     first = np.zeros((len(tables), _LONGEST + 1), np.int64)
     values = np.zeros((len(tables), 256), np.uint8)
@@ -84,8 +85,8 @@ def lookup(tables: tuple[Table, ...]) -> Lookup:
             if count:
                 most[number, length] = code + count - 1
                 first[number, length] = at - code
-            if length <= _FAST:
-                width = 1 << (_FAST - length)
+            if length <= FAST:
+                width = 1 << (FAST - length)
                 entries = 256 * length + values[number, at : at + count].astype(np.int32)
                 fast[number, code * width : (code + count) * width] = np.repeat(entries, width)
             code, at = (code + count) << 1, at + count

@@ -13,6 +13,7 @@ Source: ITU-T T.81; restart intervals are in B.2.4.4 and F.1.1.5.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -84,7 +85,7 @@ def make_addressable(data: Encoded, *, width: int = DEFAULT_WIDTH) -> Transcoded
     """
     try:
         scan = read_scan(data)
-        if any(_is_ours(data, one) for one in scan.segments):
+        if is_addressable(data):
             return Transcoded(bytes(data), ADDRESSABLE)
         interval = segment_mcus(scan, width)
         if (interval, 1) == scan.mcus:
@@ -108,8 +109,7 @@ def restore(data: Encoded) -> bytes:
         return bytes(data)
     try:
         scan = read_scan(data)
-        ours = next(one for one in scan.segments if _is_ours(data, one))
-        header, interval, tables = _original_header(data, scan, ours)
+        header, interval, tables = _original_header(data, scan)
         content, _, end = _recode(data, scan, interval, tables)
     except Unaddressable as problem:
         raise DecodeError(
@@ -167,6 +167,8 @@ def _recode(
     try:
         find = lookup((*(scan.dc[number] for number in numbers[0]), *(scan.ac[number] for number in numbers[1])))
         codes = [scan.dc[number].codes() for number in numbers[0]]
+        if tables is not None:
+            codes = [tables.get(number, scan.dc[number]).codes() for number in numbers[0]]
     except ValueError:
         raise Unaddressable("damaged") from None
     blocks = mcus * len(component_of)
@@ -178,8 +180,6 @@ def _recode(
         raise Unaddressable("padded unusually" if problem == kernels.PADDING else "damaged")
     new = interval or mcus
     replaced: dict[int, Table] = {}
-    if tables is not None:
-        codes = [tables.get(number, scan.dc[number]).codes() for number in numbers[0]]
     counts = np.zeros((len(numbers[0]), _SIZES), np.int64)
     if not kernels.count_dc(dc, component_of, dc_table, new, counts):
         raise Unaddressable("damaged")
@@ -221,28 +221,21 @@ def _addressable_header(data: Encoded, scan: Scan, interval: int, tables: dict[i
     if len(old) + len(lengths) <= _ROOM:
         content += lengths
     ours = struct.pack(">BBH", 0xFF, APP9, 2 + len(content)) + content
-    restart = struct.pack(">BBHH", 0xFF, DRI, 4, interval)
-    parts = [bytes(data[:2])]
-    for one in scan.segments[:-1]:
-        if had and one == had[-1]:
-            parts.append(restart)
-        else:
-            parts.append(_with_tables(data, scan, one, tables))
-    parts.append(ours if had else ours + restart)
-    parts.append(bytes(data[scan.segments[-1].begin : scan.begin]))
-    return b"".join(parts)
+    last = scan.segments[-1]
+    replaced = {had[-1]: _restart(interval)} if had else {}
+    added = ours if had else ours + _restart(interval)
+    return _header(data, scan, tables, {**replaced, last: added + bytes(data[last.begin : last.end])})
 
 
 def _check(header: bytes, original: bytes) -> None:
     """That the original header comes back: what is behind it does, by how it is written."""
-    scan = read_scan(header)
-    ours = next(one for one in scan.segments if _is_ours(header, one))
-    if _original_header(header, scan, ours)[0] != original:
+    if _original_header(header, read_scan(header))[0] != original:
         raise Unaddressable("with an unusual header")
 
 
-def _original_header(data: Encoded, scan: Scan, ours: Segment) -> tuple[bytes, int, dict[int, Table]]:
+def _original_header(data: Encoded, scan: Scan) -> tuple[bytes, int, dict[int, Table]]:
     """The header as it was, its restart interval, and the DC tables that it had."""
+    ours = next(one for one in scan.segments if _is_ours(data, one))
     content = bytes(data[ours.begin + 4 + len(NAME) : ours.end])
     if len(content) < OURS.size or content[0] != VERSION:
         raise Unaddressable("of an unknown version" if content[:1] > bytes((VERSION,)) else "damaged")
@@ -251,14 +244,19 @@ def _original_header(data: Encoded, scan: Scan, ours: Segment) -> tuple[bytes, i
     restarts = [one for one in scan.segments if one.code == DRI]
     if len(tables) != count or not restarts:
         raise Unaddressable("damaged")
-    parts = [bytes(data[:2])]
-    for one in scan.segments[:-1]:
-        if one == restarts[-1]:
-            parts.append(struct.pack(">BBHH", 0xFF, DRI, 4, interval) if had else b"")
-        elif one != ours:
-            parts.append(_with_tables(data, scan, one, tables))
-    parts.append(bytes(data[scan.segments[-1].begin : scan.begin]))
-    return b"".join(parts), interval, tables
+    replaced = {restarts[-1]: _restart(interval) if had else b"", ours: b""}
+    return _header(data, scan, tables, replaced), interval, tables
+
+
+def _restart(interval: int) -> bytes:
+    """A DRI segment."""
+    return struct.pack(">BBHH", 0xFF, DRI, 4, interval)
+
+
+def _header(data: Encoded, scan: Scan, tables: dict[int, Table], replaced: Mapping[Segment, bytes]) -> bytes:
+    """The header with these DC tables, and with other bytes in place of some segments."""
+    parts = (replaced[one] if one in replaced else _with_tables(data, scan, one, tables) for one in scan.segments)
+    return b"".join((bytes(data[:2]), *parts))
 
 
 def _with_tables(data: Encoded, scan: Scan, segment: Segment, tables: dict[int, Table]) -> bytes:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
 from shardstream.errors import DecodeError
-from shardstream.images.jpeg.scan import DRI, Unaddressable, read_scan
+from shardstream.images.jpeg.scan import DRI, NAME, OURS, Unaddressable, read_scan
 from shardstream.images.jpeg.tables import Table, lookup, optimal
 from shardstream.images.jpeg.transcode import ADDRESSABLE, SMALL, make_addressable, restore, segment_mcus
 
@@ -205,6 +205,15 @@ def test_a_changed_addressable_file_is_one_error(seed: int, draw: random.Random)
     data[draw.randrange(2, len(data))] = draw.randrange(256)
     with contextlib.suppress(DecodeError):  # the only one; where the pixels are what changed, there is none
         restore(bytes(data))
+
+
+def test_a_changed_table_of_ours_is_one_error() -> None:
+    data = make_addressable(encoded(Image.linear_gradient("L").resize((640, 64)), optimize=True)).data
+    at = data.index(NAME) + len(NAME)
+    assert OURS.unpack_from(data, at)[3] == 1, "the file's own table lacks a code"
+    values = at + OURS.size + 17
+    with pytest.raises(DecodeError, match="changed"):
+        restore(data[:values] + data[values + 1 : values + 2] + data[values + 1 :])
 
 
 def test_an_unknown_version_is_told() -> None:
