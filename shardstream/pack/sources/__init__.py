@@ -142,7 +142,7 @@ def names_urls(source: Any) -> bool:
 
 
 def _location(access: Access, place: str) -> Location:
-    return locate(place, access.options, access.transport)
+    return locate(place, storage_options=access.options, transport=access.transport)
 
 
 def _matches(listing: FileListing) -> list[Location]:
