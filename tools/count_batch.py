@@ -53,8 +53,8 @@ class Count(NamedTuple):
 BOUNDS = {
     ("bytes", "usual"): Count(files=15, functions=46, calls=63),
     ("bytes", "most"): Count(files=24, functions=76, calls=170),
-    ("crops", "usual"): Count(files=26, functions=106, calls=2721),
-    ("crops", "most"): Count(files=35, functions=136, calls=2828),
+    ("crops", "usual"): Count(files=26, functions=104, calls=2658),
+    ("crops", "most"): Count(files=35, functions=134, calls=2764),
 }
 
 

@@ -199,7 +199,8 @@ class LoaderStats:
             seconds: How long.
             first: Whether it is the first of an iteration.
         """
-        self.ended(seconds)
+        self.wait_seconds += seconds
+        self.seconds += seconds
         self.batches += 1
         if first:
             self.start_seconds += seconds

@@ -145,6 +145,10 @@ class Remaining:
     def _add(self, stop: Stop) -> None:
         """Put a stop behind those that are there, in normal form."""
         head, rest = _split_head(stop, self.samples - self.start)
+        if rest is None and self._ragged and self._ragged[-1].stop == _prefix(self._ragged[-1].handed_out):
+            earlier = self._ragged.pop()  # one stretch with what was handed out before it
+            self.samples += earlier.handed_out
+            head += earlier.handed_out
         # what is ragged by now lies at the beginning of the virtual line; is all of it handed out?
         if head >= self._ragged_end() - self.start:
             self.start += self._whole - self.samples + head
@@ -156,11 +160,6 @@ class Remaining:
         elif rest is None:
             if head == 0:
                 return
-            earlier = self._ragged[-1]
-            if earlier.stop == _prefix(earlier.handed_out):
-                self._ragged.pop()
-                self.samples += earlier.handed_out
-                head += earlier.handed_out
             stop = _prefix(head)
         ragged = _Ragged(stop, start=self.start, samples=self.samples)
         self.samples -= ragged.handed_out

@@ -89,6 +89,7 @@ def test_chains_of_stops_leave_exactly_the_complement_in_order(samples, data):
 @given(sizes, st.lists(st.builds(Stop, ranks, tails, uneven().map(tuple)), max_size=4))
 @example(1000, [Stop(3, "drop", (10_000, 10_000))])  # all was handed out but what "drop" leaves out: it is still left
 @example(1000, [Stop(1, "exact", (70, 60)), Stop(2, "pad", (3,)), Stop(4, "drop", (64, 1, 0))])
+@example(897, [Stop(2, "drop", (205, 192)), Stop(5, "drop", (20,)), Stop(1, "drop", (2,))])  # one stretch, to the end
 def test_the_normal_form(samples, stops):
     rest = Remaining(samples, stops=stops)
     again = Remaining(samples, position=rest.start, stops=rest.stops)

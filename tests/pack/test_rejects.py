@@ -149,7 +149,7 @@ from shardstream.pack import PackOptions, run_pack
 from shardstream.pack.output.receipts import reject_entry
 from shardstream.pack.output.rejects import SortedRejects, StoredRejects, save_rejects, summary_of
 from shardstream.pack.sources import Reject
-from shardstream.storage import locate
+from shardstream.storage import locate, open_store
 
 def packed(source, out):
     options = PackOptions(format="record", shard_size="1MB", key="id", rows=True)
