@@ -140,7 +140,7 @@ class RemoteStore(Store):
             return
         known = versions.setdefault(path, _Version(head.etag, renewed=False))
         if known.etag != head.etag:
-            # Two first reads at once, with a replacement between them; or one of before `renew`.
+            # Two first reads at once, with a replacement between them; or a read from before `renew`.
             raise replaced().at(url=self.locate(path))
         self._keep_few(path)
 
