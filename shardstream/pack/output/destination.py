@@ -71,7 +71,7 @@ class Destination:
         Args:
             stem: What it begins with.
             suffix: What it ends with.
-            again: The first number to try; 0 is none.
+            again: The first number to try; 0 is the name without one.
         """
         used = {run.pattern for run in self.old.naming} if self.old else set()
         stems = (f"{stem}-r{number}" if number else stem for number in count(again))
