@@ -96,7 +96,7 @@ def put_key_table(store: Store, manifest: Manifest, old: Manifest | None = None)
             covers = covers._replace(start=taken[0].covers.start, below=taken[0].covers.below)
 
     def scan(shard: int) -> ShardIndex:
-        return _scan_once(store, manifest.shard_name(shard), manifest)
+        return _scan_apart(store, manifest.shard_name(shard), manifest)
 
     with SortedKeys(covers) as keys:
         for table in taken:
@@ -142,8 +142,21 @@ def _samples(covers: Covers) -> int:
     return covers.stop - covers.start
 
 
-def _scan_once(store: Store, name: str, manifest: Manifest) -> ShardIndex:
-    """An index; a mapped one over a mapping of its own, which goes with it: what is read once is no memory of us."""
+def scan_once(dataset: OpenedDataset, shard: int) -> ShardIndex:
+    """The index of a shard that is read once: where it is mapped, it is no memory of this process for longer.
+
+    Raises:
+        DataError, StorageError: As `OpenedDataset.open`.
+    """
+    found = dataset.shard(shard)
+    if found.store.mapped:
+        with suppress(DataError, NotFoundError):  # it may be whole at another place
+            return _scan_apart(found.store, found.name, dataset.manifest)
+    return dataset.open(shard).index
+
+
+def _scan_apart(store: Store, name: str, manifest: Manifest) -> ShardIndex:
+    """An index; a mapped one over a mapping of its own, which goes with it."""
     where = copy.copy(store) if store.mapped else store
     return manifest.reader.scan(where, name, index_bytes=manifest.index_bytes)
 
@@ -159,7 +172,9 @@ def add_keys(keys: SortedKeys, manifest: Manifest, scan: Scan, shards: range) ->
         check_index(index, manifest, shard)
         return hashes_of(index.keys)
 
-    for hashes in each(hashes_in, shards, at_once=at_once, what=f"the keys of a shard of {manifest.url}"):
+    where = f" of {manifest.url}" if manifest.url else ""  # one that was not written yet has none
+    what = f"the keys of one of the shards {shards.start} to {shards.stop - 1}{where}"
+    for hashes in each(hashes_in, shards, at_once=at_once, what=what):
         keys.add(hashes, np.arange(number, number + len(hashes)))
         number += len(hashes)
 
@@ -374,7 +389,4 @@ class KeyFinder:
             raise no_room(error) from error
 
     def _scan(self, shard: int) -> ShardIndex:
-        found = self._dataset.shard(shard)
-        if not found.store.mapped:
-            return self._dataset.open(shard).index
-        return _scan_once(found.store, found.name, self._dataset.manifest)
+        return scan_once(self._dataset, shard)
