@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import pickle
@@ -22,6 +23,7 @@ from shardstream.dataset import key_tables
 from shardstream.dataset.key_tables import stored_tables
 from shardstream.errors import ChecksumError, FieldError, MissingKeyError, UsageError
 from shardstream.shards import key_table
+from shardstream.shards.heads import seal
 from shardstream.shards.key_table import key_table_name
 from shardstream.storage import open_store
 from shardstream.storage.cache import maintenance
@@ -321,6 +323,21 @@ def test_a_kept_table_grows_with_its_data_set(damaged: bool, tmp_path: Path, hom
     reader = ss.Reader(folder)
     assert [reader.get(key)["n"] for key in ("n/0", "k/3", "k/49")] == [0, 3, 0]
     assert len(looked) == (new.shards if damaged else new.shards - old.shards)
+
+
+@pytest.mark.parametrize("shards", [0, 2, 10**12])
+def test_a_history_that_contradicts_the_shards_is_no_beginning_of_a_table(
+    shards: int, tmp_path: Path, home: Path
+) -> None:
+    folder = tmp_path / "set"
+    write(folder, *names(50), key_table=False)
+    assert "k/3" in ss.Reader(folder)
+    write(folder, "n/0", key_table=False)
+    head = json.loads((folder / "dataset.json").read_bytes())
+    assert head["history"][0]["shards"] == 3
+    head["history"][0]["shards"] = shards
+    (folder / "dataset.json").write_bytes(seal(head))
+    assert ss.Reader(folder).get("n/0")["__key__"] == "n/0"
 
 
 KILLED = """
