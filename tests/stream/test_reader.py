@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import shardstream as ss
-from shardstream.dataset import key_tables
+from shardstream.dataset import dataset_rows, key_tables
+from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.key_tables import stored_tables
+from shardstream.dataset.rows import RowBatch
 from shardstream.errors import ChecksumError, FieldError, MissingKeyError, UsageError
 from shardstream.shards import key_table
 from shardstream.shards.heads import seal
@@ -126,6 +129,41 @@ def test_iterating_decodes_one_after_another(folder: Path) -> None:
     for count in (1, 2, 3):
         next(samples)
         assert len(decoded) == count
+
+
+def test_iterating_holds_few_bytes_however_they_are_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a few large samples among many small ones, nor what unpacks to much, is read together."""
+    monkeypatch.setattr(dataset_rows, "_PART", 10_000)
+    sizes = [1] * 300 + [9000] * 8
+    with ss.ShardWriter(
+        tmp_path, format="record", zstd=["packed"], fields={"plain": "bytes", "packed": "bytes"}
+    ) as writer:
+        for i, size in enumerate(sizes):
+            values = {"plain": bytes(size)} if i % 2 else {"packed": bytes(size)}
+            writer.write({"__key__": f"k{i}"} | values)
+    held: list[int] = []
+    whole = ss.Reader(tmp_path)[:]
+
+    def watched(reader: DatasetRows, *given: Any) -> RowBatch:
+        rows = one_by_one(reader, *given)
+        held.append(sum(len(value) for i in range(len(rows.rows)) for value in rows.values(i).values()))
+        return rows
+
+    one_by_one = DatasetRows._one_by_one
+    monkeypatch.setattr(DatasetRows, "_one_by_one", watched)
+    assert list(ss.Reader(tmp_path)) == whole
+    assert max(held) <= 10_000
+    assert len(held) <= 10
+
+
+def test_a_sample_that_is_kept_does_not_hold_those_beside_it(tmp_path: Path) -> None:
+    samples = numbered([100, 100], vector=lambda n: np.full(8, n, np.float32))
+    reader = ss.Reader(write_dataset(tmp_path, samples, types={"vector": "array:float32:8"}))
+    for i, sample in enumerate((next(iter(reader)), reader[:2][1], reader[2])):
+        vector = sample["vector"]
+        assert vector.tolist() == [i] * 8
+        assert vector.flags.writeable
+        assert vector.base is None or vector.base.nbytes == vector.nbytes
 
 
 def test_find_gives_the_numbers_of_rows_that_match(folder: Path) -> None:
