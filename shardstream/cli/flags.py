@@ -55,7 +55,10 @@ class PackFlags:
     key: Annotated[str, typer.Option(help="Keys: path, stem, line, or a column of the list's header.")]
     labels: Annotated[
         Optional[Labels],  # noqa: UP045
-        typer.Option(help="int, or name to number names in sorting order. (default: int; name for class folders)"),
+        typer.Option(
+            help="int, or name to number names: as --classes says, else in sorting order. (default: name for class "
+            "folders; in lists int, with --classes as the first label is)"
+        ),
     ]
     fields: Annotated[
         Optional[list[str]],  # noqa: UP045

@@ -159,6 +159,11 @@ def test_names_in_samples_from_python(tmp_path: Path, make: Callable[..., Any]) 
     assert packed(make("dog", "dgo"), tmp_path / "c") == {"0": b"dog", "1": b"dgo"}
 
 
+def test_a_missing_label_does_not_say_what_labels_are(tmp_path: Path) -> None:
+    assert packed(write_list(tmp_path / "in", "", " ", "1"), tmp_path / "out", classes=NAMES) == {"2": 1}
+    assert len(rejects(tmp_path / "out")) == 2
+
+
 @pytest.mark.parametrize("labels", [None, "int"])
 def test_integers_keep_their_numbers_and_get_names(tmp_path: Path, labels: Any) -> None:
     source = write_list(tmp_path / "in", "2", "0", "7")

@@ -54,7 +54,7 @@ class Classes:
         Raises:
             UsageError: They are integers, but names of classes are others: either may be meant.
         """
-        first = next((label for label in labels if label is not None and label != ""), None)
+        first = next((label for label in labels if label is not None and str(label).strip()), None)
         if not isinstance(first, str):
             return "int"
         if _integer(first) is None:
