@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from enum import Enum, StrEnum
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar, get_args, get_type_hints
 
 import typer
@@ -16,8 +15,7 @@ import typer
 from shardstream.cli.packing import load_transform
 from shardstream.cli.stores import DestOptions, SourceOptions, StorageOptions, TransportOption, parse_options
 from shardstream.dataset.opening import open_datasets
-from shardstream.errors import SourceError, UsageError
-from shardstream.pack.sources.lists.list_file import open_local
+from shardstream.errors import UsageError
 
 C = TypeVar("C", bound=Callable[..., None])
 
@@ -30,6 +28,7 @@ Jpeg = StrEnum("Jpeg", "ADDRESSABLE KEEP")
 Group = StrEnum("Group", "FILE STEM")
 On = StrEnum("On", "DASK RAY SPARK")
 Labels = StrEnum("Labels", "INT NAME")
+Unknown = StrEnum("Unknown", "ERROR REJECT")
 
 DatasetUrl = Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")]
 Workers = Annotated[
@@ -56,7 +55,10 @@ class Flags:
     key: Annotated[str, typer.Option(help="Keys: path, stem, line, or a column of the list's header.")]
     labels: Annotated[
         Optional[Labels],  # noqa: UP045
-        typer.Option(help="int, or name to number names in sorting order. (default: int; name for class folders)"),
+        typer.Option(
+            help="int, or name to number names: as --classes says, else in sorting order. (default: name for class "
+            "folders; in lists int, with --classes as the first label is)"
+        ),
     ]
     fields: Annotated[
         Optional[list[str]],  # noqa: UP045
@@ -71,8 +73,14 @@ class Flags:
         Group, typer.Option(help="stem: files of a folder that share the name before its first dot are one sample.")
     ]
     classes: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="File with the names of integer labels, one a line, label 0 first.", metavar="FILE"),
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="Names of the classes, label 0 first: a file (one a line, or JSON), or a packed data set, as train/.",
+            metavar="FILE|URL",
+        ),
+    ]
+    unknown: Annotated[
+        Unknown, typer.Option(help="Names that are not in --classes: error ends the run, reject leaves samples out.")
     ]
     transform: Annotated[
         Optional[str],  # noqa: UP045
@@ -219,18 +227,6 @@ def arguments_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     return plain | {name: _PARSERS[name](value) for name, value in plain.items() if name in _PARSERS}
 
 
-def _read_classes(path: Path | None) -> list[str] | None:
-    if path is None:
-        return None
-    try:
-        file = open_local(str(path), "file of --classes")
-        return file.read(0, file.size).decode("utf-8-sig").splitlines()
-    except SourceError as error:
-        raise UsageError(error.what, hint=error.hint, **error.place) from error
-    except ValueError as error:
-        raise UsageError(f"--classes: {path} must be UTF-8: {error}", hint="one name a line, UTF-8") from error
-
-
 def parse_fields(texts: list[str] | None) -> dict[str, str] | None:
     """``NAME=COLUMN`` each; ``None`` if none; UsageError."""
     fields: dict[str, str] = {}
@@ -257,7 +253,6 @@ def _parse_meta(text: str | None) -> dict[str, Any] | None:
 
 
 _PARSERS: dict[str, Callable[[Any], Any]] = {
-    "classes": _read_classes,
     "meta": _parse_meta,
     "transform": lambda name: None if name is None else load_transform(name),
     "storage_options": parse_options,

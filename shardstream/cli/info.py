@@ -63,6 +63,7 @@ def _rows(found: diagnose.Info) -> list[tuple[str, str]]:
             ", ..." if len(found.classes) > _SHOWN_CLASSES else ""
         )
         rows.append(("classes", f"{len(found.classes):,}: {shown}"))
+        rows.append(("", "all of them: ds.classes, or `classes` in dataset.json"))
     if found.rejects:
         rows.append(("rejected", f"{found.rejects:,} (rejects.jsonl)"))
     if found.meta:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -16,7 +16,8 @@ from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
 from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, ImageOptions, Jpeg
 from shardstream.pack.encode.sample import Transform
 from shardstream.pack.output.rows import check_rows
-from shardstream.pack.sources import Group, LabelMode
+from shardstream.pack.sources import Classes, Group, LabelMode, Unknown
+from shardstream.pack.sources.classes import ClassesArgument, check_classes
 from shardstream.pack.sources.lists.mapping import parse_fields
 from shardstream.shards.fields import check_field_name
 from shardstream.shards.framings import Format, framing_of
@@ -24,6 +25,7 @@ from shardstream.sizes import parse_size
 
 LABEL_MODES = ("int", "name")
 GROUPS = ("file", "stem")
+UNKNOWN = ("error", "reject")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +43,8 @@ class PackOptions:
     labels: LabelMode | None = None
     fields: Mapping[str, str] | None = None
     group: Group = "file"
-    classes: Sequence[str] | None = None
+    classes: ClassesArgument | None = None
+    unknown: Unknown = "error"
     transform: Transform | None = None
     dedup: bool = False
     meta: Mapping[str, Any] = field(default_factory=dict)
@@ -88,13 +91,22 @@ class PackOptions:
             raise UsageError(
                 f"labels must be 'int' or 'name', got {self.labels!r}", hint="'name' numbers names in sorting order"
             )
-        if self.labels == "name" and self.classes is not None:
-            raise UsageError("classes are found in the list with labels='name'", hint="give one of the two")
+        if self.unknown not in UNKNOWN:
+            raise UsageError(
+                f"unknown must be 'error' or 'reject', got {self.unknown!r}", hint="'reject' leaves such samples out"
+            )
+        if self.unknown != "error" and self.classes is None:
+            raise UsageError(f"unknown={self.unknown!r} without classes", hint="give the list: classes= (--classes)")
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """The names of all options, those first that people use."""
         return tuple(one.name for one in fields(cls))
+
+    @property
+    def listed(self) -> Classes | None:
+        """The classes, once they are read."""
+        return None if self.classes is None else Classes(tuple(self.classes), self.unknown)  # type: ignore[arg-type]
 
     @property
     def shard_bytes(self) -> int:
@@ -115,7 +127,7 @@ class PackOptions:
             **self.images.identity,
             "key": self.key,
             "labels": self.labels,
-            "classes": None if self.classes is None else list(self.classes),
+            "classes": None if self.listed is None else list(self.listed.names),
             "meta": dict(self.meta),
             "zstd": sorted(self.zstd),
             "checksums": self.checksums,
@@ -159,12 +171,6 @@ def check_format(name: str, zstd: Collection[str]) -> None:
         raise UsageError("tar shards cannot hold compressed fields", hint="use format='record' with zstd")
     if zstd:
         require("zstandard", extra="zstd", purpose="to compress fields")
-
-
-def check_classes(classes: Sequence[str] | None) -> None:
-    """Refuse class names that are no list of str; UsageError."""
-    if classes is not None and (isinstance(classes, str) or not all(isinstance(name, str) for name in classes)):
-        raise UsageError("classes must be a list of names, label i being classes[i]", hint='classes=["cat", "dog"]')
 
 
 def check_meta(meta: Mapping[str, Any]) -> None:

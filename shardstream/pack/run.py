@@ -24,7 +24,8 @@ from shardstream.pack.output.rejects import REJECTS_NAME, StoredRejects, summary
 from shardstream.pack.output.report import PackReport, sizes_of, sum_of
 from shardstream.pack.output.stats import PackStats
 from shardstream.pack.plan.pack_plan import open_plan
-from shardstream.pack.sources import Group, LabelMode
+from shardstream.pack.sources import Group, LabelMode, Unknown
+from shardstream.pack.sources.classes import ClassesArgument
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
@@ -56,7 +57,8 @@ def pack(
     labels: LabelMode | None = None,
     fields: Mapping[str, str] | None = None,
     group: Group = "file",
-    classes: Sequence[str] | None = None,
+    classes: ClassesArgument | None = None,
+    unknown: Unknown = "error",
     transform: Transform | None = None,
     dedup: bool = False,
     meta: Mapping[str, Any] | None = None,
@@ -110,8 +112,8 @@ def pack(
             store, see `shardstream.storage.Store`.
         key: ``"path"`` (relative to the folder that all files share, without extension), ``"stem"`` (file name),
             ``"line"`` (line number), or a column of the list's header.
-        labels: ``"int"``, or ``"name"`` to number names in sorting order; ``None``: integers in lists, names of class
-            folders.
+        labels: ``"int"``, or ``"name"`` to number names in the order of ``classes``, without it in sorting order;
+            ``None``: integers in lists (see ``classes``), names of class folders.
         fields: Column by field, for lists with more than a path and a label: ``{"jpg": "image_path",
             "cls": "label:int", "caption": "text"}``. After a colon may stand what the column holds: ``file`` (the path
             or URL of a file whose content is stored) or a field type (``int``, ``float32``, ``str``, ``json``, ...).
@@ -119,7 +121,13 @@ def pack(
             the text or number that is there. Columns are called as in the header, or by number from 0 without one.
         group: ``"stem"`` makes one sample of the files of a folder that share the part of their name before its first
             dot; the rest names the field: ``a.jpg``, ``a.mask.png``, ``a.json``. ``"file"``: each is a sample.
-        classes: Names of integer labels, label i being ``classes[i]``.
+        classes: The classes, label i being ``classes[i]``: a list of names, path or URL of a file (one name a line, or
+            JSON: a list, or numbers by name), or of a packed data set, whose classes it takes: ``"train/"``. Class
+            folders and names in lists get these numbers; of labels that are integers it gives the names. In a list
+            without ``labels`` the first label says which they are. Default: what the source says, or unknown.
+        unknown: What becomes of folders and names that are not in ``classes``: ``"error"`` ends the run, as far as
+            possible before anything is written, since a name that is not there is mostly misspelt, or the list is
+            another one, and a whole class would be missing; ``"reject"`` leaves their samples out, as rejects.
         transform: A function of a sample, called in the workers: gets ``{"__key__": ..., "jpg": bytes, "cls": 3}`` and
             returns what is to be stored, with values as `ShardWriter.write` takes them; ``None`` leaves the sample out.
             Pixels under an image's name are encoded. Where it raises, the sample is rejected. The plan knows it by its

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from shardstream.errors import DuplicateKeyError, FieldError, ShardStreamError, UsageError
-from shardstream.pack.options import check_classes, check_format, check_meta
+from shardstream.pack.options import check_format, check_meta
 from shardstream.pack.output.commits import Committer
 from shardstream.pack.output.destination import open_destination
 from shardstream.pack.output.growth import append as publish
 from shardstream.pack.output.growth import leftovers
 from shardstream.pack.output.places import StorageArguments
+from shardstream.pack.sources.classes import ClassesArgument, check_classes, names_of, place_of
 from shardstream.pack.sources.duplicates import SeenHashes, key_hash
 from shardstream.pack.sources.values import KEY, encode
 from shardstream.shards.fields import Encoded, FieldType, check_field_name
@@ -47,8 +48,8 @@ class ShardWriter:
             named take the type of their first value. A sample need not have all fields.
         zstd: Fields to compress one by one; ``record`` only. Default: none, or those of the data set that is
             appended to.
-        classes: Names of the labels, label i being ``classes[i]``. Where a data set is appended to, they may go on
-            behind those it has.
+        classes: Names of the labels, label i being ``classes[i]``: a list, or where it is, as of `pack`. Where a data
+            set is appended to, they may go on behind those it has.
         meta: Anything to keep with the data set; JSON. Where a data set is appended to, entries are added or replaced.
         overwrite: Replace another data set in ``dest``, once this one is complete.
         append: Add to the data set in ``dest``, if there is one: the samples become new shards, the old ones stay
@@ -77,7 +78,7 @@ class ShardWriter:
         shard_size: int | str = "256MB",
         fields: Mapping[str, str] | None = None,
         zstd: Collection[str] | None = None,
-        classes: Sequence[str] | None = None,
+        classes: ClassesArgument | None = None,
         meta: Mapping[str, Any] | None = None,
         overwrite: bool = False,
         append: bool = False,
@@ -91,7 +92,6 @@ class ShardWriter:
         check_classes(classes)
         check_meta(meta or {})
         self._limit = parse_size(shard_size, name="shard_size")
-        self._classes = None if classes is None else tuple(classes)
         self._meta = dict(meta or {})
         self._checksums = checksums
         declared = {name: FieldType.parse(kind) for name, kind in (fields or {}).items()}
@@ -101,7 +101,9 @@ class ShardWriter:
         self._zstd = frozenset(zstd or ())
         for name, kind in declared.items():
             self._declare(name, kind)
-        _, place = StorageArguments(storage_options=storage_options, transport=transport).locate([], dest)
+        storage = StorageArguments(storage_options=storage_options, transport=transport)
+        read, place = storage.locate(place_of(classes), dest)
+        self._classes = names_of(classes, read)
         self._destination = open_destination(place, append=append, key_table=key_table)
         self._committer = Committer()
         if self._destination.old is not None and not overwrite and not append:
@@ -112,7 +114,7 @@ class ShardWriter:
         if old is not None:
             self._format = format or framing_of(old.framing).name  # type: ignore[assignment] # a framing's is a format
             check_format(self._format, zstd or ())
-            check_grows(old, framing=self._format, fields=declared, classes=classes)
+            check_grows(old, framing=self._format, fields=declared, classes=self._classes)
             self._zstd = frozenset(old.codecs if zstd is None else zstd)
             for name, kind in old.fields.items():
                 self._declare(name, kind)

@@ -105,7 +105,8 @@ def _classes(manifests: Sequence[Manifest], names: Sequence[str]) -> tuple[str, 
                 raise UsageError(
                     f"label {label} means {known!r} in {whose}, but {here!r} in {where}",
                     field="cls",
-                    hint="write both with the same classes: new names go behind those there are",
+                    hint="write both with one list: classes= (--classes) takes that of another data set, and new names "
+                    "go behind those there are",
                 )
         if found is None or len(one.classes) > len(found):
             found, whose = one.classes, where

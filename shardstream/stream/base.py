@@ -92,8 +92,24 @@ class Stream(IterableDataset[Any]):
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """Names of the classes, label i being ``classes[i]``; ``None`` if unknown, or not the same in all sources."""
+        """Names of the classes, label i being ``classes[i]``; ``None`` if unknown, or not the same in all sources.
+
+        Several data sets with other classes each are refused when they are opened, if ``cls`` is read of them.
+        """
         return self._content.classes
+
+    def label_of(self, name: str) -> int:
+        """The number of a class, as it stands in the field ``cls``.
+
+        Raises:
+            UsageError: There is no such class, or no one list of them; names the nearest.
+
+        Example:
+            >>> _ = ss.pack([{"txt": "a bark", "cls": "dog"}], "sounds/", classes=["cat", "dog"])
+            >>> ss.ShardDataset("sounds/").label_of("dog")
+            1
+        """
+        return self._content.label_of(name)
 
     @property
     def rank_source(self) -> str:

@@ -196,6 +196,24 @@ def test_every_flag_arrives(source: Path, tmp_path: Path) -> None:
     assert Manifest.load(tmp_path / "out").framing == "tar"
 
 
+def test_classes_of_another_data_set(source: Path, tmp_path: Path) -> None:
+    assert run("pack", source, tmp_path / "train", "--labels", "name").exit_code == 0
+    source.write_text("1.jpg\t1\n2.jpg\tcow\n")
+    flags = ["--classes", tmp_path / "train", "--labels", "name"]
+    refused = run("pack", source, tmp_path / "val", *flags)
+    assert refused.exit_code == 2
+    assert refused.stderr.splitlines()[:3] == [
+        "error: the label 'cow' is not in the list of classes",
+        f"  url: {source}",
+        "  line: 2",
+    ]
+    assert run("pack", source, tmp_path / "val", *flags, "--unknown", "reject").exit_code == 0
+    found = Manifest.load(tmp_path / "val")
+    assert (found.samples, found.classes) == (1, Manifest.load(tmp_path / "train").classes)
+    shown = run("info", tmp_path / "val").stdout
+    assert "all of them: ds.classes, or `classes` in dataset.json" in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -34,6 +34,7 @@ from shardstream.pack.plan.first_pass import Run, materialize
 from shardstream.pack.plan.layout import PackLayout, fingerprint_of, make_layout
 from shardstream.pack.sources import Reject, Source, names_urls, open_source, roots
 from shardstream.pack.sources.base import StreamSource
+from shardstream.pack.sources.classes import names_of, place_of
 from shardstream.shards.framings import framing_of
 from shardstream.shards.growing import check_grows, grown
 from shardstream.shards.heads import parse_head
@@ -281,7 +282,9 @@ def open_plan(
     if append and overwrite:
         raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
     options.images.check()
-    read, place = storage.locate(roots(source), dest, names_urls=names_urls(source))
+    lie_in = roots(source)
+    read, place = storage.locate([*lie_in, *place_of(options.classes)], dest, names_urls=names_urls(source))
+    options = replace(options, classes=names_of(options.classes, read))
     destination = open_destination(place, append=append, key_table=options.key_table)
     origin = open_source(
         source,
@@ -289,11 +292,11 @@ def open_plan(
         labels=options.labels,
         fields=options.fields,
         group=options.group,
+        classes=options.listed,
         allow_other_origins=options.allow_other_origins,
-        access=read[0].access if read else None,
+        access=read[0].access if lie_in else None,
     )
-    if options.classes is not None and origin.classes is not None:
-        raise UsageError("classes are given by the class folders", hint="leave `classes` out")
+    _check_classes(origin, options)
     inherited = storage.source_options is None
     given = storage.storage_options if inherited else storage.source_options
     access = Access(given or {}, storage.transport, same_host=origin.origin is not None)
@@ -323,7 +326,22 @@ def open_plan(
 
 
 def _classes(source: Source, options: PackOptions) -> Sequence[str] | None:
-    return source.classes if source.classes is not None else options.classes
+    return source.classes if options.listed is None else options.listed.names
+
+
+def _check_classes(source: Source | StreamSource, options: PackOptions) -> None:
+    """Refuse a source that has numbers and names of its own, if these are others than those that are given."""
+    if options.listed is None or source.classes is None:
+        return
+    given = options.listed.names
+    for label, name in enumerate(source.classes):
+        if given[label : label + 1] != (name,):
+            other = repr(given[label]) if label < len(given) else "nothing"
+            raise UsageError(
+                f"label {label} means {name!r} in the source, but {other} in classes=",
+                url=source.url,
+                hint="its labels are numbers: leave classes= out, or give the names in its order",
+            )
 
 
 def _complete(destination: Destination, fingerprint: str, append: bool, overwrite: bool) -> Manifest | None:

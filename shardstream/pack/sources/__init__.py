@@ -12,6 +12,7 @@
 ``python``       sequences and iterables of dicts, Hugging Face's among them
 ``stored``       data sets of ours, to be packed again
 ``duplicates``   equal keys, in eight bytes a key
+``classes``      ``classes=``: from what users give to the names of classes
 ``values``       values from Python, typed and encoded
 ===============  ===============================================================================
 """
@@ -27,7 +28,8 @@ from shardstream.errors import SourceError, UsageError
 from shardstream.pack.sources.base import File, Item, Reject, Source, SourcePart, StreamSource
 from shardstream.pack.sources.folders import FolderSource, Group
 from shardstream.pack.sources.listings import FileListing, split_glob
-from shardstream.pack.sources.lists.columns import LabelMode, Wanted
+from shardstream.pack.sources.lists.columns import Wanted
+from shardstream.pack.sources.lists.labels import Classes, LabelMode, Unknown
 from shardstream.pack.sources.lists.mapping import parse_fields
 from shardstream.pack.sources.lists.source import ListSource, open_text_list, suffix_of
 from shardstream.pack.sources.lists.tables import TABLES, open_tables
@@ -39,6 +41,7 @@ from shardstream.storage import Location, locate, open_object
 from shardstream.storage.base.location import Access
 
 __all__ = [
+    "Classes",
     "File",
     "FolderSource",
     "Group",
@@ -48,6 +51,7 @@ __all__ = [
     "Reject",
     "Source",
     "SourcePart",
+    "Unknown",
     "names_urls",
     "open_source",
     "roots",
@@ -67,6 +71,7 @@ def open_source(
     labels: LabelMode | None = None,
     fields: Mapping[str, str] | None = None,
     group: Group = "file",
+    classes: Classes | None = None,
     allow_other_origins: bool = False,
     access: Access | None = None,
 ) -> Source | StreamSource:
@@ -78,6 +83,7 @@ def open_source(
         labels: ``"int"`` or ``"name"``; ``None`` means integers for lists and names for class folders.
         fields: Column by field, see `parse_fields`; default: path and label.
         group: ``"stem"``: files of one folder that share the name before its first dot are one sample.
+        classes: The classes that names are looked up in. Default: those that are found, in sorting order.
         allow_other_origins: Whether a list that is not local may name files beyond its own bucket or host.
         access: How the store that the source lies in is reached. Default: as the environment says.
 
@@ -91,20 +97,20 @@ def open_source(
     if (text is None or is_tar(text) or is_lmdb(text)) and (fields or group != "file"):
         raise UsageError("fields= and group= are for lists and folders", hint="use transform= to change samples")
     if text is None:
-        return python_source(source, key=key)
+        return python_source(source, key=key, classes=classes)
     at = partial(_location, access or Access())
     if is_tar(text):
         return TarSource(text, [at(path) for path in tar_paths(text)], key=key)
     if is_lmdb(text):
         return LmdbSource(text, key=key)
-    wanted = Wanted(key, labels or "int", parse_fields(fields), allow_other_origins)
+    wanted = Wanted(key, labels or "int", parse_fields(fields), allow_other_origins, classes, labels is not None)
     listing = _listing(text, at)
     if listing is not None and suffix_of(listing.pattern or "") in TABLES:
-        return open_tables(_matches(listing), wanted, labels)
+        return open_tables(_matches(listing), wanted)
     if listing is not None:
         if fields:
             raise UsageError("fields are for lists", hint="the extensions of files name the fields", url=text)
-        return FolderSource(listing, key=key, group=group, labels=labels)
+        return FolderSource(listing, key=key, group=group, labels=labels, classes=classes)
     if group != "file":
         raise UsageError("group='stem' is for folders", hint="a list has a column for each file: --field", url=text)
     location = at(text)
@@ -118,7 +124,7 @@ def open_source(
             hint="pass a list (path<TAB>label a line, or csv), or a folder",
         )
     if suffix_of(location.url) in TABLES:
-        return open_tables([location], wanted, labels)
+        return open_tables([location], wanted)
     return open_text_list(location, wanted)
 
 

@@ -35,7 +35,7 @@ from shardstream.pack.sources.base import (
 from shardstream.pack.sources.duplicates import check_unique
 from shardstream.pack.sources.keys import check_mode, key_of_name
 from shardstream.pack.sources.listings import Entry, FileListing, grouped
-from shardstream.pack.sources.lists.columns import LabelMode
+from shardstream.pack.sources.lists.labels import Classes, LabelMode, not_listed, unknown_class
 from shardstream.pack.sources.lists.spool import Records, RecordSource, Spool
 from shardstream.pack.sources.paths import join
 from shardstream.shards.fields import FieldType, type_of_extension
@@ -56,7 +56,7 @@ class FileReader:
         root: The folder or URL.
         keys: ``"path"``, ``"stem"`` or ``"line"``.
         images: Whether samples without an image are rejected.
-        labels: Numbers of class folders by name; ``None`` without such labels.
+        labels: Numbers of classes by name; ``None`` without such labels. What lies in other folders is rejected.
         cls_files: Whether a sample's file ``.cls`` is its label.
     """
 
@@ -73,21 +73,29 @@ class FileReader:
     def key_of(self, raw: bytes, number: int) -> str | None:
         """The key of a record's sample; ``None`` if it is rejected."""
         packed, ends, _ = msgpack.unpackb(raw, use_list=False)
-        return None if _fields_of(ends, self.images, self.cls_files).reason else self.key(os.fsdecode(packed), number)
+        stem, fields = os.fsdecode(packed), _fields_of(ends, self.images, self.cls_files)
+        return None if self._reason(stem, fields) else self.key(stem, number)
 
     def item(self, raw: bytes, number: int) -> Item | Reject:
         """The sample of a record; its number counts from 1."""
         packed, ends, size = msgpack.unpackb(raw, use_list=False)
         stem, fields = os.fsdecode(packed), _fields_of(ends, self.images, self.cls_files)
-        if fields.reason is not None:
-            return Reject(number, valid_unicode(stem + fields.at), fields.reason)
+        reason = self._reason(stem, fields)
+        if reason is not None:
+            return Reject(number, valid_unicode(stem + fields.at), reason)
         values: dict[str, Any] = {
             name: (LabelFile if name == LABEL else File)(join(self.root, stem + end))
             for name, end in fields.ends.items()
         }
         if self.labels is not None:
-            values[LABEL] = self.labels[valid_unicode(stem.partition("/")[0])]
+            values[LABEL] = self.labels[_folder(stem)]
         return Item(number, stem + fields.at, self.key(stem, number), values, size)
+
+    def _reason(self, stem: str, fields: _Fields) -> str | None:
+        """Why a sample cannot be packed, if it cannot."""
+        if fields.reason is None and self.labels is not None and _folder(stem) not in self.labels:
+            return not_listed("folder", _folder(stem))
+        return fields.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +152,22 @@ class FolderSource(RecordSource[FileReader]):
         group: ``"file"``, or ``"stem"`` for samples of several files.
         labels: ``"name"`` takes labels from the class folders also where files were chosen by a pattern, or where
             samples have files ``.cls``, which are the labels otherwise.
+        classes: The classes that class folders are looked up in. Default: the folders, in sorting order.
 
     Raises:
         SourceError: It cannot be read, holds no file, or is a packed data set.
         DuplicateKeyError: Two files with one key.
-        UsageError: ``key`` names a column.
+        UsageError: ``key`` names a column, or a folder is none of the classes that are given.
     """
 
     def __init__(
-        self, listing: FileListing, *, key: str = "path", group: Group = "file", labels: LabelMode | None = None
+        self,
+        listing: FileListing,
+        *,
+        key: str = "path",
+        group: Group = "file",
+        labels: LabelMode | None = None,
+        classes: Classes | None = None,
     ) -> None:
         check_mode(key, "a folder has no columns")
         if labels == "int":
@@ -176,11 +191,13 @@ class FolderSource(RecordSource[FileReader]):
                 hint="pass a folder of class folders, or a list",
             )
         self._group = group
+        numbers = None
         if cls_files:
             self.types = {LABEL: FieldType.parse("int64")}
         elif names is not None:
-            self.classes = tuple(sorted(names))
-        numbers = None if self.classes is None else {name: i for i, name in enumerate(self.classes)}
+            known = Classes(tuple(sorted(names))) if classes is None else classes
+            numbers, self.classes = known.numbers, known.names
+            self._check_folders(names, known)
         self._reader = FileReader(root, key, images, numbers, cls_files)
         if key != "line":
             hint = (
@@ -204,7 +221,7 @@ class FolderSource(RecordSource[FileReader]):
                     hint="pack the files that it was made from, or use `shardstream repack` (ss.repack)",
                 )
             if inside:
-                found.folders.add(valid_unicode(stem.partition("/")[0]))
+                found.folders.add(_folder(stem))
             elif len(found.examples) <= _SHOWN:
                 found.examples += [valid_unicode(entry.path) for entry in entries]
             found.cls_files |= group == "stem" and any(entry.path[-4:].lower() == _CLS for entry in entries)
@@ -222,6 +239,11 @@ class FolderSource(RecordSource[FileReader]):
             shown = ", ".join(found.examples[:_SHOWN]) + (", ..." if len(found.examples) > _SHOWN else "")
             self.notes = (f"Left out, as they lie beside the class folders: {len(found.beside)} files ({shown}).",)
         return found.inside.finish(self.url), found.images[0], {valid_unicode(name) for name in found.folders}
+
+    def _check_folders(self, names: set[str], classes: Classes) -> None:
+        other = sorted(names - classes.numbers.keys())
+        if other and classes.unknown == "error":
+            raise unknown_class("folder", other[0], classes.names, url=self.url)
 
     def _keys(self) -> Iterator[str]:
         """The keys of all samples; of those that are rejected, what no other has: no path holds two slashes."""
@@ -247,6 +269,11 @@ def _record(stem: str, entries: list[Entry]) -> bytes:
     ends = [os.fsencode(entry.path[len(stem) :]) for entry in entries]
     packed: bytes = msgpack.packb((os.fsencode(stem), ends, sum(sizes) if sizes else None))
     return packed
+
+
+def _folder(stem: str) -> str:
+    """The class folder that a sample lies in."""
+    return valid_unicode(stem.partition("/")[0])
 
 
 def _stem(path: str) -> str:

@@ -26,6 +26,7 @@ from shardstream.images.header import probe
 from shardstream.pack.sources.base import LABEL, Item, Reject, Source, SourcePart, StreamSource
 from shardstream.pack.sources.duplicates import check_unique
 from shardstream.pack.sources.keys import check_mode
+from shardstream.pack.sources.lists.labels import Classes, not_listed, unknown_class
 from shardstream.pack.sources.values import KEY
 
 _SMALL = 1 << 20  # bytes of a pickle that goes along with every task
@@ -39,7 +40,7 @@ class Indexed(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
-def python_source(source: Any, *, key: str) -> Source | StreamSource:
+def python_source(source: Any, *, key: str, classes: Classes | None = None) -> Source | StreamSource:
     """The source that an object is.
 
     Raises:
@@ -53,7 +54,8 @@ def python_source(source: Any, *, key: str) -> Source | StreamSource:
             f"the source must be a path, a URL or samples, got a {type(source).__name__}",
             hint="pass a path or URL, or a sequence or iterable of dicts such as {'__key__': 'a', 'jpg': b'...'}",
         )
-    return SequenceSource(source, key=key) if _indexed(source) else IterableSource(source, key=key)
+    kind = SequenceSource if _indexed(source) else IterableSource
+    return kind(source, key=key, classes=classes)
 
 
 def _indexed(source: Any) -> bool:
@@ -67,10 +69,12 @@ class Shape:
     Attributes:
         numbered: Whether their numbers are their keys.
         label: The field that becomes ``cls``.
+        classes: What a label that is a name is looked up in; ``None`` leaves it a name.
     """
 
     numbered: bool
     label: str | None = None
+    classes: Classes | None = None
 
     def item(self, sample: object, number: int) -> Item | Reject:
         """A dict as a sample; its number counts from 0 here."""
@@ -88,6 +92,13 @@ class Shape:
                 values[_image_field(name, value["bytes"])] = value["bytes"]
             else:
                 values[LABEL if name == self.label else str(name)] = value
+        label = values.get(LABEL)
+        if self.classes is not None and isinstance(label, str):
+            values[LABEL] = self.classes.numbers.get(label)
+            if values[LABEL] is None and self.classes.unknown == "error":
+                raise unknown_class("label", label, self.classes.names, key=key)
+            if values[LABEL] is None:
+                return Reject(line, key, not_listed("label", label))
         return Item(line, key, key, values)
 
 
@@ -142,20 +153,21 @@ class SequenceSource(Source):
     Args:
         samples: The sequence.
         key: ``"line"`` numbers the samples; else keys are theirs, where the first one has one.
+        classes: The classes that labels are looked up in where they are names.
 
     Raises:
         SourceError: It is empty.
         DuplicateKeyError: Two samples have one key.
     """
 
-    def __init__(self, samples: Indexed, *, key: str) -> None:
+    def __init__(self, samples: Indexed, *, key: str, classes: Classes | None = None) -> None:
         self.url = f"a {type(samples).__name__}"
         if not len(samples):
             raise SourceError("it holds no samples", url=self.url, hint="there is nothing to pack")
         self._samples: Indexed = undecoded(samples)
         labels = labels_of(samples)
         self.classes = labels[1] if labels else None
-        self._shape = Shape(_numbered(self._samples[0], key), labels[0] if labels else None)
+        self._shape = Shape(_numbered(self._samples[0], key), labels[0] if labels else None, classes)
         self._pickled = _small_pickle(self._samples)
         if not self._shape.numbered:
             hint = "make keys unique, or number the samples: key='line'"
@@ -220,13 +232,14 @@ class IterableSource(StreamSource):
     Args:
         samples: The iterable.
         key: ``"line"`` numbers the samples; else keys are theirs, where the first one has one.
+        classes: The classes that labels are looked up in where they are names.
     """
 
     travels = False
 
-    def __init__(self, samples: Iterable[Any], *, key: str) -> None:
+    def __init__(self, samples: Iterable[Any], *, key: str, classes: Classes | None = None) -> None:
         self.url = f"a {type(samples).__name__}"
-        self.streams: Sequence[SourcePart] = (_IterablePart(samples, key),)
+        self.streams: Sequence[SourcePart] = (_IterablePart(samples, key, classes),)
         self.key = "stem" if key == "stem" else "path"
 
     @property
@@ -238,11 +251,12 @@ class IterableSource(StreamSource):
 class _IterablePart(SourcePart):
     samples: Iterable[Any]
     key: str
+    classes: Classes | None = None
 
     def __iter__(self) -> Iterator[Item | Reject]:
         shape = None
         for number, sample in enumerate(self.samples):
-            shape = shape or Shape(_numbered(sample, self.key))
+            shape = shape or Shape(_numbered(sample, self.key), classes=self.classes)
             yield shape.item(sample, number)
 
 

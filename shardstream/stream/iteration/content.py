@@ -15,7 +15,7 @@ from shardstream.dataset.shared import SharedWords, source_and_shard
 from shardstream.dataset.source import DatasetSource, digest, joint_identity
 from shardstream.dataset.view import ViewSpec
 from shardstream.decode.plan import DecodePlan, compile_fields
-from shardstream.errors import FieldError, UsageError
+from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.order import (
     EpochOrder,
     MixBy,
@@ -184,6 +184,23 @@ class Content:
         """Names of the classes, where all data sets that name them name the same."""
         named = {one.classes for part in self.parts for one in part.source.manifests if one.classes is not None}
         return named.pop() if len(named) == 1 else None
+
+    def label_of(self, name: str) -> int:
+        """The number of a class; UsageError where there is no such class, or no one list of them."""
+        classes = self.classes
+        if classes is None:
+            named = any(one.classes for part in self.parts for one in part.source.manifests)
+            raise UsageError(
+                "the data sets have other classes each" if named else "the data set has no names of classes",
+                url=self.url,
+                hint="give them one list when they are packed: classes= (--classes)",
+            )
+        labels = [label for label, one in enumerate(classes) if one == name]
+        if len(labels) != 1:
+            count = "several classes are" if labels else "no class is"
+            hint = f"their labels are {labels}" if labels else f"{did_you_mean(name, classes)}ds.classes has all names"
+            raise UsageError(f"{count} called {name!r}", url=self.url, hint=hint)
+        return labels[0]
 
     @property
     def data(self) -> str:

@@ -6,6 +6,7 @@
 ``lines``        where the lines of a list begin, in numpy
 ``records``      a record of a list, from its bytes to its columns
 ``columns``      which column of a list is what, headers, labels
+``labels``       labels: integers, names, and the classes that names are looked up in
 ``mapping``      ``fields=``: which column becomes which field, and as what
 ``line_reader``  how a record of a list becomes a sample
 ``scan``         a whole list read once: common folder, names of labels, equal keys

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
 
 from shardstream.errors import UsageError, did_you_mean
 from shardstream.pack.sources.base import LABEL
 from shardstream.pack.sources.keys import MODES
+from shardstream.pack.sources.lists.labels import Classes, LabelMode
 from shardstream.pack.sources.lists.mapping import NAME, BoundField, FieldRule, is_path
 from shardstream.pack.sources.lists.records import Broken, CellKind, Cells, Column
-
-LabelMode: TypeAlias = Literal["int", "name"]
 
 # How the columns that matter are called in headers, in lower case.
 PATH_NAMES = frozenset((
@@ -23,8 +21,6 @@ LABEL_NAMES = frozenset((
     *("label", "labels", "cls", "class", "class_id", "class_idx", "class_name"),
     *("target", "category", "category_id", "label_id", "label_idx", "y"),
 ))  # fmt: skip
-_MIN, _MAX = -(1 << 63), (1 << 63) - 1
-_EXACT = 1 << 53  # up to which a float tells integers apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +64,16 @@ class Wanted:
         labels: ``"int"`` or ``"name"``.
         fields: Which column becomes which field.
         other_origins: Whether a list that is not local may name files anywhere.
+        classes: The classes that names of labels are looked up in; ``None``: those that are found, in sorting order.
+        said: Whether the user said what labels are.
     """
 
     key: str = "path"
     labels: LabelMode = "int"
     fields: tuple[FieldRule, ...] = ()
     other_origins: bool = False
+    classes: Classes | None = None
+    said: bool = True
 
 
 def understand(kind: CellKind, first: Cells, wanted: Wanted, *, names: Sequence[str] | None = None) -> Columns:
@@ -178,6 +178,26 @@ def _numbered(default: Columns, width: int, wanted: Wanted) -> Columns:
     return replace(default, key=key, fields=fields)
 
 
+def settled(wanted: Wanted, columns: Columns, values: Callable[[Column], Iterable[object]]) -> Wanted:
+    """The same with what labels are, where classes are given and only the labels say: as the first of them is.
+
+    Args:
+        wanted: What the user asked for.
+        columns: As `understand` found them.
+        values: Gives what stands in a column, record by record.
+
+    Raises:
+        UsageError: The first may be a number as well as a name.
+    """
+    column = columns.label
+    if wanted.fields:
+        labels = (one for one in columns.fields if one.rule.name == LABEL and one.rule.type == "int64")
+        column = next((one.column for one in labels), None)
+    if wanted.said or wanted.classes is None or column is None:
+        return wanted
+    return replace(wanted, labels=wanted.classes.mode(values(column)), said=True)
+
+
 def _bound(rule: FieldRule, column: Column, wanted: Wanted) -> BoundField:
     if rule.name == LABEL and wanted.labels == "name":
         rule = replace(rule, type=NAME)
@@ -198,25 +218,3 @@ def _check_files(columns: Columns, wanted: Wanted) -> Columns:
             hint="--key line, or --key with the name of a column",
         )
     return replace(columns, path=path, label=named)
-
-
-def parse_label(value: object) -> int:
-    """A label as an integer of 64 bits; also one that a float holds, as MXNet and pandas write them.
-
-    Raises:
-        ValueError: It is none.
-    """
-    number: int | float
-    if isinstance(value, str):
-        if "_" in value:
-            raise ValueError(value)
-        number = float(value) if "." in value else int(value)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        number = value
-    else:
-        raise ValueError(value)  # noqa: TRY004 - one fault for callers, whatever the JSON type
-    if isinstance(number, float) and not (abs(number) <= _EXACT and number.is_integer()):
-        raise ValueError(value)
-    if not _MIN <= number <= _MAX:
-        raise ValueError(value)
-    return int(number)

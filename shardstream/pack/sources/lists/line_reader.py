@@ -11,7 +11,8 @@ from shardstream.errors import DecodeError
 from shardstream.images.header import probe
 from shardstream.pack.sources.base import LABEL, File, Item, Reject, Value, field_of_extension, file_item
 from shardstream.pack.sources.keys import KeyRule
-from shardstream.pack.sources.lists.columns import Columns, LabelMode, parse_label
+from shardstream.pack.sources.lists.columns import Columns
+from shardstream.pack.sources.lists.labels import LabelMode, label_name, not_listed, parse_label, unknown_class
 from shardstream.pack.sources.lists.mapping import NAME, check_text
 from shardstream.pack.sources.lists.records import (
     Broken,
@@ -44,6 +45,7 @@ class LineReader:
         folder: Local folder or URL that relative paths are taken from.
         names: Numbers of labels by name; empty until they are known.
         origin: Where all files have to lie; ``None``: anywhere.
+        strict: Whether a label that is not among ``names`` ends the run.
     """
 
     kind: CellKind
@@ -53,6 +55,7 @@ class LineReader:
     folder: str
     names: Mapping[str, int] = field(default_factory=dict)
     origin: Origin | None = field(default=None, repr=False)  # no part of what the source is
+    strict: bool = field(default=False, repr=False)
 
     @property
     def whole(self) -> LineReader:
@@ -60,7 +63,7 @@ class LineReader:
         return replace(self, keys=replace(self.keys, common=""))
 
     def item(self, raw: bytes, line: int) -> Item | Reject:
-        """The sample of a record."""
+        """The sample of a record; UsageError where its class ends the run."""
         path = ""
         try:
             cells = self.cells(raw)
@@ -71,8 +74,9 @@ class LineReader:
 
     def check(self, raw: bytes, line: int) -> None:
         """Refuse a record that is broken; `Broken`."""
+        reader = replace(self, names={})  # one whose class is not in the list is well-formed
         cells = self.cells(raw)
-        self._item(cells, self.path(cells), line)
+        reader._item(cells, self.path(cells), line)
 
     def cells(self, raw: bytes) -> Cells:
         """The columns of a record, as many as it must have; `Broken`."""
@@ -115,20 +119,20 @@ class LineReader:
     def _item(self, cells: Cells, path: str, line: int) -> Item | Reject:
         key = self.key(cells, path, line)
         if self.columns.fields:
-            values = {one.rule.name: self._field(i, cells) for i, one in enumerate(self.columns.fields)}
+            values = {one.rule.name: self._field(i, cells, line) for i, one in enumerate(self.columns.fields)}
             return Item(line, path, key, values)
         if self.kind == "lst" and self.columns.count is None:
             return self._detection(cells, path, key, line)
-        label = None if self.columns.label is None else self._label(cells)
+        label = None if self.columns.label is None else self._label(cells, line)
         content = content_of(cell(cells, self.columns.path, "path")) if self.kind == "packed" else None  # type: ignore[arg-type]
         if content is not None:
             return Item(line, path, key, {_image_field(content): content, **({} if label is None else {LABEL: label})})
         return file_item(line, path, key, self._file(path), label=label)
 
-    def _field(self, number: int, cells: Cells) -> Value:
+    def _field(self, number: int, cells: Cells, line: int) -> Value:
         one = self.columns.fields[number]
         if one.rule.type == NAME:
-            return self._number(self.name(cells))
+            return self._number(self.name(cells), line)
         value = one.value(cells)
         return self._file(value) if one.path and isinstance(value, str) else value
 
@@ -139,9 +143,9 @@ class LineReader:
             raise Broken(f"{shown(path)} does not lie below {self.origin.url}, as the list does", hint=_ORIGIN_HINT)
         return File(found)
 
-    def _label(self, cells: Cells) -> int:
+    def _label(self, cells: Cells, line: int) -> int:
         if self.labels == "name":
-            return self._number(self.name(cells))
+            return self._number(self.name(cells), line)
         assert self.columns.label is not None
         value = cell(cells, self.columns.label, "label")
         try:
@@ -150,8 +154,13 @@ class LineReader:
             what = shown(value) if isinstance(value, str) else repr(value)
             raise Broken(f"the label {what} is no integer of 64 bits", hint=_NAMES_HINT) from None
 
-    def _number(self, name: str) -> int:
-        return self.names[name] if self.names else 0
+    def _number(self, name: str, line: int) -> int:
+        number = self.names.get(name) if self.names else 0
+        if number is None and self.strict:
+            raise unknown_class("label", name, self.names, line=line)
+        if number is None:
+            raise Broken(not_listed("label", name))
+        return number
 
     def _detection(self, cells: Cells, path: str, key: str, line: int) -> Item | Reject:
         """MXNet's lists for detection: any number of labels, as one array."""
@@ -171,8 +180,3 @@ def _image_field(content: bytes) -> str:
         return probe(content).kind
     except DecodeError as error:
         raise Broken(error.what) from error
-
-
-def label_name(text: str) -> str:
-    """The name of a class as it is kept."""
-    return valid_unicode(text.strip())

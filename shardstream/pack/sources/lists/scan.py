@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,8 @@ from shardstream.errors import DuplicateKeyError, SourceError
 from shardstream.pack.sources.base import Item
 from shardstream.pack.sources.duplicates import HashRuns, key_hash
 from shardstream.pack.sources.keys import common_folder
-from shardstream.pack.sources.lists.line_reader import LineReader, label_name
+from shardstream.pack.sources.lists.labels import label_name, unknown_class
+from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.objects import Lines, lines_of
 from shardstream.pack.sources.lists.records import Broken, Column
 from shardstream.pack.sources.lists.spans import Block, Span
@@ -33,7 +35,7 @@ class Findings:
     Attributes:
         common: The folder that all paths share, with its last ``/``; ``None`` before the first path.
         absolute, relative, urls: Whether there are paths of this kind.
-        names: Names of labels.
+        names: Names of labels; where classes are given, those that are not among them.
     """
 
     common: str | None = None
@@ -84,17 +86,19 @@ class ListScan:
 
     def __init__(self, records: Records, reader: LineReader) -> None:
         self.records, self.reader = records, reader.whole
-        named = reader.labels == "name" and reader.columns.label is not None
-        self.findings = Findings(names=set() if named else None)
+        self.findings = Findings(names=set() if _looks_at_names(reader) else None)
 
     def hashed(self) -> Iterator[Hashed]:
         """The hashes of all keys, a block at a time; fills `findings` on the way.
 
         Raises:
             SourceError: There are too many names of labels.
+            UsageError: Classes are given, and a label is none of them.
         """
         for first, data, starts in self.records.blocks():
             yield self._block(data, starts, first)
+            if self.reader.names and self.findings.names:
+                self._refuse(data, starts, first)
             if len(self.findings.names or ()) > _MOST_NAMES:
                 raise SourceError(
                     f"the labels have more than {_MOST_NAMES:,} names", hint="choose a column that holds classes"
@@ -180,7 +184,16 @@ class ListScan:
 
     def _add_names(self, names: Iterator[str]) -> None:
         if self.findings.names is not None:
-            self.findings.names.update(name for name in names if name)
+            self.findings.names.update(name for name in names if name and name not in self.reader.names)
+
+    def _refuse(self, data: bytes, starts: NDArray[np.int64], first: int) -> None:
+        """Raise the error for the first label in a block that is no class."""
+        lines = self.records.lines(np.arange(len(starts)) + first).tolist()
+        for (start, end), line in zip(pairwise([*starts.tolist(), len(data)]), lines, strict=True):
+            with suppress(Broken):
+                name = self.reader.name(self.reader.cells(data[start:end]))
+                if name not in self.reader.names:
+                    raise unknown_class("label", name, self.reader.names, line=line)
 
     def _slowly(self, data: bytes, starts: NDArray[np.int64], rows: NDArray[np.int64], first: int) -> Hashed:
         numbers, hashes = [], []
@@ -214,6 +227,12 @@ def _unlike(block: Block, starts: NDArray[np.int64], ends: NDArray[np.int64], pr
     return None if same.all() else int(np.argmin(same))
 
 
+def _looks_at_names(reader: LineReader) -> bool:
+    """Whether names of labels are to be found, or have to be among those that are given."""
+    named = reader.labels == "name" and reader.columns.label is not None
+    return named and (reader.strict or not reader.names)
+
+
 def scan(records: Records, reader: LineReader) -> LineReader:
     """Look at every record of a list once.
 
@@ -223,8 +242,9 @@ def scan(records: Records, reader: LineReader) -> LineReader:
     Raises:
         DuplicateKeyError: Two samples with one key.
         SourceError: Too many names of labels.
+        UsageError: Classes are given, and a label is none of them.
     """
-    named = reader.labels == "name" and reader.columns.label is not None
+    named = _looks_at_names(reader)
     if reader.keys.mode == "line" and not named:
         return reader
     walk, runs = ListScan(records, reader), HashRuns(len(records))
@@ -234,7 +254,7 @@ def scan(records: Records, reader: LineReader) -> LineReader:
         if walk.findings.mixed and reader.keys.mode == "path" and not reader.keys.base:
             return scan(records, replace(reader, keys=replace(reader.keys, base=reader.folder)))
         suspects = runs.repeated()
-    if named:
+    if named and not reader.names:
         reader = replace(reader, names={name: i for i, name in enumerate(sorted(walk.findings.names or ()))})
     if reader.keys.mode == "path":
         reader = replace(reader, keys=replace(reader.keys, common=walk.findings.common or ""))

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import xxhash
@@ -18,12 +20,13 @@ from numpy.typing import NDArray
 
 from shardstream.errors import SourceError, UsageError
 from shardstream.pack.sources.keys import MODES, KeyRule
-from shardstream.pack.sources.lists.columns import Columns, Wanted, parse_label, understand
+from shardstream.pack.sources.lists.columns import Columns, Wanted, settled, understand
+from shardstream.pack.sources.lists.labels import parse_label
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.lines import LineIndex, index_lines, survey
 from shardstream.pack.sources.lists.list_file import ListFile, open_list
 from shardstream.pack.sources.lists.mapping import declared_types
-from shardstream.pack.sources.lists.records import Broken, CellKind, split
+from shardstream.pack.sources.lists.records import Broken, CellKind, Column, cell, split
 from shardstream.pack.sources.lists.scan import scan
 from shardstream.pack.sources.lists.spool import Records, RecordSource
 from shardstream.pack.sources.paths import Origin
@@ -62,6 +65,7 @@ class ListSource(RecordSource[LineReader]):
     Raises:
         SourceError: An empty list, or one whose first lines are all broken; names list and line.
         DuplicateKeyError: Two lines with one key; names both.
+        UsageError: Classes are given, and a label is none of them.
     """
 
     def __init__(self, records: Records, reader: LineReader, digest: str) -> None:
@@ -79,7 +83,7 @@ class ListSource(RecordSource[LineReader]):
                 raise SourceError("the list is empty", hint=_EMPTY_HINT)
             self._check_first(reader)
             self._reader = scan(records, reader)
-        except SourceError as error:
+        except (SourceError, UsageError) as error:
             raise error.at(url=self.url) from error.__cause__
         if self._reader.names:
             self.classes = tuple(self._reader.names)
@@ -125,7 +129,10 @@ def open_text_list(location: Location, wanted: Wanted) -> ListSource:
         raise SourceError("the list is empty", url=file.url, hint=_EMPTY_HINT)
     kind = kind or _guess(name, head, wanted)
     try:
-        columns = understand(kind, split(kind, head[0]), wanted)
+        first = split(kind, head[0])
+        columns = understand(kind, first, wanted)
+        wanted = settled(wanted, columns, partial(_values, kind, head[columns.header :]))
+        columns = understand(kind, first, wanted)
     except Broken as error:
         raise SourceError(str(error), url=file.url, line=1, hint=error.hint or _HINT) from error
     except UsageError as error:
@@ -134,11 +141,21 @@ def open_text_list(location: Location, wanted: Wanted) -> ListSource:
     return ListSource(records, row_reader(kind, columns, wanted, location), digest)
 
 
+def _values(kind: CellKind, records: Sequence[bytes], column: Column) -> Iterator[object]:
+    """What stands in a column of these records, where something does."""
+    for raw in records:
+        with suppress(Broken):
+            yield cell(split(kind, raw), column, "label")
+
+
 def row_reader(kind: CellKind, columns: Columns, wanted: Wanted, location: Location) -> LineReader:
     """How the records of the list at this place become samples, before its paths are known."""
     folder = folder_of(location)
     origin = None if wanted.other_origins else Origin.of(folder)
-    return LineReader(kind, columns, key_rule(wanted), wanted.labels, folder, origin=origin)
+    classes = wanted.classes if wanted.labels == "name" else None
+    names = {} if classes is None else classes.numbers
+    strict = classes is not None and classes.unknown == "error"
+    return LineReader(kind, columns, key_rule(wanted), wanted.labels, folder, names, origin, strict)
 
 
 def key_rule(wanted: Wanted) -> KeyRule:
@@ -176,6 +193,7 @@ def _guess(name: str, head: list[bytes], wanted: Wanted) -> CellKind:
 def _ends_with_label(raw: bytes, wanted: Wanted) -> bool:
     *path, label = split("blank", raw)
     try:
-        return bool(path) and (wanted.labels == "name" or parse_label(label) is not None)
+        named = wanted.labels == "name" or (not wanted.said and wanted.classes and label in wanted.classes.names)
+        return bool(path) and (bool(named) or parse_label(label) is not None)
     except ValueError:
         return False

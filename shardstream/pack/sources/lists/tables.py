@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from shardstream.errors import SourceError, UsageError
 from shardstream.extras import require
 from shardstream.pack.sources.base import Item, Reject, SourcePart, StreamSource
-from shardstream.pack.sources.lists.columns import Columns, LabelMode, Wanted, understand
+from shardstream.pack.sources.lists.columns import Columns, Wanted, settled, understand
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.mapping import declared_types
-from shardstream.pack.sources.lists.records import Broken, CellKind
+from shardstream.pack.sources.lists.records import Broken, CellKind, Column
 from shardstream.pack.sources.lists.source import ListSource, row_reader, suffix_of
 from shardstream.pack.sources.lists.spool import Records, Spool
 from shardstream.storage import Location, open_object
@@ -168,13 +168,12 @@ def _opened(location: Location) -> Iterator[_Table]:
         table.close()
 
 
-def open_tables(locations: Sequence[Location], wanted: Wanted, labels: LabelMode | None) -> ListSource | TableStreams:
+def open_tables(locations: Sequence[Location], wanted: Wanted) -> ListSource | TableStreams:
     """The rows of Parquet or Arrow files, one file after another.
 
     Args:
         locations: Files with the same columns. Paths are relative to the folder of the first.
         wanted: What the user asked for.
-        labels: Whether labels are names; ``None``: as the table says.
 
     Raises:
         SourceError: No such file, a damaged one, or see `ListSource`.
@@ -185,11 +184,12 @@ def open_tables(locations: Sequence[Location], wanted: Wanted, labels: LabelMode
     with _opened(first) as table:
         try:
             names, columns = _needed(table, wanted)
+            known = table.classes(names[columns.label]) if isinstance(columns.label, int) and not wanted.said else None
+            wanted = settled(wanted, columns, partial(_values, table, names))
+            names, columns = _needed(table, wanted)
         except UsageError as error:
             raise error.at(url=table.url) from error.__cause__
-        classes, plain = None, _is_plain(table, names, columns)
-        if labels is None and isinstance(columns.label, int):
-            classes = table.classes(names[columns.label])
+        classes, plain = known if wanted.labels == "int" else None, _is_plain(table, names, columns)
     kind: CellKind = "tab"
     copied = _copied(locations, names, _copy_text) if plain else None
     reader = row_reader(kind, columns, wanted, first)
@@ -247,16 +247,17 @@ class TableStreams(StreamSource):
         reader: How a row becomes a sample.
 
     Raises:
-        SourceError: The first row cannot be packed, or labels are names: they are not known before all is read.
+        SourceError: The first row cannot be packed, or labels are names of classes that are not given: they are not
+            known before all is read.
     """
 
     def __init__(self, locations: Sequence[Location], names: Sequence[str], reader: LineReader) -> None:
         self.url = locations[0].url
-        if reader.labels == "name":
+        if reader.labels == "name" and not reader.names:
             raise SourceError(
                 "labels by name need a list of them first, and this table is read only once",
                 url=self.url,
-                hint="number them in a column of integers; `classes` gives their names",
+                hint="give the list: classes= (--classes); or number them in a column of integers",
             )
         self.types = declared_types(tuple(one.rule for one in reader.columns.fields))
         self.origin = reader.origin
@@ -300,6 +301,11 @@ def _is_plain(table: _Table, names: Sequence[str], columns: Columns) -> bool:
     typed -= {field.column for field in columns.fields if field.rule.type is None}
     kinds = [str(table.schema.field(name).type) for name in names]
     return all(kind in _TEXT or (kind in _INTEGERS and i in typed) for i, kind in enumerate(kinds))
+
+
+def _values(table: _Table, names: Sequence[str], column: Column) -> Iterator[object]:
+    assert isinstance(column, int)
+    return (value for (value,) in table.rows([names[column]]))
 
 
 def _copied(

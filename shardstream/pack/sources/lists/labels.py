@@ -1,0 +1,124 @@
+"""Labels: integers, names, and the classes that names are looked up in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+from shardstream.errors import UsageError, did_you_mean
+from shardstream.pack.sources.lists.records import shown
+from shardstream.text import valid_unicode
+
+LabelMode: TypeAlias = Literal["int", "name"]
+
+Unknown: TypeAlias = Literal["error", "reject"]
+"""What becomes of samples whose class is not in the list."""
+
+_MIN, _MAX = -(1 << 63), (1 << 63) - 1
+_EXACT = 1 << 53  # up to which a float tells integers apart
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes that there are.
+
+    Attributes:
+        names: Label i is ``names[i]``.
+        unknown: What becomes of samples of other classes.
+    """
+
+    names: tuple[str, ...]
+    unknown: Unknown = "error"
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Numbers by name.
+
+        Raises:
+            UsageError: Two classes have one name.
+        """
+        found: dict[str, int] = {}
+        for number, name in enumerate(self.names):
+            if found.setdefault(name, number) != number:
+                raise UsageError(
+                    f"classes {found[name]} and {number} have the same name {shown(name)}",
+                    hint="names that become numbers must differ; labels that are numbers may have any names",
+                )
+        return found
+
+    def mode(self, labels: Iterable[object]) -> LabelMode:
+        """What the labels of a list are, where nobody said: as the first of them is.
+
+        Raises:
+            UsageError: They are integers, but names of classes are others: either may be meant.
+        """
+        first = next((label for label in labels if label is not None and str(label).strip()), None)
+        if not isinstance(first, str):
+            return "int"
+        if _integer(first) is None:
+            return "name"
+        for number, name in enumerate(self.names):
+            if _integer(name) not in (None, number):
+                raise UsageError(
+                    f"the label {shown(first)} may be a number or a name: class {number} is called {shown(name)}",
+                    hint="labels='int' (--labels int) takes labels as numbers, labels='name' as names of classes",
+                )
+        return "int"
+
+
+def unknown_class(what: str, name: str, names: Collection[str], **place: Any) -> UsageError:
+    """The error for a class that is not in the list.
+
+    Args:
+        what: What bears its name: ``"label"``.
+        name: The name.
+        names: Those in the list.
+        place: Where.
+    """
+    return UsageError(
+        not_listed(what, name),
+        hint=f"{did_you_mean(name, names)}add it to classes=, or leave such samples out: "
+        "unknown='reject' (--unknown reject)",
+        **place,
+    )
+
+
+def not_listed(what: str, name: str) -> str:
+    """Why a sample is rejected whose class is not in the list."""
+    return f"the {what} {shown(name)} is not in the list of classes"
+
+
+def _integer(text: str) -> int | None:
+    try:
+        return parse_label(text)
+    except ValueError:
+        return None
+
+
+def parse_label(value: object) -> int:
+    """A label as an integer of 64 bits; also one that a float holds, as MXNet and pandas write them.
+
+    Raises:
+        ValueError: It is none.
+    """
+    number: int | float
+    if isinstance(value, str):
+        if "_" in value:
+            raise ValueError(value)
+        number = float(value) if "." in value else int(value)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        number = value
+    else:
+        raise ValueError(value)  # noqa: TRY004 - one fault for callers, whatever the JSON type
+    if isinstance(number, float) and not (abs(number) <= _EXACT and number.is_integer()):
+        raise ValueError(value)
+    if not _MIN <= number <= _MAX:
+        raise ValueError(value)
+    return int(number)
+
+
+def label_name(text: str) -> str:
+    """The name of a class as it is kept."""
+    return valid_unicode(text.strip())
