@@ -51,4 +51,5 @@ class Synthetic:
             return self._loader.peek()
         for batch in self._loader:
             return batch
-        raise UsageError("the loader has no batches", hint="look at its data set")
+        hint = 'use a smaller batch_size, or tail="exact", in its data set'
+        raise UsageError("the loader has no batches", hint=hint)

@@ -253,7 +253,11 @@ class ShardWriter:
             self._finish_shard()
         self._committer.wait()
         if not self._summaries:
-            raise UsageError("no sample was written", url=self._destination.store.url, hint="a data set needs one")
+            raise UsageError(
+                "no sample was written",
+                url=self._destination.store.url,
+                hint="call write() once or more in the with block",
+            )
         manifest = Manifest.of(
             self._summaries,
             self._pattern,

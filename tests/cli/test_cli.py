@@ -3,6 +3,7 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -326,9 +327,21 @@ def test_without_typer_it_says_what_to_install(
     assert 'pip install "shardstream[pack]"' in capsys.readouterr().err
 
 
+def test_without_typer_the_package_run_as_a_program_says_so(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise ImportError('not installed')")
+    program = [sys.executable, "-m", "shardstream", "--version"]
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(program, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths}, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "error: the package 'typer' is needed for the command shardstream, but cannot be imported (not installed)",
+        '  hint: pip install "shardstream[pack]"',
+    ]
+
+
 def test_the_command_in_a_pipe(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-W", "error", "-m", "shardstream.cli"]
+    command = [sys.executable, "-W", "error", "-m", "shardstream"]
     done = subprocess.run([*command, "pack", source, out], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout

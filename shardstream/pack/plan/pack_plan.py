@@ -165,7 +165,11 @@ class PackPlan:
 
     def _nothing(self, one: Reject | None) -> SourceError:
         if one is None:
-            return SourceError("the transform leaves no sample", url=self._layout.source.url, hint="look at transform=")
+            return SourceError(
+                "the transform leaves no sample",
+                url=self._layout.source.url,
+                hint="return the sample's dict from transform= for those that stay; None drops one",
+            )
         return SourceError(
             f"no file can be read ({one.path}: {one.reason})",
             url=self._layout.source.url,
@@ -304,7 +308,7 @@ def open_plan(
             complete = _complete(destination, fingerprint_of(origin.fingerprint, options), append, overwrite)
             if complete is not None:
                 return PackPlan(destination, complete.plan or "", origin.notes, "", manifest=complete)
-        origin, rejects = materialize(origin, destination.location, files, run)
+        origin, rejects = materialize(origin, destination.location, files, run, options.images)
     check_apart(origin.root, destination)
     layout = make_layout(origin, options, files, destination.store)
     complete = _complete(destination, layout.fingerprint, append, overwrite)

@@ -346,7 +346,7 @@ class RemoteWriter(ObjectWriter):
             raise StorageError("stopped while sending a part", url=self._url) from None
         except TimeoutError:
             raise StorageError(
-                f"a part was not taken within {wait:g} s", url=self._url, hint="look at the network"
+                f"a part was not taken within {wait:g} s", url=self._url, hint="look at the network and the store"
             ) from None
 
     @contextmanager
