@@ -73,8 +73,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"shardstream.{name}")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise errors.no_attribute(__name__, name, __all__)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted((*__all__, "__version__"))

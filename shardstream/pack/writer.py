@@ -144,6 +144,10 @@ class ShardWriter:
             self._discard()
             raise
 
+    def __repr__(self) -> str:
+        state = "open" if self._open else "not open"
+        return f"ShardWriter({self._destination.store.url!r}: {self._format}, {self.samples:,} samples, {state})"
+
     @property
     def samples(self) -> int:
         """Samples written so far."""

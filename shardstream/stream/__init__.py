@@ -4,6 +4,7 @@
 ``dataset``     ``ShardDataset``: a data set, or several end to end
 ``mixture``     ``Mixture``: several, drawn from by weight
 ``reader``      ``Reader``: random access
+``contact_sheet`` samples as small pictures, for notebooks
 ``base``        ``Stream``: what both have in common: iteration, epochs, ranks, states
 ``batching/``   samples and batches, made of stored rows
 ``ipc/``        how batches travel from workers

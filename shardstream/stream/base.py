@@ -131,6 +131,13 @@ class Stream(IterableDataset[Any]):
             return RankOfAll.of(dealt, "Accelerate, which deals out samples to ranks")
         return find_rank(self._settings.rank, self._settings.world_size)
 
+    def __getitem__(self, index: object) -> Any:
+        raise UsageError(
+            f"samples of a stream come one after another, so that [{index!r}] has no meaning",
+            url=self._content.url,
+            hint="ss.Reader(url)[0] reads a sample by its number; peek() is the first batch, next(iter(ds)) too",
+        )
+
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch; samples, if there is no batch size."""
         if self._content.endless:

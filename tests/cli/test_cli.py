@@ -17,7 +17,7 @@ from shardstream import cli
 from shardstream.cli import pack as pack_verb
 from shardstream.cli import repack as repack_verb
 from shardstream.cli.app import app
-from shardstream.cli.progress import drawing, progress
+from shardstream.cli.progress import Update, drawing, progress
 from shardstream.cli.report import duration, plural, size
 from shardstream.images.encode import encode
 from shardstream.pack import ShardWriter
@@ -418,6 +418,22 @@ def test_no_time_is_told_before_there_is_a_speed(
         "packing: 60%, 5 samples/s  200.0 kB/s  2 rejected, 1 min 20 s left",
         "packing: 0%, 3 samples/s",
     ]
+
+
+def test_no_time_is_told_in_the_first_second_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("shardstream.cli.progress.time.monotonic", lambda: now[0])
+    told = []
+
+    class Told(Update):
+        def _show(self, done: float, total: float, beside: str, left: str) -> None:
+            told.append(left)
+
+    update = Told()
+    for seconds, done in ((0, 0), (0.5, 1), (0.9, 2), (1.0, 2), (2.0, 8)):
+        now[0] = 100 + seconds
+        update(done, 10, "")
+    assert told == ["", "", "", "4.0 s left", "0.5 s left"]
 
 
 def test_a_complete_data_set_is_no_progress(

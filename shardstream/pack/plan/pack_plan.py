@@ -79,6 +79,11 @@ class PackPlan:
     duplicates: bytes = b""
     append: bool = False
 
+    def __repr__(self) -> str:
+        state = "to be packed" if self.manifest is None else "packed already"
+        of = f"{self.samples:,} samples in {self.shards:,} shards" if self.layout or self.manifest else "no samples"
+        return f"PackPlan({self.destination.location.url!r}: {of}, {state})"
+
     @property
     def samples(self) -> int:
         """Number of samples of the source, unreadable ones included; those of the data set, once it is complete."""
