@@ -182,7 +182,10 @@ class Stream(IterableDataset[Any]):
         return self.replace(names=names)
 
     def peek(self) -> Any:
-        """The first batch (or sample) of the next epoch of this rank, made in this process; moves nothing on."""
+        """The first batch (or sample) of the next epoch of this rank, made in this process; moves nothing on.
+
+        In a notebook, ``ss.show(ds.peek(), classes=ds.classes)`` is a contact sheet of it.
+        """
         first = self.first_batch()
         return next(iter(first.data)) if self._lists else first.data
 

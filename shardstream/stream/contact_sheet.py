@@ -20,11 +20,11 @@ from shardstream.images.header import probe
 from shardstream.images.thumbnail import thumbnail, thumbnail_size
 from shardstream.shards.fields import FieldType
 from shardstream.shards.manifest import Manifest
-from shardstream.text import html_table, html_text
+from shardstream.text import html_table, html_text, in_one_line, text_table
 
 _SIDE = 112  # pixels of a picture's longer side
 _BYTES = 72_000  # of all pictures of a page; as text they take a third more
-_FIELDS = 4  # of a caption, beside the key
+FIELDS = 4  # of a caption, beside the key
 _WORDS = 40  # characters of a line of a caption
 
 
@@ -50,7 +50,7 @@ def stored_cells(dataset: OpenedDataset, most: int, *, verify: bool) -> list[Cel
     """
     fields = dataset.manifest.fields
     picture = next((name for name, kind in fields.items() if kind.is_image), None)
-    told = [name for name, kind in fields.items() if kind.kind == "scalar" or kind.name == "str"][:_FIELDS]
+    told = [name for name, kind in fields.items() if kind.kind == "scalar" or kind.name == "str"][:FIELDS]
     rows = DatasetRows(dataset, [*told, *([picture] if picture else [])], verify=verify)
     batch = rows.read_ids(range(min(most, dataset.manifest.samples)), present=True)
     cells = []
@@ -74,7 +74,15 @@ def _pixels(data: memoryview) -> NDArray[np.uint8] | str:
 def _words(name: str, kind: FieldType, value: Any, manifest: Manifest) -> str:
     if kind.kind != "scalar":
         return bytes(value[: 4 * _WORDS]).decode(errors="replace")
-    number, classes = value.item(), manifest.classes
+    return label_words(name, value.item(), manifest.classes)
+
+
+def label_words(name: str, number: float, classes: Sequence[str] | None) -> str:
+    """A number as text, with the name of its class where the field is ``cls``.
+
+    >>> label_words("cls", 1, ["cat", "dog"])
+    '1 (dog)'
+    """
     if name == "cls" and classes is not None and isinstance(number, int) and 0 <= number < len(classes):
         return f"{number} ({classes[number]})"
     return str(number)
@@ -85,17 +93,21 @@ def contact_sheet(title: str, cells: Sequence[Cell]) -> str:
     head = f"<p>{html_text(title)}</p>"
     if not any(isinstance(cell.pixels, np.ndarray) for cell in cells):
         why = next((f"<p>{html_text(cell.pixels)}</p>" for cell in cells if cell.pixels is not None), "")
-        return f"<div>{head}{_table(cells)}{why}</div>"
+        return f"<div>{head}{html_table(_rows(cells))}{why}</div>"
     figures = "".join(_figure(cell, _BYTES // len(cells)) for cell in cells)
     return f'<div>{head}<div style="display:flex;flex-wrap:wrap;gap:8px">{figures}</div></div>'
 
 
-def _table(cells: Sequence[Cell]) -> str:
-    if not cells:
-        return ""
+def text_sheet(title: str, cells: Sequence[Cell]) -> str:
+    """The same without pictures, for a terminal."""
+    rows = [[in_one_line(text) for text in row] for row in _rows(cells)]
+    return f"{title}\n{text_table(rows)}"
+
+
+def _rows(cells: Sequence[Cell]) -> list[list[str]]:
     names = list(dict.fromkeys(name for cell in cells for name in cell.lines))
     rows = [[cell.key[:_WORDS], *(cell.lines.get(name, "")[:_WORDS] for name in names)] for cell in cells]
-    return html_table([["key", *names], *rows])
+    return [["key", *names], *rows]
 
 
 def _figure(cell: Cell, most: int) -> str:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import shardstream as ss
+from shardstream.errors import MissingExtraError, UsageError
 from shardstream.images.encode import encode
 from shardstream.images.thumbnail import thumbnail
 from shardstream.testing import MemoryStore, make_dataset
@@ -107,7 +109,6 @@ def test_a_damaged_picture_is_said_to_be_one(tmp_path: Path) -> None:
 
 
 def test_without_a_library_for_images_there_is_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardstream.errors import MissingExtraError
     from shardstream.stream import contact_sheet
 
     def missing(data: object, **_: object) -> None:
@@ -128,6 +129,67 @@ def test_a_store_that_fails_is_said_and_no_traceback() -> None:
         store.delete(path)
     assert "Reader(" in reader._repr_html_()
     assert "no such object" in reader._repr_html_()
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> str:
+    make_dataset(tmp_path / "out", samples=40, fields={"jpg": "jpg", "cls": "int64", "txt": "str"}, classes=["a", "b"])
+    return str(tmp_path / "out")
+
+
+def test_show_is_a_contact_sheet_of_a_batch_as_training_gets_it(packed: str) -> None:
+    fields = {"jpg": ss.decode.CenterCrop((40, 80)), "cls": None, "txt": None}
+    ds = ss.ShardDataset(packed, fields=fields, batch_size=30)
+    batch = ds.peek()
+    page = ss.show(batch, classes=ds.classes)._repr_html_()
+    shown = pictures(page)
+    assert [one.shape for one in shown] == [(40, 80, 3)] * 24
+    stored = batch["jpg"][0].permute(1, 2, 0).numpy()
+    assert abs(shown[0].astype(int).mean() - stored.mean()) < 3
+    words = Tags(page).words
+    assert "30 samples, the first 24 of them" in words
+    assert f"cls {int(batch['cls'][1])} ({'ab'[int(batch['cls'][1])]})" in words
+    assert f"txt {batch['txt'][0]}"[:30] in words
+    assert len(page) < 110_000
+
+
+def test_show_takes_tuples_samples_floats_crops_and_ragged(packed: str) -> None:
+    fields = {"jpg": ss.decode.CenterCrop(40), "cls": None}
+    ds = ss.ShardDataset(packed, fields=fields, batch_size=4)
+    images, labels = ds.to_tuple("jpg", "cls").peek()
+    crops = ss.ShardDataset(packed, fields={"jpg": ss.decode.RandomResizedCrop(40, resize="device")}, batch_size=4)
+    reader = ss.Reader(packed)
+    ends, shapes = torch.tensor([0, 60, 90]), torch.tensor([[4, 5, 3], [2, 5, 3]])
+    ragged = ss.Ragged(torch.arange(90, dtype=torch.uint8), ends, shapes)
+    for value, count in (
+        ((images, labels), 4),
+        (((images.float() / 255 - 0.45) / 0.2, labels), 4),
+        ({"image": images.bfloat16()}, 4),
+        (crops.peek(), 4),
+        (reader[0], 1),
+        (reader[:3], 3),
+        (ss.ShardDataset(packed).peek(), 1),
+        ({"image": ragged}, 2),
+        ((images[:, :1], labels), 4),
+    ):
+        assert len(pictures(ss.show(value)._repr_html_())) == count
+
+
+def test_show_is_a_table_of_text_elsewhere(packed: str) -> None:
+    batch = ss.ShardDataset(packed, fields=["cls"], batch_size=2).peek()
+    assert repr(ss.show(batch, classes=["a\x1b[1m", "b"])).splitlines() == [
+        "2 samples",
+        "  key     cls",
+        "  000000  0 (a\\x1b[1m)",
+        "  000001  1 (b)",
+    ]
+    assert "&lt;b&gt;" in ss.show({"__key__": ["<b>"], "cls": [1]})._repr_html_()
+
+
+@pytest.mark.parametrize("value", [None, 3, "text", {}, [], {"a": 1}, torch.zeros(())])
+def test_show_says_what_it_takes(value: object) -> None:
+    with pytest.raises(UsageError, match=r"ds\.peek\(\)"):
+        ss.show(value)
 
 
 def test_a_thumbnail_keeps_the_ratio_and_enlarges_nothing() -> None:
