@@ -19,7 +19,7 @@
 ================ ===========================================================================
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardstream.augment.blur import GaussianBlur
 from shardstream.augment.color import ColorJitter, RandomGrayscale
@@ -50,8 +50,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    raise no_attribute(__name__, name, __all__)
+if not TYPE_CHECKING:  # type checkers find misspelt names themselves
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(__name__, name, __all__)
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,7 @@
 ================  ===================================================================================
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardstream.decode.boxes import Boxes, PerBox, Points
 from shardstream.decode.context import SampleContext
@@ -55,8 +55,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    raise no_attribute(__name__, name, __all__)
+if not TYPE_CHECKING:  # type checkers find misspelt names themselves
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(__name__, name, __all__)
 
 
 def __dir__() -> list[str]:
