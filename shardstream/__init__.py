@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shardstream import augment, decode  # `testing` is above rooms that import this module
     from shardstream.load import DevicePrefetcher, Loader, Synthetic
     from shardstream.storage.cache import Cache
-    from shardstream.stream import Crops, Mixture, Ragged, Reader, ShardDataset, convert_state
+    from shardstream.stream import Crops, Mixture, Ragged, Reader, ShardDataset, convert_state, show
 
 __version__ = "0.1.0"
 
@@ -55,11 +55,12 @@ __all__ = [
     "pack",
     "pack_plan",
     "repack",
+    "show",
     "testing",
 ]
 
 # What needs torch, or is for tests, is imported at first use, so that the command line answers at once.
-_STREAM = ("Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "convert_state")
+_STREAM = ("Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "convert_state", "show")
 _LOAD = ("DevicePrefetcher", "Loader", "Synthetic")
 _LAZY = {
     **dict.fromkeys(_LOAD, "shardstream.load"),
@@ -73,8 +74,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"shardstream.{name}")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise errors.no_attribute(__name__, name, __all__)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted((*__all__, "__version__"))

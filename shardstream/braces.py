@@ -27,7 +27,11 @@ def without_braces(text: str) -> list[str]:
         whole = [head + text[end : match.start()] + choice for head in whole for choice in choices]
         end = match.end()
         if len(whole) > _MOST:
-            raise UsageError(f"braces name more than {_MOST} places", url=text, hint="correct the range")
+            raise UsageError(
+                f"braces name more than {_MOST} places",
+                url=text,
+                hint=f"write braces that name {_MOST} places at most, as {{0..{_MOST - 1}}} does",
+            )
     return [head + text[end:] for head in whole]
 
 

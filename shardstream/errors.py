@@ -95,6 +95,13 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}? " if near else ""
 
 
+def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:
+    """The error for a name that a module does not have, with the nearest of its public ``names``."""
+    near = did_you_mean(name, names)
+    text = f"module {module!r} has no attribute {name!r}" + (f"; {near.rstrip()}" if near else "")
+    return AttributeError(text, name=name, obj=None)  # the traceback would propose a name once more, of all there are
+
+
 class UsageError(ShardStreamError, ValueError):
     """An argument or a combination of arguments that cannot work."""
 

@@ -1,4 +1,4 @@
-"""Sizes as people write them: ``"256MB"``."""
+"""Sizes as people write them, and read them: ``"256MB"``."""
 
 from __future__ import annotations
 
@@ -24,14 +24,27 @@ def parse_size(value: int | str, *, name: str) -> int:
         >>> parse_size("256MB", name="shard_size"), parse_size("1.5KiB", name="shard_size")
         (256000000, 1536)
     """
-    size = 0
+    count = 0
     if isinstance(value, int) and not isinstance(value, bool):
-        size = value
+        count = value
     elif isinstance(value, str) and (match := _SIZE.fullmatch(value)):
-        size = int(float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[(match[2] or "").lower()])
-    if size < 1:
+        count = int(float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[(match[2] or "").lower()])
+    if count < 1:
         raise UsageError(
             f"{name} must be a size of at least one byte, got {value!r}",
             hint="write '256MB' (10**6 bytes each), '256MiB' (2**20 bytes each), or a number of bytes",
         )
-    return size
+    return count
+
+
+def size(count: float) -> str:
+    """Bytes with a decimal unit.
+
+    >>> size(350_300_000)
+    '350.3 MB'
+    """
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 999.95 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

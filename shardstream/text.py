@@ -1,4 +1,4 @@
-r"""Text from elsewhere (keys, paths, class names, what a store says) made fit for a terminal, a log and a line of JSON.
+r"""Text from elsewhere (keys, paths, class names, what a store says) made fit for a terminal, a log, JSON and HTML.
 
 A terminal obeys what it is sent: a key may set its title, fill its clipboard or write from right to left, so that one
 line reads as another. So every character that does more than stand there is written as an escape: C0 (but newline and
@@ -7,8 +7,10 @@ tab), DEL, C1, the controls of bidirectional text, line separators, and surrogat
 
 from __future__ import annotations
 
+import html
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 _HEAD, _TAIL = 287, 110  # what stays of a word that is too long
@@ -62,6 +64,35 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     """
     written = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
+
+
+def html_text(value: object, most: int = _LONGEST) -> str:
+    """The same for a page of HTML: no character of it is markup, in attributes neither. At most so many are shown.
+
+    >>> html_text("<b onclick='x'>", 6)
+    '&lt;b on…'
+    """
+    text = in_one_line(value)
+    return html.escape(text if len(text) <= most else text[: most - 1] + "…")
+
+
+def text_table(rows: Sequence[Sequence[str]]) -> str:
+    r"""Rows as lines of aligned columns, two blanks in front.
+
+    >>> text_table([("field", "type"), ("cls", "int64")])
+    '  field  type\n  cls    int64'
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("".join(f"  {text:{width}}" for text, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def html_table(rows: Sequence[Sequence[str]]) -> str:
+    """The same as a table of HTML, the first row being its head."""
+    head, *others = rows
+    cells = ["".join(f'<td style="text-align:left">{html_text(text)}</td>' for text in row) for row in others]
+    names = "".join(f'<th style="text-align:left">{html_text(text)}</th>' for text in head)
+    return f"<table><thead><tr>{names}</tr></thead><tbody><tr>{'</tr><tr>'.join(cells)}</tr></tbody></table>"
 
 
 def _escaped(found: re.Match[str]) -> str:

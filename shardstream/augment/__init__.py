@@ -19,6 +19,8 @@
 ================ ===========================================================================
 """
 
+from typing import TYPE_CHECKING, Any
+
 from shardstream.augment.blur import GaussianBlur
 from shardstream.augment.color import ColorJitter, RandomGrayscale
 from shardstream.augment.draws import Positions
@@ -29,6 +31,7 @@ from shardstream.augment.kornia import Kornia
 from shardstream.augment.operation import Operation
 from shardstream.augment.resize import resize_crops, resized
 from shardstream.augment.resized_crop import RandomResizedCrop
+from shardstream.errors import no_attribute
 
 __all__ = [
     "ColorJitter",
@@ -45,3 +48,13 @@ __all__ = [
     "resize_crops",
     "resized",
 ]
+
+
+if not TYPE_CHECKING:  # type checkers find misspelt names themselves
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(__name__, name, __all__)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -15,6 +15,7 @@ from shardstream.progress import OnProgress, ProgressEvent, ignore
 
 _LINE_EVERY_S = 10.0
 _LONGEST_S = 1000 * 3600.0  # a longer estimate says nothing
+_SURE_AFTER_S = 1.0  # of work; what the first samples took says nothing: processes start, loops are compiled
 _TITLES = {
     "plan": "reading the source",
     "first pass": "first pass",
@@ -111,13 +112,13 @@ class Update(ABC):
     def _show(self, done: float, total: float, beside: str, left: str) -> None: ...
 
     def _left(self, done: float, total: float, kept: float) -> str:
-        """For people; nothing before there is a speed, nor where it is next to none."""
+        """For people; nothing in the first second, before there is a speed, nor where it is next to none."""
         now, fresh = time.monotonic(), done - kept
         if not total or self._since is None or fresh < self._since[1]:  # another phase begins
             self._since = (now, fresh) if total else None
             return ""
         begun, before = self._since
-        if fresh == before or done >= total:
+        if fresh == before or done >= total or now - begun < _SURE_AFTER_S:
             return ""
         left = (now - begun) * (total - done) / (fresh - before)
         return f"{duration(left)} left" if left < _LONGEST_S else ""

@@ -18,6 +18,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from shardstream.errors import MissingExtraError, ShardStreamError, UsageError
+from shardstream.sizes import size as size  # with the other numbers for people
 from shardstream.text import in_one_line, json_text, printable
 
 _SHOWN = 20
@@ -102,19 +103,6 @@ def print_first(lines: Sequence[str]) -> None:
 def print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """What Python prints of an error that nobody caught, such as ours while it works for ``--debug``."""
     sys.stderr.write(printable("".join(traceback.format_exception(kind, error, trace))))
-
-
-def size(count: float) -> str:
-    """Bytes with a decimal unit.
-
-    >>> size(350_300_000)
-    '350.3 MB'
-    """
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 999.95 or unit == "TB":
-            break
-        count /= 1000
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
 
 
 def plural(count: int, noun: str, many: str = "") -> str:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import FieldError, UsageError
+from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.order import SplitBy, split_ranges, take_counts
 from shardstream.shards.fields import to_comparables
 from shardstream.shards.index import ShardIndex
@@ -73,7 +73,8 @@ class ViewSpec:
 
 def _split_of(split: Any, by: SplitBy) -> tuple[str, tuple[tuple[str, str], ...], SplitBy] | None:
     if by not in get_args(SplitBy):
-        raise UsageError(f"split_by must be 'samples' or 'shards', got {by!r}", hint="correct it")
+        hint = f"{did_you_mean(str(by), get_args(SplitBy))}write split_by='samples', or leave it out"
+        raise UsageError(f"split_by must be 'samples' or 'shards', got {by!r}", hint=hint)
     if split is None:
         return None
     if not (isinstance(split, tuple | list) and len(split) == 2 and isinstance(split[1], Mapping)):

@@ -14,6 +14,8 @@
 ================  ===================================================================================
 """
 
+from typing import TYPE_CHECKING, Any
+
 from shardstream.decode.boxes import Boxes, PerBox, Points
 from shardstream.decode.context import SampleContext
 from shardstream.decode.crops import Crop, Cut, RandomResizedCrop
@@ -23,6 +25,7 @@ from shardstream.decode.placement import Placement, SourceSize
 from shardstream.decode.plan import DecodePlan, Output, compile_fields
 from shardstream.decode.specs import Decoder, Slot, Text
 from shardstream.decode.usercall import UserCall, global_states_kept
+from shardstream.errors import no_attribute
 from shardstream.images.backends import Backend, Job
 
 __all__ = [
@@ -50,3 +53,13 @@ __all__ = [
     "compile_fields",
     "global_states_kept",
 ]
+
+
+if not TYPE_CHECKING:  # type checkers find misspelt names themselves
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(__name__, name, __all__)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -150,7 +150,9 @@ def _files(
         try:
             return f"{len(chosen)} files", [Path(place).read_bytes() for place in chosen]
         except OSError as error:
-            raise SourceError(f"a file cannot be read: {error}", hint="check path and rights") from error
+            raise SourceError(
+                f"a file cannot be read: {error}", hint="let this user read it (chmod u+r), or name another file"
+            ) from error
     if len(places) > 1:
         raise UsageError("several places must all be image files", hint="give one data set, or image files")
     return _stored(open_dataset(places[0], storage_options=storage_options, transport=transport), count)

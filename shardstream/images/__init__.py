@@ -8,6 +8,7 @@
 ``region``      ``ImageFile``: an encoded image of which parts are decoded
 ``jpeg``        JPEG files whose parts can be decoded alone: made, cut and undone
 ``shrink``      images made smaller for good, for writers
+``thumbnail``   pixels as a small JPEG file, for pages that show many
 ``encode``      pixels to JPEG, PNG or WebP bytes, for writers
 ==============  =============================================================================
 """

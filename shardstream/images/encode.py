@@ -47,7 +47,7 @@ def encode(
     if kind not in ("jpg", "png", "webp"):
         raise UsageError(f"no image kind {kind!r}", hint="use 'jpg', 'png' or 'webp'")
     if not 1 <= quality <= 100:
-        raise UsageError(f"quality={quality} is not in 1...100", hint="95 is the default")
+        raise UsageError(f"quality={quality} is not in 1...100", hint="write quality=95, or leave it out")
     if kind == "jpg":
         return _jpeg(_for_jpeg(image), quality, subsampling)
     picture: Any = image if _is_pil(image) else _to_pil(_checked(image, kind))

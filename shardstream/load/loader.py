@@ -125,6 +125,9 @@ class Loader(ForFrameworks, DataLoader[Any]):
         )
         _loaders.add(self)
 
+    def __repr__(self) -> str:
+        return f"Loader({self.dataset!r}, num_workers={self.num_workers})"
+
     @property
     def epoch(self) -> int:
         """The epoch that is being read, or that the next iteration reads: from an epoch's last batch on, the next."""

@@ -109,6 +109,10 @@ class DevicePrefetcher:
         self._thread: PrefetchThread | None = None
         self._epochs = 0
 
+    def __repr__(self) -> str:
+        loader = repr(self.loader) if isinstance(self.loader, Loader) else type(self.loader).__name__
+        return f"DevicePrefetcher({loader}, {str(self.device)!r}, depth={self._depth})"
+
     def __len__(self) -> int:
         """Batches of an epoch."""
         return len(self.loader)  # type: ignore[arg-type]  # what has no length says so itself

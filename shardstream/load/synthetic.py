@@ -36,6 +36,10 @@ class Synthetic:
         self._batches = batches
         self._batch: Any = None
 
+    def __repr__(self) -> str:
+        loader = repr(self._loader) if isinstance(self._loader, Loader | Stream) else type(self._loader).__name__
+        return f"Synthetic({loader})"
+
     def __len__(self) -> int:
         """Batches of an iteration."""
         return len(self._loader) if self._batches is None else self._batches  # type: ignore[arg-type]  # checked
@@ -51,4 +55,5 @@ class Synthetic:
             return self._loader.peek()
         for batch in self._loader:
             return batch
-        raise UsageError("the loader has no batches", hint="look at its data set")
+        hint = 'use a smaller batch_size, or tail="exact", in its data set'
+        raise UsageError("the loader has no batches", hint=hint)

@@ -13,6 +13,7 @@ from shardstream import rng
 from shardstream.errors import UsageError
 from shardstream.order.parameters import OrderParameters
 
+_COUNTS = "pass the samples of each shard, as Manifest.table.samples holds them"
 _WORD = (1 << 64) - 1
 _STEP = 0x9E3779B97F4A7C15  # the golden ratio less one, (√5 - 1) / 2, of 2**64
 
@@ -86,9 +87,9 @@ def checked_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
         )
     if counts.size and int(counts.min()) < 0:
         shard = int(counts.argmin())
-        raise UsageError(f"counts must not be negative, got {counts[shard]} at {shard}", hint="check the manifest")
+        raise UsageError(f"counts must not be negative, got {counts[shard]} at {shard}", hint=_COUNTS)
     if counts.sum(dtype=np.float64) > 1 << 62:
-        raise UsageError("counts add up to more than 2**62 samples", hint="check the manifest")
+        raise UsageError("counts add up to more than 2**62 samples", hint=_COUNTS)
     return counts.astype(np.int64, copy=False)
 
 

@@ -128,7 +128,9 @@ def default_parameters(
         require_positive(name, value)
     for name, least_zero in (("samples", samples), ("num_workers", num_workers), ("mean_bytes", mean_bytes)):
         if not 0 <= least_zero < math.inf:
-            raise UsageError(f"{name} must be finite and not negative, got {least_zero}", hint=f"check {name}")
+            raise UsageError(
+                f"{name} must be finite and not negative, got {least_zero}", hint=f"pass 0 or more as {name}"
+            )
     single = _single_lane(samples, batch)
     if not shuffle:
         return single

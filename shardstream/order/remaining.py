@@ -21,6 +21,8 @@ from shardstream.errors import UsageError
 from shardstream.order.lanes import Integers
 from shardstream.order.steps import BLOCK, Tail, sample_count, step_count
 
+_AS_SAVED = "pass a state as state_dict() returned it"
+
 
 @dataclass(frozen=True, slots=True)
 class Stop:
@@ -47,7 +49,7 @@ class Stop:
 
     def __post_init__(self) -> None:
         if self.world_size < 1:
-            raise UsageError(f"world_size must be at least 1, got {self.world_size}", hint="check the state")
+            raise UsageError(f"world_size must be at least 1, got {self.world_size}", hint=_AS_SAVED)
         if self.tail not in get_args(Tail):
             raise UsageError(f"unknown tail {self.tail!r}", hint=f"use one of {', '.join(get_args(Tail))}")
         if not self.taken or min(self.taken) < 0:
@@ -91,9 +93,7 @@ class Remaining:
 
     def __init__(self, samples: int, *, position: int = 0, stops: Sequence[Stop] = ()) -> None:
         if samples < 0 or position < 0:
-            raise UsageError(
-                f"samples and position must not be negative, got {samples} and {position}", hint="check the state"
-            )
+            raise UsageError(f"samples and position must not be negative, got {samples} and {position}", hint=_AS_SAVED)
         self.start = min(position, samples)
         self.samples = samples
         self._whole = samples
@@ -138,7 +138,7 @@ class Remaining:
             raise UsageError(
                 f"count must not be negative, world_size and batch_size must be positive, got {count}, {world_size} "
                 f"and {batch_size}",
-                hint="check the state",
+                hint="pass count from 0 on, world_size and batch_size from 1 on",
             )
         return self.after(_prefix(count * world_size * batch_size))
 
@@ -293,7 +293,8 @@ def worker_samples(
     workers = max(num_workers, 1)
     if not 0 <= worker < workers:
         raise UsageError(
-            f"worker must be in [0, num_workers), got worker={worker}, num_workers={num_workers}", hint="check both"
+            f"worker must be in [0, num_workers), got worker={worker}, num_workers={num_workers}",
+            hint=f"count workers from 0: 0 to {workers - 1}",
         )
     steps = step_count(samples, start=start, rank=rank, world_size=world_size, batch_size=None, tail=tail)
     whole = (steps - worker + workers - 1) // workers * BLOCK
@@ -334,7 +335,8 @@ def taken_by_batches(
     workers = max(num_workers, 1)
     if batches < 0 or batch_size < 1:
         raise UsageError(
-            f"batches must not be negative and batch_size positive, got {batches} and {batch_size}", hint="check both"
+            f"batches must not be negative and batch_size positive, got {batches} and {batch_size}",
+            hint="pass batches from 0 on and batch_size from 1 on",
         )
     if len(samples_per_worker) != workers or min(samples_per_worker) < 0:
         raise UsageError(

@@ -56,7 +56,8 @@ class SizedOrder:
         self._size = int(counts.sum())
         if samples < 0 or not self._size:
             raise UsageError(
-                f"an epoch of {samples} positions cannot be made of {self._size} samples", hint="check the view"
+                f"an epoch of {samples} positions cannot be made of {self._size} samples",
+                hint="pass samples from 0 on, and counts that add up to 1 or more",
             )
         self._first = checked_epoch(epoch) * samples
         if self._first + samples >= 1 << 62:

@@ -133,10 +133,13 @@ def sample_count(
 
 def _positions_left(samples: int, start: int, rank: int, world_size: int, batch_size: int | None, tail: Tail) -> int:
     if samples < 0 or start < 0:
-        raise UsageError(f"samples and start must not be negative, got {samples} and {start}", hint="check the state")
+        raise UsageError(
+            f"samples and start must not be negative, got {samples} and {start}", hint="pass both from 0 on"
+        )
     if not 0 <= rank < world_size:
         raise UsageError(
-            f"rank must be in [0, world_size), got rank={rank}, world_size={world_size}", hint="check both"
+            f"rank must be in [0, world_size), got rank={rank}, world_size={world_size}",
+            hint="count ranks from 0: 0 to world_size - 1",
         )
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"batch_size must be at least 1 or None, got {batch_size}", hint="pass a positive batch_size")

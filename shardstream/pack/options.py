@@ -76,20 +76,23 @@ class PackOptions:
         _ = self.images
         if self.transform is not None and not callable(self.transform):
             raise UsageError(
-                f"transform must be a function of a sample, got {self.transform!r}", hint="it takes and returns a dict"
+                f"transform must be a function of a sample, got {self.transform!r}",
+                hint="give a function that takes and returns a dict",
             )
         parse_fields(self.fields)
         if self.rows:
             check_rows()
         if self.group not in GROUPS:
             raise UsageError(
-                f"group must be 'file' or 'stem', got {self.group!r}", hint="'stem' is for several files a sample"
+                f"group must be 'file' or 'stem', got {self.group!r}",
+                hint="write group='stem' for several files a sample, else leave it out",
             )
         if not self.key:
             raise UsageError("key is empty", hint="use 'path', 'stem', 'line' or the name of a column")
         if self.labels is not None and self.labels not in LABEL_MODES:
             raise UsageError(
-                f"labels must be 'int' or 'name', got {self.labels!r}", hint="'name' numbers names in sorting order"
+                f"labels must be 'int' or 'name', got {self.labels!r}",
+                hint="write labels='name' to number names in sorting order",
             )
         if self.unknown not in UNKNOWN:
             raise UsageError(
@@ -152,7 +155,9 @@ def _identity_of(function: Transform) -> str:
 
 def _check_seed(seed: object) -> None:
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 64:
-        raise UsageError(f"seed must be an integer in [0, 2**64), got {seed!r}", hint="0 is as good as any")
+        raise UsageError(
+            f"seed must be an integer in [0, 2**64), got {seed!r}", hint="write seed=0: it is as good as any"
+        )
 
 
 def check_format(name: str, zstd: Collection[str]) -> None:

@@ -147,6 +147,10 @@ class ShardWriter:
             self._discard()
             raise
 
+    def __repr__(self) -> str:
+        state = "open" if self._open else "not open"
+        return f"ShardWriter({self._destination.store.url!r}: {self._format}, {self.samples:,} samples, {state})"
+
     @property
     def samples(self) -> int:
         """Samples written so far."""
@@ -256,7 +260,11 @@ class ShardWriter:
             self._finish_shard()
         self._committer.wait()
         if not self._summaries:
-            raise UsageError("no sample was written", url=self._destination.store.url, hint="a data set needs one")
+            raise UsageError(
+                "no sample was written",
+                url=self._destination.store.url,
+                hint="call write() once or more in the with block",
+            )
         manifest = Manifest.of(
             self._summaries,
             self._pattern,

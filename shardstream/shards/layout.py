@@ -147,13 +147,13 @@ def index_length(tail: memoryview, *, shard: str, size: int) -> int:
             "the shard does not end with an index",
             shard=shard,
             offset=offset,
-            hint="it is truncated, or another program wrote it",
+            hint="it is truncated, or another program wrote it: fetch or write the shard again",
         )
     _, version, _, length, _ = _TRAILER.unpack_from(tail, len(tail) - TRAILER_BYTES)
     check_version(version, shard=shard, offset=offset)
     if not TRAILER_BYTES + _HEAD.size <= length <= size:
         raise FormatError(
-            f"an index of {length} bytes in {size}", shard=shard, offset=offset, hint="the shard is damaged"
+            f"an index of {length} bytes in {size}", shard=shard, offset=offset, hint="fetch or write the shard again"
         )
     return int(length)
 
@@ -167,7 +167,9 @@ def check_version(version: object, **place: str | int | None) -> None:
     """
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise FormatError(
-            f"the format version must be a positive integer, got {version!r}", hint="the data is damaged", **place
+            f"the format version must be a positive integer, got {version!r}",
+            hint="restore it from its source, or write it again",
+            **place,
         )
     if version > FORMAT_VERSION:
         raise VersionError(

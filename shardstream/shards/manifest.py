@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,10 +33,14 @@ from shardstream.shards.index import Codec
 from shardstream.shards.layout import FORMAT_VERSION, checksum
 from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.shards.writing import ShardSummary
+from shardstream.sizes import size
 from shardstream.storage import PathOrUrl, Store, Transport, open_store
+from shardstream.text import html_table, html_text, in_one_line, text_table
 
 T = TypeVar("T")
 
+_SHOWN = 40  # fields
+_NAMES = 10  # of classes
 _RESTORE = "restore the data set's files from their source"
 
 
@@ -79,6 +84,33 @@ class Manifest:
     codecs: Mapping[str, Codec] = field(default_factory=dict)
     kinds: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     url: str = ""
+
+    def __repr__(self) -> str:
+        title, rows, notes = self._shown()
+        return "\n".join([title, text_table(rows), *notes])
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        title, rows, notes = self._shown()
+        parts = [f"<p>{html_text(title)}</p>", html_table(rows), *(f"<p>{html_text(note)}</p>" for note in notes)]
+        return f"<div>{''.join(parts)}</div>"
+
+    def _shown(self) -> tuple[str, list[tuple[str, str, str]], list[str]]:
+        """What it is in a line, its fields as a table, and what else there is to say, fit for a terminal."""
+        of = f" of {in_one_line(self.url)}" if self.url else ""
+        title = f"Manifest{of}: {self.samples:,} samples in {self.shards:,} shards, {size(self.bytes)}"
+        rows = [("field", "type", "stored as")]
+        rows += [(name, str(kind), self._stored(name)) for name, kind in islice(self.fields.items(), _SHOWN)]
+        notes = [f"... and {len(self.fields) - _SHOWN:,} more fields"] if len(self.fields) > _SHOWN else []
+        notes.append(f"format {self.framing}, version {self.version}, fingerprint {self.fingerprint}")
+        if self.classes is not None:
+            names = ", ".join(in_one_line(name)[:40] for name in self.classes[:_NAMES])
+            notes.append(f"{len(self.classes):,} classes: {names}{', ...' if len(self.classes) > _NAMES else ''}")
+        return title, rows, notes
+
+    def _stored(self, name: str) -> str:
+        kinds = (f"{count:,} {in_one_line(kind)[:40]}" for kind, count in self.kinds.get(name, {}).items())
+        return ", ".join(filter(None, [self.codecs.get(name, ""), *islice(kinds, 4)]))
 
     @property
     def samples(self) -> int:

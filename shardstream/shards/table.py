@@ -84,6 +84,9 @@ class ShardTable:
         """Whether both describe the same shards, byte for byte as far as checksums tell."""
         return all(np.array_equal(one, same) for one, same in zip(self.columns, other.columns, strict=True))
 
+    def __repr__(self) -> str:
+        return f"ShardTable({len(self.samples):,} shards, {self.samples.sum(dtype=np.int64):,} samples)"
+
     @property
     def columns(self) -> tuple[NDArray[Any], ...]:
         """All three, in the order of the arguments."""

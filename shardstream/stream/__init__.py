@@ -1,15 +1,17 @@
 """The stream: one worker's share of an epoch, as samples or batches. Knows ranks and workers, but no devices.
 
-==============  ======================================================================
-``dataset``     ``ShardDataset``: a data set, or several end to end
-``mixture``     ``Mixture``: several, drawn from by weight
-``reader``      ``Reader``: random access
-``base``        ``Stream``: what both have in common: iteration, epochs, ranks, states
-``batching/``   samples and batches, made of stored rows
-``ipc/``        how batches travel from workers
-``iteration/``  epochs, ranks, steps, states
-``tensors/``    where batches lie
-==============  ======================================================================
+=================  ====================================================================
+``dataset``        ``ShardDataset``: a data set, or several end to end
+``mixture``        ``Mixture``: several, drawn from by weight
+``reader``         ``Reader``: random access
+``showing``        ``show``: batches and samples as contact sheets
+``contact_sheet``  samples as small pictures, for notebooks
+``base``           ``Stream``: what both have in common: iteration, epochs, ranks, states
+``batching/``      samples and batches, made of stored rows
+``ipc/``           how batches travel from workers
+``iteration/``     epochs, ranks, steps, states
+``tensors/``       where batches lie
+=================  ====================================================================
 """
 
 from shardstream.stream.base import Stream
@@ -17,7 +19,8 @@ from shardstream.stream.dataset import ShardDataset
 from shardstream.stream.iteration.convert import convert_state
 from shardstream.stream.mixture import Mixture
 from shardstream.stream.reader import Reader
+from shardstream.stream.showing import show
 from shardstream.stream.tensors.crops import Crops
 from shardstream.stream.tensors.ragged import Ragged
 
-__all__ = ["Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "Stream", "convert_state"]
+__all__ = ["Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "Stream", "convert_state", "show"]

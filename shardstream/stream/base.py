@@ -147,6 +147,13 @@ class Stream(IterableDataset[Any]):
             return RankOfAll.of(dealt, "Accelerate, which deals out samples to ranks")
         return find_rank(self._settings.rank, self._settings.world_size)
 
+    def __getitem__(self, index: object) -> Any:
+        raise UsageError(
+            f"samples of a stream come one after another, so that [{index!r}] has no meaning",
+            url=self._content.url,
+            hint="ss.Reader(url)[0] reads a sample by its number; peek() is the first batch, next(iter(ds)) too",
+        )
+
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch; samples, if there is no batch size."""
         if self._content.endless:
@@ -191,7 +198,10 @@ class Stream(IterableDataset[Any]):
         return self.replace(names=names)
 
     def peek(self) -> Any:
-        """The first batch (or sample) of the next epoch of this rank, made in this process; moves nothing on."""
+        """The first batch (or sample) of the next epoch of this rank, made in this process; moves nothing on.
+
+        In a notebook, ``ss.show(ds.peek(), classes=ds.classes)`` is a contact sheet of it.
+        """
         first = self.first_batch()
         return next(iter(first.data)) if self._lists else first.data
 

@@ -100,7 +100,9 @@ class Mixture(Stream):
             threads=threads,
         )
         if by not in ("samples", "batches"):
-            raise UsageError(f"by must be 'samples' or 'batches', got {by!r}", hint="correct it")
+            raise UsageError(
+                f"by must be 'samples' or 'batches', got {by!r}", hint='write by="samples" or by="batches"'
+            )
         datasets, weights = _weighted(sources)
         quotas = quotas_of(weights)
         parts = tuple(dataset._content.parts[0] for dataset in datasets)
@@ -152,7 +154,7 @@ def _weighted(sources: Any) -> tuple[list[ShardDataset], Sequence[float | Fracti
                 f"source {name!r} is {type(dataset).__name__}, not a ShardDataset", hint="pass (dataset, weight)"
             )
         if not dataset.samples:
-            raise UsageError(f"source {name!r} has no samples", hint="leave it out, or check its split and filter")
+            raise UsageError(f"source {name!r} has no samples", hint="leave it out, or widen its split= and where=")
         datasets.append(dataset)
         if weight is not None:
             weights.append(weight)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, overload
 
 import numpy as np
@@ -23,15 +24,19 @@ from shardstream.sizes import parse_size
 from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.cache import Cache
 from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding
+from shardstream.stream.contact_sheet import contact_sheet, stored_cells
 from shardstream.stream.iteration.content import ContentPart
 from shardstream.stream.iteration.settings import DecodeOptions, Fields
 from shardstream.stream.tensors.crops import refuse_samples
 from shardstream.stream.tensors.numbers import Numbers, declared_dtypes
+from shardstream.text import html_text
 from shardstream.threads import each
 
 _TOGETHER = 256  # samples of a list that are read at once, but
 _BYTES = 64 << 20  # fewer where they are large: so many bytes of mean ones
 _AT_ONCE = 16  # indexes that are read at once
+_SHEET = 12  # samples of a contact sheet
+_FIELDS = 12  # that a repr names
 
 
 class Reader(Sequence[dict[str, Any]]):
@@ -39,7 +44,8 @@ class Reader(Sequence[dict[str, Any]]):
 
     ``reader[3]`` and ``reader[-1]`` are samples; ``reader[10:20]`` and ``reader[[7, 3, 7]]`` lists of them, whose bytes
     are read side by side. ``for sample in reader`` reads the bytes of some samples at a time, and decodes one after
-    another. ``len(reader)`` counts them, ``key in reader`` says whether there is one of this key.
+    another. ``len(reader)`` counts them, ``key in reader`` says whether there is one of this key. A notebook shows a
+    reader as a contact sheet of its first samples.
 
     Args:
         url: The folder of the data set, its URL, or a store, see `ShardDataset`.
@@ -101,6 +107,21 @@ class Reader(Sequence[dict[str, Any]]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self._again, ()
+
+    def __repr__(self) -> str:
+        found = self.manifest
+        fields = ", ".join(f"{name} {kind}" for name, kind in islice(found.fields.items(), _FIELDS))
+        more = f", and {len(found.fields) - _FIELDS} more" if len(found.fields) > _FIELDS else ""
+        of = f"{len(self):,} samples in {found.shards:,} shards, version {found.version}"
+        return f"Reader({self._dataset.url!r}: {of}; {fields}{more})"
+
+    def _repr_html_(self) -> str:
+        """A contact sheet of the first samples as they are stored, for notebooks; a table without image decoders."""
+        most = min(_SHEET, self._together)
+        try:
+            return contact_sheet(repr(self), stored_cells(self._dataset, most, verify=self._verify))
+        except ShardStreamError as error:  # a cell of a notebook shows what can be shown
+            return f"<div><p>{html_text(repr(self))}</p><p>{html_text(error)}</p></div>"
 
     def __len__(self) -> int:
         return self.manifest.samples

@@ -3,6 +3,7 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from shardstream import cli
 from shardstream.cli import pack as pack_verb
 from shardstream.cli import repack as repack_verb
 from shardstream.cli.app import app
-from shardstream.cli.progress import drawing, progress
+from shardstream.cli.progress import Update, drawing, progress
 from shardstream.cli.report import duration, plural, size
 from shardstream.images.encode import encode
 from shardstream.pack import ShardWriter
@@ -344,9 +345,21 @@ def test_without_typer_it_says_what_to_install(
     assert 'pip install "shardstream[pack]"' in capsys.readouterr().err
 
 
+def test_without_typer_the_package_run_as_a_program_says_so(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise ImportError('not installed')")
+    program = [sys.executable, "-m", "shardstream", "--version"]
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(program, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths}, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "error: the package 'typer' is needed for the command shardstream, but cannot be imported (not installed)",
+        '  hint: pip install "shardstream[pack]"',
+    ]
+
+
 def test_the_command_in_a_pipe(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-W", "error", "-m", "shardstream.cli"]
+    command = [sys.executable, "-W", "error", "-m", "shardstream"]
     done = subprocess.run([*command, "pack", source, out], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
@@ -423,6 +436,22 @@ def test_no_time_is_told_before_there_is_a_speed(
         "packing: 60%, 5 samples/s  200.0 kB/s  2 rejected, 1 min 20 s left",
         "packing: 0%, 3 samples/s",
     ]
+
+
+def test_no_time_is_told_in_the_first_second_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("shardstream.cli.progress.time.monotonic", lambda: now[0])
+    told = []
+
+    class Told(Update):
+        def _show(self, done: float, total: float, beside: str, left: str) -> None:
+            told.append(left)
+
+    update = Told()
+    for seconds, done in ((0, 0), (0.5, 1), (0.9, 2), (1.0, 2), (2.0, 8)):
+        now[0] = 100 + seconds
+        update(done, 10, "")
+    assert told == ["", "", "", "4.0 s left", "0.5 s left"]
 
 
 def test_a_complete_data_set_is_no_progress(

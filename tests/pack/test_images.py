@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import shardstream as ss
 from shardstream.cli import app
 from shardstream.diagnose import info
 from shardstream.errors import MissingExtraError
+from shardstream.images.encode import encode
 from shardstream.images.jpeg.cutting import is_addressable
 from shardstream.images.jpeg.transcode import restore
 from shardstream.pack import pack
@@ -166,3 +168,21 @@ def test_without_numba_it_says_what_to_install(tmp_path: Path, monkeypatch: pyte
         pack(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     pack(source, tmp_path / "out", jpeg="keep")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_numba_is_asked_for_where_there_is_a_jpeg(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stream: bool
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "numba", None)
+    others = [{"__key__": f"{i}", "png": encode(np.full((8, 8, 3), i, np.uint8), "png"), "n": i} for i in range(5)]
+    jpeg = {"__key__": "jpeg", "jpg": encode(np.zeros((64, 64, 3), np.uint8), "jpg")}
+    assert pack(iter(others) if stream else others, tmp_path / "none", workers=0).samples == 5
+    with pytest.raises(MissingExtraError, match=r"numba.*jpeg='keep' does without"):
+        pack(iter([*others, jpeg]) if stream else [*others, jpeg], tmp_path / "one", workers=0)
+    with tarfile.open(tmp_path / "one.tar", "w") as tar:
+        member = tarfile.TarInfo("a.jpg")
+        member.size = len(jpeg["jpg"])
+        tar.addfile(member, io.BytesIO(jpeg["jpg"]))
+    with pytest.raises(MissingExtraError, match=r"numba.*jpeg='keep' does without"):
+        pack(tmp_path / "one.tar", tmp_path / "tar", workers=0)

@@ -7,18 +7,24 @@ these kinds must carry a reason right above its fence: ``<!-- not run: it needs 
 
 ``s3://bucket/`` and ``az://container/`` are places on servers of the tests, which the environment leads to; ``/nvme``
 and ``/dev/shm`` are folders.
+
+Documents run under fork and, since that is the default from Python 3.14 on, under forkserver. There their functions and
+classes stand at the top of a module, as in a program of a user, and what is looked at here has to travel all the same.
 """
 
 from __future__ import annotations
 
+import ast
+import multiprocessing
+import pickle
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -27,6 +33,7 @@ from ..storage.places import Place
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG = ("storage", "clusters", "s3", "azure", "backends")  # they start stores, ranks, many interpreters
+FORKSERVER = ("decoding",)  # in CI: it has callables, and a loader; the others with --full
 DOCUMENTS = sorted([*ROOT.glob("README.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL)
 NOT_RUN = re.compile(r"<!-- not run: \S[^\n]*-->\s*\Z")
@@ -95,18 +102,58 @@ def settled(request: pytest.FixtureRequest, workplace: Path, monkeypatch: pytest
     return settle
 
 
-@pytest.mark.parametrize(
-    "document",
-    [pytest.param(path, marks=pytest.mark.full) if path.stem in LONG else path for path in DOCUMENTS],
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
-def test_code_blocks_run(document: Path, workplace: Path, settled: Callable[[str], str]) -> None:
-    text = settled(document.read_text())
-    if "shards/" in text and blocks(text):
-        import shardstream
+def runs() -> Iterator[object]:
+    """Every document under fork and, where it has Python in it, under forkserver."""
+    for path in DOCUMENTS:
+        has_python = any(block.kind == "python" and not block.excused for block in blocks(path.read_text()))
+        for method in ("fork", "forkserver") if has_python else ("fork",):
+            long = path.stem in LONG if method == "fork" else path.stem not in FORKSERVER
+            name = str(path.relative_to(ROOT)) + ("-forkserver" if method == "forkserver" else "")
+            yield pytest.param(path, method, id=name, marks=[pytest.mark.full] if long else [])
 
+
+def definitions(text: str) -> str:
+    """What a program would have at its top: imports, functions and classes of all blocks that run."""
+    found = [
+        node
+        for block in blocks(text)
+        if block.kind == "python" and not block.excused
+        for node in ast.parse(block.body).body
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
+    ]
+    return "\n".join(map(ast.unparse, found))
+
+
+@pytest.fixture
+def module(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The module that blocks run in. Other processes find ``document.py`` in its place."""
+    made = ModuleType("document")
+    monkeypatch.setitem(sys.modules, "document", made)
+    monkeypatch.syspath_prepend(workplace)
+    yield made
+    multiprocessing.set_start_method(None, force=True)
+
+
+@pytest.mark.parametrize(("document", "method"), [*runs()])
+def test_code_blocks_run(
+    document: Path,
+    method: str,
+    workplace: Path,
+    module: ModuleType,
+    settled: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import shardstream
+
+    text = settled(document.read_text())
+    multiprocessing.set_start_method(method, force=True)
+    if method == "forkserver":
+        (workplace / "document.py").write_text(definitions(text))
+        look = shardstream.ShardDataset.first_batch
+        monkeypatch.setattr(shardstream.ShardDataset, "first_batch", lambda ds: look(pickle.loads(pickle.dumps(ds))))
+    if "shards/" in text and blocks(text):
         shardstream.pack("photos", "shards/")
-    names: dict[str, Any] = {"__name__": "document"}
+    names = vars(module)
     for block in blocks(text):
         if block.excused:
             continue
@@ -117,12 +164,7 @@ def test_code_blocks_run(document: Path, workplace: Path, settled: Callable[[str
         for words in commands(block.body):
             place = f"{document.name}:{block.line + 1}"
             assert words[0] == "shardstream", f"{place}: {words[0]} is not run here; say why above: <!-- not run: … -->"
-            program = [
-                sys.executable,
-                "-c",
-                "import sys; from shardstream.cli import main; sys.exit(main())",
-                *words[1:],
-            ]
+            program = [sys.executable, "-m", "shardstream", *words[1:]]
             done = subprocess.run(program, cwd=workplace, capture_output=True, text=True, timeout=120)
             assert done.returncode == 0, f"{place}: {shlex.join(words)}\n{done.stdout}{done.stderr}"
 
@@ -133,6 +175,11 @@ def test_blocks_are_found_with_line_kind_and_excuse() -> None:
         Block("python", "x = 1\n", 2, excused=False),
         Block("bash", "tools/demo\n", 7, excused=True),
     ]
+
+
+def test_definitions_are_what_stands_at_the_top_of_a_program() -> None:
+    text = "```python\nimport os\nx = 1\ndef f(a):\n    return a\n```\n<!-- not run: no -->\n```python\n1\n```\n"
+    assert definitions(text) == "import os\ndef f(a):\n    return a"
 
 
 def test_an_excuse_needs_a_reason_and_stands_right_above() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardstream import sizes
 from shardstream.errors import (
     ChecksumError,
     DataError,
@@ -326,3 +327,33 @@ def test_fields_of_shards_are_merged() -> None:
     with pytest.raises(FieldError, match="int8 in a, but int16 here") as caught:
         merge_fields([summary(1, x="int8"), summary(1, x="int16")], ["a", "b"])
     assert caught.value.place == {"shard": "b", "field": "x"}
+
+
+def test_a_prompt_shows_a_table_and_no_arrays() -> None:
+    made = manifest(
+        classes=("cat", "dog\x1b[31m"),
+        codecs={"cls": "zstd"},
+        kinds={"jpg": {"addressable": 3000, "progressive": 4}},
+        url="/data/out",
+    )
+    lines = repr(made).splitlines()
+    assert lines[0] == f"Manifest of /data/out: {made.samples:,} samples in 3 shards, {sizes.size(made.bytes)}"
+    assert lines[1:4] == [
+        "  field  type   stored as",
+        "  jpg    jpg    3,000 addressable, 4 progressive",
+        "  cls    int64  zstd",
+    ]
+    assert lines[4:] == [
+        f"format tar, version {made.version}, fingerprint {made.fingerprint}",
+        "2 classes: cat, dog\\x1b[31m",
+    ]
+    assert "array" not in made._repr_html_()
+    assert '<td style="text-align:left">3,000 addressable, 4 progressive</td>' in made._repr_html_()
+
+
+def test_a_prompt_shows_some_of_many_fields_and_classes() -> None:
+    fields = {f"f{i}": FieldType.parse("int64") for i in range(100)}
+    shown = repr(manifest(fields=fields, classes=tuple(map(str, range(1000)))))
+    assert "... and 60 more fields" in shown
+    assert "1,000 classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ..." in shown
+    assert len(shown.splitlines()) == 45

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
@@ -12,6 +13,7 @@ from shardstream.images.header import probe
 from shardstream.images.jpeg.segments import stripped
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH, make_addressable
 from shardstream.images.shrink import shrink
+from shardstream.pack.sources.base import File
 
 Jpeg: TypeAlias = Literal["addressable", "keep"]
 DEFAULT_QUALITY = 90
@@ -59,15 +61,27 @@ class ImageOptions:
             _check_number("quality", self.quality, 1, 100)
             if self.max_side is None:
                 raise UsageError(
-                    "quality= without max_side= changes nothing", hint="only what is made smaller is encoded"
+                    "quality= without max_side= changes nothing", hint="write max_side= too, or leave quality= out"
                 )
 
     def check(self) -> None:
-        """Say early which package is missing."""
-        if self.jpeg == "addressable" and find_spec("numba") is None:  # to import it takes half a second
-            require("numba", extra="pack", purpose="to make JPEG files addressable (jpeg='keep' does without)")
+        """Say early which package is missing, whatever there is to pack."""
         if self.max_side is not None:
             require("PIL.Image", extra="pillow", purpose="to make images smaller")
+
+    @property
+    def lacks_numba(self) -> bool:
+        """Whether JPEG files are to be rewritten, and numba is not there to do it."""
+        return self.jpeg == "addressable" and find_spec("numba") is None  # to import it takes half a second
+
+    def check_values(self, values: Iterable[object]) -> None:
+        """Say that numba is missing, if one of these values is a JPEG file that it is to rewrite.
+
+        Args:
+            values: Of samples: contents of files, or files by their names. Looked at only where there is no numba.
+        """
+        if self.lacks_numba and any(map(_is_jpeg, values)):
+            require("numba", extra="pack", purpose="to make JPEG files addressable (jpeg='keep' does without)")
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -108,6 +122,12 @@ class ImageOptions:
         if self.jpeg == "keep":
             return data, None
         return make_addressable(data, width=self.segment_width)
+
+
+def _is_jpeg(value: object) -> bool:
+    if isinstance(value, File):
+        return value.path.lower().endswith((".jpg", ".jpeg"))
+    return isinstance(value, bytes | memoryview) and bytes(value[:2]) == b"\xff\xd8"
 
 
 def _check_number(name: str, value: object, low: int, high: int) -> None:

@@ -115,9 +115,11 @@ def export(
     """
     storage = take_options(StorageArguments, locals())
     if to not in _TARGETS:
-        raise UsageError(f"to must be one of {', '.join(_TARGETS)}, got {to!r}", hint="see ss.export")
+        raise UsageError(f"to must be one of {', '.join(_TARGETS)}, got {to!r}", hint="write to='files', for example")
     if jpeg not in get_args(Jpeg):
-        raise UsageError(f"jpeg must be 'original' or 'keep', got {jpeg!r}", hint="see ss.export")
+        raise UsageError(
+            f"jpeg must be 'original' or 'keep', got {jpeg!r}", hint="write jpeg='original', or leave it out"
+        )
     check_workers(workers)
     started = time.monotonic()
     (dataset,), place = storage.open([url], dest, version=version, cache=cache, replicas=replicas)

@@ -8,6 +8,7 @@ any other source. It costs writing and reading all bytes once more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, TypeAlias
 
 import xxhash
@@ -22,7 +23,7 @@ from shardstream.pack.execution.task import ShardTask, Task
 from shardstream.pack.output.receipts import FOLDER, ShardResult, rejects_of
 from shardstream.pack.output.rejects import SortedRejects, StoredRejects, save_rejects
 from shardstream.pack.sources import Reject
-from shardstream.pack.sources.base import SourcePart, StreamSource
+from shardstream.pack.sources.base import Item, SourcePart, StreamSource
 from shardstream.pack.sources.stored import StoredSource
 from shardstream.pack.sources.values import KEY
 from shardstream.pack.writer import ShardWriter
@@ -38,7 +39,9 @@ _PATTERN = "spool-{:06d}.rec"
 _SHARD_SIZE = "1GB"  # of shards that are written one after another
 
 
-def materialize(source: StreamSource, dest: Location, files: Files, run: Run) -> tuple[StoredSource, Iterable[Reject]]:
+def materialize(
+    source: StreamSource, dest: Location, files: Files, run: Run, images: ImageOptions
+) -> tuple[StoredSource, Iterable[Reject]]:
     """A stream as a source that can be read in any order, and what it held that cannot be packed.
 
     A stream that an earlier run had read to its end is not read again, if its fingerprint can be known beforehand.
@@ -48,8 +51,10 @@ def materialize(source: StreamSource, dest: Location, files: Files, run: Run) ->
         dest: Place of the data set.
         files: Reads files that its samples name.
         run: Runs tasks.
+        images: What is to become of images in the second pass.
 
     Raises:
+        MissingExtraError: They need a package that is not installed.
         SourceError: It holds no sample that can be packed.
         DuplicateKeyError: Two samples have one key.
     """
@@ -59,9 +64,10 @@ def materialize(source: StreamSource, dest: Location, files: Files, run: Run) ->
     store = open_store(place)
     if known is None or not store.exists(MANIFEST_NAME):
         if source.travels:
+            images.check_values(value for item in _first(source) for value in item.values.values())
             _by_tasks(source, place, store, files, run)
         else:
-            _one_by_one(source, place, store, files)
+            _one_by_one(source, place, store, files, images)
     found = StoredSource(OpenedDataset(place), key=source.key, fingerprint=known, unique=not source.travels)
     found.url = source.url
     found.notes = (
@@ -69,6 +75,11 @@ def materialize(source: StreamSource, dest: Location, files: Files, run: Run) ->
         f"It can only be read in order: {found.manifest.bytes:,} bytes went through temporary shards first.",
     )
     return found, StoredRejects(place)
+
+
+def _first(source: StreamSource) -> Iterator[Item]:
+    """The first sample, if there is one."""
+    return islice((item for stream in source.streams[:1] for item in stream if isinstance(item, Item)), 1)
 
 
 def _by_tasks(source: StreamSource, place: Location, store: Store, files: Files, run: Run) -> None:
@@ -86,19 +97,20 @@ def _by_tasks(source: StreamSource, place: Location, store: Store, files: Files,
     Manifest.of(summaries, _PATTERN, framing="record", classes=source.classes).save(store)
 
 
-def _one_by_one(source: StreamSource, place: Location, store: Store, files: Files) -> None:
+def _one_by_one(source: StreamSource, place: Location, store: Store, files: Files, images: ImageOptions) -> None:
     options: dict[str, Any] = {"format": "record", "shard_size": _SHARD_SIZE, "classes": source.classes}
     with SortedRejects() as rejects:
         with ShardWriter(place, **options, overwrite=True) as writer:
             for stream in source.streams:
-                rejects.add(_write(stream, writer, files))
+                rejects.add(_write(stream, writer, files, images))
             if not writer.samples:
                 raise _nothing(source, rejects)
         save_rejects(store, rejects)
 
 
-def _write(stream: SourcePart, writer: ShardWriter, files: Files) -> Iterator[Reject]:
+def _write(stream: SourcePart, writer: ShardWriter, files: Files, images: ImageOptions) -> Iterator[Reject]:
     """Write what can be packed; gives the rest."""
+    lacking = images.lacks_numba
     for item, contents in read_all(stream, files.read):
         if isinstance(item, Reject):
             yield item
@@ -106,7 +118,10 @@ def _write(stream: SourcePart, writer: ShardWriter, files: Files) -> Iterator[Re
             yield Reject(item.line, valid_unicode(item.path), str(contents))
         else:
             try:
-                writer.write({KEY: item.key, **values_of(item, contents)})
+                values = values_of(item, contents)
+                if lacking:
+                    images.check_values(values.values())
+                writer.write({KEY: item.key, **values})
             except FieldError as error:
                 yield Reject(item.line, valid_unicode(item.path), error.what)
             except Unreadable as error:
@@ -116,7 +131,7 @@ def _write(stream: SourcePart, writer: ShardWriter, files: Files) -> Iterator[Re
 def _nothing(source: StreamSource, rejects: Iterable[Reject]) -> SourceError:
     one = next(iter(rejects), None)
     if one is None:
-        return SourceError("it holds no samples", url=source.url, hint="there is nothing to pack")
+        return SourceError("it holds no samples", url=source.url, hint="name a source that holds some")
     return SourceError(
         f"no sample can be packed ({one.path}: {one.reason})", url=source.url, hint="look at what it holds"
     )

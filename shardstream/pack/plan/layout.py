@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -134,6 +134,7 @@ def make_layout(source: Source, options: PackOptions, files: Files, store: Store
         SourceError: None of those samples can be read.
     """
     identity = _identity(source.fingerprint, options)
+    options.images.check_values(_values(_sampled(source, _TRIED)))
     if source.mean_bytes is not None:
         types = dict(source.types)
         per_shard = _per_shard(source, options, files, types, source.mean_bytes)
@@ -228,6 +229,10 @@ def _change(source: Source, options: PackOptions, files: Files, types: Mapping[s
                     before += sum(map(len, contents.values())) + _plain_bytes(item)
                     after += loaded.size
     return after / before if before else 1.0
+
+
+def _values(samples: Iterable[Item | Reject]) -> Iterator[object]:
+    return (value for one in samples if isinstance(one, Item) for value in one.values.values())
 
 
 def _plain_bytes(item: Item) -> int:

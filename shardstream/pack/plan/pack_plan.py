@@ -80,6 +80,11 @@ class PackPlan:
     duplicates: bytes = b""
     append: bool = False
 
+    def __repr__(self) -> str:
+        state = "to be packed" if self.manifest is None else "packed already"
+        of = f"{self.samples:,} samples in {self.shards:,} shards" if self.layout or self.manifest else "no samples"
+        return f"PackPlan({self.destination.location.url!r}: {of}, {state})"
+
     @property
     def samples(self) -> int:
         """Number of samples of the source, unreadable ones included; those of the data set, once it is complete."""
@@ -166,7 +171,11 @@ class PackPlan:
 
     def _nothing(self, one: Reject | None) -> SourceError:
         if one is None:
-            return SourceError("the transform leaves no sample", url=self._layout.source.url, hint="look at transform=")
+            return SourceError(
+                "the transform leaves no sample",
+                url=self._layout.source.url,
+                hint="return the sample's dict from transform= for those that stay; None drops one",
+            )
         return SourceError(
             f"no file can be read ({one.path}: {one.reason})",
             url=self._layout.source.url,
@@ -307,7 +316,7 @@ def open_plan(
             complete = _complete(destination, fingerprint_of(origin.fingerprint, options), append, overwrite)
             if complete is not None:
                 return PackPlan(destination, complete.plan or "", origin.notes, "", manifest=complete)
-        origin, rejects = materialize(origin, destination.location, files, run)
+        origin, rejects = materialize(origin, destination.location, files, run, options.images)
     check_apart(origin.root, destination)
     layout = make_layout(origin, options, files, destination.store)
     complete = _complete(destination, layout.fingerprint, append, overwrite)

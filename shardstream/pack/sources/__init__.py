@@ -7,6 +7,7 @@
 ``listings``     all files below a folder or URL
 ``keys``         keys from paths, line numbers and columns
 ``paths``        paths and URLs; pure text
+``missing``      what to write in place of a path that is not there
 ``tars``         WebDataset's tar files
 ``lmdb``         LMDB databases of encoded images
 ``python``       sequences and iterables of dicts, Hugging Face's among them
@@ -34,6 +35,7 @@ from shardstream.pack.sources.lists.mapping import parse_fields
 from shardstream.pack.sources.lists.source import ListSource, open_text_list, suffix_of
 from shardstream.pack.sources.lists.tables import TABLES, open_tables
 from shardstream.pack.sources.lmdb import LmdbSource, is_lmdb
+from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.python import python_source
 from shardstream.pack.sources.tars import TarSource, is_tar, tar_paths
@@ -115,7 +117,7 @@ def open_source(
         raise UsageError("group='stem' is for folders", hint="a list has a column for each file: --field", url=text)
     location = at(text)
     if location.local and not os.path.exists(location.url):
-        raise SourceError("there is no such list or folder", url=location.url, hint="check the path")
+        raise SourceError("there is no such list or folder", url=location.url, hint=instead_of(location.url))
     kind = _UNSUPPORTED.get(suffix_of(location.url))
     if kind is not None:
         raise SourceError(

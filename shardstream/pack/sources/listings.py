@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from shardstream.errors import NotFoundError, SourceError
+from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.paths import join
 from shardstream.storage import Location, Store, open_store
 from shardstream.storage.base.sorting import SortedNames
@@ -128,10 +129,10 @@ def _scan(folder: str, *, follow: bool = True) -> Iterator[tuple[str, bool]]:
             if not entry.name.startswith("."):
                 yield entry.name, entry.is_dir(follow_symlinks=follow)
     except FileNotFoundError as error:
-        raise SourceError("there is no such folder", url=folder, hint="check the path") from error
+        raise SourceError("there is no such folder", url=folder, hint=instead_of(folder)) from error
     except OSError as error:
         raise SourceError(
-            f"the folder cannot be read: {error.strerror}", url=folder, hint="check its rights"
+            f"the folder cannot be read: {error.strerror}", url=folder, hint=instead_of(folder)
         ) from error
 
 
@@ -142,7 +143,7 @@ def _listed(store: Store) -> Iterator[Entry]:
             if not path.endswith("/") and "//" not in path and "/." not in path and not path.startswith("."):
                 yield Entry(path, size)
     except NotFoundError as error:
-        raise SourceError(error.what, url=store.url, hint="check the URL") from error
+        raise SourceError(error.what, url=store.url, hint="write the URL of a folder that holds objects") from error
 
 
 def grouped(entries: Iterator[Entry], stem: Callable[[str], str]) -> Iterator[tuple[str, list[Entry]]]:

@@ -24,6 +24,7 @@ from shardstream.images.header import probe
 from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
 from shardstream.pack.sources.duplicates import check_unique
 from shardstream.pack.sources.keys import check_mode, key_of_name
+from shardstream.pack.sources.missing import instead_of
 from shardstream.shards.index import check_key
 from shardstream.text import valid_unicode
 
@@ -103,7 +104,7 @@ class LmdbSource(Source):
         self._mode = key
         self._blob, self._ends = self._listed()
         if not len(self._ends):
-            raise SourceError("the database is empty", url=path, hint="there is nothing to pack")
+            raise SourceError("the database is empty", url=path, hint="name a database that holds samples")
         if key != "line":
             hint = "choose other keys: --key path, stem or line"
             check_unique(self._keys, len(self), named=lambda number: _name(self._raw(number)), url=path, hint=hint)
@@ -117,7 +118,9 @@ class LmdbSource(Source):
                     blob += key
                     ends.append(len(blob))
         except require("lmdb", extra="lmdb", purpose=_PURPOSE).Error as error:
-            raise SourceError(f"the database cannot be read: {error}", url=self.url, hint="check the path") from error
+            raise SourceError(
+                f"the database cannot be read: {error}", url=self.url, hint=instead_of(self.url)
+            ) from error
         return np.frombuffer(blob, np.uint8), np.frombuffer(ends, np.uint64)
 
     def _raw(self, number: int) -> bytes:
@@ -163,7 +166,7 @@ def _check_whole(path: str) -> None:
     try:
         opened = open(path, "rb")  # noqa: SIM115 - closed below
     except OSError as error:
-        raise SourceError(f"the database cannot be read: {error.strerror}", url=path, hint="check the path") from error
+        raise SourceError(f"the database cannot be read: {error.strerror}", url=path, hint=instead_of(path)) from error
     with opened as file:
         size = os.fstat(file.fileno()).st_size
         metas: list[_Meta] = []

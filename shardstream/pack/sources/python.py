@@ -163,7 +163,9 @@ class SequenceSource(Source):
     def __init__(self, samples: Indexed, *, key: str, classes: Classes | None = None) -> None:
         self.url = f"a {type(samples).__name__}"
         if not len(samples):
-            raise SourceError("it holds no samples", url=self.url, hint="there is nothing to pack")
+            raise SourceError(
+                "it holds no samples", url=self.url, hint="pass a sequence or an iterable that holds some"
+            )
         self._samples: Indexed = undecoded(samples)
         labels = labels_of(samples)
         self.classes = labels[1] if labels else None

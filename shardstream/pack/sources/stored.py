@@ -112,7 +112,7 @@ class StoredSource(Source):
         self._count = _taken(take, dataset.manifest.samples)
         self._fingerprint = fingerprint
         if not self._count:
-            raise SourceError("the data set holds no samples", url=self.url, hint="there is nothing to pack")
+            raise SourceError("the data set holds no samples", url=self.url, hint="name a data set that holds some")
         if key == "stem" or (key == "path" and not unique):
             _compare_keys(dataset, key)
 
@@ -154,7 +154,9 @@ def _taken(take: object, samples: int) -> int:
     if take is None:
         return samples
     if isinstance(take, bool) or not isinstance(take, int) or take < 1:
-        raise UsageError(f"take must be a positive integer, got {take!r}", hint="a number of samples")
+        raise UsageError(
+            f"take must be a positive integer, got {take!r}", hint="write take=100, for example, or leave it out"
+        )
     return min(take, samples)
 
 

@@ -23,6 +23,7 @@ from shardstream.braces import without_braces
 from shardstream.errors import NotFoundError, ShardStreamError, SourceError
 from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart, StreamSource
 from shardstream.pack.sources.keys import check_mode
+from shardstream.pack.sources.missing import instead_of
 from shardstream.storage import Location, open_object, open_store
 from shardstream.storage.base.ranged import RangedFile
 from shardstream.text import valid_unicode
@@ -135,7 +136,7 @@ class TarSource(StreamSource):
     def __init__(self, url: str, locations: Sequence[Location], *, key: str = "path") -> None:
         check_mode(key, "tar files have no columns")
         if not locations:
-            raise SourceError("there is no such tar file", url=url, hint="check the path")
+            raise SourceError("there is no such tar file", url=url, hint=instead_of(url))
         self.url = url
         self.key = key
         stores = {folder: open_store(folder) for folder in {location.parent() for location in locations}}
@@ -145,7 +146,8 @@ class TarSource(StreamSource):
             try:
                 return TarStream(location, store.size(name))
             except NotFoundError as error:
-                raise SourceError("there is no such tar file", url=store.locate(name), hint="check the path") from error
+                hint = instead_of(location.url) if location.local else "write the URL of a tar file that is there"
+                raise SourceError("there is no such tar file", url=store.locate(name), hint=hint) from error
 
         streams = list(each(stream, locations, at_once=_REQUESTS, what=f"the size of a tar file of {url}"))
         names = "".join(f"{one.location.url.rpartition('/')[2]}\n{one.size}\n" for one in streams)

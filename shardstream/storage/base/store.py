@@ -103,6 +103,9 @@ class Store(ABC):
     url: str
     mapped: bool = False
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
     # ------------------------------------------------------------------------------------------------------ reading
 
     @abstractmethod

@@ -59,9 +59,6 @@ class RemoteStore(Store):
     def __reduce__(self) -> tuple[Callable[..., RemoteStore], tuple[object, ...]]:
         return _rebuild, (type(self), self.url, self._make_client, self.policy)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r})"
-
     def with_policy(self, policy: RetryPolicy) -> RemoteStore:
         """The same store, over the same connections, with other patience."""
         other = type(self)(self.url, self._make_client, policy=policy)
@@ -349,7 +346,7 @@ class RemoteWriter(ObjectWriter):
             raise StorageError("stopped while sending a part", url=self._url) from None
         except TimeoutError:
             raise StorageError(
-                f"a part was not taken within {wait:g} s", url=self._url, hint="look at the network"
+                f"a part was not taken within {wait:g} s", url=self._url, hint="look at the network and the store"
             ) from None
 
     @contextmanager

@@ -275,7 +275,7 @@ class Content:
         if not self.names:
             if self.epoch_size is not None and not sources[0].samples:
                 what = "there are no samples to fill an epoch with"
-                raise UsageError(what, url=self.url, hint="check the split, the filter and the data set")
+                raise UsageError(what, url=self.url, hint="widen split= and where=, or leave them out")
             return default_parameters(sources[0].samples, shuffle=settings.shuffle, **shape)
         totals = [source.samples for source in sources]
         return mixing_parameters(totals, self.quotas, samples=self.samples, **shape)

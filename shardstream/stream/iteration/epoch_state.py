@@ -216,7 +216,8 @@ class SharedEpochState:
         if worker is not None:
             if worker.num_workers > _MOST_WORKERS:
                 raise UsageError(
-                    f"num_workers must be at most {_MOST_WORKERS}, got {worker.num_workers}", hint="use fewer"
+                    f"num_workers must be at most {_MOST_WORKERS}, got {worker.num_workers}",
+                    hint=f"write num_workers={_MOST_WORKERS} or less",
                 )
             self.forget_finished(worker.id)
         elif self._words[_DROPPED] == mark:

@@ -121,7 +121,10 @@ def _integers(names: tuple[str, str]) -> tuple[int, int] | None:
     try:
         first, second = (int(value) for value in values if value)
     except ValueError as error:
-        raise UsageError(f"{' and '.join(names)} must be integers: {error}", hint="unset or correct them") from error
+        raise UsageError(
+            f"{' and '.join(names)} must be integers: {error}",
+            hint=f"unset both, or set them as for one process: {names[0]}=0 {names[1]}=1",
+        ) from error
     return first, second
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, get_args
 
-from shardstream.errors import DataError, TooManySkipsError, UsageError
+from shardstream.errors import DataError, TooManySkipsError, UsageError, did_you_mean
 from shardstream.images.backends import Backend, BackendName, check_backend
 from shardstream.order import Tail
 from shardstream.shards.framing import MAX_VALUE
@@ -73,7 +73,7 @@ class StreamOptions:
         for name in ("batch_size", "lanes", "chunk", "window", "threads"):
             check_positive(name, getattr(self, name))
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise UsageError(f"seed must be an integer, got {self.seed!r}", hint="correct it")
+            raise UsageError(f"seed must be an integer, got {self.seed!r}", hint="write seed=0, or any other integer")
         _check_one_of("tail", self.tail, get_args(Tail))
         _check_one_of("affinity", self.affinity, get_args(Affinity))
         if self.prefetch is not None:
@@ -117,12 +117,15 @@ def check_positive(name: str, value: Any) -> None:
         UsageError: Names the argument.
     """
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise UsageError(f"{name} must be a positive integer or None, got {value!r}", hint="correct it")
+        raise UsageError(
+            f"{name} must be a positive integer or None, got {value!r}", hint=f"write {name}=1 or more, or None"
+        )
 
 
 def _check_one_of(name: str, value: Any, known: Sequence[str]) -> None:
     if value is not None and value not in known:
-        raise UsageError(f"{name} must be one of {', '.join(known)} or None, got {value!r}", hint="correct it")
+        hint = f"{did_you_mean(str(value), known)}write {name}={known[0]!r}, for example"
+        raise UsageError(f"{name} must be one of {', '.join(known)} or None, got {value!r}", hint=hint)
 
 
 def _check_callable(name: str, value: Any) -> None:
@@ -160,7 +163,10 @@ class SkipPolicy:
 
     def __init__(self, on_error: OnError, max_skips: int | None) -> None:
         if on_error not in get_args(OnError):
-            raise UsageError(f"on_error must be 'raise' or 'skip', got {on_error!r}", hint="correct it")
+            raise UsageError(
+                f"on_error must be 'raise' or 'skip', got {on_error!r}",
+                hint="write on_error='skip' to go on without damaged samples",
+            )
         if max_skips is not None and max_skips < 0:
             raise UsageError(
                 f"max_skips must be a non-negative integer or None, got {max_skips}", hint="None allows any number"

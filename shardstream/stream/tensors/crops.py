@@ -172,7 +172,7 @@ def collate_cuts(name: str, values: Sequence[object]) -> Crops:
         raise BatchError(
             f"crops of one batch must be resized to one size, got {sizes[0]} and {sizes[1]}",
             field=name,
-            hint="correct it",
+            hint=f"give {name!r} one size in all sources, such as RandomResizedCrop({sizes[0]}, resize='device')",
         )
     return gathered(cuts, sizes[0])
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from shardstream.errors import SourceError
+from shardstream.pack.sources.missing import instead_of
 from shardstream.storage import Location, open_object
 from shardstream.storage.base.sorting import no_room
 from shardstream.waits import watched
@@ -135,7 +136,7 @@ def open_local(path: str, what: str) -> ListFile:
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise SourceError(f"the {what} cannot be read: {reason}", url=path, hint="check the path") from error
+        raise SourceError(f"the {what} cannot be read: {reason}", url=path, hint=instead_of(path)) from error
     mode = os.fstat(handle).st_mode
     if stat.S_ISREG(mode):
         return ListFile(handle, path)
