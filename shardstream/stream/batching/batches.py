@@ -377,10 +377,7 @@ def _why_no_rows(name: str, values: Sequence[Any], form: Form) -> str:
 
 def _is_picture(value: Any, form: Form) -> bool:
     """Whether an array or tensor is a picture, and no row of numbers: also one that a callable made of an image."""
-    pixels = type_name(value) == "uint8"
-    if form == "image":
-        return bool(value.ndim == 3 or (value.ndim == 2 and pixels))
-    return bool(pixels and value.ndim == 3 and value.shape[2] == 3)
+    return bool(value.ndim == 3 and (form == "image" or (value.shape[2] == 3 and type_name(value) == "uint8")))
 
 
 def bytes_rows(values: Sequence[bytes | bytearray | memoryview]) -> Ragged:

@@ -228,7 +228,7 @@ def _lengths(to: int | Sequence[int | None] | None, longest: Sequence[int]) -> l
     return asked + [None] * (len(longest) - len(asked))
 
 
-def _bounds(lengths: torch.Tensor) -> dict[str, int]:
+def _bounds(lengths: torch.Tensor) -> dict[str, Any]:
     """Shortest and longest, without which torch pads to the sum of all. Torch 2.4 does not take them."""
     if "max_seqlen" not in inspect.signature(torch.nested.nested_tensor_from_jagged).parameters:
         return {}
