@@ -65,7 +65,7 @@ class CallParts(Decoder):
         """
         if isinstance(value, tuple | list) and len(value) == len(self.names):
             return value
-        given = f"{len(value)} values" if isinstance(value, tuple | list) else f"a {type(value).__name__}"
+        given = f"{len(value)} values" if isinstance(value, tuple | list) else f"{type(value).__name__}, no tuple"
         raise UsageError(
             f"the call of fields[{self.names!r}] returned {given}",
             hint=f"return a tuple of {len(self.names)}: {', '.join(self.names)}",

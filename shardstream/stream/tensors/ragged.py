@@ -15,7 +15,7 @@ from shardstream.errors import UsageError
 from shardstream.stream.tensors.slabs import empty_slab, torch_dtype
 
 
-class Ragged(Sequence[torch.Tensor]):
+class Ragged:  # no Sequence: torch's DataLoader would make a list of one, and so would other libraries
     """A batch of arrays of different sizes: one slab, indexed into views.
 
     ``rows[3]`` is a tensor, ``rows[2:5]`` a `Ragged`; both are views, but for slices with a step. ``len(rows)`` counts
