@@ -34,7 +34,6 @@ message string, which is how a DataLoader brings them from a worker to the paren
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable
 from typing import Any, ClassVar, TypeAlias
 
@@ -54,13 +53,11 @@ class ShardStreamError(Exception):
         place: Where: any of url, shard, sample, key, field, offset, line. ``None`` values are left out.
 
     Attributes:
-        code: The words of the class's name: ``"missing-key"`` of `MissingKeyError`.
+        code: A short name of the kind of error, such as ``"missing-key"``, for programs. Classes that are derived from
+            one of these have its code, unless they set their own.
     """
 
     code: ClassVar[str] = "error"
-
-    def __init_subclass__(cls) -> None:
-        cls.code = "-".join(re.findall("[A-Z][a-z]+", cls.__name__.removesuffix("Error"))).lower()
 
     def __init__(self, what: str, *, hint: str | None = None, **place: str | int | None) -> None:
         self.what = printable(what)
@@ -101,82 +98,124 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 class UsageError(ShardStreamError, ValueError):
     """An argument or a combination of arguments that cannot work."""
 
+    code = "usage"
+
 
 class FieldError(UsageError):
     """A field that does not exist, or whose type does not fit."""
+
+    code = "field"
 
 
 class DestinationError(UsageError):
     """The destination already holds another data set."""
 
+    code = "destination"
+
 
 class MissingKeyError(UsageError, KeyError):
     """No sample of a data set has this key."""
+
+    code = "missing-key"
 
 
 class BatchError(UsageError):
     """Samples that cannot be put into one batch."""
 
+    code = "batch"
+
 
 class RankError(UsageError):
     """Ranks of one run that are about to read different things."""
+
+    code = "rank"
 
 
 class MissingExtraError(ShardStreamError, ImportError):
     """An optional package is not installed; the message has the line that installs it."""
 
+    code = "missing-extra"
+
 
 class StorageError(ShardStreamError, OSError):
     """A store could not be read or written."""
+
+    code = "storage"
 
 
 class NotFoundError(StorageError):
     """No object of that name."""
 
+    code = "not-found"
+
 
 class AccessError(StorageError):
     """The store refuses: no credentials, wrong or expired ones, or ones without the right."""
+
+    code = "access"
 
 
 class ChangedError(StorageError):
     """An object was replaced by another one while it was in use."""
 
+    code = "changed"
+
 
 class SourceError(ShardStreamError):
     """The input of a pack run is unusable."""
+
+    code = "source"
 
 
 class DuplicateKeyError(SourceError):
     """Two samples of one pack run have the same key."""
 
+    code = "duplicate-key"
+
 
 class DataError(ShardStreamError):
     """Stored data is damaged or foreign. Permanent: reading it again gives the same."""
+
+    code = "data"
 
 
 class FormatError(DataError):
     """Bytes that are not a shard, an index or a manifest, or contradict themselves."""
 
+    code = "format"
+
 
 class VersionError(FormatError):
     """Written by a newer version of the format."""
+
+    code = "version"
 
 
 class ChecksumError(DataError):
     """Bytes differ from those that were written."""
 
+    code = "checksum"
+
 
 class DecodeError(DataError):
     """A payload that does not decode as its type."""
+
+    code = "decode"
 
 
 class TransformError(ShardStreamError):
     """A user's transform raised; the cause is chained and quoted."""
 
+    code = "transform"
+
 
 class WorkerError(ShardStreamError, RuntimeError):
     """A worker process died without a word."""
 
+    code = "worker"
+
 
 class TooManySkipsError(ShardStreamError):
     """More samples had to be skipped than ``max_skips`` allows."""
+
+    code = "too-many-skips"

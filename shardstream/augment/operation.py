@@ -165,7 +165,7 @@ def checked_range(name: str, value: Any, low: float, high: float, *, above: bool
     if not (isinstance(value, tuple) and len(value) == 2 and low <= value[0] <= value[1] <= high):
         raise UsageError(f"{name} must be two numbers in [{low:g}, {high:g}], the smaller first, got {value!r}")
     if above and value[0] == low:
-        raise UsageError(f"{name}={value!r} begins at {low:g}", hint="both numbers must be above that")
+        raise UsageError(f"{name}={value!r} must begin above {low:g}", hint=f"give numbers greater than {low:g}")
     return value[0], value[1]
 
 

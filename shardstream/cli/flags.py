@@ -46,7 +46,7 @@ JsonLines = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
-class PackFlags:
+class Flags:
     """The flags of all verbs, by the names of their arguments; those of `pack` in the order of its groups."""
 
     version: Annotated[
@@ -155,11 +155,11 @@ _PANELS = {  # by the first argument of each: the groups of `pack`
 def flags_of(
     verb: Callable[..., Any], own: type | None = None, *, panels: bool = True, **defaults: Any
 ) -> Callable[[C], C]:
-    """Give a command, in place of its ``**flags``, a flag for each argument of a verb that is in `PackFlags`.
+    """Give a command, in place of its ``**flags``, a flag for each argument of a verb that is in `Flags`.
 
     Args:
         verb: `pack`, or one that has some of its arguments; their defaults are those of the flags.
-        own: Flags in the place of those of `PackFlags`, or beside them.
+        own: Flags in the place of those of `Flags`, or beside them.
         panels: Show the flags in the groups of `pack`; not worth it where they are few.
         defaults: Defaults of flags that are written in another form than those of the verb.
     """
@@ -171,7 +171,7 @@ def flags_of(
         plain = [one.replace(annotation=hints[name]) for name, one in written.parameters.items() if name != "flags"]
         flags = [
             inspect.Parameter(name, _NAMED, default=defaults.get(name, arguments[name].default), annotation=kind)
-            for name, kind in (_in_panels(own) if panels else _kinds(PackFlags)).items()
+            for name, kind in (_in_panels(own) if panels else _kinds(Flags)).items()
             if name in arguments and name not in written.parameters
         ]
         needed = [one for one in plain if one.default is one.empty]
@@ -186,14 +186,17 @@ def flags_of(
 reads_dataset = flags_of(open_datasets, panels=False)
 """Give a command, in place of its ``**flags``, those of every verb that reads a data set."""
 
-_kinds = partial(get_type_hints, include_extras=True)
+
+def _kinds(flags: type) -> dict[str, Any]:
+    """The types of these flags, with what Typer is to know of each."""
+    return get_type_hints(flags, include_extras=True)
 
 
 def _in_panels(own: type | None) -> dict[str, Any]:
     """The types of all flags, each in the panel of its group."""
     changed = {} if own is None else _kinds(own)
     found, panel = dict[str, Any](), ""
-    for name, kind in _kinds(PackFlags).items():
+    for name, kind in _kinds(Flags).items():
         panel = _PANELS.get(name, panel)
         found[name] = _in_panel(changed.pop(name, kind), panel)
     return {name: _in_panel(kind, _PANELS["version"]) for name, kind in changed.items()} | found

@@ -96,7 +96,7 @@ def put_key_table(store: Store, manifest: Manifest, old: Manifest | None = None)
             covers = covers._replace(start=taken[0].covers.start, below=taken[0].covers.below)
 
     def scan(shard: int) -> ShardIndex:
-        return _scan_once(store, manifest.shard_name(shard), manifest)
+        return _scan_apart(store, manifest.shard_name(shard), manifest)
 
     with SortedKeys(covers) as keys:
         for table in taken:
@@ -142,8 +142,21 @@ def _samples(covers: Covers) -> int:
     return covers.stop - covers.start
 
 
-def _scan_once(store: Store, name: str, manifest: Manifest) -> ShardIndex:
-    """An index; a mapped one over a mapping of its own, which goes with it: what is read once is no memory of us."""
+def scan_once(dataset: OpenedDataset, shard: int) -> ShardIndex:
+    """The index of a shard that is read once: where it is mapped, it is no memory of this process for longer.
+
+    Raises:
+        DataError, StorageError: As `OpenedDataset.open`.
+    """
+    found = dataset.shard(shard)
+    if found.store.mapped:
+        with suppress(DataError, NotFoundError):  # it may be whole at another place
+            return _scan_apart(found.store, found.name, dataset.manifest)
+    return dataset.open(shard).index
+
+
+def _scan_apart(store: Store, name: str, manifest: Manifest) -> ShardIndex:
+    """An index; a mapped one over a mapping of its own, which goes with it."""
     where = copy.copy(store) if store.mapped else store
     return manifest.reader.scan(where, name, index_bytes=manifest.index_bytes)
 
@@ -159,7 +172,9 @@ def add_keys(keys: SortedKeys, manifest: Manifest, scan: Scan, shards: range) ->
         check_index(index, manifest, shard)
         return hashes_of(index.keys)
 
-    for hashes in each(hashes_in, shards, at_once=at_once, what=f"the keys of a shard of {manifest.url}"):
+    where = f" of {manifest.url}" if manifest.url else ""  # one that was not written yet has none
+    what = f"the keys of one of the shards {shards.start} to {shards.stop - 1}{where}"
+    for hashes in each(hashes_in, shards, at_once=at_once, what=what):
         keys.add(hashes, np.arange(number, number + len(hashes)))
         number += len(hashes)
 
@@ -178,15 +193,20 @@ class _Shelf(NamedTuple):
     folder: Folder
     cached: CachedDataset | None
 
-    def find(self, version: Manifest | OldVersion) -> KeyTable | None:
-        """The table of a version of a data set; ``None`` where there is none, or a damaged one."""
+    def find(self, version: Manifest | OldVersion, *, once: bool = False) -> KeyTable | None:
+        """The table of a version of a data set; ``None`` where there is none, or a damaged one.
+
+        Args:
+            version: Which.
+            once: It will be read from end to end, and is not to fill this process's memory.
+        """
         name = f"{version.fingerprint}{KEPT}"
         try:
             descriptor = self.folder.open(name, os.O_RDONLY)
         except FileNotFoundError:
             return None
         try:
-            table = _mapped(descriptor, self.folder.place(name))
+            table = _mapped(descriptor, self.folder.place(name), once=once)
         except (DataError, ValueError):
             return None
         finally:
@@ -212,14 +232,18 @@ class _Shelf(NamedTuple):
         with self.folder.replacing(name) if self.cached is None else self.cached.keeping(name, size) as descriptor:
             _fill(descriptor, manifest, scan, *self._before(manifest))
 
-    def _before(self, manifest: Manifest) -> tuple[list[Entries], int]:
+    def _before(self, manifest: Manifest) -> tuple[Iterable[Entries], int]:
         """The entries of the newest older version that has a sound table here, and how many shards they are of."""
         for old in reversed(manifest.history):
-            table = self.find(old)
+            if old.samples != manifest.table.samples[: old.shards].sum(dtype=np.int64):  # nothing else compares them
+                continue
+            table = self.find(old, once=True)
             with suppress(DataError):
                 if table is not None:
-                    return [*table.entries()], old.shards
-        return [], 0
+                    for _ in table.entries():  # all of it is compared with its checksums before any of it is taken
+                        pass
+                    return table.entries(), old.shards
+        return (), 0
 
     def _sweep(self) -> None:
         """Remove what processes that died left half-made; a cache does that for itself."""
@@ -242,10 +266,17 @@ def _fill(descriptor: int, manifest: Manifest, scan: Scan, before: Iterable[Entr
             file.writelines(table_bytes(keys))
 
 
-def _mapped(descriptor: int, place: str) -> KeyTable:
-    """The table in a file; ValueError or DataError where it is none."""
-    data = memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
-    return KeyTable.parse(data[-TAIL_BYTES:], len(data), lambda at, length: data[at : at + length], url=place)
+def _mapped(descriptor: int, place: str, *, once: bool = False) -> KeyTable:
+    """The table in a file; ValueError or DataError where it is none. For ``once`` see `_Shelf.find`."""
+    mapped = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
+    data = memoryview(mapped)
+
+    def read(offset: int, length: int) -> memoryview:
+        if once:  # whatever was read before is let go of; who still looks at it has it read again
+            mapped.madvise(mmap.MADV_DONTNEED)
+        return data[offset : offset + length]
+
+    return KeyTable.parse(data[-TAIL_BYTES:], len(data), read, url=place)
 
 
 def _shelves(dataset: OpenedDataset) -> Iterator[_Shelf]:
@@ -374,7 +405,4 @@ class KeyFinder:
             raise no_room(error) from error
 
     def _scan(self, shard: int) -> ShardIndex:
-        found = self._dataset.shard(shard)
-        if not found.store.mapped:
-            return self._dataset.open(shard).index
-        return _scan_once(found.store, found.name, self._dataset.manifest)
+        return scan_once(self._dataset, shard)

@@ -52,7 +52,7 @@ class MappedRowReader:
         self._columns = {name: _COLUMNS[kind.kind](kind, self._wholes, verify=verify) for name, kind in types.items()}
         self._max_value = max_value
         self._needs_whole = any(kind.kind != "scalar" for kind in types.values())
-        self._keys = _Keys()
+        self._keys = _Keys(self._shards)
         self._known = np.empty(0, np.int64)  # of the known shards, sorted
         self._slots = np.empty(0, np.int64)  # where each of these stands in what follows
         self._free = list(range(OPEN_INDEXES))
@@ -194,9 +194,14 @@ class _Numbers:
 
 
 class _Keys:
-    """The keys of each shard."""
+    """The keys of each shard.
 
-    def __init__(self) -> None:
+    Args:
+        shards: What keeps the memory that they lie in, also for keys that are found after their reader is gone.
+    """
+
+    def __init__(self, shards: Sequence[OpenShard | None]) -> None:
+        self._shards = shards
         self._ends = _Numbers()
         self._address = np.zeros(OPEN_INDEXES, np.int64)
         self._ascii = np.zeros(OPEN_INDEXES, np.bool_)

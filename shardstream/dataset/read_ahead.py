@@ -246,7 +246,7 @@ class ReadAhead:
             elif one_by_one:
                 rows = np.unique(step.rows[slots])
                 unit = self._unit((here, -1, planned.number), planned, opened, rows, fields)
-                self._need(planned, here, [(unit, len(rows))])
+                self._need(planned, here, unit, len(rows))
             else:
                 self._need_windows(planned, here, opened, slots)
         planned.prepared = True
@@ -266,16 +266,14 @@ class ReadAhead:
         located = planned.located
         epoch = located.step.epoch
         columns = (located.lane, located.window, located.first, located.last)
-        needed: list[tuple[_Unit, int]] = []
         parts = Counter(zip(*(one[slots].tolist() for one in columns), strict=True))
         for (lane, window, first, last), rows in parts.items():
             key = (here, epoch, lane, first, last)
-            unit = self._units.get(key)
-            if unit is None:
-                unit = self._unit(key, planned, opened, np.arange(first, last), self._fields[source])
+            known = self._units.get(key)
+            unit = known or self._unit(key, planned, opened, np.arange(first, last), self._fields[source])
+            self._need(planned, here, unit, rows)  # before the window that ends with it, which this step may need, too
+            if known is None:
                 self._open_window((source, lane), (epoch, window), unit)
-            needed.append((unit, rows))
-        self._need(planned, here, needed)
 
     def _open_window(self, lane: tuple[int, int], window: tuple[int, int], unit: _Unit) -> None:
         """A lane reads one window after another: those before this one end with what is planned already."""
@@ -300,12 +298,13 @@ class ReadAhead:
         self._units[key] = unit = _Unit(key, reads, [], size, len(rows), cached=cached)
         return unit
 
-    def _need(self, planned: _Planned, here: int, needed: Sequence[tuple[_Unit, int]]) -> None:
-        """A step needs so many rows of these units of a shard."""
-        planned.units[here] = [unit for unit, _ in needed]
-        planned.rows += needed
-        for unit, _ in needed:
+    def _need(self, planned: _Planned, here: int, unit: _Unit, rows: int) -> None:
+        """A step needs so many rows of a unit of a shard."""
+        units = planned.units.setdefault(here, [])
+        if unit not in units:  # an epoch of another size may meet the same rows again, in a window of its next turn
+            units.append(unit)
             unit.uses += 1
+        planned.rows.append((unit, rows))
 
     def _admit(self, planned: _Planned) -> None:
         new = planned.new

@@ -82,6 +82,7 @@ class Cropping(SizedPicture):
         return self.resize == "device"
 
     def show(self, decoded: Decoded, out: Out, context: SampleContext, name: str) -> Any:
+        """The same, or what the device is to resize: the box of a geometry without a window, in memory of the batch."""
         if not self.is_cut:
             return super().show(decoded, out, context, name)
         pixels, geometry, scale, origin, turn = decoded

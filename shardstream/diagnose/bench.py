@@ -124,7 +124,7 @@ def bench(
             url=manifest.url,
             hint="use smaller batches",
         )
-    tell, stats = progress or ignore, loader.stats
+    tell, stats = ignore if progress is None else progress, loader.stats
     tell(ProgressEvent("start"))
     began = time.perf_counter()
     arriving = chain.from_iterable(repeat(loader))  # epoch after epoch

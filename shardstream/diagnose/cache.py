@@ -172,12 +172,12 @@ def verify_cache(cache: str | os.PathLike[str] | Cache, *, progress: OnProgress 
         UsageError: The folder is no cache.
     """
     started = time.monotonic()
-    where = Cache.of(cache)
+    where, tell = Cache.of(cache), ignore if progress is None else progress
 
-    def tell(done: int, total: int, damages: int) -> None:
-        (progress or ignore)(ProgressEvent("verify", done, total, "bytes", {"damages": damages}))
+    def compared_so_far(done: int, total: int, damages: int) -> None:
+        tell(ProgressEvent("verify", done, total, "bytes", {"damages": damages}))
 
-    compared, damages = maintenance.verify(where, progress=tell)
+    compared, damages = maintenance.verify(where, progress=compared_so_far)
     return VerifyCacheReport(str(where.path), compared, tuple(damages), time.monotonic() - started)
 
 
@@ -272,7 +272,7 @@ class _Warming:
     ) -> None:
         self._dataset = dataset
         self._left = deque(zip(shards, sizes, strict=True))
-        self._tell = progress or ignore
+        self._tell = ignore if progress is None else progress
         self._totals = len(shards), sum(sizes)
         self._stores: set[Store] = set()
         self.shards = self.bytes = self.fetched = 0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -198,7 +198,7 @@ def _measured(
     found, missing = _installed()
     speeds: dict[BackendName, list[DecodeSpeed]] = {name: [] for name in found}
     works = (_whole, _cropper(crop))
-    tell, done = progress or ignore, count()
+    tell, done = ignore if progress is None else progress, itertools.count()
     for kind, files in kinds.items():
         infos = [probe(data) for data in files]
         readers = [name for name, backend in found.items() if all(backend.max_scale(info) for info in infos)]

@@ -130,7 +130,7 @@ def verify(
     dataset = open_dataset(url, **opening)
     store = dataset.store
     manifest = Manifest.read(store, version=opening.get("version"))  # not as the cache has it
-    problems, tell = list[Problem](), progress or ignore
+    problems, tell = list[Problem](), ignore if progress is None else progress
     samples = size = values = 0
     for number, found in enumerate(read_shards(store, manifest)):
         shard = _Shard(manifest, number, found, largest)

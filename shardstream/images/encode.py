@@ -51,7 +51,9 @@ def encode(
     if kind == "jpg":
         return _jpeg(_for_jpeg(image), quality, subsampling)
     picture: Any = image if _is_pil(image) else _to_pil(_checked(image, kind))
-    return pillow.saved(picture, kind, **({"quality": quality, "lossless": lossless} if kind == "webp" else {}))
+    if kind == "png":
+        return pillow.saved(picture, kind)
+    return pillow.saved(picture, kind, quality=quality, lossless=lossless)
 
 
 def _is_pil(image: object) -> bool:

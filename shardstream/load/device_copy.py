@@ -39,7 +39,7 @@ class Received(NamedTuple):
 
 
 class Ticket(NamedTuple):
-    """What `DeviceCopy.sent` gives for a batch: its events, and how many of its tensors travelled one by one."""
+    """What `DeviceCopy.sent` gives for a batch: its events, if it was copied, and how many tensors travelled alone."""
 
     begun: Any = None
     copied: Any = None
@@ -51,7 +51,7 @@ class Ticket(NamedTuple):
 class DeviceCopy:
     """How batches get from the loader to the training loop. One thread sends, another receives.
 
-    With this one they stay where they are.
+    This one leaves them where they are; `CudaCopy` brings them to a device.
     """
 
     @property

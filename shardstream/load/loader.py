@@ -105,17 +105,18 @@ class Loader(ForFrameworks, DataLoader[Any]):
         # An iteration that nobody had begun to take from, and the one in its place.
         self._restarted: tuple[ConsumerPosition, LoaderIteration] | None = None
         self._rank_check = RankCheck()
-        collate: Callable[[Any], Any] = CollateWorkerBatch(collate_fn, each=single) if collate_fn else keep
+        lists = collate_fn is not None
+        collate: Callable[[Any], Any] = keep if collate_fn is None else CollateWorkerBatch(collate_fn, each=single)
         persistent = num_workers > 0 if persistent_workers is None else persistent_workers
         self._shards = dataset.for_loader(
             num_workers,
             workers_stay=persistent or not num_workers,
             batch_size=size,
-            deliver="lists" if collate_fn else "worker batches",
+            deliver="lists" if lists else "worker batches",
         )
         self._starting = False
         super().__init__(
-            dataset.replace(batch_size=size, deliver="lists" if collate_fn else "items"),
+            dataset.replace(batch_size=size, deliver="lists" if lists else "items"),
             batch_size=None,
             num_workers=num_workers,
             collate_fn=collate,

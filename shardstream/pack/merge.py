@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import xxhash
 
-from shardstream.dataset.key_tables import add_keys
+from shardstream.dataset.key_tables import add_keys, scan_once
 from shardstream.dataset.numbering import Numbering
 from shardstream.errors import DuplicateKeyError, UsageError
 from shardstream.pack.options import check_meta
@@ -29,7 +29,7 @@ from shardstream.storage.cache import Cache
 from shardstream.threads import each
 
 _AT_ONCE = 4  # shards; each holds some 50 MB on its way to a store
-_SUSPECTS = 1000  # repeated hashes of a part that are looked at: the first repeated key is named, or nearly
+_SUSPECTS = 1000  # samples with repeated hashes that are looked at: the first repeated key is named, or nearly
 _WINDOW = 1024  # shards whose work is handed out together
 
 
@@ -166,7 +166,7 @@ class _Work:
 
     def _scan(self, shard: int) -> ShardIndex:
         copier, number = self._from(shard)
-        return copier.dataset.open(number).index
+        return scan_once(copier.dataset, number)
 
     def collect_keys(self, keys: SortedKeys) -> None:
         """Read all keys, and refuse those that occur twice.
@@ -180,6 +180,8 @@ class _Work:
         for hashes, numbers in keys.parts():
             again = np.flatnonzero(hashes[1:] == hashes[:-1])[:_SUSPECTS]
             suspects += numbers[np.union1d(again, again + 1)].tolist()
+            if len(suspects) >= _SUSPECTS:  # of two data sets that share many keys, all would not fit in memory
+                break
         self._compare(sorted(suspects))
 
     def _compare(self, suspects: Sequence[int]) -> None:

@@ -117,6 +117,7 @@ class ShardWriter:
             for name, kind in old.fields.items():
                 self._declare(name, kind)
         suffix = framing_of(self._format).suffix
+        # Appended shards always have a number: none that is there begins so, and only they are listed for `leftovers`.
         self._pattern = self._destination.pattern("shard", suffix, 0 if old is None else old.version)
         self._left = () if old is None else leftovers(self._destination, self._pattern)
         self._out: ObjectWriter | None = None

@@ -24,6 +24,7 @@ T = TypeVar("T")
 MANIFEST_NAME = "dataset.json"
 OLD_MANIFEST_NAME = re.compile(r"dataset-v[1-9][0-9]*\.json")
 TABLE_NAME = re.compile(r"shards-[0-9a-f]{16}\.table")
+_FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _CHECKSUM = "checksum"
 
 
@@ -125,10 +126,12 @@ class OldVersion(NamedTuple):
     def parse(cls, entry: Any) -> Self:
         """The version in an entry of ``history``; ValueError, TypeError or KeyError where it is none."""
         found = cls(**{name: entry[name] for name in cls._fields})
-        if any(type(number) is not int or number < 0 for number in found[:3]) or type(found.fingerprint) is not str:
+        if any(type(number) is not int or number < 0 for number in found[:3]):
             raise TypeError(f"not a version: {entry!r}")
-        if not TABLE_NAME.fullmatch(found.table):
+        if not TABLE_NAME.fullmatch(found.table):  # files are called after both of these
             raise ValueError(f"no table is called {found.table!r}")
+        if not _FINGERPRINT.fullmatch(found.fingerprint):
+            raise ValueError(f"not a fingerprint: {found.fingerprint!r}")
         return found
 
 

@@ -21,7 +21,7 @@ from shardstream.storage.cache import Cache
 from shardstream.stream.base import Stream
 from shardstream.stream.iteration.content import Content, ContentPart
 from shardstream.stream.iteration.ranks import Affinity
-from shardstream.stream.iteration.settings import DecodeOptions, Fields, OnError, StreamOptions, check_positive, chosen
+from shardstream.stream.iteration.settings import DecodeOptions, Fields, OnError, StreamOptions, check_positive
 
 _DECODING = frozenset(field.name for field in dataclasses.fields(DecodeOptions))
 
@@ -182,9 +182,31 @@ class ShardDataset(Stream):
         chunk: int | None = None,
         window: int | None = None,
     ) -> None:
-        arguments = locals()
-        settings, options = chosen(StreamOptions, arguments), chosen(DecodeOptions, arguments)
+        settings = StreamOptions(
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            tail=tail,
+            batch_transform=batch_transform,
+            rank=rank,
+            world_size=world_size,
+            affinity=affinity,
+            lanes=lanes,
+            chunk=chunk,
+            window=window,
+            prefetch=prefetch,
+            threads=threads,
+        )
         check_positive("epoch_size", epoch_size)
+        options = DecodeOptions(
+            fields=fields,
+            backend=backend,
+            transform=transform,
+            on_error=on_error,
+            max_skips=max_skips,
+            verify=verify,
+            max_value=max_value,
+        )
         datasets = open_datasets(
             url,
             replicas=replicas,

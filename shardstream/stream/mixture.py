@@ -15,7 +15,7 @@ from shardstream.stream.base import Stream
 from shardstream.stream.dataset import ShardDataset
 from shardstream.stream.iteration.content import Content, ContentPart
 from shardstream.stream.iteration.ranks import Affinity
-from shardstream.stream.iteration.settings import StreamOptions, chosen
+from shardstream.stream.iteration.settings import StreamOptions
 
 Weighted: TypeAlias = ShardDataset | tuple[ShardDataset, float | Fraction | str]
 
@@ -84,7 +84,21 @@ class Mixture(Stream):
         window: int | None = None,
         prefetch: int | str | None = None,
     ) -> None:
-        settings = chosen(StreamOptions, locals() | {"shuffle": True})
+        settings = StreamOptions(
+            batch_size=batch_size,
+            shuffle=True,
+            seed=seed,
+            tail=tail,
+            batch_transform=batch_transform,
+            rank=rank,
+            world_size=world_size,
+            affinity=affinity,
+            lanes=lanes,
+            chunk=chunk,
+            window=window,
+            prefetch=prefetch,
+            threads=threads,
+        )
         if by not in ("samples", "batches"):
             raise UsageError(f"by must be 'samples' or 'batches', got {by!r}", hint="correct it")
         datasets, weights = _weighted(sources)

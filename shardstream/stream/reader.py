@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.key_tables import KeyFinder
 from shardstream.dataset.opening import open_dataset
+from shardstream.dataset.rows import RowBatch
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.step import Step
 from shardstream.dataset.view import ViewSpec, Where, matcher_of
@@ -28,7 +29,7 @@ from shardstream.stream.tensors.crops import refuse_samples
 from shardstream.stream.tensors.numbers import Numbers, declared_dtypes
 from shardstream.threads import each
 
-_TOGETHER = 256  # samples that are read at once, but
+_TOGETHER = 256  # samples of a list that are read at once, but
 _BYTES = 64 << 20  # fewer where they are large: so many bytes of mean ones
 _AT_ONCE = 16  # indexes that are read at once
 
@@ -125,28 +126,38 @@ class Reader(Sequence[dict[str, Any]]):
         return found if numbers.ndim else found[0]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for start in range(0, len(self), self._together):
-            numbers = np.arange(start, min(start + self._together, len(self)))
+        batches = self._rows.read_shards(range(self.manifest.shards))
+        done = 0
+        while done < len(self):
             try:
-                samples = self._read(numbers)
+                rows = next(batches)
             except ShardStreamError:  # one after another: whatever comes before what cannot be read is handed out
-                samples = (self[int(i)] for i in numbers)
-            yield from samples
+                yield from (self[i] for i in range(done, len(self)))
+                return
+            numbers = np.arange(done, done + len(rows.rows))
+            yield from self._decoded(rows, self._step(numbers))
+            done += len(numbers)
 
     def __contains__(self, key: object) -> bool:
         """Whether a sample has this key."""
         return isinstance(key, str) and self._keys.find(key) is not None
 
     def _samples(self, numbers: NDArray[np.int64]) -> list[dict[str, Any]]:
-        parts = (numbers[start : start + self._together] for start in range(0, len(numbers), self._together))
-        return [sample for part in parts for sample in self._read(part)]
+        samples: list[dict[str, Any]] = []
+        for start in range(0, len(numbers), self._together):
+            step = self._step(numbers[start : start + self._together])
+            samples += self._decoded(self._decoder.read(step)[0], step)
+        return samples
 
-    def _read(self, numbers: NDArray[np.int64]) -> Iterator[dict[str, Any]]:
-        """These samples, whose stored values have been read, decoded one after another."""
-        step = Step(0, numbers, *self._dataset.locate(numbers), None)
-        rows, _ = self._decoder.read(step)
+    def _step(self, numbers: NDArray[np.int64]) -> Step:
+        return Step(0, numbers, *self._dataset.locate(numbers), None)
+
+    def _decoded(self, rows: RowBatch, step: Step) -> Iterator[dict[str, Any]]:
+        """The samples of these rows, decoded one after another."""
         decoding = StepDecoding(self._decoder, rows, step, self._decoder.plan.outputs)
-        return (decoding.sample(i)[0] for i in range(len(numbers)))
+        for i in range(len(step.rows)):
+            sample, _ = decoding.sample(i)
+            yield {name: _by_itself(value) for name, value in sample.items()}
 
     def get(self, key: str) -> dict[str, Any]:
         """The first sample of this key.
@@ -187,3 +198,9 @@ class Reader(Sequence[dict[str, Any]]):
 
         what = f"the index of a shard of {manifest.url}"
         return np.concatenate([np.empty(0, np.int64), *each(rows, range(manifest.shards), at_once=_AT_ONCE, what=what)])
+
+
+def _by_itself(value: Any) -> Any:
+    """The value; a copy of an array that is one row of many, which would be held as long as it is."""
+    among_others = isinstance(value, np.ndarray) and isinstance(value.base, np.ndarray)
+    return value.copy() if among_others and value.base.nbytes > value.nbytes else value

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +86,19 @@ def test_by_number_in_any_order(folder: Path) -> None:
 def test_a_number_that_is_none(folder: Path, number: int) -> None:
     with pytest.raises(UsageError, match=f"there is no sample {number}"):
         DatasetRows(open_dataset(folder)).read_ids([0, number])
+
+
+def test_rows_outlive_what_read_them(folder: Path) -> None:
+    """Their keys are found when they are asked for, in memory that nobody else may hold any more."""
+    rows = DatasetRows(open_dataset(folder), ["id"])
+    batch, memory = rows.read_ids([3, 40]), weakref.ref(rows.index(0).keys)
+    del rows
+    gc.collect()
+    assert memory() is not None
+    assert batch.keys == ["k000003", "k000040"]
+    del batch
+    gc.collect()
+    assert memory() is None
 
 
 def test_a_field_that_is_none(folder: Path) -> None:

@@ -41,6 +41,18 @@ def test_a_sound_data_set(tmp_path: Path, format: str, options: dict[str, Any]) 
     assert len(seen) == manifest.shards
 
 
+class Events(list[ProgressEvent]):
+    """What was told, which is false before anything was."""
+
+    __call__ = list.append
+
+
+def test_progress_may_be_told_to_an_empty_container(tmp_path: Path) -> None:
+    url, seen = make(tmp_path), Events()
+    verify(url, progress=seen)
+    assert len(seen) == Manifest.load(url).shards
+
+
 def test_compressed_fields(tmp_path: Path) -> None:
     url = make(tmp_path, format="record", zstd=["txt", "raw"])
     assert verify(url).ok

@@ -163,6 +163,18 @@ def test_collate_fn_gets_the_samples_of_a_batch(photos: Path) -> None:
     assert batches[1]["ids"] == [n * n for n in range(128, 256)]
 
 
+class Counted(list[int]):
+    """A `collate_fn` that is false as long as it has counted nothing."""
+
+    def __call__(self, samples: list[dict[str, Any]]) -> int:
+        return len(samples)
+
+
+def test_collate_fn_may_be_an_empty_container(photos: Path) -> None:
+    dataset = ss.ShardDataset(photos, fields=["id"])
+    assert list(ss.Loader(dataset, batch_size=128, num_workers=0, collate_fn=Counted())) == [128, 128, 44]
+
+
 def test_batch_transform_takes_the_batch_size_of_the_loader(photos: Path) -> None:
     dataset = ss.ShardDataset(photos, fields=["id"], batch_transform=only_ids)
     assert sum(ss.Loader(dataset, batch_size=100, num_workers=1), []) == list(range(300))  # noqa: RUF017 - three lists

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shardstream.errors import UsageError
 from shardstream.order import ORDER_VERSIONS, EpochOrder, OrderParameters
+from shardstream.order.epoch import HeldEpochs
 
 from ..examples import thorough
 from . import make_golden
@@ -183,3 +184,24 @@ def test_positions_out_of_range(position):
     order = EpochOrder(np.array([3]), seed=0, epoch=0, parameters=OrderParameters(1, 1, 1))
     with pytest.raises(UsageError, match=str(position)):
         order.locate(np.array([0, position]))
+
+
+def test_epochs_that_were_read_of_late_are_held():
+    parameters = OrderParameters(lanes=2, window=16, chunk=1)
+    held = HeldEpochs(np.array([50, 50], np.int64), 4, seed=0, parameters=parameters, shuffle=True)
+    early = [held[number] for number in range(3)]
+    assert [held[number] for number in range(3)] == early  # the same objects: an order has no equality of its own
+    for _ in range(1100):
+        assert held[2] is early[2]
+    _, again = held[3], held[0]  # what was not read for so long went when the next one was made
+    assert again is not early[0]
+    assert held[2] is early[2]
+
+
+def test_no_more_epochs_are_held_than_are_asked_for():
+    held = HeldEpochs(
+        np.array([50], np.int64), 2, seed=0, parameters=OrderParameters(lanes=1, window=16, chunk=1), shuffle=True
+    )
+    first, second, _ = held[0], held[1], held[2]
+    assert held[1] is second
+    assert held[0] is not first

@@ -138,7 +138,16 @@ def test_what_was_edited_by_hand_is_not_replaced_unseen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "history", ["1", "[1]", "[{}]", "[two, two]", "[two | {'version': 2}]", "[two | {'table': '../x'}]"]
+    "history",
+    [
+        "1",
+        "[1]",
+        "[{}]",
+        "[two, two]",
+        "[two | {'version': 2}]",
+        "[two | {'table': '../x'}]",
+        "[two | {'fingerprint': '../x'}]",
+    ],
 )
 def test_a_damaged_history(tmp_path: Path, history: str) -> None:
     add(tmp_path, 1)

@@ -204,6 +204,15 @@ def test_killed_and_started_again(folder: Path, tmp_path: Path, to: Any) -> None
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == stamps
 
 
+def test_what_a_run_that_died_at_its_end_has_left_is_removed(folder: Path, tmp_path: Path) -> None:
+    export(folder, tmp_path, to="webdataset", workers=0)
+    whole = tree(tmp_path)
+    (tmp_path / ".export").mkdir()
+    (tmp_path / ".export/shard-000000.tar.done").touch()
+    assert export(folder, tmp_path, to="webdataset", workers=0).kept == 23
+    assert tree(tmp_path) == whole
+
+
 def test_files_of_equal_size_are_not_written_again(folder: Path, tmp_path: Path) -> None:
     export(folder, tmp_path, to="files", workers=0)
     state = json.loads((tmp_path / "export.json").read_text())

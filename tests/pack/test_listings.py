@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
@@ -281,6 +282,17 @@ def test_a_pattern_in_a_bucket(s3: S3Place) -> None:
     assert one.size == 2
     with pytest.raises(SourceError, match="no file matches"):
         open_source(s3 / "*.gif", access=Access(s3.options))
+
+
+def test_too_many_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "1.jpg").write_bytes(b"x")
+
+    def refuse(_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "dup", refuse)
+    with pytest.raises(StorageError, match="Too many open files"):
+        open_source(tmp_path)
 
 
 def test_an_empty_prefix(s3: S3Place) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from shardstream.diagnose import verify
 from shardstream.errors import ChecksumError, DestinationError, DuplicateKeyError, FieldError, StorageError, UsageError
 from shardstream.pack import ShardWriter, merge
+from shardstream.pack.merge import _Work
 from shardstream.pack.output.copies import ShardCopier
 from shardstream.progress import ProgressEvent
 from shardstream.shards import key_table
@@ -146,6 +149,46 @@ def test_keys_that_occur_twice(three: list[Path], tmp_path: Path, monkeypatch: p
     assert caught.value.place == {"url": str(again), "shard": "shard-000001.tar", "sample": 1, "key": "k/13"}
     assert not tree(tmp_path / "all")
     assert merge(three, tmp_path / "all").samples == 15
+
+
+def test_of_many_keys_that_occur_twice_some_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_table, "_RUN", 8)  # so that there are many parts, each with some of them
+    monkeypatch.setattr(sys.modules[_Work.__module__], "_SUSPECTS", 6)
+    compared: list[int] = []
+    compare = _Work._compare
+
+    def counted(work: _Work, suspects: Sequence[int]) -> None:
+        compared.extend(suspects)
+        compare(work, suspects)
+
+    monkeypatch.setattr(_Work, "_compare", counted)
+    one, other = write(tmp_path / "one", *range(40)), write(tmp_path / "other", *range(41))
+    with pytest.raises(DuplicateKeyError, match="has the same key"):
+        merge([one, other], tmp_path / "all")
+    assert 6 <= len(compared) <= 3 * 6
+
+
+def test_no_shard_stays_mapped_for_its_keys(three: list[Path], tmp_path: Path) -> None:
+    mapped: list[str] = []
+
+    def look(event: ProgressEvent) -> None:
+        if event.phase == "copy" and event.done == 0:
+            lines = Path("/proc/self/maps").read_text().splitlines()
+            mapped.extend(line for line in lines if str(tmp_path) in line and line.endswith(".tar"))
+
+    merge(three, tmp_path / "all", progress=look)
+    assert not mapped
+
+
+def test_keys_come_from_the_next_place_where_a_replica_is_damaged(three: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(three[0], tmp_path / "replica")
+    path = tmp_path / "replica/shard-000001.tar"
+    data = bytearray(path.read_bytes())
+    data[-100] ^= 1
+    path.write_bytes(data)
+    found = merge(three, tmp_path / "all", replicas=[tmp_path / "replica"])
+    assert found.fingerprint == merge(three, tmp_path / "without").fingerprint
+    assert tree(tmp_path / "all") == tree(tmp_path / "without")
 
 
 def test_a_damaged_shard_is_not_copied(three: list[Path], tmp_path: Path) -> None:

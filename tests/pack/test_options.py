@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import shardstream as ss
-from shardstream.cli.flags import PackFlags
+from shardstream.cli.flags import Flags
 from shardstream.pack import PackOptions
 from shardstream.pack.repack import repack
 from shardstream.pack.run import RunOptions, pack
@@ -61,7 +61,7 @@ def test_repack_takes_a_part_of_them_with_other_defaults_only_where_the_data_set
 
 
 def test_every_option_has_a_flag_but_those_that_only_python_can_give() -> None:
-    named = set(PackFlags.__annotations__)
+    named = set(Flags.__annotations__)
     assert {*PackOptions.names(), *defaults(RunOptions)} - named == {"executor", "progress"}
 
 

@@ -57,6 +57,11 @@ def test_other_requests_end_by_deadline_and_by_refusal() -> None:
         ask(*[None] * 1000, policy=short, limit=0.01)
 
 
+def test_a_store_that_asks_to_wait_was_reached() -> None:
+    policy = RetryPolicy(contact=0.05, deadline=3600, first=0.001, cap=0.001)
+    assert ask(Fault("throttled", "status 429", wait=0.1), 5, policy=policy, limit=30) == 5
+
+
 def test_a_wait_longer_than_the_deadline_is_told_at_once() -> None:
     with pytest.raises(StorageError, match=r"tried once: status 429 \(asked to wait 600 s\)"):
         ask(Fault("throttled", "status 429", wait=600))

@@ -352,3 +352,17 @@ def test_a_read_of_the_old_version_that_ends_late_changes_nothing(store, held) -
     with pytest.raises(ChangedError, match="replaced"):
         run(late, wait=30, what="the test")
     assert store.get("x", 0, 3) == b"012"
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "ranges"),
+    [(100, 30, [(70, 100)]), (20, 30, [(0, 20)]), (0, 30, [])],
+)
+def test_a_tail_without_suffix_ranges_is_a_range_of_known_length(name, held, asked, ranges):
+    """So that its deadline grows with its bytes; and nothing is read of an object that has none."""
+    store = RemoteStore(f"held://{name}", functools.partial(HeldClient, name, suffix_ranges=False))
+    data = bytes(range(held))
+    OBJECTS[name]["x"] = (data, 1)
+    assert store.get_tail("x", asked) == (data[-asked:], held)
+    requests = client(store).shelf.requests
+    assert [(one.start, one.stop) for one in requests if one.kind == "open"] == ranges

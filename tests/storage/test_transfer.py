@@ -21,7 +21,7 @@ from shardstream.storage.transfer.fetch import Fetched, Known, fetch
 from shardstream.storage.transfer.loop import run
 from shardstream.storage.transfer.retry import SMALL_CHUNK, Pace, Recent
 
-from .scripted import GOOD, Answer, ScriptedClient
+from .scripted import GOOD, Answer, ScriptedBody, ScriptedClient
 
 DATA = bytes(range(256)) * 4
 SOON = RetryPolicy(first=0.001, cap=0.001, deadline=30, contact=30)
@@ -226,6 +226,40 @@ def test_a_store_that_was_never_reached_is_given_up_sooner() -> None:
     reached.answered(0.01)
     patient = ScriptedClient(DATA, *dead * 30)
     assert content(read(patient, policy=policy, pace=reached)) == DATA
+
+
+def test_a_store_that_asks_to_wait_was_reached() -> None:
+    policy = RetryPolicy(contact=0.05, deadline=3600, first=0.001, cap=0.01)
+    client = ScriptedClient(DATA, Answer(error=Fault("throttled", "status 429", wait=0.1)))
+    assert content(read(client, policy=policy)) == DATA
+
+
+def test_a_first_answer_that_goes_on_for_long_is_of_a_store_that_was_reached() -> None:
+    class LongBody(ScriptedBody):
+        async def chunks(self, least):
+            async for chunk in super().chunks(least):
+                loop.later += 1
+                await asyncio.sleep(0)
+                yield chunk
+
+    class LongClient(ScriptedClient):
+        async def open(self, path, start, stop, *, etag=None):
+            return LongBody(self, GOOD, start, stop)
+
+    class Loop(asyncio.SelectorEventLoop):
+        later = 0.0
+
+        def time(self):
+            return super().time() + self.later
+
+    loop = Loop()
+    policy = RetryPolicy(contact=30, deadline=3600, stall=3600)
+    ask = fetch(LongClient(DATA), "x", 0, None, where="s3://b/x", policy=policy, pace=Pace())
+    try:
+        assert content(loop.run_until_complete(ask)) == DATA
+    finally:
+        loop.close()
+    assert loop.later > policy.contact
 
 
 # ---------------------------------------------------------------------------------------------------- second attempts

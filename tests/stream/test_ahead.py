@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import shardstream as ss
 from shardstream.dataset import indexes as opened
+from shardstream.dataset.read_ahead import ReadAhead
 from shardstream.errors import ChecksumError, StorageError
 
 from .far import from_afar
@@ -125,6 +127,23 @@ def test_nothing_is_held_of_windows_that_are_over(folder) -> None:
             most[-1] = max(most[-1], store.bytes_held)
     assert max(most[3:]) <= max(most[:3])
     assert max(most) <= 2.2 * dataset.manifest.bytes
+
+
+def test_a_step_that_meets_a_window_twice_reads_it_once(tmp_path, monkeypatch) -> None:
+    """Epochs of another size go through small shards several times, and a step may lie on both sides of a turn."""
+    folder = write_dataset(tmp_path, numbered([12, 3], bin=payload), format="record")
+    admit = ReadAhead._admit
+
+    def watched(ahead: ReadAhead, planned: Any) -> None:
+        assert len(planned.new) == len({id(unit) for unit in planned.new})
+        admit(ahead, planned)
+        assert ahead._held == sum(unit.bytes for unit in ahead._units.values() if unit.asked)
+
+    monkeypatch.setattr(ReadAhead, "_admit", watched)
+    for seed in range(6):
+        shape = {"batch_size": 8, "shuffle": True, "seed": seed, "lanes": 1, "window": 4}
+        dataset, _ = from_afar(folder, **shape, prefetch="10MB", fields=["bin"], epoch_size=80)
+        assert sum(len(batch["bin"]) for batch in dataset) == 80
 
 
 def test_a_first_batch_takes_its_own_samples_only(tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import pickle
@@ -11,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,10 +20,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import shardstream as ss
-from shardstream.dataset import key_tables
+from shardstream.dataset import dataset_rows, key_tables
+from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.key_tables import stored_tables
+from shardstream.dataset.rows import RowBatch
 from shardstream.errors import ChecksumError, FieldError, MissingKeyError, UsageError
 from shardstream.shards import key_table
+from shardstream.shards.heads import seal
 from shardstream.shards.key_table import key_table_name
 from shardstream.storage import open_store
 from shardstream.storage.cache import maintenance
@@ -124,6 +129,41 @@ def test_iterating_decodes_one_after_another(folder: Path) -> None:
     for count in (1, 2, 3):
         next(samples)
         assert len(decoded) == count
+
+
+def test_iterating_holds_few_bytes_however_they_are_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a few large samples among many small ones, nor what unpacks to much, is read together."""
+    monkeypatch.setattr(dataset_rows, "_PART", 10_000)
+    sizes = [1] * 300 + [9000] * 8
+    with ss.ShardWriter(
+        tmp_path, format="record", zstd=["packed"], fields={"plain": "bytes", "packed": "bytes"}
+    ) as writer:
+        for i, size in enumerate(sizes):
+            values = {"plain": bytes(size)} if i % 2 else {"packed": bytes(size)}
+            writer.write({"__key__": f"k{i}"} | values)
+    held: list[int] = []
+    whole = ss.Reader(tmp_path)[:]
+
+    def watched(reader: DatasetRows, *given: Any) -> RowBatch:
+        rows = one_by_one(reader, *given)
+        held.append(sum(len(value) for i in range(len(rows.rows)) for value in rows.values(i).values()))
+        return rows
+
+    one_by_one = DatasetRows._one_by_one
+    monkeypatch.setattr(DatasetRows, "_one_by_one", watched)
+    assert list(ss.Reader(tmp_path)) == whole
+    assert max(held) <= 10_000
+    assert len(held) <= 10
+
+
+def test_a_sample_that_is_kept_does_not_hold_those_beside_it(tmp_path: Path) -> None:
+    samples = numbered([100, 100], vector=lambda n: np.full(8, n, np.float32))
+    reader = ss.Reader(write_dataset(tmp_path, samples, types={"vector": "array:float32:8"}))
+    for i, sample in enumerate((next(iter(reader)), reader[:2][1], reader[2])):
+        vector = sample["vector"]
+        assert vector.tolist() == [i] * 8
+        assert vector.flags.writeable
+        assert vector.base is None or vector.base.nbytes == vector.nbytes
 
 
 def test_find_gives_the_numbers_of_rows_that_match(folder: Path) -> None:
@@ -321,6 +361,21 @@ def test_a_kept_table_grows_with_its_data_set(damaged: bool, tmp_path: Path, hom
     reader = ss.Reader(folder)
     assert [reader.get(key)["n"] for key in ("n/0", "k/3", "k/49")] == [0, 3, 0]
     assert len(looked) == (new.shards if damaged else new.shards - old.shards)
+
+
+@pytest.mark.parametrize("shards", [0, 2, 10**12])
+def test_a_history_that_contradicts_the_shards_is_no_beginning_of_a_table(
+    shards: int, tmp_path: Path, home: Path
+) -> None:
+    folder = tmp_path / "set"
+    write(folder, *names(50), key_table=False)
+    assert "k/3" in ss.Reader(folder)
+    write(folder, "n/0", key_table=False)
+    head = json.loads((folder / "dataset.json").read_bytes())
+    assert head["history"][0]["shards"] == 3
+    head["history"][0]["shards"] = shards
+    (folder / "dataset.json").write_bytes(seal(head))
+    assert ss.Reader(folder).get("n/0")["__key__"] == "n/0"
 
 
 KILLED = """

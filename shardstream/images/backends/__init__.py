@@ -3,9 +3,9 @@
 ==============  ===================================================================================================
 ``dispatch``    ``decode``, ``decode_scaled``, ``decode_labels``: what callers use; names -> backends, and ``auto``
 ``contract``    ``Backend``: what a library, or a user's own decoder, has to offer; ``Job``
-``simplejpeg``  the one for JPEG
-``pillow``      the one for the rest; Pillow-SIMD where that is what is installed
-``others``      OpenCV, torchvision, imageio, accimage
+``simplejpeg``  JPEG; what ``auto`` takes for it
+``pillow``      everything; what ``auto`` takes for the rest. Pillow-SIMD where that is what is installed
+``others``      OpenCV, torchvision, imageio, accimage, which ``auto`` never takes
 ==============  ===================================================================================================
 
 Whichever decodes, the pixels are these (`shardstream.testing.BackendConformance` compares them; where a library's

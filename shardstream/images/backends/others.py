@@ -15,7 +15,7 @@ from shardstream.images.header import Encoded, ImageInfo
 
 
 class OpenCv(NamedBackend):
-    """JPEG, PNG and WebP. Left alone, OpenCV turns images by their EXIF orientation and gives BGR."""
+    """JPEG, PNG and WebP. Left alone, OpenCV turns images by EXIF orientation and gives BGR; both are switched off."""
 
     def __init__(self) -> None:
         self._library = cv2 = require("cv2", extra="opencv", purpose='for backend="opencv"')

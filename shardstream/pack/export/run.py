@@ -129,6 +129,7 @@ def export(
     identity = {"to": to, "jpeg": jpeg, "source": manifest.fingerprint, "classes": manifest.classes, "layout": 1}
     state = _begun(store, identity)
     if state is not None and state["complete"]:
+        remove_folder(place, store, FOLDER)  # of a run that died just after it was complete
         return ExportReport(store.url, manifest.samples, manifest.samples, 0, time.monotonic() - started)
     if state is None:
         _write_state(store, identity, complete=False)

@@ -71,7 +71,7 @@ class Destination:
         Args:
             stem: What it begins with.
             suffix: What it ends with.
-            again: The first number to try; 0 is none.
+            again: The first number to try; 0 is the name without one.
         """
         used = {run.pattern for run in self.old.naming} if self.old else set()
         stems = (f"{stem}-r{number}" if number else stem for number in count(again))
@@ -212,7 +212,10 @@ def at_once(location: Location) -> int:
 
 
 def remove_folder(location: Location, store: Store, folder: str) -> None:
-    """Remove a folder in which a run kept what it had to remember."""
+    """Remove a folder in which a run kept what it had to remember.
+
+    The output is complete by then: what a disk does not let go of (NFS, of a file that is open) is no error.
+    """
     if location.local:
         shutil.rmtree(os.path.join(store.url, folder), ignore_errors=True)
         return

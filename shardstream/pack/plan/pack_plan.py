@@ -91,7 +91,7 @@ class PackPlan:
 
     @property
     def _whole(self) -> PackLayout | Manifest:
-        """What has its numbers."""
+        """What says how many there are of both: the layout, or a data set that is complete."""
         return self._layout if self.layout is not None or self.manifest is None else self.manifest
 
     @property

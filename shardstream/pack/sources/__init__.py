@@ -161,8 +161,10 @@ def _listing(text: str, at: Callable[[str], Location]) -> FileListing | None:
     location = at(text)
     if location.local:
         folder = os.path.isdir(location.url)
-    elif web or text.endswith("/"):
-        folder = not web
+    elif web:
+        folder = False  # a web server lists nothing
+    elif text.endswith("/"):
+        folder = True
     else:
         folder = not suffix_of(location.url) and not (location.address.prefix and _is_object(location))
     return FileListing(location) if folder else None

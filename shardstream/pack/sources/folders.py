@@ -183,8 +183,10 @@ class FolderSource(RecordSource[FileReader]):
         numbers = None if self.classes is None else {name: i for i, name in enumerate(self.classes)}
         self._reader = FileReader(root, key, images, numbers, cls_files)
         if key != "line":
-            hint = "remove one of them, choose other keys (--key path, stem or line), or make files of one name one "
-            hint += "sample: --group stem"
+            hint = (
+                "remove one of them, choose other keys (--key path, stem or line), or make files of one name one "
+                "sample: --group stem"
+            )
             check_unique(self._keys, len(self), named=self._path, url=self.url, hint=hint)
 
     def _list(self, listing: FileListing, found: _Found, group: Group, *, flat: bool) -> None:
@@ -222,10 +224,11 @@ class FolderSource(RecordSource[FileReader]):
         return found.inside.finish(self.url), found.images[0], {valid_unicode(name) for name in found.folders}
 
     def _keys(self) -> Iterator[str]:
-        """The keys of all samples; of those that are rejected, what no other has: no key begins with a slash."""
+        """The keys of all samples; of those that are rejected, what no other has: no path holds two slashes."""
         for first, data, starts in self._records.blocks():
             for number, (start, end) in enumerate(pairwise([*starts.tolist(), len(data)]), first):
-                yield self._reader.key_of(data[start:end], number + 1) or f"/{number}"
+                key = self._reader.key_of(data[start:end], number + 1)
+                yield f"//{number}" if key is None else key
 
     def _path(self, number: int) -> str:
         (item,) = self.part(np.array([number]))

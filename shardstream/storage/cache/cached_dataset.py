@@ -128,7 +128,11 @@ class CachedDataset:
             raise
 
     def _take(self, name: str, size: int, entry: LedgerEntry) -> int:
-        """Have the tier give out what a file of this name needs beyond the one that is there; how much that is."""
+        """Take the bytes that a file of this name needs beyond the one that is there; returns how many.
+
+        Raises:
+            NoRoom: There is no room for them.
+        """
         there = self.folder.stat(name)
         need = size - (0 if there is None else there.st_size)
         self.tier.take(need, self.folder, entry)

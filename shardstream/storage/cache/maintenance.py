@@ -102,7 +102,7 @@ def open_tiers(cache: Cache) -> list[Tier]:
             if tier.check():
                 found.append(tier)
         except OSError as error:
-            raise StorageError(f"{error.strerror}", url=tier.root) from error
+            raise StorageError(f"{error.strerror or error}", url=tier.root) from error
     if not found:
         raise NotFoundError("there is no cache here", url=os.fspath(cache.path), hint="training makes one, or `warm`")
     return found
@@ -149,8 +149,8 @@ def _present(folder: Folder) -> Iterator[tuple[Described, int]]:
             described = describe(folder, name)
             if described is not None:
                 here = BlockFile(folder, name, described, writable=False).words(0, described.blocks) != 0
-                last = described.blocks * BLOCK - described.size  # that the last block lacks
-                yield described, int(here.sum()) * BLOCK - last * int(here[-1])
+                lacking = described.blocks * BLOCK - described.size  # in the last block, which is shorter
+                yield described, int(here.sum()) * BLOCK - lacking * int(here[-1])
 
 
 def present_of(cache: Cache, fingerprint: str, belongs: Callable[[Described], bool]) -> int:

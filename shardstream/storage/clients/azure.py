@@ -41,7 +41,7 @@ _EMULATOR = (
     "VErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==;BlobEndpoint=http://127.0.0.1:10000/devstoreaccount1;"
 )  # published by Microsoft for everybody's emulator: no secret
 _ACCOUNT = ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT", "AZURE_ACCOUNT_NAME")
-# Variables that hold a credential, the first one counts.
+# Variables that hold a credential; the first that is set counts.
 _VARIABLES: dict[str, Literal["account_key", "sas_token", "token"]] = {
     "AZURE_STORAGE_ACCOUNT_KEY": "account_key",
     "AZURE_STORAGE_ACCESS_KEY": "account_key",

@@ -202,11 +202,15 @@ class FsspecClient(Client):
         await self._call("pipe_file", self._name(path), bytes(data), sending=True)
 
     async def _folder(self, path: str) -> None:
-        """Make the folder of an object, where the store has such."""
-        files = self._writing()
+        """Make the folder of an object that is to be written, where the store has such.
+
+        Raises:
+            StorageError: It is read only.
+        """
+        check_writable(self._address.kind)
         if self._protocol not in _SHOW_WHEN_CLOSED:
             with suppress(Exception):
-                await in_thread(lambda: files.makedirs(self._name(path).rpartition("/")[0], exist_ok=True))
+                await in_thread(lambda: self._files.makedirs(self._name(path).rpartition("/")[0], exist_ok=True))
 
     async def upload(self, path: str) -> Upload:
         await self._folder(path)

@@ -96,9 +96,7 @@ class ObstoreClient(Client):
         kind = getattr(forked_obstore.module("store"), settings.kind)
         arguments: dict[str, Any] = {"client_options": client, "retry_config": retry}
         if settings.kind != "HTTPStore":
-            # obstore takes text and truth values.
-            config = {name: it if isinstance(it, str | bool) else str(it) for name, it in settings.config.items()}
-            arguments |= {"config": config, "prefix": settings.prefix or None}
+            arguments |= {"config": _texts(settings.config), "prefix": settings.prefix or None}
             if settings.provider is not None:
                 arguments["credential_provider"] = settings.provider
         try:
@@ -278,6 +276,11 @@ class ObstoreClient(Client):
 
     async def copy(self, path: str, target: str) -> None:
         await self._try(lambda store: self._obs.copy_async(store, path, target), sending=True)
+
+
+def _texts(config: Mapping[str, Any]) -> dict[str, str | bool]:
+    """Values as obstore takes them: text, or truth values."""
+    return {name: value if isinstance(value, str | bool) else str(value) for name, value in config.items()}
 
 
 class _Body(Body):

@@ -159,7 +159,7 @@ def allow_http(endpoint: str | None, client: dict[str, Any]) -> None:
 
 
 def first_set(environment: Mapping[str, str], *names: str) -> str | None:
-    """What the first of these variables says that says something."""
+    """The value of the first of these variables that is set and not empty; ``None`` if none is."""
     return next((environment[name] for name in names if environment.get(name)), None)
 
 

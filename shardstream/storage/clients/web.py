@@ -39,7 +39,7 @@ def web_settings(address: Address, options: Mapping[str, Any]) -> StoreSettings:
 
 
 def web_headers(address: Address, *given: Mapping[str, str] | None) -> dict[str, str]:
-    """Headers of every request: those that were given, the last of one name, and the user that the URL holds."""
+    """Headers of every request: those that were given, where later ones win, and the user that the URL holds."""
     headers = {name: value for some in given for name, value in (some or {}).items()}
     if address.user:
         headers.setdefault("Authorization", "Basic " + base64.b64encode(unquote(address.user).encode()).decode())

@@ -60,11 +60,11 @@ class LocalStore(Store):
 
     @contextmanager
     def _waiting(self, path: str, what: str) -> Iterator[None]:
-        """A wait for the file system, which is told of; what the system raises becomes an error of ours.
+        """A call of the file system, which may hang: `watched`, and its errors told as ours, with the object's URL.
 
         Args:
             path: The object.
-            what: What is to happen to its file, for who waits.
+            what: What happens to its file, to stand behind "waiting for FILE": "to be opened".
         """
         try:
             with watched(f"{self.root / path} {what}"):

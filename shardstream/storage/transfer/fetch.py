@@ -122,6 +122,7 @@ class _Read:
         self.attempts = 0
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
+        self._limit = asyncio.timeout(None)
         self._last: Fault | None = None
 
     @property
@@ -141,8 +142,8 @@ class _Read:
     async def run(self) -> Fetched:
         self.pace.reading += 1
         try:
-            async with asyncio.timeout(None) as limit:
-                await self._until_whole(limit)
+            async with self._limit:
+                await self._until_whole()
         except TimeoutError:
             raise self._last or Fault("timeout", "the answer is too slow") from None
         finally:
@@ -150,23 +151,29 @@ class _Read:
         assert self.head is not None, "a read that ended has seen an answer"
         return Fetched(self.pieces, self.start, self.head)
 
-    async def _until_whole(self, limit: asyncio.Timeout) -> None:
+    def allow(self) -> float:
+        """Give the read the time that it may take, by what is known of the store by now; when that ends."""
+        ends = self._began + self.policy.allowed(self.rest + self.got)
+        if not self.pace.reached:
+            ends = min(ends, self._began + self.policy.contact)
+        if not self._limit.expired():
+            self._limit.reschedule(ends)
+        return ends
+
+    async def _until_whole(self) -> None:
         failures = 0
         while True:
-            ends = self._began + self.policy.allowed(self.rest + self.got)
-            if not self.pace.reached:
-                ends = min(ends, self._began + self.policy.contact)
-            limit.reschedule(ends)
+            self.allow()
             before = self.got
             if self.got:
                 counters().add("resumed")
             try:
-                return await self._race(limit)
+                return await self._race()
             except Fault as fault:
                 self._last = fault.with_traceback(None)
                 self.pace.reached |= fault.kind not in ("timeout", "connection")
                 failures = 1 if self.got > before else failures + 1
-                left = ends - self._loop.time()
+                left = self.allow() - self._loop.time()
                 pause = self.policy.pause(fault.kind, failures, left=left, draw=draw(), asked=fault.wait)
                 if pause is None:
                     raise
@@ -175,7 +182,7 @@ class _Read:
             self.least = SMALL_CHUNK
             await asyncio.sleep(pause)
 
-    async def _race(self, limit: asyncio.Timeout) -> None:
+    async def _race(self) -> None:
         """One attempt, and another beside it where the first is slow. The first that is whole wins."""
         running = [_Attempt(self)]
         hedges = 0
@@ -313,6 +320,7 @@ class _Attempt:
         answered = self.moved = clock.time()
         self.answered = True
         read.pace.answered(answered - self.began)
+        read.allow()  # the store is there: this is no wrong name, whose time is short
         before = self.got
         assert self.stop is not None
         async for chunk in body.chunks(max(1, min(read.least, self.stop - self.start - self.got))):

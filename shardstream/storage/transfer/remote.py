@@ -108,11 +108,14 @@ class RemoteStore(Store):
         return self._run(lambda: self._tail(path, length), f"the last {length} bytes", path, length)
 
     async def _tail(self, path: str, length: int) -> tuple[memoryview, int]:
-        offset, size = -length, None
-        if not self._client().suffix_ranges:
+        if self._client().suffix_ranges:
+            found = await self._fetch(path, -length, None)
+        else:
             size = (await self._head(path)).size
-            offset = max(0, size - length)
-        found = await self._fetch(path, offset, None, size=size)
+            if not size:
+                return _EMPTY, 0  # there is no range without a byte
+            length = min(length, size)
+            found = await self._fetch(path, size - length, length, size=size)
         return joined(found.pieces), found.head.size
 
     async def _fetch(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> Fetched:
@@ -137,7 +140,7 @@ class RemoteStore(Store):
             return
         known = versions.setdefault(path, _Version(head.etag, renewed=False))
         if known.etag != head.etag:
-            # Two first reads at once, with a replacement between them; or one of before `renew`.
+            # Two first reads at once, with a replacement between them; or a read from before `renew`.
             raise replaced().at(url=self.locate(path))
         self._keep_few(path)
 

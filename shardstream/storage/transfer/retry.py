@@ -143,19 +143,21 @@ async def attempt(
     """
     clock = asyncio.get_running_loop()
     began, failures = clock.time(), 0
+
+    def left() -> float:
+        return began + (policy.deadline if pace.reached else min(policy.deadline, policy.contact)) - clock.time()
+
     while True:
         counters().add("requests")
         may_take = min(2.0, 2.0**failures / 3) * policy.stall if limit is None else limit
-        ends = began + (policy.deadline if pace.reached else min(policy.deadline, policy.contact))
         try:
-            async with asyncio.timeout(min(may_take, max(0.0, ends - clock.time()))):
+            async with asyncio.timeout(min(may_take, max(0.0, left()))):
                 answer = await ask()
         except (Fault, TimeoutError) as error:
             fault = error if isinstance(error, Fault) else Fault("timeout", f"no answer within {may_take:g} s")
             failures += 1
             pace.reached |= fault.kind not in ("timeout", "connection")
-            left = ends - clock.time()
-            pause = policy.pause(fault.kind, failures, left=left, draw=draw(), asked=fault.wait)
+            pause = policy.pause(fault.kind, failures, left=left(), draw=draw(), asked=fault.wait)
             if pause is None:
                 story = tried(what, clock.time() - began, failures)
                 raise StorageError(f"{story}: {fault}", url=where, hint=TROUBLE) from None

@@ -125,8 +125,13 @@ class EpochRun:
         self.start = self._left.start
         if dealt is not None:
             self.samples = self.start + _even(self.samples - self.start, tail, dealt)
-        place = {"start": self.start, "rank": rank.rank, "world_size": rank.world_size}
-        self._share: dict[str, Any] = {**place, "tail": self._tail}  # how functions of `order` know this rank's part
+        # The arguments of functions of `order` that say which part of the line is this rank's.
+        self._share: dict[str, Any] = {
+            "start": self.start,
+            "rank": rank.rank,
+            "world_size": rank.world_size,
+            "tail": self._tail,
+        }
         self.steps = step_count(self.samples, batch_size=self.batch_size, **self._share)
 
     @cached_property

@@ -6,7 +6,7 @@ import logging
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from shardstream.errors import DataError, TooManySkipsError, UsageError
 from shardstream.images.backends import Backend, BackendName, check_backend
@@ -103,14 +103,6 @@ class StreamOptions:
                 + ("no batch_size" if self.batch_size is None else "a collate_fn in place of our batching"),
                 hint="pass batch_size; where there is a collate_fn, let it do this work; transform is for samples",
             )
-
-
-Options = TypeVar("Options", DecodeOptions, StreamOptions)
-
-
-def chosen(kind: type[Options], arguments: Mapping[str, Any]) -> Options:
-    """Those of the arguments of a constructor, as ``locals()`` has them, that are options of this kind."""
-    return kind(**{one.name: arguments[one.name] for one in fields(kind) if one.name in arguments})
 
 
 def as_dict(options: Any) -> dict[str, Any]:

@@ -47,13 +47,14 @@ class ListFile:
         """What was written to a temporary file, which can be closed then.
 
         Raises:
-            StorageError: The disk is full.
+            StorageError: The disk is full, or too many files are open.
         """
         try:
             file.flush()
+            handle = os.dup(file.fileno())
         except OSError as error:
             raise no_room(error) from error
-        return cls(os.dup(file.fileno()), url)
+        return cls(handle, url)
 
     @property
     def inherited(self) -> tuple[int, str, tuple[int, int]]:

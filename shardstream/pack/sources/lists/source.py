@@ -46,6 +46,10 @@ class ListRecords(Records):
     def lines(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._index.lines(numbers)
 
+    def read(self, numbers: NDArray[np.int64]) -> list[bytes]:
+        self.file.check()  # somebody else's file, which may be written while it is packed
+        return super().read(numbers)
+
 
 class ListSource(RecordSource[LineReader]):
     """A list of files.

@@ -141,7 +141,6 @@ class RecordSource(Source, Generic[R]):
         return len(self._records)
 
     def part(self, numbers: NDArray[np.int64]) -> RecordPart:
-        self._records.file.check()
         found = self._records.read(numbers)
         ends = np.cumsum([len(raw) for raw in found], dtype=np.int64)
         return RecordPart(self._reader, b"".join(found), ends, self._records.lines(numbers))
