@@ -6,6 +6,7 @@
 ``crops``         ``RandomResizedCrop``, ``Crop`` by a stored box; ``Cut``, a crop that the device resizes
 ``masks``         ``Mask``: label maps that follow an image
 ``boxes``         ``Boxes``, ``PerBox``, ``Points``, which follow an image too
+``calls``         ``Call``: a user's callable on a field of another name; several outputs of one call
 ``placement``     ``Placement``, ``SourceSize``: what was done to an image
 ``plan``          ``compile_fields``: what a user wrote into a `DecodePlan` of `Output` objects
 ``dtypes``        numbers in another dtype
@@ -17,6 +18,7 @@
 from typing import TYPE_CHECKING, Any
 
 from shardstream.decode.boxes import Boxes, PerBox, Points
+from shardstream.decode.calls import Call
 from shardstream.decode.context import SampleContext
 from shardstream.decode.crops import Crop, Cut, RandomResizedCrop
 from shardstream.decode.masks import Mask
@@ -31,6 +33,7 @@ from shardstream.images.backends import Backend, Job
 __all__ = [
     "Backend",
     "Boxes",
+    "Call",
     "CenterCrop",
     "Crop",
     "Cut",

@@ -89,7 +89,10 @@ class _Following(Decoder):
     like: str
 
     accepts: ClassVar[frozenset[str]] = frozenset({"array", "fixed", "tensor", "json", "msgpack"})
-    is_ragged: ClassVar[bool] = True
+
+    @property
+    def is_ragged(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True)

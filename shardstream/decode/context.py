@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,7 @@ class SampleContext:
         kept: By output name, which entries of an output of boxes are left: bool (N,).
         upright: The outputs whose image was turned as its EXIF orientation says.
         beside: The stored fields that decoders read beside their own, with their types; ``None`` where it lacks them.
+        parts: By their names, the values of calls that make several outputs.
         memory: By output name, of those whose values are `Cut`: gives uint8 (height, width, 3) to write pixels to.
     """
 
@@ -45,6 +46,7 @@ class SampleContext:
     kept: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
     upright: set[str] = field(default_factory=set)
     beside: dict[str, tuple[FieldType, Any]] = field(default_factory=dict)
+    parts: dict[tuple[str, ...], Sequence[Any]] = field(default_factory=dict)
     memory: Mapping[str, Callable[[int, int], NDArray[np.uint8]]] = field(default_factory=dict)
     _file: ImageFile | None = None
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.decode.calls import Call, CallParts
 from shardstream.decode.context import SampleContext
 from shardstream.decode.dtypes import AsType, dtype_named
 from shardstream.decode.pictures import Image
@@ -18,9 +20,9 @@ from shardstream.errors import DecodeError, FieldError, ShardStreamError, did_yo
 from shardstream.images.backends import Backend, BackendName
 from shardstream.shards.fields import FieldType
 
-Part: TypeAlias = "Decoder | Callable[..., Any] | str | None"
+Part: TypeAlias = "Decoder | Call | Callable[..., Any] | str | None"
 Spec: TypeAlias = "Part | Sequence[Part]"
-Fields: TypeAlias = "Mapping[str, Spec] | Sequence[str] | None"
+Fields: TypeAlias = "Mapping[Any, Spec] | Sequence[str] | None"  # by name, or by a tuple of names
 
 _IMAGE = Image()
 _HINT = "a field is None (as stored), 'bytes', a decoder, a callable, a numpy type, or a list of these"
@@ -37,7 +39,7 @@ class Output:
         optional: Whether samples may lack it in silence. Those without a decoder may too, and are then ``None``.
         slot: Shape and dtype where all values have the same: `value` then writes into ``out``. Else ``None``.
         is_cut: Values are `Cut` in place of that: images of that shape once the device has resized them.
-        is_ragged: Values are arrays whose first length varies: a batch of them is a `Ragged`, whatever they are.
+        is_ragged: Values are arrays whose lengths vary: a batch of them is a `Ragged`, whatever they are.
         is_image: Values are uint8 (H, W, 3), unless a user's callable at the end made something else of them.
         plain: A stored scalar or fixed column, passed on as it is: no call of `value` is needed.
         dtype: Of its numbers, where the spec ends with a numpy type. What is `plain` has yet to be converted to it.
@@ -136,6 +138,28 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputOfSeveral(Output):
+    """One of the outputs that a single call makes. The first of them that is asked for makes it, once a sample.
+
+    Attributes:
+        together: The names of all, in the order in which the call returns their values.
+    """
+
+    together: tuple[str, ...] = ()
+
+    def value(
+        self,
+        source_type: FieldType,
+        raw: memoryview | np.generic | NDArray[Any],
+        context: SampleContext,
+        out: NDArray[Any] | None = None,
+    ) -> Any:
+        if self.together not in context.parts:
+            context.parts[self.together] = Output.value(self, source_type, raw, context)
+        return context.parts[self.together][self.together.index(self.name)]
+
+
+@dataclass(frozen=True, slots=True)
 class DecodePlan:
     """All outputs of a sample.
 
@@ -163,7 +187,8 @@ def compile_fields(
     """Check what a user asks for against what is stored, and lay it out.
 
     Args:
-        fields: A mapping of output names to specs, a list of names, or ``None`` for every stored field by its type.
+        fields: A mapping of output names to specs (of tuples of names, where one call makes several), a list of names,
+            or ``None`` for every stored field by its type.
         stored: The data set's fields.
         backend: Of image decoders that name none.
 
@@ -180,27 +205,38 @@ def compile_fields(
         fields = list(stored)
     if isinstance(fields, str):
         raise FieldError(f"fields={fields!r} is a string", hint=f"did you mean fields=[{fields!r}]?")
-    specs: Mapping[str, Spec] = fields if isinstance(fields, Mapping) else dict.fromkeys(fields)
-    drafts = {name: _Draft(name, spec) for name, spec in specs.items()}
+    specs: Mapping[Any, Spec] = fields if isinstance(fields, Mapping) else dict.fromkeys(fields)
+    drafts: dict[str, _Draft] = {}
+    for key, spec in specs.items():
+        draft = _Draft(key, spec)
+        for name in draft.names:
+            if name in drafts:
+                raise FieldError(f"two outputs have the name {name!r}", field=name, hint="name each once in `fields`")
+            drafts[name] = draft
     made: dict[str, Output] = {}
     for draft in _bases_first(drafts):
-        made[draft.name] = draft.output(made, stored, backend)
+        made.update((output.name, output) for output in draft.outputs(made, stored, backend))
     beside = dict.fromkeys(name for draft in drafts.values() for name in draft.beside)
     read = dict.fromkeys([*(source for name in drafts for source in made[name].sources), *beside])
     return DecodePlan(tuple(made.values()), tuple(drafts), tuple(read), tuple(beside))
 
 
 class _Draft:
-    """One entry of ``fields`` on its way to an `Output`."""
+    """One entry of ``fields`` on its way to an `Output`, or several."""
 
-    def __init__(self, name: str, spec: Spec) -> None:
-        if not name or name.startswith("__"):
-            raise FieldError(f"{name!r} cannot name an output", hint="names that begin with '__' are reserved")
-        self.name = name
+    def __init__(self, key: object, spec: Spec) -> None:
+        self.several = isinstance(key, tuple) and bool(key)
+        self.names: tuple[Any, ...] = key if isinstance(key, tuple) and key else (key,)
+        for name in self.names:
+            if not isinstance(name, str) or not name or name.startswith("__"):
+                hint = "it takes a string that does not begin with '__', or a tuple of such for one call"
+                raise FieldError(f"{name!r} cannot name an output", hint=hint)
+        self.name: str = self.names[0]
         many = isinstance(spec, Sequence) and not isinstance(spec, str)
         self.parts: tuple[Part, ...] = tuple(spec) if many else (spec,)  # type: ignore[arg-type, assignment]
         self.decoders = [part for part in self.parts if isinstance(part, Decoder)]
-        self.optional = any(decoder.optional for decoder in self.decoders)
+        self.sourced = [part for part in self.parts if isinstance(part, Decoder | Call)]
+        self.optional = any(part.optional for part in self.sourced)
         self._check_parts()
         self.asked_bytes = self.parts[0] == "bytes"
         self.base = self.decoders[0].base if self.decoders else None
@@ -210,9 +246,9 @@ class _Draft:
         if not self.parts:
             raise FieldError("a field spec must not be an empty list", field=self.name, hint=_HINT)
         for number, part in enumerate(self.parts):
-            if part is None or isinstance(part, Decoder) or (part == "bytes" and number == 0):
+            if part is None or isinstance(part, Decoder | Call) or (part == "bytes" and number == 0):
                 continue
-            if isinstance(part, type) and issubclass(part, Decoder):
+            if isinstance(part, type) and issubclass(part, Decoder | Call):
                 kind = part.__name__
                 raise FieldError(f"{kind} without arguments", field=self.name, hint=f"write {kind}(...)")
             if isinstance(part, str) or not callable(part):
@@ -225,6 +261,16 @@ class _Draft:
             )
         if any(decoder.base is not None for decoder in self.decoders[1:]):
             raise FieldError("like= works in the first decoder of a list only", field=self.name, hint=_HINT)
+        if self.several:
+            self._check_several()
+
+    def _check_several(self) -> None:
+        last = self.parts[-1]
+        write = f'fields={{{self.names!r}: ss.decode.Call(function, source="...")}}'
+        if last is None or isinstance(last, Decoder | str):
+            raise FieldError(f"only a callable makes the outputs {self.names!r} at once", hint=f"write {write}")
+        if all(part.source is None for part in self.sourced):
+            raise FieldError(f"no source for the outputs {self.names!r}", hint=f"name the stored field: {write}")
 
     def _find_sources(self, stored: Mapping[str, FieldType], base: Output | None) -> tuple[str, ...]:
         for field in self.beside:
@@ -235,7 +281,7 @@ class _Draft:
                 )
         if base is not None and self.decoders[0].is_derived:
             return base.sources
-        asked = next((decoder.source for decoder in self.decoders if decoder.source is not None), self.name)
+        asked = next((part.source for part in self.sourced if part.source is not None), self.name)
         candidates = [part.strip() for part in asked.split(";")]
         found = tuple(candidate for candidate in candidates if candidate in stored)
         if found or self.optional:
@@ -274,37 +320,46 @@ class _Draft:
                 steps += part.with_backend(backend).steps(self.name)
             elif part is not None and not isinstance(part, str):
                 place = f"[{number}]" if len(self.parts) > 1 else ""
-                call = part if dtype_named(part) is None else AsType(part)  # type: ignore[arg-type]  # it is a type
-                steps.append(UserCall(call, what=f"fields[{self.name!r}]{place}"))
-        return tuple(steps)
+                call = _function(part)
+                call = call if dtype_named(call) is None else AsType(call)
+                steps.append(UserCall(call, what=f"fields[{self.names if self.several else self.name!r}]{place}"))
+        return (*steps, CallParts(self.names)) if self.several else tuple(steps)
 
-    def output(
+    def outputs(
+        self, made: Mapping[str, Output], stored: Mapping[str, FieldType], backend: Backend | BackendName
+    ) -> list[Output]:
+        """The output, or all that a call makes; what it is like is made already."""
+        first = self._first(made, stored, backend)
+        return [replace(first, name=name) for name in self.names]
+
+    def _first(
         self, made: Mapping[str, Output], stored: Mapping[str, FieldType], backend: Backend | BackendName
     ) -> Output:
-        """The output; what it is like is made already."""
         base = None if self.base is None else self._checked_base(made[self.base])
         sources = self._find_sources(stored, base)
         types = [stored[source] for source in sources]
         self._check_types(dict(zip(sources, types, strict=True)))
         steps = self._compile(types, backend)
-        dtype = dtype_named(self.parts[-1])
+        dtype = dtype_named(_function(self.parts[-1]))
         column = bool(types) and all(kind.kind != "payload" for kind in types)
         if column and dtype is not None and len(steps) == 1:  # a column is converted as a whole
             steps = ()
         plain = column and not steps
         last = steps[-1] if steps and isinstance(steps[-1], Decoder) else None
         slot = None if last is None else last.slot(None if base is None else base.slot)
-        return Output(
+        kind: Callable[..., Output] = partial(OutputOfSeveral, together=self.names) if self.several else Output
+        return kind(
             name=self.name,
             sources=sources,
             optional=self.optional,
             slot=_stored_slot(types[0]) if plain else slot,
             is_cut=last is not None and last.is_cut,
-            is_ragged=last is not None and last.is_ragged,
+            is_ragged=(last is not None and last.is_ragged)
+            or any(part.ragged for part in self.parts if isinstance(part, Call)),
             is_image=any(isinstance(step, Decoder) and step.is_image for step in steps),
             plain=plain,
             as_bytes=self.asked_bytes or (not steps and all(kind.name == "bytes" for kind in types)),
-            required=bool(self.decoders) and not self.optional,
+            required=bool(self.sourced) and not self.optional,
             steps=steps,
             stream=stream_of(self.name),
             dtype=dtype,
@@ -312,6 +367,12 @@ class _Draft:
 
     def _checked_base(self, base: Output) -> Output:
         own = self.decoders[0]
+        if isinstance(base, OutputOfSeveral):
+            raise FieldError(
+                f"output {self.name!r} cannot be like {base.name!r}, one of several that a call makes",
+                field=self.name,
+                hint="give the image an output of its own, and let both be like it",
+            )
         # A whole image in front, for a callable to change its colours, leaves the geometry to the decoder behind it.
         theirs = [step for step in base.steps if isinstance(step, Decoder)]
         theirs = [step for step in theirs if not _is_whole(step)] or theirs
@@ -328,6 +389,11 @@ class _Draft:
                 hint="like= follows a single decoder: CenterCrop(224, resize=256) resizes and crops in one",
             )
         return base
+
+
+def _function(part: Part) -> Any:
+    """What a part of a spec calls, where it is a callable."""
+    return part.function if isinstance(part, Call) else part
 
 
 def _is_whole(step: Decoder) -> bool:
@@ -356,7 +422,7 @@ def _bases_first(drafts: Mapping[str, _Draft]) -> list[_Draft]:
             chain.append(current)
             current = _base_of(drafts[current], drafts)
         ordered.update((link, drafts[link]) for link in reversed(chain))
-    return list(ordered.values())
+    return list(dict.fromkeys(ordered.values()))
 
 
 def _base_of(draft: _Draft, drafts: Mapping[str, _Draft]) -> str | None:

@@ -47,8 +47,6 @@ class Decoder(ABC):
 
     accepts: ClassVar[frozenset[str]] = frozenset()
     is_image: ClassVar[bool] = False
-    is_ragged: ClassVar[bool] = False
-    """Values are arrays whose first length varies: a batch of them is `Ragged`."""
     is_derived: ClassVar[bool] = False
     """There is no stored field of its own: all is known from the output that it is like."""
     replays: ClassVar[str] = "an image output"
@@ -61,6 +59,11 @@ class Decoder(ABC):
         """The output whose geometry is replayed, or ``None``: ``like`` of the decoders that have it."""
         like: str | None = getattr(self, "like", None)
         return like
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether values are arrays whose lengths vary: a batch of them is `Ragged`, also where all are equal."""
+        return False
 
     @property
     def is_cut(self) -> bool:
@@ -124,7 +127,7 @@ class Text(Decoder):
         tokenize: Called with the string; returns token ids as a sequence, array or tensor of one dimension (or
             1 × n), or a mapping with ``"input_ids"``. ``None``: the output is the string itself.
         pad_to: Length of every output: shorter ones are filled up at the end, **longer ones are cut at the end** (let
-            the tokenizer truncate if its end marker must survive). ``None``: as long as they are.
+            the tokenizer truncate if its end marker must survive). ``None``: as long as they are, `Ragged` in a batch.
         pad_value: What fills up.
         source: The stored field; default the output's own name.
         optional: A sample without text becomes a row of padding with ``pad_to``, else it is missing.
@@ -146,6 +149,10 @@ class Text(Decoder):
             raise UsageError(f"tokenize={self.tokenize!r} is not callable", hint="give a function of a string")
         if self.pad_to is not None and (self.tokenize is None or self.pad_to < 1):
             raise UsageError(f"pad_to={self.pad_to!r} without tokens to pad", hint="give tokenize= and pad_to >= 1")
+
+    @property
+    def is_ragged(self) -> bool:
+        return self.tokenize is not None and self.pad_to is None
 
     def slot(self, base: Slot | None) -> Slot | None:
         return None if self.pad_to is None else Slot((self.pad_to,), np.dtype(np.int64))

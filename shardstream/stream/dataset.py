@@ -36,7 +36,8 @@ class ShardDataset(Stream):
 
     A sample is a dict with ``__key__`` and one value an output, images as uint8 arrays (H, W, 3). A batch is a dict
     of slabs: images uint8 (B, 3, H, W) in channels-last memory, numbers (B,) in their stored dtype, also after
-    ``transform`` (``docs/decoding.md``), bytes and arrays of varying shape as `Ragged`, all else as lists.
+    ``transform`` (``docs/decoding.md``), bytes and arrays of varying shape as `Ragged` (``docs/ragged.md``), all else
+    as lists.
     ``__valid__``, bool (B,), says which slots hold a sample of their own wherever some may not: under ``tail="pad"``,
     ``on_error="skip"``, or after ``transform`` dropped one. An optional output that is a slab has a mask of its own,
     ``NAME.__valid__``: False where the sample has no such field.
@@ -48,8 +49,8 @@ class ShardDataset(Stream):
             only) or braces (``"s3://bucket/part-{000..011}"``) streams several as one, end to end.
         fields: What to deliver: a list of stored fields, or output name -> ``None`` (stored type), ``"bytes"``, a
             decoder of `shardstream.decode`, a callable, a numpy type for numbers (``{"cls": np.int64}``), or a list of
-            these applied in turn. Default: every field by its type. Only what is asked for is read; labels and other
-            numbers come from the index alone.
+            these applied in turn. A tuple of names stands for all that one ``decode.Call`` returns. Default: every
+            field by its type. Only what is asked for is read; labels and other numbers come from the index alone.
         batch_size: Samples a batch on each rank. Default ``None``: single samples.
         shuffle: Whether to shuffle, differently each epoch. Default: the stored order, whatever the ranks and workers.
         seed: Of the order and of everything random in decoding and transforms. Default 0.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import shardstream as ss
+from shardstream.errors import UsageError
 from shardstream.stream.batching.batches import collate_rows, collate_values
 from shardstream.stream.tensors.numbers import Numbers
 
@@ -32,7 +34,7 @@ def test_rows_are_views_of_one_slab() -> None:
     assert copied[0].tolist() == [9, 1, 2]
     assert rows.to(torch.float64)[0].dtype == torch.float64
     assert rows.to(torch.float64).offsets.dtype == torch.int64
-    assert repr(rows) == "Ragged(3 rows, 5 x int32, cpu)"
+    assert repr(rows) == "Ragged(3 rows of 0 to 3, 5 x int32, cpu)"
 
 
 def test_rows_keep_their_shapes() -> None:
@@ -57,6 +59,107 @@ def test_rows_of_different_kinds_are_refused() -> None:
 def test_bytes_come_back_as_they_were() -> None:
     rows = collate_values("x", [b"abc", b"", bytearray(b"de"), memoryview(b"f")], numbers=Numbers({}))
     assert [rows.tobytes(i) for i in range(4)] == [b"abc", b"", b"de", b"f"]
+
+
+def flat(*lengths: int) -> ss.Ragged:
+    return ss.Ragged.of([torch.arange(n) + 10 * n for n in lengths])
+
+
+def test_rows_of_anything_that_has_a_dtype() -> None:
+    big = np.arange(4, dtype=">i4")
+    for given in (
+        [big[:3], big[::-2], big[:0]],
+        [torch.tensor([0, 1, 2], dtype=torch.int32), np.array([3, 1], np.int32), torch.zeros(0, dtype=torch.int32)],
+    ):
+        rows = ss.Ragged.of(given)
+        assert rows.values.dtype == torch.int32
+        assert [row.tolist() for row in rows] == [[0, 1, 2], [3, 1], []]
+    same = ss.Ragged.of(torch.arange(6).reshape(2, 3))
+    assert [row.tolist() for row in same] == [[0, 1, 2], [3, 4, 5]]
+    assert ss.Ragged.of(same) is same
+    for wrong, message in (
+        ([], "got none"),
+        ([[1, 2]], "got list"),
+        ([torch.zeros(1), torch.zeros(1, 1)], "float32 with 1 dimensions, float32 with 2 dimensions"),
+        ([torch.zeros(1), torch.zeros(1).double()], "float32 .*, float64"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            ss.Ragged.of(wrong)
+
+
+def test_slices_are_rows_on_the_same_memory() -> None:
+    rows = flat(3, 0, 2, 1)
+    part = rows[1:3]
+    assert isinstance(part, ss.Ragged)
+    assert [row.tolist() for row in part] == [[], [20, 21]]
+    assert part.offsets.tolist() == [0, 0, 2]
+    part[1][0] = 7
+    assert rows[2].tolist() == [7, 21]
+    assert [row.tolist() for row in rows[::-2]] == [[10], []]
+    assert [len(rows[cut]) for cut in (slice(2, 2), slice(3, 1), slice(9, None), slice(None))] == [0, 0, 0, 4]
+    assert [len(row) for row in rows[2:][:1]] == [2]
+    shaped = ss.Ragged.of([torch.full((n, 2), n) for n in (1, 3, 0, 2)])
+    assert [tuple(row.shape) for row in shaped[1:]] == [(3, 2), (0, 2), (2, 2)]
+    assert [row.tolist() for row in shaped[::3]] == [[[1, 1]], [[2, 2], [2, 2]]]
+
+
+def test_padded_rows_are_one_tensor() -> None:
+    rows = flat(3, 0, 2)
+    assert rows.padded().tolist() == [[30, 31, 32], [0, 0, 0], [20, 21, 0]]
+    assert rows.padded(-100, to=4).tolist() == [[30, 31, 32, -100], [-100] * 4, [20, 21, -100, -100]]
+    assert rows.padded(to=1).tolist() == [[30], [0], [20]]
+    assert rows.to(torch.float32).padded(0.5).tolist()[1] == [0.5] * 3
+    assert rows[:0].padded().shape == (0, 0)
+    assert rows[:0].padded(to=5).shape == (0, 5)
+    assert rows.padded().data_ptr() != rows.values.data_ptr()
+    spectra = ss.Ragged.of([torch.full((4, n), n) for n in (2, 1)])
+    assert spectra.padded().tolist() == [[[2, 2]] * 4, [[1, 0]] * 4]
+    assert spectra.padded(to=(None, 3)).shape == (2, 4, 3)
+    assert spectra.padded(to=1).tolist() == [[[2, 2]], [[1, 0]]]
+    weights = torch.ones(3, requires_grad=True)
+    ss.Ragged(weights, torch.tensor([0, 1, 3])).padded().sum().backward()
+    assert weights.grad is not None
+    assert weights.grad.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("value", "to", "message"),
+    [
+        (-100, None, "uint8 cannot hold -100"),
+        (0.5, None, "uint8 cannot hold 0.5"),
+        (float("nan"), None, "uint8 cannot hold nan"),
+        (0, -1, "to=-1 is no length"),
+        (0, (2, 2), "no length of rows of 1 dimensions"),
+    ],
+)
+def test_padding_that_cannot_be(value: float, to: Any, message: str) -> None:
+    rows = ss.Ragged.of([np.arange(n, dtype=np.uint8) for n in (1, 2)])
+    with pytest.raises(UsageError, match=message) as caught:
+        rows.padded(value, to=to)
+    assert caught.value.hint
+
+
+def test_nested_tensors_lie_on_the_same_memory() -> None:
+    rows = flat(3, 0, 2)
+    nested = rows.nested()
+    assert nested.layout is torch.jagged
+    assert [row.tolist() for row in nested.unbind()] == [row.tolist() for row in rows]
+    assert nested.values().data_ptr() == rows.values.data_ptr()
+    assert torch.equal(torch.nested.to_padded_tensor(nested, -1), rows.padded(-1))
+    boxes = ss.Ragged.of([torch.rand(n, 4) for n in (2, 0, 1)])
+    assert [tuple(row.shape) for row in boxes.nested().unbind()] == [(2, 4), (0, 4), (1, 4)]
+    assert all(torch.equal(one, other) for one, other in zip(boxes.nested().unbind(), boxes, strict=True))
+    assert [len(row) for row in rows[1:].nested().unbind()] == [0, 2]
+    with pytest.raises(UsageError, match=r"first dimension only, got Ragged\(2 rows of \(4, 1 to 2\), 12 x float32"):
+        ss.Ragged.of([torch.zeros(4, n) for n in (2, 1)]).nested()
+
+
+def test_what_rows_say_of_themselves() -> None:
+    assert repr(flat(2)) == "Ragged(1 row of 2, 2 x int64, cpu)"
+    assert repr(flat(2, 2)[:0]) == "Ragged(0 rows, 0 x int64, cpu)"
+    assert repr(ss.Ragged.of([torch.zeros(n, 4) for n in (1, 3)])) == (
+        "Ragged(2 rows of (1 to 3, 4), 16 x float32, cpu)"
+    )
 
 
 def test_rows_arrive_from_workers_in_shared_memory(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import NoneType
-from typing import Any
+from types import MappingProxyType, NoneType
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from shardstream.dataset.rows import RowBatch
 from shardstream.dataset.step import Step
 from shardstream.decode.crops import Cut
+from shardstream.decode.masks import Mask
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import BatchError, DataError
@@ -24,10 +25,14 @@ from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepD
 from shardstream.stream.tensors.crops import CropSlab, CropSlabs, collate_cuts
 from shardstream.stream.tensors.nested import refuse_devices
 from shardstream.stream.tensors.numbers import Numbers, Where, is_number, missing_number, stored_dtypes
-from shardstream.stream.tensors.ragged import Ragged, ragged_of_tensors
+from shardstream.stream.tensors.ragged import Ragged, type_name
 from shardstream.stream.tensors.slabs import empty_slab, slab_of, slab_over, torch_dtype
 
 _CONVERT = "convert them by a callable in `fields`"
+
+Form: TypeAlias = Literal["image", "mask", "rows", "arrays"] | None
+"""What the arrays of an output are in a batch, where more is known than what they look like: pictures, which are never
+`Ragged`; rows, which always are; arrays as they are stored, which are too unless they are tensors of one shape."""
 
 
 class BatchBuilder:
@@ -62,13 +67,10 @@ class BatchBuilder:
         self.transform = None if batch_transform is None else UserCall(batch_transform, what="batch_transform")
         self._mark = mark
         outputs = [(output, decoder) for decoder in decoders for output in decoder.plan.outputs]
-        self._images = frozenset(output.name for output, _ in outputs if output.is_image)
+        forms = [(output.name, _form(output, decoder)) for output, decoder in outputs]
+        # A transform may have made stored arrays equal; those that it left as they are are rows by their looks.
         stored = all(decoder.transform is None for decoder in decoders)
-        self._ragged = frozenset(
-            output.name
-            for output, decoder in outputs
-            if output.is_ragged or (stored and _is_stored_array(output, decoder))
-        )
+        self._forms = {name: form for name, form in forms if form and (stored or form != "arrays")}
 
     def samples(self, step: Step) -> tuple[list[Any], dict[int, str]]:
         """The step's samples, slot by slot, as `SampleDecoder.samples`."""
@@ -132,15 +134,20 @@ class BatchBuilder:
 
         numbers = self._decoders[decoder_of[0]].numbers
         return (
-            collate_samples(filled, numbers=numbers, images=self._images, ragged=self._ragged, where=where),
+            collate_samples(filled, numbers=numbers, forms=self._forms, where=where),
             dropped,
             broken,
         )
 
 
-def _is_stored_array(output: Output, decoder: SampleDecoder) -> bool:
-    """Whether its values are arrays or tensors as they are stored, each of its own shape."""
-    return output.stored and bool(output.sources) and decoder.fields[output.sources[0]].name in ("array", "tensor")
+def _form(output: Output, decoder: SampleDecoder) -> Form:
+    if output.is_ragged:
+        return "rows"
+    if output.stored and output.sources and decoder.fields[output.sources[0]].name in ("array", "tensor"):
+        return "arrays"
+    if output.is_image:
+        return "image"
+    return "mask" if any(isinstance(step, Mask) for step in output.steps) else None
 
 
 class SlabBuilder:
@@ -162,6 +169,7 @@ class SlabBuilder:
         self._loose = [
             output for output in decoder.plan.outputs if not (output.plain or (output.as_bytes and output.stored))
         ]
+        self._forms = {output.name: _form(output, decoder) for output in decoder.plan.outputs}
         self._cut = {
             output.name: CropSlabs(output.slot.shape[:2])  # type: ignore[arg-type]  # a slot of images has three numbers
             for output in self._loose
@@ -223,10 +231,8 @@ class SlabBuilder:
             return channels_first(slab) if output.is_image and slab.ndim == 4 else slab
         numbers, where = self._decoder.numbers, partial(location_in, rows)
         if values is None:
-            return collate_values(output.name, self._stored_bytes(output, rows), numbers=numbers, where=where)
-        if output.is_ragged or _is_stored_array(output, self._decoder):
-            return collate_rows(output.name, values, numbers=numbers, where=where)
-        return collate_values(output.name, values, numbers=numbers, image=output.is_image, where=where)
+            values = self._stored_bytes(output, rows)
+        return collate_values(output.name, values, numbers=numbers, form=self._forms[output.name], where=where)
 
     def _present(self, output: Output, rows: RowBatch) -> NDArray[np.bool_]:
         present = np.zeros(len(rows.rows), np.bool_)
@@ -259,23 +265,27 @@ def channels_first(slab: torch.Tensor) -> torch.Tensor:
 
 
 def collate_values(
-    name: str, values: Sequence[Any], *, numbers: Numbers, image: bool = False, where: Where | None = None
+    name: str, values: Sequence[Any], *, numbers: Numbers, form: Form = None, where: Where | None = None
 ) -> Any:
     """One output's values as they stand in a batch.
 
-    Arrays and tensors of one shape become one slab, numbers a tensor, bytes a `Ragged`, crops for the device `Crops`;
-    all else stays a list, and so does an output that some sample has no value of, unless it is stored numbers.
+    Arrays and tensors of one shape become one slab, those of several a `Ragged`; numbers a tensor, bytes a `Ragged`,
+    crops for the device `Crops`; all else stays a list, and so does an output that some sample has no value of, unless
+    it is stored numbers.
 
     Args:
         name: The output.
         values: One a sample.
         numbers: What decides the dtype of numbers.
-        image: Arrays (H, W, 3) are images: the slab is (B, 3, H, W), channels last.
+        form: What is known of arrays. Those (H, W, 3) of an ``"image"`` become (B, 3, H, W), channels last.
         where: Where a sample lies, for errors.
 
     Raises:
-        BatchError: Arrays whose shapes or dtypes differ, or numbers, see `Numbers.slab`.
+        BatchError: Arrays whose dtypes or numbers of dimensions differ, pictures of several sizes, or numbers, see
+            `Numbers.slab`.
     """
+    if form == "rows" or form == "arrays":
+        return collate_rows(name, values, numbers=numbers, where=where, always=form == "rows")
     first = values[0]
     kinds = set(map(type, values))
     if Cut in kinds:
@@ -287,8 +297,11 @@ def collate_values(
     if len(kinds) > 1 and any(issubclass(kind, torch.Tensor | np.ndarray) for kind in kinds):
         _check_types(name, values, where)
     if isinstance(first, torch.Tensor | np.ndarray):
-        _check_shapes(name, values, where)
+        equal = _of_one_shape(name, values, form, where)
         numbers.settle(name, first.dtype if isinstance(first, torch.Tensor) else torch_dtype(first.dtype), where)
+        if not equal:
+            return Ragged.of(values)
+        image = form == "image"
         return _stacked_tensors(values) if isinstance(first, torch.Tensor) else _stacked(values, image=image)
     if isinstance(first, bytes | bytearray | memoryview):
         return bytes_rows(values)
@@ -324,18 +337,47 @@ def _first_other(values: Sequence[Any], where: Where | None) -> dict[str, Any]:
     return {} if where is None else dict(where(next(i for i, value in enumerate(values) if value != values[0])))
 
 
-def _check_shapes(name: str, values: Sequence[Any], where: Where | None) -> None:
-    kinds = [(tuple(value.shape), str(value.dtype)) for value in values]
+def _of_one_shape(name: str, values: Sequence[Any], form: Form, where: Where | None) -> bool:
+    """Whether arrays or tensors are one slab; else they are rows.
+
+    Raises:
+        BatchError: They are neither: they differ in dtype or number of dimensions, or are pictures.
+    """
+    kinds = [(tuple(value.shape), type_name(value)) for value in values]
+    if len(set(kinds)) == 1:
+        return True
+    hint = _why_no_rows(name, values, form)
+    if not hint:
+        return False
     shapes = sorted(set(kinds))
-    if len(shapes) > 1:
-        few = ", ".join(f"{list(shape)} {dtype}" for shape, dtype in shapes[:3])
-        raise BatchError(
-            f"values of {len(shapes)} different shapes or dtypes cannot become one batch ({few}, ...)",
-            field=name,
-            hint=f'images: fields={{"{name}": ss.decode.RandomResizedCrop(224)}}, or CenterCrop(224, resize=256), makes'
-            " them equal; other arrays: stored ones come as ss.Ragged, or pass collate_fn to ss.Loader",
-            **_first_other(kinds, where),
+    few = ", ".join(f"{list(shape)} {dtype}" for shape, dtype in shapes[:3]) + ", ..." * (len(shapes) > 3)
+    what = f"values of {len(shapes)} different shapes or dtypes cannot become one batch ({few})"
+    raise BatchError(what, field=name, hint=hint, **_first_other(kinds, where))
+
+
+def _why_no_rows(name: str, values: Sequence[Any], form: Form) -> str:
+    """What to do about arrays or tensors that differ in shape or dtype; ``""`` where they are rows as they are."""
+    first = values[0]
+    if len({value.ndim for value in values}) > 1:
+        return (
+            "give them as many dimensions each: a picture with grey ones, [..., None]; rows of four without any,"
+            " np.zeros((0, 4), np.float32)"
         )
+    if len({type_name(value) for value in values}) > 1:
+        return "make them one dtype where they are made: value.astype(np.float32), or value.to(torch.float32)"
+    if form == "mask" and first.ndim == 2:
+        return f'masks follow the crop of their image: fields={{"{name}": ss.decode.Mask(like=...)}}'
+    if _is_picture(first, form):
+        return (
+            f'images: fields={{"{name}": ss.decode.RandomResizedCrop(224)}}, or CenterCrop(224, resize=256), makes'
+            " them equal, and so can a transform; to keep their sizes, pass collate_fn to ss.Loader"
+        )
+    return ""
+
+
+def _is_picture(value: Any, form: Form) -> bool:
+    """Whether an array or tensor is a picture, and no row of numbers: also one that a callable made of an image."""
+    return bool(value.ndim == 3 and (form == "image" or (value.shape[2] == 3 and type_name(value) == "uint8")))
 
 
 def bytes_rows(values: Sequence[bytes | bytearray | memoryview]) -> Ragged:
@@ -348,10 +390,19 @@ def bytes_rows(values: Sequence[bytes | bytearray | memoryview]) -> Ragged:
     return Ragged(slab, torch.from_numpy(ends))
 
 
-def collate_rows(name: str, values: Sequence[Any], *, numbers: Numbers, where: Where | None = None) -> Any:
-    """Arrays or tensors of varying shape: `Ragged` rows; tensors that happen to be equal are stacked.
+def collate_rows(
+    name: str, values: Sequence[Any], *, numbers: Numbers, where: Where | None = None, always: bool = False
+) -> Any:
+    """Arrays or tensors as `Ragged` rows, whatever their shapes; tensors that happen to be equal are stacked.
 
     What a transform made of something else is collated as that.
+
+    Args:
+        name: The output.
+        values: One a sample.
+        numbers: As of `collate_values`.
+        where: As of `collate_values`.
+        always: Tensors are rows also where they are equal. What has no dimension never is.
 
     Raises:
         BatchError: They differ in dtype or number of dimensions.
@@ -359,26 +410,23 @@ def collate_rows(name: str, values: Sequence[Any], *, numbers: Numbers, where: W
     arrays = all(isinstance(value, np.ndarray) for value in values)
     if not arrays and not all(isinstance(value, torch.Tensor) for value in values):
         return collate_values(name, values, numbers=numbers, where=where)
-    kinds = sorted({(str(value.dtype).removeprefix("torch."), value.ndim) for value in values})
-    if len(kinds) > 1:
-        few = ", ".join(f"{dtype} with {ndim} dimensions" for dtype, ndim in kinds[:3])
-        raise BatchError(f"arrays of different kinds in one batch: {few}", field=name, hint=_CONVERT)
-    if arrays:
-        dtype = torch_dtype(values[0].dtype)
-        values = [torch.from_numpy(value) for value in values]
-    elif len({value.shape for value in values}) == 1:
+    if always and values[0].ndim == 0:
+        return collate_values(name, values, numbers=numbers, where=where)
+    kinds = [(type_name(value), value.ndim) for value in values]
+    if len(set(kinds)) > 1:
+        few = ", ".join(f"{dtype} with {ndim} dimensions" for dtype, ndim in sorted(set(kinds))[:3])
+        what = f"arrays of different kinds in one batch: {few}"
+        raise BatchError(what, field=name, hint=_why_no_rows(name, values, None), **_first_other(kinds, where))
+    if not arrays and not always and len({value.shape for value in values}) == 1:
         return _stacked_tensors(values)
-    else:
-        dtype = values[0].dtype
-    return ragged_of_tensors(values, empty_slab((sum(value.numel() for value in values),), dtype))
+    return Ragged.of(values)
 
 
 def collate_samples(
     samples: Sequence[Any],
     *,
     numbers: Numbers,
-    images: frozenset[str] = frozenset(),
-    ragged: frozenset[str] = frozenset(),
+    forms: Mapping[str, Form] = MappingProxyType({}),
     where: Where | None = None,
 ) -> Any:
     """Samples as one batch: dicts by name, tuples by place, anything else by itself.
@@ -386,8 +434,7 @@ def collate_samples(
     Args:
         samples: The samples.
         numbers: As of `collate_values`. What stands in tuples, or by itself, has no declared dtype.
-        images: Names of images, as of `collate_values`.
-        ragged: Names that become `Ragged` rows while they are arrays, also where all happen to be of one shape.
+        forms: By name, as of `collate_values`.
         where: As of `collate_values`.
 
     Raises:
@@ -401,10 +448,7 @@ def collate_samples(
         batch: dict[str, Any] = {}
         for name in first:
             values = [sample[name] for sample in samples]
-            if name in ragged:
-                batch[name] = collate_rows(name, values, numbers=numbers, where=where)
-            else:
-                batch[name] = collate_values(name, values, numbers=numbers, image=name in images, where=where)
+            batch[name] = collate_values(name, values, numbers=numbers, form=forms.get(name), where=where)
         return batch
     if isinstance(first, tuple):
         if any(len(sample) != len(first) for sample in samples):
