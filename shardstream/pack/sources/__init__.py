@@ -28,6 +28,7 @@ from shardstream.pack.sources.base import File, Item, Reject, Source, SourcePart
 from shardstream.pack.sources.folders import FolderSource, Group
 from shardstream.pack.sources.listings import FileListing, split_glob
 from shardstream.pack.sources.lists.columns import LabelMode, Wanted
+from shardstream.pack.sources.lists.compressed import is_archive
 from shardstream.pack.sources.lists.mapping import parse_fields
 from shardstream.pack.sources.lists.source import ListSource, open_text_list, suffix_of
 from shardstream.pack.sources.lists.tables import TABLES, open_tables
@@ -54,7 +55,7 @@ __all__ = [
 ]
 
 _UNSUPPORTED = {
-    **dict.fromkeys((".zip", ".gz", ".zst"), "an archive"),
+    ".zip": "an archive",
     **dict.fromkeys((".rec", ".mdb", ".tfrecord"), "a file of this kind"),
     **dict.fromkeys((".jpg", ".jpeg", ".png", ".webp"), "a single image"),
 }
@@ -110,12 +111,12 @@ def open_source(
     location = at(text)
     if location.local and not os.path.exists(location.url):
         raise SourceError("there is no such list or folder", url=location.url, hint="check the path")
-    kind = _UNSUPPORTED.get(suffix_of(location.url))
+    kind = "an archive" if is_archive(location.url) else _UNSUPPORTED.get(suffix_of(location.url))
     if kind is not None:
         raise SourceError(
             f"{kind} cannot be packed",
             url=location.url,
-            hint="pass a list (path<TAB>label a line, or csv), or a folder",
+            hint="pass a list (path<TAB>label a line, or csv; it may be compressed: list.csv.gz), or a folder",
         )
     if suffix_of(location.url) in TABLES:
         return open_tables([location], wanted, labels)
