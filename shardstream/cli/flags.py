@@ -53,7 +53,9 @@ class PackFlags:
         Optional[int],  # noqa: UP045
         typer.Option("--version", metavar="N", help="Version of a data set that grew. (default: the newest)", min=1),
     ]
-    key: Annotated[str, typer.Option(help="Keys: path, stem, line, or a column of the list's header.")]
+    key: Annotated[
+        str, typer.Option(help="Keys: path, auto (path, equal ones numbered), stem, line, or a column of the list.")
+    ]
     labels: Annotated[
         Optional[Labels],  # noqa: UP045
         typer.Option(help="int, or name to number names in sorting order. (default: int; name for class folders)"),

@@ -83,7 +83,7 @@ class PackOptions:
                 f"group must be 'file' or 'stem', got {self.group!r}", hint="'stem' is for several files a sample"
             )
         if not self.key:
-            raise UsageError("key is empty", hint="use 'path', 'stem', 'line' or the name of a column")
+            raise UsageError("key is empty", hint="use 'path', 'auto', 'stem', 'line' or the name of a column")
         if self.labels is not None and self.labels not in LABEL_MODES:
             raise UsageError(
                 f"labels must be 'int' or 'name', got {self.labels!r}", hint="'name' numbers names in sorting order"

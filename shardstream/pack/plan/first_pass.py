@@ -21,8 +21,9 @@ from shardstream.pack.encode.sample import SampleEncoder, values_of
 from shardstream.pack.execution.task import ShardTask, Task
 from shardstream.pack.output.receipts import FOLDER, ShardResult, rejects_of
 from shardstream.pack.output.rejects import SortedRejects, StoredRejects, save_rejects
-from shardstream.pack.sources import Reject
+from shardstream.pack.sources import Reject, Source
 from shardstream.pack.sources.base import SourcePart, StreamSource
+from shardstream.pack.sources.numbered import numbered
 from shardstream.pack.sources.stored import StoredSource
 from shardstream.pack.sources.values import KEY
 from shardstream.pack.writer import ShardWriter
@@ -38,7 +39,7 @@ _PATTERN = "spool-{:06d}.rec"
 _SHARD_SIZE = "1GB"  # of shards that are written one after another
 
 
-def materialize(source: StreamSource, dest: Location, files: Files, run: Run) -> tuple[StoredSource, Iterable[Reject]]:
+def materialize(source: StreamSource, dest: Location, files: Files, run: Run) -> tuple[Source, Iterable[Reject]]:
     """A stream as a source that can be read in any order, and what it held that cannot be packed.
 
     A stream that an earlier run had read to its end is not read again, if its fingerprint can be known beforehand.
@@ -68,7 +69,7 @@ def materialize(source: StreamSource, dest: Location, files: Files, run: Run) ->
         *source.notes,
         f"It can only be read in order: {found.manifest.bytes:,} bytes went through temporary shards first.",
     )
-    return found, StoredRejects(place)
+    return numbered(found), StoredRejects(place)
 
 
 def _by_tasks(source: StreamSource, place: Location, store: Store, files: Files, run: Run) -> None:

@@ -11,7 +11,8 @@
 ``lmdb``         LMDB databases of encoded images
 ``python``       sequences and iterables of dicts, Hugging Face's among them
 ``stored``       data sets of ours, to be packed again
-``duplicates``   equal keys, in eight bytes a key
+``duplicates``   equal keys, in eight bytes a key: refused, or numbered
+``numbered``     a source whose equal keys are numbered
 ``values``       values from Python, typed and encoded
 ===============  ===============================================================================
 """
@@ -33,6 +34,7 @@ from shardstream.pack.sources.lists.mapping import parse_fields
 from shardstream.pack.sources.lists.source import ListSource, open_text_list, suffix_of
 from shardstream.pack.sources.lists.tables import TABLES, open_tables
 from shardstream.pack.sources.lmdb import LmdbSource, is_lmdb
+from shardstream.pack.sources.numbered import numbered
 from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.python import python_source
 from shardstream.pack.sources.tars import TarSource, is_tar, tar_paths
@@ -88,17 +90,26 @@ def open_source(
     """
     if isinstance(source, Source | StreamSource):
         return source
+    wanted = Wanted(key, labels or "int", parse_fields(fields), allow_other_origins)
+    found = _opened(source, wanted, labels, group, access or Access())
+    return numbered(found) if isinstance(found, Source) else found
+
+
+def _opened(
+    source: Any, wanted: Wanted, labels: LabelMode | None, group: Group, access: Access
+) -> Source | StreamSource:
+    """The source, whose keys may be equal yet."""
+    key, fields = wanted.key, wanted.fields
     text = os.fsdecode(source) if isinstance(source, str | os.PathLike) else None
     if (text is None or is_tar(text) or is_lmdb(text)) and (fields or group != "file"):
         raise UsageError("fields= and group= are for lists and folders", hint="use transform= to change samples")
     if text is None:
         return python_source(source, key=key)
-    at = partial(_location, access or Access())
+    at = partial(_location, access)
     if is_tar(text):
         return TarSource(text, [at(path) for path in tar_paths(text)], key=key)
     if is_lmdb(text):
         return LmdbSource(text, key=key)
-    wanted = Wanted(key, labels or "int", parse_fields(fields), allow_other_origins)
     listing = _listing(text, at)
     if listing is not None and suffix_of(listing.pattern or "") in TABLES:
         return open_tables(_matches(listing), wanted, labels)

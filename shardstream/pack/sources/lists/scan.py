@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DuplicateKeyError, SourceError
 from shardstream.pack.sources.base import Item
-from shardstream.pack.sources.duplicates import HashRuns, key_hash
+from shardstream.pack.sources.duplicates import Hashed, KeyNumbers, key_hash, number_repeats, repeated_of
 from shardstream.pack.sources.keys import common_folder
 from shardstream.pack.sources.lists.line_reader import LineReader, label_name
 from shardstream.pack.sources.lists.objects import Lines, lines_of
@@ -59,13 +58,6 @@ class Findings:
         return self.relative and (self.absolute or self.urls)
 
 
-class Hashed(NamedTuple):
-    """The keys of a block of records that have one: their numbers in the list, and hashes."""
-
-    numbers: NDArray[np.int64]
-    hashes: NDArray[np.uint64]
-
-
 class _Looked(NamedTuple):
     """The columns that a scan looks at; the label's only for its name."""
 
@@ -80,10 +72,12 @@ class ListScan:
     Args:
         records: The list.
         reader: How records become samples.
+        numbering: How equal keys are told apart, once that is known.
     """
 
-    def __init__(self, records: Records, reader: LineReader) -> None:
+    def __init__(self, records: Records, reader: LineReader, numbering: KeyNumbers | None = None) -> None:
         self.records, self.reader = records, reader.whole
+        self._numbering = numbering
         named = reader.labels == "name" and reader.columns.label is not None
         self.findings = Findings(names=set() if named else None)
 
@@ -115,13 +109,13 @@ class ListScan:
         else:
             lines = Lines(data, starts, everything)
             block = Block(data, starts, kind=self.reader.kind, count=columns.count)
-        found = self._by_numpy(block, looked)
+        found = self._by_numpy(block, looked, lines.rows + first)
         odd = np.delete(everything, lines.rows[~block.odd])
         parts = self._slowly(data, starts, odd, first), Hashed(lines.rows[found.numbers] + first, found.hashes)
         return Hashed(*(np.concatenate(both) for both in zip(*parts, strict=True)))
 
-    def _by_numpy(self, block: Block, looked: _Looked) -> Hashed:
-        """The keys of the records that are not odd; marks those that turn out to be."""
+    def _by_numpy(self, block: Block, looked: _Looked, numbers: NDArray[np.int64]) -> Hashed:
+        """The keys of the records that are not odd, which have these numbers; marks those that turn out to be."""
         mode = self.reader.keys.mode
         last = max(len(block.data), 1)
         keys = paths = None
@@ -148,8 +142,13 @@ class ListScan:
         if keys is None:
             return Hashed(rows[:0], np.empty(0, np.uint64))
         begins, ends = keys.starts[rows].tolist(), keys.ends[rows].tolist()
-        hashes = (key_hash(block.data[begin:end]) for begin, end in zip(begins, ends, strict=True))
-        return Hashed(rows, np.fromiter(hashes, np.uint64, len(rows)))
+        texts = (block.data[begin:end] for begin, end in zip(begins, ends, strict=True))
+        if self._numbering is not None:
+            texts = (text + self._suffix(number) for text, number in zip(texts, numbers[rows].tolist(), strict=True))
+        return Hashed(rows, np.fromiter(map(key_hash, texts), np.uint64, len(rows)))
+
+    def _suffix(self, number: int) -> bytes:
+        return b"" if self._numbering is None else self._numbering.suffix(number).encode()
 
     def _see(self, block: Block, paths: Span, rows: NDArray[np.int64]) -> None:
         if not len(rows):
@@ -200,7 +199,7 @@ class ListScan:
                 self.findings.path(path, self.reader.keys.normal(path))
             if key is not None:
                 numbers.append(first + row)
-                hashes.append(key_hash(key))
+                hashes.append(key_hash(key + self._suffix(first + row)))
         return Hashed(np.array(numbers, np.int64), np.array(hashes, np.uint64))
 
 
@@ -214,11 +213,12 @@ def _unlike(block: Block, starts: NDArray[np.int64], ends: NDArray[np.int64], pr
     return None if same.all() else int(np.argmin(same))
 
 
-def scan(records: Records, reader: LineReader) -> LineReader:
+def scan(records: Records, reader: LineReader) -> tuple[LineReader, KeyNumbers | None]:
     """Look at every record of a list once.
 
     Returns:
-        The reader with what is known now: the common folder, and the numbers of names.
+        The reader with what is known now: the common folder, and the numbers of names; and how equal keys are told
+        apart, if there are any and the reader has them numbered.
 
     Raises:
         DuplicateKeyError: Two samples with one key.
@@ -226,21 +226,24 @@ def scan(records: Records, reader: LineReader) -> LineReader:
     """
     named = reader.labels == "name" and reader.columns.label is not None
     if reader.keys.mode == "line" and not named:
-        return reader
-    walk, runs = ListScan(records, reader), HashRuns(len(records))
-    with closing(runs):
-        for part in walk.hashed():
-            runs.add(part.hashes)
-        if walk.findings.mixed and reader.keys.mode == "path" and not reader.keys.base:
-            return scan(records, replace(reader, keys=replace(reader.keys, base=reader.folder)))
-        suspects = runs.repeated()
+        return reader, None
+    walk = ListScan(records, reader)
+    suspects = repeated_of(walk.hashed(), len(records))
+    if walk.findings.mixed and reader.keys.mode == "path" and not reader.keys.base:
+        return scan(records, replace(reader, keys=replace(reader.keys, base=reader.folder)))
     if named:
         reader = replace(reader, names={name: i for i, name in enumerate(sorted(walk.findings.names or ()))})
     if reader.keys.mode == "path":
         reader = replace(reader, keys=replace(reader.keys, common=walk.findings.common or ""))
+    if reader.keys.number:
+
+        def hashed(numbering: KeyNumbers | None) -> Iterator[Hashed]:
+            return ListScan(records, reader, numbering).hashed()
+
+        return reader, number_repeats(hashed, suspects, len(records))
     for start in range(0, len(suspects), _SUSPECTS):
         _look(records, reader, suspects[start : start + _SUSPECTS])
-    return reader
+    return reader, None
 
 
 def _look(records: Records, reader: LineReader, suspects: NDArray[np.uint64]) -> None:
@@ -257,5 +260,6 @@ def _look(records: Records, reader: LineReader, suspects: NDArray[np.uint64]) ->
                     f"lines {first[found.key]} and {line} have the same key",
                     key=here.key if isinstance(here, Item) else found.key,
                     line=line,
-                    hint="remove one of them, or choose other keys: --key path, stem, line or a column's name",
+                    hint="--key auto (key='auto') numbers equal keys; or remove one of them, or choose other keys: "
+                    "--key path, stem, line or a column's name",
                 )

@@ -77,8 +77,8 @@ class ListSource(RecordSource[LineReader]):
             if not len(records):
                 raise SourceError("the list is empty", hint=_EMPTY_HINT)
             self._check_first(reader)
-            self._reader = scan(records, reader)
-        except SourceError as error:
+            self._reader, self.numbering = scan(records, reader)
+        except (SourceError, UsageError) as error:
             raise error.at(url=self.url) from error.__cause__
         if self._reader.names:
             self.classes = tuple(self._reader.names)
@@ -138,11 +138,14 @@ def row_reader(kind: CellKind, columns: Columns, wanted: Wanted, location: Locat
     """How the records of the list at this place become samples, before its paths are known."""
     folder = folder_of(location)
     origin = None if wanted.other_origins else Origin.of(folder)
-    return LineReader(kind, columns, key_rule(wanted), wanted.labels, folder, origin=origin)
+    keys = KeyRule("line") if wanted.key == "auto" and columns.path is None else key_rule(wanted)
+    return LineReader(kind, columns, keys, wanted.labels, folder, origin=origin)
 
 
 def key_rule(wanted: Wanted) -> KeyRule:
     """How keys are made, before the paths are known."""
+    if wanted.key == "auto":
+        return KeyRule("path", number=True)
     return KeyRule(wanted.key if wanted.key in MODES else "column")
 
 
