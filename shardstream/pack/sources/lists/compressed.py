@@ -29,7 +29,7 @@ _XZ_MEMORY = 256 << 20  # `xz -9` takes 65 MB
 _PEEK = 4096
 
 
-class Decompressor(Protocol):
+class _Decompressor(Protocol):
     """What takes one archive apart, of several that may follow one another in a file."""
 
     @property
@@ -98,11 +98,11 @@ class Codec:
     name: str
     suffix: str
     magic: re.Pattern[bytes]
-    make: Callable[[], Decompressor]
+    make: Callable[[], _Decompressor]
     step: int = _INPUT
 
 
-def _xz() -> Decompressor:
+def _xz() -> _Decompressor:
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
 
 
