@@ -52,7 +52,9 @@ class Flags:
         Optional[int],  # noqa: UP045
         typer.Option("--version", metavar="N", help="Version of a data set that grew. (default: the newest)", min=1),
     ]
-    key: Annotated[str, typer.Option(help="Keys: path, stem, line, or a column of the list's header.")]
+    key: Annotated[
+        str, typer.Option(help="Keys: path, auto (path, equal ones numbered), stem, line, or a column of the list.")
+    ]
     labels: Annotated[
         Optional[Labels],  # noqa: UP045
         typer.Option(

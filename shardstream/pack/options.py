@@ -88,7 +88,7 @@ class PackOptions:
                 hint="write group='stem' for several files a sample, else leave it out",
             )
         if not self.key:
-            raise UsageError("key is empty", hint="use 'path', 'stem', 'line' or the name of a column")
+            raise UsageError("key is empty", hint="use 'path', 'auto', 'stem', 'line' or the name of a column")
         if self.labels is not None and self.labels not in LABEL_MODES:
             raise UsageError(
                 f"labels must be 'int' or 'name', got {self.labels!r}",

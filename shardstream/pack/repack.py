@@ -73,7 +73,8 @@ def repack(
         version: Of a data set that grew. Default: the newest.
         fields: Fields to keep. Default: all.
         take: Only so many samples, the first in stored order.
-        key: ``"path"`` keeps keys, ``"stem"`` their last parts, ``"line"`` numbers the samples.
+        key: ``"path"`` keeps keys (so does ``"auto"``, as they are unique), ``"stem"`` their last parts, ``"line"``
+            numbers the samples.
         transform: As of `pack`; it filters, too.
         meta: Default: that of the data set.
 

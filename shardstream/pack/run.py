@@ -111,7 +111,8 @@ def pack(
             what else ``docs/storage.md`` lists. Shards are sent as they are made, and never lie on a local disk. Or a
             store, see `shardstream.storage.Store`.
         key: ``"path"`` (relative to the folder that all files share, without extension), ``"stem"`` (file name),
-            ``"line"`` (line number), or a column of the list's header.
+            ``"line"`` (line number), or a column of the list's header. Two samples with one key are an error; with
+            ``"auto"`` keys are as with ``"path"``, and the second sample of a key ``a`` gets ``a-2``, and so on.
         labels: ``"int"``, or ``"name"`` to number names in the order of ``classes``, without it in sorting order;
             ``None``: integers in lists (see ``classes``), names of class folders.
         fields: Column by field, for lists with more than a path and a label: ``{"jpg": "image_path",

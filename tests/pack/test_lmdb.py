@@ -53,6 +53,8 @@ def test_keys_that_become_one(tmp_path: Path) -> None:
     write(tmp_path / "in", {"a.x": b"1", "a.y": b"2"})
     with pytest.raises(DuplicateKeyError, match=r"a\.x and a\.y"):
         pack(tmp_path / "in", tmp_path / "out")
+    pack(tmp_path / "in", tmp_path / "out", key="auto", workers=0)
+    assert samples(tmp_path / "out").keys() == {"a", "a-2"}
 
 
 def test_a_change_meanwhile_is_noticed(tmp_path: Path) -> None:

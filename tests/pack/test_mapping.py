@@ -176,6 +176,68 @@ def test_samples_without_files(tmp_path: Path) -> None:
         read(path, {"txt": "text"})
 
 
+PICTURES = {
+    "list.csv": "path,label\na/1.JPG,1\na/2.jpg,2\n",
+    "list.jsonl": '{"path": "a/1.JPG", "label": 1}\n',
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("key", ["path", "auto", "line", "label"])
+def test_a_picture_that_would_be_its_path_says_what_is_meant(tmp_path: Path, name: str, key: str) -> None:
+    path = make(tmp_path, PICTURES[name], name)
+    with pytest.raises(UsageError) as caught:
+        read(path, {"image": "path", "cls": "label"}, key=key)
+    assert "--field jpg=path" in str(caught.value.hint)
+    assert "image=path:" in str(caught.value.hint)
+    if key != "path":  # from whose path none could be made
+        assert "would be the text in column 'path', such as 'a/1.JPG'" in caught.value.what
+        assert caught.value.place == {"url": str(path), "field": "image"}
+    assert values(path, {"image": "path:str"}, key="line")[0] == {"image": "a/1.JPG"}
+    assert values(path, {"jpg": "path", "image": "path:str"})[0]["image"] == "a/1.JPG"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("fields", "first"),
+    [
+        ({"jpg": "path", "name": "path"}, "a/1.jpg"),
+        ({"jpg": "path", "image": "text"}, "a photo of St. Paul"),
+        ({"jpg": "path", "photo": "n"}, 3),
+    ],
+)
+def test_text_that_is_meant_stays_text(tmp_path: Path, fields: Fields, first: object) -> None:
+    path = make(tmp_path, '{"path": "a/1.jpg", "text": "a photo of St. Paul", "n": 3}\n', "list.jsonl")
+    (found,) = values(path, fields)
+    assert isinstance(found, dict)
+    assert first in found.values()
+
+
+def test_other_pictures_are_stored_as_files(tmp_path: Path) -> None:
+    path = make(tmp_path, "path\tlabel\na/1.tiff\t1\n")
+    with pytest.raises(UsageError, match="not the picture") as caught:
+        read(path, {"a.image": "path"}, key="line")
+    assert "--field a.image=path:file stores the files" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "column"),
+    [
+        ("path,label\na.jpg,1\n", "list.csv", "label:itn"),
+        ('{"path": "a.jpg", "label": 1}\n', "list.jsonl", "label:itn"),
+        ("a.jpg\t1\n", "list.tsv", "1:itn"),
+    ],
+)
+def test_a_type_that_is_none_lists_those_that_are(tmp_path: Path, text: str, name: str, column: str) -> None:
+    path = make(tmp_path, text, name)
+    with pytest.raises(UsageError, match="'itn' is no type of a field, for column") as caught:
+        read(path, {"jpg": "0" if name == "list.tsv" else "path", "cls": column})
+    hint = str(caught.value.hint)
+    assert hint.startswith("did you mean 'int'?")
+    assert all(f" {kind}," in hint for kind in ("file", "text", "int", "float", "json", "jpg", "float32", "uint8"))
+    assert "array:DTYPE:SHAPE" in hint
+    assert caught.value.place["url"] == str(path)
+
+
 def test_the_fingerprint_knows_the_fields(tmp_path: Path) -> None:
     path = make(tmp_path, "path\tlabel\n1.jpg\t1\n")
     found = {

@@ -99,6 +99,24 @@ def test_equal_faults_count_as_one(reasons: list[str]) -> None:
     assert (found.count, found.first) == (len(reasons), Reject(1, "p", reasons[0]) if reasons else None)
 
 
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("neither JPEG, PNG nor WebP: begins with 3c 21 44 4f ff", "neither JPEG, PNG nor WebP: begins with …"),
+        ("neither JPEG, PNG nor WebP: begins with ff d8", "neither JPEG, PNG nor WebP: begins with …"),
+        ("the label 'cat' is no integer of 64 bits", "the label … is no integer of 64 bits"),
+        ("column 'n': 1e+300 does not fit float32", "column …: … does not fit float32"),
+        ("ends at byte 1,024 of 2048.", "ends at byte … of …."),
+        ("column 'v': expected array:float32:2, got an array of float32 [1.5]", None),
+        ("ValueError: no mask of img_0012b", "ValueError: no mask of img_…b"),
+        ("we need 8 more bytes be fed", "we need … more bytes be fed"),
+    ],
+)
+def test_masked_reasons_can_be_read(reason: str, shown: str | None) -> None:
+    expected = shown or "column …: expected array:float32:…, got an array of float32 […]"
+    assert list(summary_of([Reject(1, "a", reason)]).reasons) == [expected]
+
+
 def test_different_faults_are_counted_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rejects_module, "_COUNTED", 100)
     monkeypatch.setattr(rejects_module, "_REASONS", 2)

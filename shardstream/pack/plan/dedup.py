@@ -27,6 +27,7 @@ from shardstream.pack.output.stats import PackStats, Report, Stopwatch, TaskStat
 from shardstream.pack.plan.first_pass import Run
 from shardstream.pack.plan.layout import PackLayout
 from shardstream.pack.sources import Item, Reject, Source, SourcePart
+from shardstream.pack.sources.base import DerivedSource
 from shardstream.pack.sources.duplicates import HashRuns
 from shardstream.shards.layout import checksum
 from shardstream.shards.writing import ShardSummary
@@ -99,7 +100,7 @@ def _add(hasher: xxhash.xxh3_128, name: str, data: bytes) -> None:
     hasher.update(data)
 
 
-class Distinct(Source):
+class Distinct(DerivedSource):
     """A source without some of its samples.
 
     Args:
@@ -108,22 +109,15 @@ class Distinct(Source):
     """
 
     def __init__(self, source: Source, copies: NDArray[np.int64]) -> None:
-        self._source = source
+        super().__init__(source)
         # How many samples stay before each copy.
         self._before = copies - np.arange(len(copies))
-        self.url, self.classes, self.notes = source.url, source.classes, source.notes
-        self.root, self.types, self.mean_bytes = source.root, dict(source.types), source.mean_bytes
-        self.lendable = source.lendable
 
     def __len__(self) -> int:
         return len(self._source) - len(self._before)
 
     def part(self, numbers: NDArray[np.int64]) -> SourcePart:
         return self._source.part(numbers + np.searchsorted(self._before, numbers, side="right"))
-
-    @property
-    def fingerprint(self) -> str:
-        return self._source.fingerprint
 
 
 def without_copies(layout: PackLayout, dest: Location, run: Run) -> tuple[PackLayout, bytes]:

@@ -22,8 +22,9 @@ from shardstream.pack.encode.sample import SampleEncoder, values_of
 from shardstream.pack.execution.task import ShardTask, Task
 from shardstream.pack.output.receipts import FOLDER, ShardResult, rejects_of
 from shardstream.pack.output.rejects import SortedRejects, StoredRejects, save_rejects
-from shardstream.pack.sources import Reject
+from shardstream.pack.sources import Reject, Source
 from shardstream.pack.sources.base import Item, SourcePart, StreamSource
+from shardstream.pack.sources.numbered import numbered
 from shardstream.pack.sources.stored import StoredSource
 from shardstream.pack.sources.values import KEY
 from shardstream.pack.writer import ShardWriter
@@ -41,7 +42,7 @@ _SHARD_SIZE = "1GB"  # of shards that are written one after another
 
 def materialize(
     source: StreamSource, dest: Location, files: Files, run: Run, images: ImageOptions
-) -> tuple[StoredSource, Iterable[Reject]]:
+) -> tuple[Source, Iterable[Reject]]:
     """A stream as a source that can be read in any order, and what it held that cannot be packed.
 
     A stream that an earlier run had read to its end is not read again, if its fingerprint can be known beforehand.
@@ -74,7 +75,7 @@ def materialize(
         *source.notes,
         f"It can only be read in order: {found.manifest.bytes:,} bytes went through temporary shards first.",
     )
-    return found, StoredRejects(place)
+    return numbered(found), StoredRejects(place)
 
 
 def _first(source: StreamSource) -> Iterator[Item]:

@@ -12,7 +12,8 @@
 ``lmdb``         LMDB databases of encoded images
 ``python``       sequences and iterables of dicts, Hugging Face's among them
 ``stored``       data sets of ours, to be packed again
-``duplicates``   equal keys, in eight bytes a key
+``duplicates``   equal keys, in eight bytes a key: refused, or numbered
+``numbered``     a source whose equal keys are numbered
 ``classes``      ``classes=``: from what users give to the names of classes
 ``values``       values from Python, typed and encoded
 ===============  ===============================================================================
@@ -30,12 +31,14 @@ from shardstream.pack.sources.base import File, Item, Reject, Source, SourcePart
 from shardstream.pack.sources.folders import FolderSource, Group
 from shardstream.pack.sources.listings import FileListing, split_glob
 from shardstream.pack.sources.lists.columns import Wanted
+from shardstream.pack.sources.lists.compressed import is_archive
 from shardstream.pack.sources.lists.labels import Classes, LabelMode, Unknown
 from shardstream.pack.sources.lists.mapping import parse_fields
 from shardstream.pack.sources.lists.source import ListSource, open_text_list, suffix_of
 from shardstream.pack.sources.lists.tables import TABLES, open_tables
 from shardstream.pack.sources.lmdb import LmdbSource, is_lmdb
 from shardstream.pack.sources.missing import instead_of
+from shardstream.pack.sources.numbered import numbered
 from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.python import python_source
 from shardstream.pack.sources.tars import TarSource, is_tar, tar_paths
@@ -60,7 +63,7 @@ __all__ = [
 ]
 
 _UNSUPPORTED = {
-    **dict.fromkeys((".zip", ".gz", ".zst"), "an archive"),
+    ".zip": "an archive",
     **dict.fromkeys((".rec", ".mdb", ".tfrecord"), "a file of this kind"),
     **dict.fromkeys((".jpg", ".jpeg", ".png", ".webp"), "a single image"),
 }
@@ -95,35 +98,44 @@ def open_source(
     """
     if isinstance(source, Source | StreamSource):
         return source
+    wanted = Wanted(key, labels or "int", parse_fields(fields), allow_other_origins, classes, labels is not None)
+    found = _opened(source, wanted, labels, group, access or Access())
+    return numbered(found) if isinstance(found, Source) else found
+
+
+def _opened(
+    source: Any, wanted: Wanted, labels: LabelMode | None, group: Group, access: Access
+) -> Source | StreamSource:
+    """The source, whose keys may be equal yet."""
+    key, fields = wanted.key, wanted.fields
     text = os.fsdecode(source) if isinstance(source, str | os.PathLike) else None
     if (text is None or is_tar(text) or is_lmdb(text)) and (fields or group != "file"):
         raise UsageError("fields= and group= are for lists and folders", hint="use transform= to change samples")
     if text is None:
-        return python_source(source, key=key, classes=classes)
-    at = partial(_location, access or Access())
+        return python_source(source, key=key, classes=wanted.classes)
+    at = partial(_location, access)
     if is_tar(text):
         return TarSource(text, [at(path) for path in tar_paths(text)], key=key)
     if is_lmdb(text):
         return LmdbSource(text, key=key)
-    wanted = Wanted(key, labels or "int", parse_fields(fields), allow_other_origins, classes, labels is not None)
     listing = _listing(text, at)
     if listing is not None and suffix_of(listing.pattern or "") in TABLES:
         return open_tables(_matches(listing), wanted)
     if listing is not None:
         if fields:
             raise UsageError("fields are for lists", hint="the extensions of files name the fields", url=text)
-        return FolderSource(listing, key=key, group=group, labels=labels, classes=classes)
+        return FolderSource(listing, key=key, group=group, labels=labels, classes=wanted.classes)
     if group != "file":
         raise UsageError("group='stem' is for folders", hint="a list has a column for each file: --field", url=text)
     location = at(text)
     if location.local and not os.path.exists(location.url):
         raise SourceError("there is no such list or folder", url=location.url, hint=instead_of(location.url))
-    kind = _UNSUPPORTED.get(suffix_of(location.url))
+    kind = "an archive" if is_archive(location.url) else _UNSUPPORTED.get(suffix_of(location.url))
     if kind is not None:
         raise SourceError(
             f"{kind} cannot be packed",
             url=location.url,
-            hint="pass a list (path<TAB>label a line, or csv), or a folder",
+            hint="pass a list (path<TAB>label a line, or csv; it may be compressed: list.csv.gz), or a folder",
         )
     if suffix_of(location.url) in TABLES:
         return open_tables([location], wanted)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FieldError
+from shardstream.pack.sources.duplicates import KeyNumbers
 from shardstream.pack.sources.paths import Origin, extension_of
 from shardstream.shards.fields import FieldType, check_field_name
 from shardstream.text import valid_unicode
@@ -80,6 +81,7 @@ class Source(ABC):
         origin: Where all its files have to lie, if it is a list that is not trusted; ``None``: anywhere.
         types: Field types that were declared; values of other fields are stored by their Python type.
         mean_bytes: Mean size of a sample, where all sizes are known and part of the fingerprint.
+        numbering: How equal keys are told apart, if there are any; `numbered` does it.
         lendable: Whether a worker process of this machine can open it from a pickle, see `lending.Lent`; its `part` is
             then called there.
     """
@@ -90,6 +92,7 @@ class Source(ABC):
     classes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     root: str | None = None
+    numbering: KeyNumbers | None = None
     lendable: bool = False
     origin: Origin | None = None
 
@@ -107,6 +110,27 @@ class Source(ABC):
         """Hash of everything that says which samples there are: the same on every host, whatever lies in the files."""
 
 
+class DerivedSource(Source):
+    """What another source has, changed.
+
+    Args:
+        source: The other one.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.url, self.classes, self.notes = source.url, source.classes, source.notes
+        self.root, self.types, self.mean_bytes = source.root, dict(source.types), source.mean_bytes
+        self.lendable, self.origin = source.lendable, source.origin
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    @property
+    def fingerprint(self) -> str:
+        return self._source.fingerprint
+
+
 class StreamSource(ABC):
     """Where samples come from that can only be read in order, and are not counted yet.
 
@@ -121,7 +145,7 @@ class StreamSource(ABC):
         travels: Whether streams can be sent to other processes.
         origin: As of `Source`.
         key: What is still to be made of the keys that samples have: nothing (``"path"``), their last parts
-            (``"stem"``), or numbers in their place (``"line"``).
+            (``"stem"``), numbers in their place (``"line"``), or numbers behind equal ones (``"auto"``).
     """
 
     url: str

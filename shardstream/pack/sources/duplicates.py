@@ -1,10 +1,19 @@
-"""Equal keys, found in eight bytes a key: 64-bit hashes are sorted, and only what repeats is looked at as a string."""
+"""Equal keys, found in eight bytes a key: 64-bit hashes are sorted, and only what repeats is looked at as a string.
+
+They are refused, or numbered: of equal keys the first in the order of the source stays, the others get ``-2``, ``-3``
+and so on behind them. Where that would make a key that is there already, all get one more dash. So keys depend on the
+source alone, and whatever part of it a worker reads, it knows them from four bytes a sample.
+"""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import count as counting
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import xxhash
@@ -18,6 +27,31 @@ key_hash = xxhash.xxh3_64_intdigest
 _RUN = 12_000_000  # 96 MB
 _BATCH = 1 << 16
 _SUSPECTS = 100_000  # hashes that repeat and are looked at: among so many, some are of equal keys
+
+
+class Hashed(NamedTuple):
+    """The keys of some samples: their numbers in the source, and hashes."""
+
+    numbers: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyNumbers:
+    """How equal keys are told apart.
+
+    Attributes:
+        ordinals: uint32 (n), which of the samples with its key each is, from 1; 0 where no other has its key.
+        separator: What stands between a key and its number.
+    """
+
+    ordinals: NDArray[np.uint32]
+    separator: str
+
+    def suffix(self, number: int) -> str:
+        """What follows the key of a sample."""
+        ordinal = int(self.ordinals[number])
+        return f"{self.separator}{ordinal}" if ordinal > 1 else ""
 
 
 def repeated(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -88,9 +122,15 @@ class HashRuns:
 
 
 def check_unique(
-    keys: Callable[[], Iterable[str]], count: int, *, named: Callable[[int], str], url: str, hint: str
-) -> None:
-    """Refuse samples of which two have one key.
+    keys: Callable[[], Iterable[str]],
+    count: int,
+    *,
+    named: Callable[[int], str],
+    url: str,
+    hint: str,
+    number: bool = False,
+) -> KeyNumbers | None:
+    """Refuse samples of which two have one key, or number them.
 
     Args:
         keys: Gives all keys in order, each time it is called.
@@ -98,25 +138,78 @@ def check_unique(
         named: What messages call the sample of a number.
         url: Where they lie, for messages.
         hint: What to do.
+        number: Whether equal keys are numbered.
+
+    Returns:
+        How equal keys are told apart, if there are any.
 
     Raises:
         DuplicateKeyError: Names the first two.
     """
-    runs = HashRuns(count)
-    try:
-        hashes = map(key_hash, map(str.encode, keys()))
-        while len(batch := np.fromiter(islice(hashes, _BATCH), np.uint64)):
-            runs.add(batch)
-        suspects = runs.repeated()
-    finally:
-        runs.close()
+
+    def hashed(numbering: KeyNumbers | None) -> Iterator[Hashed]:
+        return _hashed(keys(), numbering)
+
+    suspects = repeated_of(hashed(None), count)
+    if number:
+        return number_repeats(hashed, suspects, count)
     first: dict[str, int] = {}
     suspected = set(suspects[:_SUSPECTS].tolist())
-    for number, key in enumerate(keys()) if suspected else ():
-        if key_hash(key.encode()) in suspected and first.setdefault(key, number) != number:
+    for at, key in enumerate(keys()) if suspected else ():
+        if key_hash(key.encode()) in suspected and first.setdefault(key, at) != at:
             raise DuplicateKeyError(
-                f"{named(first[key])} and {named(number)} have the same key", url=url, key=key, hint=hint
+                f"{named(first[key])} and {named(at)} have the same key", url=url, key=key, hint=hint
             )
+    return None
+
+
+def _hashed(keys: Iterable[str], numbering: KeyNumbers | None) -> Iterator[Hashed]:
+    numbered = enumerate(keys)
+    texts = (key if numbering is None else key + numbering.suffix(number) for number, key in numbered)
+    hashes, start = (key_hash(text.encode()) for text in texts), 0
+    while len(batch := np.fromiter(islice(hashes, _BATCH), np.uint64)):
+        yield Hashed(np.arange(start, start + len(batch)), batch)
+        start += len(batch)
+
+
+def repeated_of(parts: Iterable[Hashed], count: int) -> NDArray[np.uint64]:
+    """The hashes that occur more than once, each once, in order; of ``count`` samples at most."""
+    with closing(HashRuns(count)) as runs:
+        for part in parts:
+            runs.add(part.hashes)
+        return runs.repeated()
+
+
+def number_repeats(
+    hashed: Callable[[KeyNumbers | None], Iterable[Hashed]], repeats: NDArray[np.uint64], count: int
+) -> KeyNumbers | None:
+    """Number the samples whose keys repeat, in the order of the source.
+
+    Two keys that only share a hash count as equal, which harms nobody.
+
+    Args:
+        hashed: Gives the hashes of all keys in order, some at a time; those of numbered keys, if told how.
+        repeats: The hashes that occur more than once, in order.
+        count: How many samples there are.
+    """
+    if not len(repeats):
+        return None
+    ordinals, seen = np.zeros(count, np.uint32), np.zeros(len(repeats), np.uint32)
+    for part in hashed(None):
+        in_order = np.argsort(part.numbers)
+        numbers, hashes = part.numbers[in_order], part.hashes[in_order]
+        place = np.minimum(np.searchsorted(repeats, hashes), len(repeats) - 1)
+        found = np.flatnonzero(repeats[place] == hashes)
+        found = found[np.argsort(place[found], kind="stable")]  # equal keys together, each in order
+        groups, starts, sizes = np.unique(place[found], return_index=True, return_counts=True)
+        before = np.repeat(seen[groups].astype(np.int64) - starts, sizes)
+        ordinals[numbers[found]] = before + np.arange(1, len(found) + 1)
+        seen[groups] += sizes.astype(np.uint32)
+    for dashes in counting(1):
+        numbering = KeyNumbers(ordinals, "-" * dashes)
+        if not len(repeated_of(hashed(numbering), count)):
+            break
+    return numbering
 
 
 class SeenHashes:

@@ -54,7 +54,7 @@ class FileReader:
 
     Attributes:
         root: The folder or URL.
-        keys: ``"path"``, ``"stem"`` or ``"line"``.
+        keys: ``"path"``, ``"auto"``, ``"stem"`` or ``"line"``.
         images: Whether samples without an image are rejected.
         labels: Numbers of classes by name; ``None`` without such labels. What lies in other folders is rejected.
         cls_files: Whether a sample's file ``.cls`` is its label.
@@ -148,7 +148,8 @@ class FolderSource(RecordSource[FileReader]):
 
     Args:
         listing: What to list.
-        key: ``"path"`` (relative to the folder), ``"stem"`` or ``"line"`` (the number in sorting order, from 1).
+        key: ``"path"`` (relative to the folder), ``"stem"``, ``"line"`` (the number in sorting order, from 1), or
+            ``"auto"`` (as ``"path"``, equal ones numbered).
         group: ``"file"``, or ``"stem"`` for samples of several files.
         labels: ``"name"`` takes labels from the class folders also where files were chosen by a pattern, or where
             samples have files ``.cls``, which are the labels otherwise.
@@ -200,11 +201,11 @@ class FolderSource(RecordSource[FileReader]):
             self._check_folders(names, known)
         self._reader = FileReader(root, key, images, numbers, cls_files)
         if key != "line":
-            hint = (
-                "remove one of them, choose other keys (--key path, stem or line), or make files of one name one "
-                "sample: --group stem"
+            hint = "--key auto (key='auto') numbers equal keys, --group stem makes files of one name one sample; or "
+            hint += "remove one of them, or choose other keys: --key path, stem or line"
+            self.numbering = check_unique(
+                self._keys, len(self), named=self._path, url=self.url, hint=hint, number=key == "auto"
             )
-            check_unique(self._keys, len(self), named=self._path, url=self.url, hint=hint)
 
     def _list(self, listing: FileListing, found: _Found, group: Group, *, flat: bool) -> None:
         samples = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardstream.errors import UsageError
 from shardstream.pack.sources.lists.records import Broken
@@ -11,10 +11,10 @@ from shardstream.pack.sources.paths import join, without_scheme
 from shardstream.shards.index import check_key
 from shardstream.text import valid_unicode
 
-MODES = ("path", "stem", "line")
+MODES = ("path", "stem", "line", "auto")
 
 
-def check_mode(key: str, what: str, *, hint: str = "use 'path', 'stem' or 'line'") -> None:
+def check_mode(key: str, what: str, *, hint: str = "use 'path', 'auto', 'stem' or 'line'") -> None:
     """Refuse a ``key`` that would be a column of a source that has none; UsageError.
 
     Args:
@@ -42,11 +42,13 @@ class KeyRule:
             ``"line"`` (line number, ten digits) or ``"column"``.
         base: Folder or URL that relative paths are taken from; empty if all paths of the list are relative, or none.
         common: The part that all paths have in common, with its last ``/``.
+        number: Whether equal keys are numbered, not refused.
     """
 
     mode: str
     base: str = ""
     common: str = ""
+    number: bool = field(default=False, repr=False)  # no part of what a key is before
 
     def key(self, line: int, path: str, column: str | None = None) -> str:
         """The key of a sample; ``column`` is the text of the column that was chosen.

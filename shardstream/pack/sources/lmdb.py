@@ -87,7 +87,8 @@ class LmdbSource(Source):
 
     Args:
         path: The database, local.
-        key: ``"path"`` for its own keys without an extension, ``"stem"`` for their last parts, or ``"line"``.
+        key: ``"path"`` for its own keys without an extension, ``"stem"`` for their last parts, ``"line"``, or
+            ``"auto"``: as ``"path"``, equal ones numbered.
 
     Raises:
         SourceError: It cannot be read, or is empty.
@@ -106,8 +107,14 @@ class LmdbSource(Source):
         if not len(self._ends):
             raise SourceError("the database is empty", url=path, hint="name a database that holds samples")
         if key != "line":
-            hint = "choose other keys: --key path, stem or line"
-            check_unique(self._keys, len(self), named=lambda number: _name(self._raw(number)), url=path, hint=hint)
+            self.numbering = check_unique(
+                self._keys,
+                len(self),
+                named=lambda number: _name(self._raw(number)),
+                url=path,
+                hint="--key auto (key='auto') numbers equal keys; or choose other keys: --key path, stem or line",
+                number=key == "auto",
+            )
 
     def _listed(self) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]:
         """All keys end to end, and where each ends."""

@@ -48,7 +48,7 @@ def python_source(source: Any, *, key: str, classes: Classes | None = None) -> S
         SourceError: It is empty.
         DuplicateKeyError: Two samples with one key.
     """
-    check_mode(key, "samples have no columns here", hint="use 'path' for '__key__', or 'line'")
+    check_mode(key, "samples have no columns here", hint="use 'path' for '__key__', 'auto' or 'line'")
     if isinstance(source, Mapping | bytes | bytearray) or not hasattr(type(source), "__iter__") | _indexed(source):
         raise UsageError(
             f"the source must be a path, a URL or samples, got a {type(source).__name__}",
@@ -172,8 +172,14 @@ class SequenceSource(Source):
         self._shape = Shape(_numbered(self._samples[0], key), labels[0] if labels else None, classes)
         self._pickled = _small_pickle(self._samples)
         if not self._shape.numbered:
-            hint = "make keys unique, or number the samples: key='line'"
-            check_unique(self._keys, len(self), named=lambda number: f"sample {number}", url=self.url, hint=hint)
+            self.numbering = check_unique(
+                self._keys,
+                len(self),
+                named=lambda number: f"sample {number}",
+                url=self.url,
+                hint="key='auto' numbers equal keys, key='line' all samples; or make keys unique",
+                number=key == "auto",
+            )
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -241,6 +247,12 @@ class IterableSource(StreamSource):
 
     def __init__(self, samples: Iterable[Any], *, key: str, classes: Classes | None = None) -> None:
         self.url = f"a {type(samples).__name__}"
+        if key == "auto":
+            raise UsageError(
+                "key='auto' looks at all keys before the first sample is written, and this is read only once",
+                url=self.url,
+                hint="pass a sequence, or number the samples: key='line'",
+            )
         self.streams: Sequence[SourcePart] = (_IterablePart(samples, key, classes),)
         self.key = "stem" if key == "stem" else "path"
 

@@ -20,7 +20,7 @@ from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.errors import SourceError, UsageError
 from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
-from shardstream.pack.sources.duplicates import check_unique
+from shardstream.pack.sources.duplicates import KeyNumbers, check_unique
 from shardstream.pack.sources.keys import check_mode, key_of_name
 from shardstream.shards.fields import FieldType
 from shardstream.shards.manifest import Manifest, unknown_field
@@ -74,7 +74,8 @@ class StoredSource(Source):
 
     Args:
         dataset: The data set.
-        key: ``"path"`` for the keys it has, ``"stem"`` for their last parts, ``"line"`` for the number of the sample.
+        key: ``"path"`` for the keys it has, ``"stem"`` for their last parts, ``"line"`` for the number of the sample,
+            ``"auto"`` for the keys it has, equal ones numbered.
         fingerprint: What stands for its contents; ``None``: its own fingerprint.
         unique: Whether its keys are known to be unique; else they are compared.
         fields: Fields to read. Default: all.
@@ -113,8 +114,8 @@ class StoredSource(Source):
         self._fingerprint = fingerprint
         if not self._count:
             raise SourceError("the data set holds no samples", url=self.url, hint="name a data set that holds some")
-        if key == "stem" or (key == "path" and not unique):
-            _compare_keys(dataset, key)
+        if key == "stem" or (key in ("path", "auto") and not unique):
+            self.numbering = _compare_keys(dataset, key)
 
     def __len__(self) -> int:
         return self._count
@@ -127,8 +128,8 @@ class StoredSource(Source):
         return self._fingerprint or f"data set {self.manifest.fingerprint} {self._count} {sorted(self.types)}"
 
 
-def _compare_keys(dataset: OpenedDataset, mode: str) -> None:
-    """Raise the error for the first key that two samples have."""
+def _compare_keys(dataset: OpenedDataset, mode: str) -> KeyNumbers | None:
+    """Raise the error for the first key that two samples have, or number them."""
     rows = DatasetRows(dataset, ())
 
     def keys() -> Iterator[str]:
@@ -139,8 +140,12 @@ def _compare_keys(dataset: OpenedDataset, mode: str) -> None:
         shard, row = dataset.numbering.find(number)
         return f"{dataset.manifest.shard_name(shard)}#{row}"
 
-    hint = "make keys unique, or number the samples: key='line' (--key line)"
-    check_unique(keys, dataset.manifest.samples, named=named, url=dataset.location.url, hint=hint)
+    hint = (
+        "key='auto' (--key auto) numbers equal keys of tar files and tables, key='line' (--key line) all samples; or "
+    )
+    hint += "make keys unique"
+    number = mode == "auto"
+    return check_unique(keys, dataset.manifest.samples, named=named, url=dataset.location.url, hint=hint, number=number)
 
 
 def _chosen(fields: Collection[str] | None, manifest: Manifest) -> dict[str, FieldType]:

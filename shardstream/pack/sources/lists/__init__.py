@@ -3,6 +3,7 @@
 ===============  ==================================================================
 ``source``       lists: tab-separated lines, csv, JSON lines, and others
 ``list_file``    lists as files read by range, also those that lie elsewhere
+``compressed``   what gzip, bzip2, xz and zstd files hold, a piece at a time
 ``lines``        where the lines of a list begin, in numpy
 ``records``      a record of a list, from its bytes to its columns
 ``columns``      which column of a list is what, headers, labels

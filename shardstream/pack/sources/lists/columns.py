@@ -9,7 +9,7 @@ from shardstream.errors import UsageError, did_you_mean
 from shardstream.pack.sources.base import LABEL
 from shardstream.pack.sources.keys import MODES
 from shardstream.pack.sources.lists.labels import Classes, LabelMode
-from shardstream.pack.sources.lists.mapping import NAME, BoundField, FieldRule, is_path
+from shardstream.pack.sources.lists.mapping import NAME, BoundField, FieldRule, is_path, unknown_type
 from shardstream.pack.sources.lists.records import Broken, CellKind, Cells, Column
 
 # How the columns that matter are called in headers, in lower case.
@@ -119,12 +119,15 @@ def _by_name(names: Sequence[str], wanted: Wanted, *, number: bool) -> Columns:
     """Columns that have names; their places are numbers, or the names themselves."""
 
     def place(name: str) -> Column:
+        if name in names:
+            return names.index(name) if number else name
+        if number and name.isdecimal() and int(name) < len(names):
+            return int(name)
+        wrong = unknown_type(name, names)
+        if wrong is not None:
+            raise wrong
         if not number:
             return name  # of a key that the first object may lack
-        if name in names:
-            return names.index(name)
-        if name.isdecimal() and int(name) < len(names):
-            return int(name)
         raise UsageError(
             f"the list has no column {name!r}",
             hint=f"{did_you_mean(name, names)}its columns are {', '.join(names)}",
@@ -132,7 +135,7 @@ def _by_name(names: Sequence[str], wanted: Wanted, *, number: bool) -> Columns:
 
     if wanted.key not in MODES and wanted.key not in names:
         raise UsageError(
-            f"key={wanted.key!r} is neither 'path', 'stem' nor 'line', nor a column of the list",
+            f"key={wanted.key!r} is neither 'path', 'auto', 'stem' nor 'line', nor a column of the list",
             hint=f"its columns are {', '.join(names)}",
         )
     path = next((name for name in names if name.lower() in PATH_NAMES), None)
@@ -161,6 +164,9 @@ def _numbered(default: Columns, width: int, wanted: Wanted) -> Columns:
     def place(text: str) -> Column:
         if text.isdecimal() and int(text) < width:
             return int(text)
+        wrong = unknown_type(text, [str(column) for column in range(width)])
+        if wrong is not None:
+            raise wrong
         raise UsageError(
             f"the list has no column {text!r}: it has no header",
             hint=f"use the number of one of its {_columns(width)}, from 0",
@@ -171,7 +177,7 @@ def _numbered(default: Columns, width: int, wanted: Wanted) -> Columns:
         if not wanted.key.isdecimal():
             raise UsageError(
                 f"key={wanted.key!r} is no way to make keys, and the list has no header with such a column",
-                hint="use 'path', 'stem', 'line', or name a column in a header line (path, label, ...)",
+                hint="use 'path', 'auto', 'stem', 'line', or name a column in a header line (path, label, ...)",
             )
         key = place(wanted.key)
     fields = tuple(_bound(rule, place(rule.column), wanted) for rule in wanted.fields)
@@ -213,8 +219,17 @@ def _check_files(columns: Columns, wanted: Wanted) -> Columns:
         raise UsageError("labels='name' needs a label", hint=f"add a field: --field {LABEL}=COLUMN")
     path = next((field.column for field in columns.fields if field.path), None)
     if path is None and wanted.key in ("path", "stem"):
+        like = next((field.rule for field in columns.fields if field.rule.column.lower() in PATH_NAMES), None)
+        meant = (
+            ""
+            if like is None
+            else (
+                f"if column {like.column!r} names files, --field jpg={like.column} (or png, ...) or "
+                f"--field {like.name}={like.column}:file stores them; else "
+            )
+        )
         raise UsageError(
             f"no field is a file, from whose path key={wanted.key!r} could be made",
-            hint="--key line, or --key with the name of a column",
+            hint=f"{meant}--key auto or --key line numbers the samples, --key with the name of a column takes that",
         )
     return replace(columns, path=path, label=named)

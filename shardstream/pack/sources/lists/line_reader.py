@@ -73,10 +73,12 @@ class LineReader:
             return Reject(line, valid_unicode(path), str(error))
 
     def check(self, raw: bytes, line: int) -> None:
-        """Refuse a record that is broken; `Broken`."""
+        """Refuse a record that is broken; `Broken`. UsageError where its fields cannot be what was meant."""
         reader = replace(self, names={})  # one whose class is not in the list is well-formed
         cells = self.cells(raw)
         reader._item(cells, self.path(cells), line)
+        for one in self.columns.fields:
+            one.check_meant(cells)
 
     def cells(self, raw: bytes) -> Cells:
         """The columns of a record, as many as it must have; `Broken`."""

@@ -11,6 +11,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from shardstream.pack.sources.lists.compressed import LONGEST, too_long
 from shardstream.pack.sources.lists.list_file import ListFile
 
 _CHUNK = 4 << 20
@@ -92,13 +93,26 @@ def index_lines(text: ListFile, newlines: int, *, quoted: bool) -> LineIndex:
         text: The file. A byte order mark at its start belongs to no record.
         newlines: How many line ends it has.
         quoted: Whether line ends between double quotes belong to the record, as in csv (RFC 4180).
+
+    Raises:
+        SourceError: A record is longer than those of lists are.
     """
     start = len(_BOM) if text.read(0, min(len(_BOM), text.size)) == _BOM else 0
     builder = _Builder(newlines + 1)
     if not _index_blocks(text, start, builder, quoted=quoted):
         builder = _Builder(newlines + 1)
         _index_odd_csv(text, start, builder)
-    return builder.index(text.size)
+    index = builder.index(text.size)
+    _check_lengths(index, text.url)
+    return index
+
+
+def _check_lengths(index: LineIndex, url: str) -> None:
+    """Refuse a record that would fill the memory, as one of a small archive may; blank lines after it count."""
+    for first in range(0, len(index), _AT_ONCE):
+        lengths = np.diff(index.starts[first : first + _AT_ONCE + 1])
+        if lengths.max() > LONGEST:
+            raise too_long(url, line=int(index.lines(first + np.argmax(lengths, keepdims=True))[0]))
 
 
 def _index_blocks(text: ListFile, start: int, builder: _Builder, *, quoted: bool) -> bool:
@@ -128,7 +142,7 @@ def _index_blocks(text: ListFile, start: int, builder: _Builder, *, quoted: bool
             builder.add(begins[filled], first[filled])
     if odd:
         return False
-    if text.read(start, text.size).removesuffix(b"\r"):
+    if text.read(start, min(start + 2, text.size)).removesuffix(b"\r"):
         builder.add(np.array([start]), np.array([line]))
     return True
 
@@ -154,6 +168,8 @@ def _odd_records(data: mmap.mmap, start: int) -> Iterator[tuple[int, int]]:
     line = 1
     while start < len(data):
         end = _record_end(data, start)
+        if end - start > LONGEST:  # quotes that belong to other records
+            end = _find(data, b"\n", start)
         record = data[start:end]
         if record.removesuffix(b"\r"):
             yield start, line

@@ -1,4 +1,7 @@
-"""Lists as files that are read by range; those from a store or a pipe are copied to a temporary file first."""
+"""Lists as files that are read by range.
+
+Those from a store or a pipe, and what compressed ones hold, are written to a temporary file first.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from shardstream.errors import SourceError
+from shardstream.pack.sources.lists.compressed import codec_of, decompressed, refuse_binary
 from shardstream.pack.sources.missing import instead_of
 from shardstream.storage import Location, open_object
 from shardstream.storage.base.sorting import no_room
@@ -103,20 +107,22 @@ class ListFile:
 
 
 def open_list(location: Location) -> ListFile:
-    """A list, wherever it lies.
+    """The text of a list, wherever it lies, compressed or not.
 
     Raises:
-        SourceError: It cannot be read, or is not text.
+        SourceError: It cannot be read, is damaged, or is not text.
         StorageError: The store does not give it.
+        MissingExtraError: It is compressed with zstd, and that package is not installed.
     """
     file = open_local(location.url, "list") if location.local else _fetched(location)
-    if b"\0" in file.read(0, min(_PEEK, file.size)):
-        raise SourceError(
-            "this is not a text list: it holds zero bytes",
-            url=file.url,
-            hint="save the list as UTF-8 (not UTF-16), one file a line: path<TAB>label",
-        )
-    return file
+    head = file.read(0, min(_PEEK, file.size))
+    codec = codec_of(head, file.url)
+    if codec is None:
+        refuse_binary(head, file.url)
+        return file
+    text = spooled(lambda: decompressed(file.read, file.size, codec, file.url), url=file.url)
+    file.check()
+    return text
 
 
 def open_local(path: str, what: str) -> ListFile:

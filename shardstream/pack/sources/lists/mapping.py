@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from shardstream.errors import FieldError, UsageError
+from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.pack.sources.base import LABEL, Value
 from shardstream.pack.sources.lists.records import Broken, Cells, Column, cell, is_image, kind_of, shown, text_of
-from shardstream.shards.fields import FieldType, check_field_name, to_fixed, to_scalar, type_of_extension
+from shardstream.pack.sources.paths import extension_of
+from shardstream.shards.fields import (
+    PAYLOAD_TYPES,
+    SCALAR_TYPES,
+    FieldType,
+    check_field_name,
+    to_fixed,
+    to_scalar,
+    type_of_extension,
+)
 
 FILE = "file"
 NAME = "name"
 _FILE_TYPES = frozenset(("jpg", "png", "webp", "array", "tensor"))
 _INT64 = FieldType.parse("int64")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
+_TYPES = (FILE, "text", "int", "float", *PAYLOAD_TYPES, *SCALAR_TYPES)
+_PICTURE_NAMES = frozenset(("image", "images", "img", "imgs", "picture", "photo"))
+_OTHER_PICTURES = frozenset(("gif", "bmp", "tif", "tiff", "avif", "heic", "jp2", "tga", "ppm"))
 _HINT = "write NAME=COLUMN or NAME=COLUMN:TYPE, as jpg=image_path, cls=label:int, caption=text"
 
 
@@ -95,6 +107,20 @@ def declared_types(rules: tuple[FieldRule, ...]) -> dict[str, FieldType]:
     }
 
 
+def unknown_type(text: str, columns: Collection[str]) -> UsageError | None:
+    """What to say of ``COLUMN:TYPE`` where there is such a column and no such type; ``None`` of anything else."""
+    parts = text.split(":")
+    for count in range(len(parts) - 1, 0, -1):
+        column, declared = ":".join(parts[:count]), ":".join(parts[count:])
+        if column in columns:
+            return UsageError(
+                f"{declared!r} is no type of a field, for column {column!r}",
+                hint=f"{did_you_mean(declared, _TYPES)}types are {', '.join(_TYPES)} and array:DTYPE:SHAPE "
+                "(array:float32:512)",
+            )
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class BoundField:
     """A rule with its place in the records of one list."""
@@ -102,6 +128,28 @@ class BoundField:
     rule: FieldRule
     column: Column
     path: bool
+
+    def check_meant(self, cells: Cells) -> None:
+        """Refuse a field that is called like a picture and would be the path of one, as text.
+
+        Raises:
+            UsageError: Says what to write.
+        """
+        name, column = self.rule.name, self.rule.column
+        if self.path or self.rule.type is not None or name.rpartition(".")[2].lower() not in _PICTURE_NAMES:
+            return
+        found = cell(cells, self.column, f"column {column!r}")
+        extension = extension_of(found).lower() if isinstance(found, str) else ""
+        kind = type_of_extension(extension)
+        if kind.is_image or extension in _OTHER_PICTURES:
+            prefix = name.rpartition(".")[0]
+            field = f"{prefix}.{kind.name}" if prefix else kind.name
+            store = f"{field}={column}" if kind.is_image else f"{name}={column}:{FILE}"
+            raise UsageError(
+                f"the field {name!r} would be the text in column {column!r}, such as {shown(found)}, not the picture",
+                field=name,
+                hint=f"--field {store} stores the files that it names, --field {name}={column}:str their paths as text",
+            )
 
     def value(self, cells: Cells) -> Value | str:
         """The value of this field in a record; a path, if `path` says so and it is text.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DuplicateKeyError, SourceError
 from shardstream.pack.sources.base import Item
-from shardstream.pack.sources.duplicates import HashRuns, key_hash
+from shardstream.pack.sources.duplicates import Hashed, KeyNumbers, key_hash, number_repeats, repeated_of
 from shardstream.pack.sources.keys import common_folder
 from shardstream.pack.sources.lists.labels import label_name, unknown_class
 from shardstream.pack.sources.lists.line_reader import LineReader
@@ -61,13 +61,6 @@ class Findings:
         return self.relative and (self.absolute or self.urls)
 
 
-class Hashed(NamedTuple):
-    """The keys of a block of records that have one: their numbers in the list, and hashes."""
-
-    numbers: NDArray[np.int64]
-    hashes: NDArray[np.uint64]
-
-
 class _Looked(NamedTuple):
     """The columns that a scan looks at; the label's only for its name."""
 
@@ -82,10 +75,12 @@ class ListScan:
     Args:
         records: The list.
         reader: How records become samples.
+        numbering: How equal keys are told apart, once that is known.
     """
 
-    def __init__(self, records: Records, reader: LineReader) -> None:
+    def __init__(self, records: Records, reader: LineReader, numbering: KeyNumbers | None = None) -> None:
         self.records, self.reader = records, reader.whole
+        self._numbering = numbering
         self.findings = Findings(names=set() if _looks_at_names(reader) else None)
 
     def hashed(self) -> Iterator[Hashed]:
@@ -119,13 +114,13 @@ class ListScan:
         else:
             lines = Lines(data, starts, everything)
             block = Block(data, starts, kind=self.reader.kind, count=columns.count)
-        found = self._by_numpy(block, looked)
+        found = self._by_numpy(block, looked, lines.rows + first)
         odd = np.delete(everything, lines.rows[~block.odd])
         parts = self._slowly(data, starts, odd, first), Hashed(lines.rows[found.numbers] + first, found.hashes)
         return Hashed(*(np.concatenate(both) for both in zip(*parts, strict=True)))
 
-    def _by_numpy(self, block: Block, looked: _Looked) -> Hashed:
-        """The keys of the records that are not odd; marks those that turn out to be."""
+    def _by_numpy(self, block: Block, looked: _Looked, numbers: NDArray[np.int64]) -> Hashed:
+        """The keys of the records that are not odd, which have these numbers; marks those that turn out to be."""
         mode = self.reader.keys.mode
         last = max(len(block.data), 1)
         keys = paths = None
@@ -152,8 +147,13 @@ class ListScan:
         if keys is None:
             return Hashed(rows[:0], np.empty(0, np.uint64))
         begins, ends = keys.starts[rows].tolist(), keys.ends[rows].tolist()
-        hashes = (key_hash(block.data[begin:end]) for begin, end in zip(begins, ends, strict=True))
-        return Hashed(rows, np.fromiter(hashes, np.uint64, len(rows)))
+        texts = (block.data[begin:end] for begin, end in zip(begins, ends, strict=True))
+        if self._numbering is not None:
+            texts = (text + self._suffix(number) for text, number in zip(texts, numbers[rows].tolist(), strict=True))
+        return Hashed(rows, np.fromiter(map(key_hash, texts), np.uint64, len(rows)))
+
+    def _suffix(self, number: int) -> bytes:
+        return b"" if self._numbering is None else self._numbering.suffix(number).encode()
 
     def _see(self, block: Block, paths: Span, rows: NDArray[np.int64]) -> None:
         if not len(rows):
@@ -213,7 +213,7 @@ class ListScan:
                 self.findings.path(path, self.reader.keys.normal(path))
             if key is not None:
                 numbers.append(first + row)
-                hashes.append(key_hash(key))
+                hashes.append(key_hash(key + self._suffix(first + row)))
         return Hashed(np.array(numbers, np.int64), np.array(hashes, np.uint64))
 
 
@@ -233,11 +233,12 @@ def _looks_at_names(reader: LineReader) -> bool:
     return named and (reader.strict or not reader.names)
 
 
-def scan(records: Records, reader: LineReader) -> LineReader:
+def scan(records: Records, reader: LineReader) -> tuple[LineReader, KeyNumbers | None]:
     """Look at every record of a list once.
 
     Returns:
-        The reader with what is known now: the common folder, and the numbers of names.
+        The reader with what is known now: the common folder, and the numbers of names; and how equal keys are told
+        apart, if there are any and the reader has them numbered.
 
     Raises:
         DuplicateKeyError: Two samples with one key.
@@ -246,21 +247,24 @@ def scan(records: Records, reader: LineReader) -> LineReader:
     """
     named = _looks_at_names(reader)
     if reader.keys.mode == "line" and not named:
-        return reader
-    walk, runs = ListScan(records, reader), HashRuns(len(records))
-    with closing(runs):
-        for part in walk.hashed():
-            runs.add(part.hashes)
-        if walk.findings.mixed and reader.keys.mode == "path" and not reader.keys.base:
-            return scan(records, replace(reader, keys=replace(reader.keys, base=reader.folder)))
-        suspects = runs.repeated()
+        return reader, None
+    walk = ListScan(records, reader)
+    suspects = repeated_of(walk.hashed(), len(records))
+    if walk.findings.mixed and reader.keys.mode == "path" and not reader.keys.base:
+        return scan(records, replace(reader, keys=replace(reader.keys, base=reader.folder)))
     if named and not reader.names:
         reader = replace(reader, names={name: i for i, name in enumerate(sorted(walk.findings.names or ()))})
     if reader.keys.mode == "path":
         reader = replace(reader, keys=replace(reader.keys, common=walk.findings.common or ""))
+    if reader.keys.number:
+
+        def hashed(numbering: KeyNumbers | None) -> Iterator[Hashed]:
+            return ListScan(records, reader, numbering).hashed()
+
+        return reader, number_repeats(hashed, suspects, len(records))
     for start in range(0, len(suspects), _SUSPECTS):
         _look(records, reader, suspects[start : start + _SUSPECTS])
-    return reader
+    return reader, None
 
 
 def _look(records: Records, reader: LineReader, suspects: NDArray[np.uint64]) -> None:
@@ -277,5 +281,6 @@ def _look(records: Records, reader: LineReader, suspects: NDArray[np.uint64]) ->
                     f"lines {first[found.key]} and {line} have the same key",
                     key=here.key if isinstance(here, Item) else found.key,
                     line=line,
-                    hint="remove one of them, or choose other keys: --key path, stem, line or a column's name",
+                    hint="--key auto (key='auto') numbers equal keys; or remove one of them, or choose other keys: "
+                    "--key path, stem, line or a column's name",
                 )

@@ -2,8 +2,9 @@
 
 UTF-8, with or without byte order mark; Unix or Windows line ends; blank lines are skipped. In ``.csv`` files commas
 separate the columns, with quotes as in RFC 4180. A header is recognised by the name of its path column, or by the names
-that were asked for (see ``columns``). Paths are relative to the folder of the list. Planning reads the list and keeps
-eight bytes a line (sixteen while keys are compared); tasks carry their lines.
+that were asked for (see ``columns``). Paths are relative to the folder of the list. Compressed lists are read through a
+temporary file (see ``compressed``). Planning reads the list and keeps eight bytes a line (sixteen while keys are
+compared); tasks carry their lines.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from shardstream.errors import SourceError, UsageError
 from shardstream.pack.sources.keys import MODES, KeyRule
 from shardstream.pack.sources.lists.columns import Columns, Wanted, settled, understand
+from shardstream.pack.sources.lists.compressed import plain_name
 from shardstream.pack.sources.lists.labels import parse_label
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.lines import LineIndex, index_lines, survey
@@ -33,6 +35,7 @@ from shardstream.pack.sources.paths import Origin
 from shardstream.storage import Location
 
 _FIRST = 100
+_HEAD = 4 << 20  # bytes of the first records that say how a list is written
 _KINDS: dict[str, CellKind] = {".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".tsv": "tab"}
 _DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what has no folder of its own
 _EMPTY_HINT = "write one file a line: path<TAB>label"
@@ -82,7 +85,7 @@ class ListSource(RecordSource[LineReader]):
             if not len(records):
                 raise SourceError("the list is empty", hint=_EMPTY_HINT)
             self._check_first(reader)
-            self._reader = scan(records, reader)
+            self._reader, self.numbering = scan(records, reader)
         except (SourceError, UsageError) as error:
             raise error.at(url=self.url) from error.__cause__
         if self._reader.names:
@@ -92,7 +95,8 @@ class ListSource(RecordSource[LineReader]):
         """A list whose first lines are all broken is not what it was taken for."""
         numbers = np.arange(min(_FIRST, len(self._records)))
         first = None
-        for raw, line in zip(self._records.read(numbers), self._records.lines(numbers).tolist(), strict=True):
+        for number, line in enumerate(self._records.lines(numbers).tolist()):
+            (raw,) = self._records.read(numbers[number : number + 1])
             try:
                 reader.check(raw, line)
             except Broken as error:
@@ -120,13 +124,13 @@ def open_text_list(location: Location, wanted: Wanted) -> ListSource:
     """
     file = open_list(location)
     newlines, digest = survey(file)
-    name = location.url.rpartition("/")[2]
+    name = plain_name(location.url.rpartition("/")[2])
     kind = _KINDS.get(suffix_of(name))
     index = index_lines(file, newlines, quoted=kind == "csv")
     records = ListRecords(file, index)
-    head = records.read(np.arange(min(_FIRST, len(records))))
-    if not head:
+    if not len(records):
         raise SourceError("the list is empty", url=file.url, hint=_EMPTY_HINT)
+    head = records.read(np.arange(min(_FIRST, len(records.block(0, _HEAD)[1]))))
     kind = kind or _guess(name, head, wanted)
     try:
         first = split(kind, head[0])
@@ -152,14 +156,17 @@ def row_reader(kind: CellKind, columns: Columns, wanted: Wanted, location: Locat
     """How the records of the list at this place become samples, before its paths are known."""
     folder = folder_of(location)
     origin = None if wanted.other_origins else Origin.of(folder)
+    keys = KeyRule("line") if wanted.key == "auto" and columns.path is None else key_rule(wanted)
     classes = wanted.classes if wanted.labels == "name" else None
     names = {} if classes is None else classes.numbers
     strict = classes is not None and classes.unknown == "error"
-    return LineReader(kind, columns, key_rule(wanted), wanted.labels, folder, names, origin, strict)
+    return LineReader(kind, columns, keys, wanted.labels, folder, names, origin, strict)
 
 
 def key_rule(wanted: Wanted) -> KeyRule:
     """How keys are made, before the paths are known."""
+    if wanted.key == "auto":
+        return KeyRule("path", number=True)
     return KeyRule(wanted.key if wanted.key in MODES else "column")
 
 

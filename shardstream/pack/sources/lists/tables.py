@@ -200,6 +200,7 @@ def open_tables(locations: Sequence[Location], wanted: Wanted) -> ListSource | T
         except _LargeRows:
             streams = TableStreams(locations, names, reader)
             streams.classes = classes
+            streams.key = "auto" if reader.keys.number else "path"
             return streams
     assert copied is not None
     records, digest = copied
@@ -281,6 +282,8 @@ class TableStreams(StreamSource):
         try:
             if row is not None:
                 reader.check(_packed(row), 1)
+        except UsageError as error:
+            raise error.at(url=table.url) from None
         except Broken as error:
             raise SourceError(
                 str(error), url=table.url, line=1, hint=error.hint or "choose columns by --field"
