@@ -1,4 +1,4 @@
-"""Sizes as people write them, and read them: ``"256MB"``."""
+"""Sizes and counts as people write them, and read them: ``"256MB"``, ``1 shard``."""
 
 from __future__ import annotations
 
@@ -48,3 +48,12 @@ def size(count: float) -> str:
             break
         count /= 1000
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def plural(count: int, noun: str, many: str = "") -> str:
+    """A count and its noun; ``many`` for nouns that are odd.
+
+    >>> plural(1, "shard"), plural(6000, "sample")
+    ('1 shard', '6,000 samples')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {many or noun + 's'}"

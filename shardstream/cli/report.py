@@ -18,7 +18,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from shardstream.errors import MissingExtraError, ShardStreamError, UsageError
-from shardstream.sizes import size as size  # with the other numbers for people
+from shardstream.sizes import plural as plural  # with the other numbers for people
+from shardstream.sizes import size as size
 from shardstream.text import in_one_line, json_text, printable
 
 _SHOWN = 20
@@ -103,11 +104,6 @@ def print_first(lines: Sequence[str]) -> None:
 def print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """What Python prints of an error that nobody caught, such as ours while it works for ``--debug``."""
     sys.stderr.write(printable("".join(traceback.format_exception(kind, error, trace))))
-
-
-def plural(count: int, noun: str, many: str = "") -> str:
-    """``1 shard``, ``6,000 samples``; ``many`` for nouns that are odd."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {many or noun + 's'}"
 
 
 def duration(seconds: float) -> str:

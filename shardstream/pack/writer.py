@@ -22,7 +22,7 @@ from shardstream.shards.growing import check_grows
 from shardstream.shards.index import check_key
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import OneShard, ShardSummary
-from shardstream.sizes import parse_size
+from shardstream.sizes import parse_size, plural
 from shardstream.storage import ObjectWriter, PathOrUrl, Transport
 
 
@@ -149,7 +149,9 @@ class ShardWriter:
 
     def __repr__(self) -> str:
         state = "open" if self._open else "not open"
-        return f"ShardWriter({self._destination.store.url!r}: {self._format}, {self.samples:,} samples, {state})"
+        return (
+            f"ShardWriter({self._destination.store.url!r}: {self._format}, {plural(self.samples, 'sample')}, {state})"
+        )
 
     @property
     def samples(self) -> int:

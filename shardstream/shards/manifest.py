@@ -33,7 +33,7 @@ from shardstream.shards.index import Codec
 from shardstream.shards.layout import FORMAT_VERSION, checksum
 from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.shards.writing import ShardSummary
-from shardstream.sizes import size
+from shardstream.sizes import plural, size
 from shardstream.storage import PathOrUrl, Store, Transport, open_store
 from shardstream.text import html_table, html_text, in_one_line, text_table
 
@@ -98,7 +98,7 @@ class Manifest:
     def _shown(self) -> tuple[str, list[tuple[str, str, str]], list[str]]:
         """What it is in a line, its fields as a table, and what else there is to say, fit for a terminal."""
         of = f" of {in_one_line(self.url)}" if self.url else ""
-        title = f"Manifest{of}: {self.samples:,} samples in {self.shards:,} shards, {size(self.bytes)}"
+        title = f"Manifest{of}: {plural(self.samples, 'sample')} in {plural(self.shards, 'shard')}, {size(self.bytes)}"
         rows = [("field", "type", "stored as")]
         rows += [(name, str(kind), self._stored(name)) for name, kind in islice(self.fields.items(), _SHOWN)]
         notes = [f"... and {len(self.fields) - _SHOWN:,} more fields"] if len(self.fields) > _SHOWN else []

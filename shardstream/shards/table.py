@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from shardstream.errors import ChecksumError, FormatError, UsageError
 from shardstream.shards.layout import FORMAT_VERSION, Hasher, check_version, checksum
 from shardstream.shards.writing import ShardSummary
+from shardstream.sizes import plural
 
 _TABLE = struct.Struct("<8sIIQQ32x")
 _TABLE_MAGIC = b"SSTABLE\n"
@@ -85,7 +86,8 @@ class ShardTable:
         return all(np.array_equal(one, same) for one, same in zip(self.columns, other.columns, strict=True))
 
     def __repr__(self) -> str:
-        return f"ShardTable({len(self.samples):,} shards, {self.samples.sum(dtype=np.int64):,} samples)"
+        samples = plural(int(self.samples.sum(dtype=np.int64)), "sample")
+        return f"ShardTable({plural(len(self.samples), 'shard')}, {samples})"
 
     @property
     def columns(self) -> tuple[NDArray[Any], ...]:

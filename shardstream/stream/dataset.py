@@ -16,6 +16,7 @@ from shardstream.images.backends import Backend, BackendName
 from shardstream.order import SplitBy, Tail
 from shardstream.shards.framing import MAX_VALUE
 from shardstream.shards.manifest import Manifest
+from shardstream.sizes import plural
 from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.cache import Cache
 from shardstream.stream.base import Stream
@@ -247,7 +248,7 @@ class ShardDataset(Stream):
         source, settings = self._source, self._settings
         order = f"shuffled with seed {settings.seed}" if settings.shuffle else "in stored order"
         unit = f"batches of {settings.batch_size}" if settings.batch_size else "single samples"
-        size = f"{source.samples} samples in {source.shards} shards"
+        size = f"{plural(source.samples, 'sample')} in {plural(source.shards, 'shard')}"
         view = "" if source.spec.whole else f" ({source.spec})"
         epoch = "" if self._content.epoch_size is None else f", epochs of {self._content.epoch_size}"
         return f"ShardDataset({source.url!r}: {size}{view}, {order}{epoch}, as {unit})"

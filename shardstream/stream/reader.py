@@ -20,7 +20,7 @@ from shardstream.dataset.step import Step
 from shardstream.dataset.view import ViewSpec, Where, matcher_of
 from shardstream.errors import ShardStreamError, UsageError
 from shardstream.shards.framing import MAX_VALUE
-from shardstream.sizes import parse_size
+from shardstream.sizes import parse_size, plural
 from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.cache import Cache
 from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding
@@ -112,7 +112,7 @@ class Reader(Sequence[dict[str, Any]]):
         found = self.manifest
         fields = ", ".join(f"{name} {kind}" for name, kind in islice(found.fields.items(), _FIELDS))
         more = f", and {len(found.fields) - _FIELDS} more" if len(found.fields) > _FIELDS else ""
-        of = f"{len(self):,} samples in {found.shards:,} shards, version {found.version}"
+        of = f"{plural(len(self), 'sample')} in {plural(found.shards, 'shard')}, version {found.version}"
         return f"Reader({self._dataset.url!r}: {of}; {fields}{more})"
 
     def _repr_html_(self) -> str:

@@ -59,7 +59,7 @@ def test_every_object_says_what_it_is(tmp_path: Path) -> None:
         repr(ss.Synthetic(loader)): f"Synthetic({of})",
         repr(ss.DevicePrefetcher(loader, "cpu")): f"DevicePrefetcher({of}, 'cpu', depth=2)",
         repr(ss.DevicePrefetcher([torch.zeros(1)], "cpu")): "DevicePrefetcher(list, 'cpu', depth=2)",
-        repr(plan): f"PackPlan({str(tmp_path / 'plan')!r}: 1 samples in 1 shards, to be packed)",
+        repr(plan): f"PackPlan({str(tmp_path / 'plan')!r}: 1 sample in 1 shard, to be packed)",
         repr(writer): f"ShardWriter({str(tmp_path / 'written')!r}: tar, 0 samples, not open)",
         repr(open_store(url)): f"LocalStore({url!r})",
         repr(ds.manifest.table): "ShardTable(2 shards, 20 samples)",

@@ -61,7 +61,7 @@ def test_a_reader_is_a_contact_sheet_of_its_first_samples(tmp_path: Path, kind: 
     for one, colour in zip(shown, colours, strict=True):
         assert np.abs(one.astype(int) - colour).max() < 20
     words = Tags(page).words
-    assert all(text in words for text in ("k0", "cls 1 (green)", "txt text 2", "3 samples in 1 shards"))
+    assert all(text in words for text in ("k0", "cls 1 (green)", "txt text 2", "3 samples in 1 shard"))
 
 
 def test_a_page_is_small_whatever_the_pictures_are(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from shardstream.shards.framings import framing_of
 from shardstream.shards.growing import check_grows, grown
 from shardstream.shards.heads import parse_head
 from shardstream.shards.manifest import Manifest
+from shardstream.sizes import plural
 from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.base.location import Access
 from shardstream.threads import each
@@ -82,7 +83,8 @@ class PackPlan:
 
     def __repr__(self) -> str:
         state = "to be packed" if self.manifest is None else "packed already"
-        of = f"{self.samples:,} samples in {self.shards:,} shards" if self.layout or self.manifest else "no samples"
+        known = self.layout or self.manifest
+        of = f"{plural(self.samples, 'sample')} in {plural(self.shards, 'shard')}" if known else "no samples"
         return f"PackPlan({self.destination.location.url!r}: {of}, {state})"
 
     @property
