@@ -23,6 +23,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 from types import ModuleType
 
@@ -147,6 +148,7 @@ def test_code_blocks_run(
 
     text = settled(document.read_text())
     multiprocessing.set_start_method(method, force=True)
+    forkserver._forkserver._stop()  # one that an earlier test began has that test's environment
     if method == "forkserver":
         (workplace / "document.py").write_text(definitions(text))
         look = shardstream.ShardDataset.first_batch
