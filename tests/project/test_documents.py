@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import ast
 import multiprocessing
+import os
 import pickle
 import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import forkserver
@@ -135,6 +137,18 @@ def module(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
     multiprocessing.set_start_method(None, force=True)
 
 
+def new_forkserver() -> None:
+    """The next process comes from another server: one that an earlier test began has that test's environment.
+
+    The old server ends by itself, once nobody holds its pipe. It is not waited for: a process that was forked since
+    then holds it too, the worker of a loader that still stands, say.
+    """
+    server = forkserver._forkserver
+    if server._forkserver_alive_fd is not None:
+        os.close(server._forkserver_alive_fd)
+    vars(server).update(vars(forkserver.ForkServer()))
+
+
 @pytest.mark.parametrize(("document", "method"), [*runs()])
 def test_code_blocks_run(
     document: Path,
@@ -148,8 +162,8 @@ def test_code_blocks_run(
 
     text = settled(document.read_text())
     multiprocessing.set_start_method(method, force=True)
-    forkserver._forkserver._stop()  # one that an earlier test began has that test's environment
     if method == "forkserver":
+        new_forkserver()
         (workplace / "document.py").write_text(definitions(text))
         look = shardstream.ShardDataset.first_batch
         monkeypatch.setattr(shardstream.ShardDataset, "first_batch", lambda ds: look(pickle.loads(pickle.dumps(ds))))
@@ -169,6 +183,20 @@ def test_code_blocks_run(
             program = [sys.executable, "-m", "shardstream", *words[1:]]
             done = subprocess.run(program, cwd=workplace, capture_output=True, text=True, timeout=120)
             assert done.returncode == 0, f"{place}: {shlex.join(words)}\n{done.stdout}{done.stderr}"
+
+
+def test_a_new_forkserver_is_not_waited_for_and_has_the_environment_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_server, by_fork = multiprocessing.get_context("forkserver"), multiprocessing.get_context("fork")
+    with by_server.Pool(1):
+        pass
+    holder = by_fork.Process(target=time.sleep, args=(60,))
+    holder.start()
+    monkeypatch.setenv("SHARDSTREAM_OF_NOW", "yes")
+    new_forkserver()
+    with by_server.Pool(1) as pool:
+        assert pool.apply(os.getenv, ("SHARDSTREAM_OF_NOW",)) == "yes"
+    holder.kill()
+    holder.join()
 
 
 def test_blocks_are_found_with_line_kind_and_excuse() -> None:
