@@ -18,7 +18,7 @@ _LONGEST = _HEAD + 3 + _TAIL  # longer than paths mostly are, and no name pushes
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"  # the same in JSON, too
 )
-_BYTE = re.compile("[\udc80-\udcff]")  # a byte of a file name that is no UTF-8, as Python decodes it
+_BYTE = re.compile("[\udc80-\udcff]")  # a byte of a file name that is not UTF-8, as Python decodes it
 _WORD = re.compile(rf"\S{{{_LONGEST + 1},}}")
 
 
@@ -45,7 +45,7 @@ def in_one_line(value: object) -> str:
 
 
 def valid_unicode(name: str) -> str:
-    r"""A file name as valid Unicode: bytes of it that are no UTF-8 stand as ``%XX``.
+    r"""A file name as valid Unicode: bytes of it that are not UTF-8 stand as ``%XX``.
 
     >>> valid_unicode("caf\udce9.jpg")
     'caf%E9.jpg'

@@ -8,7 +8,7 @@
 Two recipes, both of 32 samples through ``ss.Loader(num_workers=0)``, shuffled, one decoding thread, with labels:
 ``bytes`` takes the files as they are, ``crops`` takes ``RandomResizedCrop(64, flip=True)``. The JPEG files are made on
 the fly; a few shards on the local disk hold them. What is counted are steady batches: number 4 to 39 of the first
-epoch, but for those that open a file (a batch that opens a shard is no steady one). Their ``usual`` one is the median
+epoch, but for those that open a file (one that opens a shard is not steady). Their ``usual`` one is the median
 of each column. The ``most`` come from the few batches that also work out the order of the coming ones (7, 15, 31).
 
 A call is one that ``sys.setprofile`` reports of a Python function of the package, generators' resumptions included; one

@@ -104,7 +104,7 @@ class RandomGrayscale(Sometimes):
         p: Probability.
 
     Raises:
-        UsageError: ``p`` is no probability.
+        UsageError: ``p`` is not a probability.
 
         >>> RandomGrayscale(0.2)(torch.zeros(8, 3, 32, 32, dtype=torch.uint8)).shape
         torch.Size([8, 3, 32, 32])

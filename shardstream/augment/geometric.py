@@ -24,7 +24,7 @@ class RandomHorizontalFlip(Sometimes):
         p: Probability.
 
     Raises:
-        UsageError: ``p`` is no probability.
+        UsageError: ``p`` is not a probability.
 
         >>> RandomHorizontalFlip()(torch.zeros(8, 3, 32, 32, dtype=torch.uint8)).dtype
         torch.uint8

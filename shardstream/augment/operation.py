@@ -88,7 +88,7 @@ class Sometimes(Operation):
         p: Probability.
 
     Raises:
-        UsageError: ``p`` is no probability.
+        UsageError: ``p`` is not a probability.
     """
 
     p: float = 0.5

@@ -70,7 +70,7 @@ class _Console(Console):
 
 
 def stdout() -> Console:
-    """Where data goes. Lines are not wrapped: what is no terminal has no width."""
+    """Where data goes. Lines are not wrapped: what is not a terminal has no width."""
     return _Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 

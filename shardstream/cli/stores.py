@@ -60,7 +60,7 @@ def _value(flag: str, name: str, text: str) -> Any:
         return json.loads(text)
     except ValueError:
         raise UsageError(
-            f"the value of {flag} {name} begins like JSON, but is none",
+            f"the value of {flag} {name} begins like JSON, but is not valid JSON",
             hint=f"""in the shell: {flag} 'client_kwargs={{"verify": false}}'""",
         ) from None
 

@@ -27,7 +27,7 @@ def verify(
         ),
     ] = False,
     max_value: Annotated[
-        str, typer.Option(help="Largest value that is no problem, as it is delivered.", metavar="SIZE")
+        str, typer.Option(help="Largest value, as it is delivered, that is not a problem.", metavar="SIZE")
     ] = "1GiB",
     quiet: Quiet = False,
     **flags: Any,

@@ -143,7 +143,7 @@ def _samples(covers: Covers) -> int:
 
 
 def scan_once(dataset: OpenedDataset, shard: int) -> ShardIndex:
-    """The index of a shard that is read once: where it is mapped, it is no memory of this process for longer.
+    """The index of a shard that is read once: where it is mapped, it is not held for longer.
 
     Raises:
         DataError, StorageError: As `OpenedDataset.open`.

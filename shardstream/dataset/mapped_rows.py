@@ -214,7 +214,7 @@ class _Keys:
         self._ascii[slot] = not len(octets) or int(octets.max()) < 128
 
     def taken(self, slots: Integers, rows: Integers) -> Callable[[], list[str]] | list[str] | None:
-        """The keys of these rows, or what finds them before the next read; ``None`` where one is no UTF-8."""
+        """The keys of these rows, or what finds them before the next read; ``None`` where one is not UTF-8."""
         if self._ascii[slots].all():
             return partial(self._decoded, slots, rows)
         try:

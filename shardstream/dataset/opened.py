@@ -75,7 +75,7 @@ class OpenedDataset:
         location: Where the data set lies.
         manifest: Its manifest, at the version that was asked for.
         address: What opens the same data set, at this version, anywhere.
-        store: Of `location`, for objects that are no shards.
+        store: Of `location`, for objects that are not shards.
 
     Args:
         location: Where the data set lies. Its manifest says what the data set is, whoever else has it.

@@ -96,7 +96,7 @@ def refuse_unused(
 
 
 def find_replicas(replicas: Sequence[PathOrUrl]) -> list[PathOrUrl]:
-    """The folders and URLs that ``replicas`` name; UsageError where that is no list."""
+    """The folders and URLs that ``replicas`` name; UsageError where that is not a list."""
     if isinstance(replicas, str) or not isinstance(replicas, Iterable):
         one: Any = replicas
         # A URL is shown without its query, which may be a key; stores and locations have theirs so.

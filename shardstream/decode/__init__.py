@@ -1,7 +1,7 @@
 """From stored values to what a training loop gets: field specs over images and fields. Knows nothing of files.
 
 ================  ===================================================================================
-``specs``         ``Decoder`` and those that are no images: ``Text``
+``specs``         ``Decoder`` and those that are not images: ``Text``
 ``pictures``      ``Image``, ``Resize``, ``CenterCrop``
 ``crops``         ``RandomResizedCrop``, ``Crop`` by a stored box; ``Cut``, a crop that the device resizes
 ``masks``         ``Mask``: label maps that follow an image

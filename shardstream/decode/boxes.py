@@ -22,7 +22,7 @@ BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
 
 
 def check_format(box_format: str) -> None:
-    """Refuse what is no `BoxFormat`.
+    """Refuse what is not a `BoxFormat`.
 
     Raises:
         UsageError: It is none.
@@ -42,7 +42,7 @@ def corners(value: Any, box_format: BoxFormat, *, relative: bool, source: Size) 
         source: (height, width) of the image.
 
     Raises:
-        DecodeError: They are no boxes of this format.
+        DecodeError: They are not boxes of this format.
     """
     boxes = _numbers(value, "boxes")
     if boxes.shape == (4,) or not boxes.size:
@@ -115,7 +115,7 @@ class Boxes(_Following):
         optional: See `Decoder`.
 
     Raises:
-        DecodeError: What is stored are no boxes of this format.
+        DecodeError: What is stored are not boxes of this format.
 
         >>> fields = {"jpg": RandomResizedCrop(512), "boxes": Boxes(like="jpg"), "labels": PerBox(like="boxes")}
     """
@@ -228,7 +228,7 @@ class Points(_Following):
         optional: See `Decoder`.
 
     Raises:
-        DecodeError: What is stored are no points.
+        DecodeError: What is stored are not points.
 
         >>> fields = {"jpg": Image(), "boxes": Boxes(like="jpg"), "keypoints": Points(like="boxes")}
     """

@@ -61,11 +61,11 @@ class CallParts(Decoder):
         """The same.
 
         Raises:
-            UsageError: It is no tuple or list of one value an output.
+            UsageError: It is not a tuple or list of one value an output.
         """
         if isinstance(value, tuple | list) and len(value) == len(self.names):
             return value
-        given = f"{len(value)} values" if isinstance(value, tuple | list) else f"{type(value).__name__}, no tuple"
+        given = f"{len(value)} values" if isinstance(value, tuple | list) else f"{type(value).__name__}, not a tuple"
         raise UsageError(
             f"the call of fields[{self.names!r}] returned {given}",
             hint=f"return a tuple of {len(self.names)}: {', '.join(self.names)}",

@@ -28,7 +28,7 @@ class AsType:
         """The value in this dtype.
 
         Raises:
-            FieldError: It cannot be held, or is no number.
+            FieldError: It cannot be held, or is not a number.
         """
         array = np.asarray(value)
         check_fit(array, self.dtype)
@@ -36,7 +36,7 @@ class AsType:
 
 
 def dtype_named(part: object) -> np.dtype[Any] | None:
-    """The dtype that part of a field spec declares; ``None`` if it is no numpy type."""
+    """The dtype that part of a field spec declares; ``None`` if it is not a numpy type."""
     return np.dtype(part) if isinstance(part, type) and issubclass(part, np.generic) else None
 
 

@@ -73,7 +73,7 @@ def status(cache: str | os.PathLike[str] | Cache) -> CacheStatus:
 
     Raises:
         NotFoundError: There is no cache.
-        UsageError: The folder is no cache.
+        UsageError: The folder is not a cache.
 
     Example:
         >>> from shardstream.storage.cache.manifests import keep_manifest
@@ -125,7 +125,7 @@ def clear(cache: str | os.PathLike[str] | Cache, *, only: str | None = None) -> 
 
     Raises:
         NotFoundError: There is no cache, or not this data set in it.
-        UsageError: The folder is no cache.
+        UsageError: The folder is not a cache.
         StorageError: It cannot be written.
     """
     where = Cache.of(cache)
@@ -169,7 +169,7 @@ def verify_cache(cache: str | os.PathLike[str] | Cache, *, progress: OnProgress 
 
     Raises:
         NotFoundError: There is no cache.
-        UsageError: The folder is no cache.
+        UsageError: The folder is not a cache.
     """
     started = time.monotonic()
     where, tell = Cache.of(cache), ignore if progress is None else progress

@@ -28,7 +28,7 @@ def differences(data: memoryview, index: ShardIndex) -> Iterator[Difference]:
         index: Its index.
 
     Raises:
-        FormatError: It is no tar.
+        FormatError: It is not a tar.
     """
     members = list_members(data)
     expected = _expected(index)

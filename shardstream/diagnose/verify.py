@@ -118,7 +118,7 @@ def verify(
 
     Raises:
         NotFoundError: There is no data set.
-        UsageError: ``max_value`` is no size, there is no such version, or no place that takes these options.
+        UsageError: ``max_value`` is not a size, there is no such version, or no place that takes these options.
         DataError: Its manifest is damaged.
         StorageError: The store cannot be read.
 

@@ -31,7 +31,7 @@ class ReadShard:
 
 
 def read_shards(store: Store, manifest: Manifest) -> Iterator[ReadShard]:
-    """All shards of a data set in order. One that is missing, damaged or no shard at all is no error here.
+    """All shards of a data set in order. One that is missing, damaged or not a shard at all is not an error here.
 
     Raises:
         StorageError: A remote store cannot be read.

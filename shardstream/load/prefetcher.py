@@ -154,7 +154,7 @@ class DevicePrefetcher:
         """Where the training loop is, see `Loader.state_dict`.
 
         Raises:
-            UsageError: The loader is no `Loader`.
+            UsageError: The loader is not a `Loader`.
         """
         return self._resumable().state_dict()
 

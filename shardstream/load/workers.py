@@ -155,7 +155,7 @@ class _Processes:
         if self not in _running or os.getpid() != self.owner:
             return
         _running.discard(self)
-        _remove_worker_pids(self._key)  # how they end now is no error
+        _remove_worker_pids(self._key)  # how they end now is not an error
         if patience and all(worker.is_alive() for worker in self._workers):
             self._done.set()
             for queue in self._queues:

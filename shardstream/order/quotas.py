@@ -79,7 +79,7 @@ def _exact(number: int, weight: float | str | Fraction) -> Fraction:
 
 
 def as_fraction(given: float | str | Fraction, what: str) -> Fraction:
-    """A number as it is written: 0.1 is 1/10. ``UsageError`` names ``what`` where it is no finite one."""
+    """A number as it is written: 0.1 is 1/10. ``UsageError`` names ``what`` where it is not finite."""
     try:
         return given if isinstance(given, Fraction) else Fraction(str(given))
     except (ValueError, ZeroDivisionError) as error:

@@ -179,7 +179,7 @@ def check_format(name: str, zstd: Collection[str]) -> None:
 
 
 def check_meta(meta: Mapping[str, Any]) -> None:
-    """Refuse ``meta`` that is no JSON object; UsageError."""
+    """Refuse ``meta`` that is not a JSON object; UsageError."""
     try:
         json.dumps(dict(meta), allow_nan=False)
     except (TypeError, ValueError) as error:

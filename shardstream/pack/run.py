@@ -196,7 +196,7 @@ def pack(
     Raises:
         UsageError: An argument that is not allowed.
         DestinationError: ``dest`` holds another data set, or files in the way that are not ours.
-        SourceError: An empty list, no readable file, a label that is no integer.
+        SourceError: An empty list, no readable file, a label that is not an integer.
         DuplicateKeyError: Two samples with one key.
         StorageError: ``dest`` cannot be written.
         MissingExtraError: A package that this store needs is not installed.

@@ -69,7 +69,7 @@ def npy_array(data: memoryview) -> NDArray[Any]:
     """The array of an NPY file: an own copy, in the machine's byte order and C order.
 
     Raises:
-        ValueError: It is no NPY file, or one of another size, or of elements that are not plain.
+        ValueError: It is not an NPY file, or one of another size, or of elements that are not plain.
     """
     if bytes(data[:6]) != _MAGIC or len(data) < 12:
         raise ValueError("not an NPY file")
@@ -140,7 +140,7 @@ def bytes_tensor(data: memoryview) -> Any:
     """The tensor of a safetensors file that holds one, whatever its name: an own copy.
 
     Raises:
-        ValueError: It is no such file, or its size contradicts its shape.
+        ValueError: It is not such a file, or its size contradicts its shape.
     """
     import torch
 

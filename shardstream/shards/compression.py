@@ -46,7 +46,7 @@ def decompress(data: memoryview, *, size: int) -> memoryview:
     Sizes are compared before anything is allocated, and no frame may announce more than frames of its length can hold.
 
     Raises:
-        DecodeError: It is no frame, or one of another size.
+        DecodeError: It is not a frame, or one of another size.
         MissingExtraError: The package zstandard is not installed.
     """
     zstandard = require("zstandard", extra="zstd", purpose="to read compressed fields")

@@ -464,7 +464,7 @@ def from_bytes(kind: FieldType, data: memoryview) -> Any:
     Images come back as bytes here; the decode room turns them into pixels.
 
     Raises:
-        DecodeError: The bytes are no valid value of this type.
+        DecodeError: The bytes are not a valid value of this type.
     """
     assert isinstance(kind, PayloadType)
     try:

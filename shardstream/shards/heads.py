@@ -51,7 +51,7 @@ def parse_head(
         if not isinstance(found, dict) or found.get("format") != "shardstream":
             raise FormatError("not a manifest of shardstream", url=place, hint="pass the folder of a packed data set")
         check_version(found["format_version"], url=place)
-        # No writer takes what is no JSON or no UTF-8 (NaN, half of a surrogate pair), nor could any verb print it.
+        # No writer takes what is not JSON or not UTF-8 (NaN, half of a surrogate pair), nor could any verb print it.
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
         if compare and _CHECKSUM in found and found[_CHECKSUM] != _checksum(found):
             raise ChecksumError(
@@ -73,7 +73,7 @@ def seal(head: Mapping[str, Any]) -> bytes:
     """The bytes of a head, with the checksum of what is in it.
 
     Raises:
-        TypeError, ValueError, RecursionError: It is no JSON.
+        TypeError, ValueError, RecursionError: It is not JSON.
     """
     body = {name: value for name, value in head.items() if name != _CHECKSUM}
     as_read = json.loads(json.dumps(body, allow_nan=False))  # such as text for a number that is the key of an entry

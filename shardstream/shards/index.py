@@ -88,7 +88,7 @@ class Keys(Sequence[str]):
         shard: The shard, for messages.
 
     Raises:
-        FormatError: On access to a key that is no UTF-8.
+        FormatError: On access to a key that is not UTF-8.
     """
 
     def __init__(self, ends: NDArray[np.unsignedinteger[Any]], blob: memoryview, *, shard: str | None = None) -> None:

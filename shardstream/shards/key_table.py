@@ -2,7 +2,7 @@
 
 It holds a 64-bit hash and a number of every sample, sorted by hash and cut into blocks, and at its end a directory with
 the last hash and the checksum of each block: short enough to be read together with the trailer, by one request. Keys
-are not in it: whoever finds a number compares the key in the index of the sample's shard, so equal hashes are no error.
+are not in it: whoever finds a number compares the key in the index of the sample's shard, so equal hashes do no harm.
 
 A data set that grows gets a table of its new samples alone, which names the version whose table has those before.
 """
@@ -132,7 +132,7 @@ class KeyTable:
         Raises:
             VersionError: A newer version wrote it.
             ChecksumError: It is not what was written.
-            FormatError: It is no such table, or truncated.
+            FormatError: It is not such a table, or truncated.
         """
         if len(tail) < TRAILER.size or not is_key_table(tail):
             raise FormatError("not a key table, or a truncated one", url=url, hint=_HINT)

@@ -159,7 +159,7 @@ def index_length(tail: memoryview, *, shard: str, size: int) -> int:
 
 
 def check_version(version: object, **place: str | int | None) -> None:
-    """Refuse what a newer version wrote, and what is no version at all.
+    """Refuse what a newer version wrote, and what is not a version at all.
 
     Raises:
         VersionError: Newer than `FORMAT_VERSION`; says which.
@@ -194,7 +194,7 @@ def parse_index(
 
     Raises:
         ChecksumError: The bytes differ from those written.
-        FormatError: The bytes are no index, or values lie outside of the object.
+        FormatError: The bytes are not an index, or values lie outside of the object.
     """
     stored = int.from_bytes(data[-_CHECKSUM_BYTES:], "little")
     if verify and checksum(data[:-_CHECKSUM_BYTES]) != stored:

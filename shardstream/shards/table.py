@@ -19,7 +19,7 @@ from shardstream.sizes import plural
 _TABLE = struct.Struct("<8sIIQQ32x")
 _TABLE_MAGIC = b"SSTABLE\n"
 _ROW_BYTES = 20
-# One number in decimal, zero-padded or not, in a name that is no path out of the data set.
+# One number in decimal, zero-padded or not, in a name that is not a path out of the data set.
 _PATTERN = re.compile(r"[^{}/\\\0]+(/[^{}/\\\0]+)*")
 _NUMBER = re.compile(r"\{:(0[1-9][0-9]?)?d\}")
 _RESTORE = "restore the data set's files from their source"

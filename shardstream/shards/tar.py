@@ -144,7 +144,7 @@ def list_members(data: memoryview) -> list[tuple[str, int, int]]:
     """(name, offset, size) of all members, read from the headers alone: what a tar says without our index.
 
     Raises:
-        FormatError: It is no tar.
+        FormatError: It is not a tar.
     """
     try:
         found: list[tuple[str, int, int]] = []

@@ -200,7 +200,7 @@ class Reader(Sequence[dict[str, Any]]):
 
         Raises:
             FieldError: A column that does not exist, or is not a number in the index.
-            UsageError: ``where`` is no such dict.
+            UsageError: ``where`` is not such a dict.
             DataError, StorageError: An index cannot be read.
 
         Example:

@@ -61,7 +61,7 @@ def show(value: Any, *, classes: Sequence[str] | None = None) -> Sheet:
         outputs = dict(enumerate(value)) if isinstance(value, tuple | list) else value
         if not isinstance(outputs, Mapping) or not outputs or any(_length(one) is None for one in outputs.values()):
             raise UsageError(
-                f"a {type(value).__name__} is no batch and no sample",
+                f"a {type(value).__name__} is neither a batch nor a sample",
                 hint="give what ds.peek(), a loader's iteration, reader[0] or reader[:8] returns",
             )
         count = min(_length(one) or 0 for one in outputs.values())

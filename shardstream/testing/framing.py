@@ -44,7 +44,7 @@ def samples_of(count: int) -> list[KeyedValues]:
 class FramingConformance:
     """What every `Framing` has to hold, as test methods; subclass it as ``Test...``.
 
-    The tests write samples with a ``jpg`` of up to 1,000 bytes (bytes that are no image), an int64 ``cls``, an
+    The tests write samples with a ``jpg`` of up to 1,000 bytes (bytes that are not an image), an int64 ``cls``, an
     ``emb`` of float32 (2, 3) and a ``txt``; the last two are missing in some samples, and some values are empty.
 
     Attributes:
@@ -180,12 +180,12 @@ class FramingConformance:
             )
 
     def test_scan_of_something_else(self) -> None:
-        """Objects that are no shards: a DataError with URL, shard and a hint."""
+        """Objects that are not shards: a DataError with URL, shard and a hint."""
         for data in _FOREIGN:
             with self._folder() as folder:
                 (folder / "other").write_bytes(data)
                 store = LocalStore(folder)
-                what = f"scan of an object that is no shard ({len(data)} bytes)"
+                what = f"scan of an object that is not a shard ({len(data)} bytes)"
                 error = expect(DataError, what, self.framing.scan, store, "other")
                 check_equal(error.place.get("shard"), "other", f"shard in the place of the error of {what}")
                 check_equal(error.place.get("url"), store.url, f"url in the place of the error of {what}")

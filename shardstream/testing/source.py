@@ -177,7 +177,7 @@ class SourceConformance:
     # --------------------------------------------------------------------------------------------------------- packed
 
     def test_packing_stores_every_sample_once(self) -> None:
-        """All that are no rejects are in the data set, and the others in ``rejects.jsonl``."""
+        """All that are not rejects are in the data set, and the others in ``rejects.jsonl``."""
         found = self._all()
         with tempfile.TemporaryDirectory(prefix="shardstream-testing-") as folder:
             out = Path(folder) / "out"

@@ -136,7 +136,7 @@ class ReadOnlyStoreConformance:
         expect(StorageError, "get('x', 0, 1) of an empty object", store.get, "x", 0, 1)
 
     def test_what_is_not_there_is_not_found(self) -> None:
-        """NotFoundError with the URL, for names that are no object: folders too."""
+        """NotFoundError with the URL, for names that are not objects: folders too."""
         store = self.make_store()
         self.plant("folder/x", b"1")
         for path in self.missing:

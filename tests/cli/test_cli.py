@@ -247,7 +247,7 @@ def test_an_error_says_what_where_and_what_to_do(source: Path, tmp_path: Path) -
     result = run("pack", source, tmp_path / "out")
     assert result.exit_code == 3
     assert result.stderr.splitlines() == [
-        "error: the label 'cat' is no integer of 64 bits",
+        "error: the label 'cat' is not a 64-bit integer",
         f"  url: {source}",
         "  line: 1",
         "  hint: labels='name' (--labels name) numbers names in sorting order and keeps them as the classes",

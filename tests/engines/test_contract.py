@@ -95,7 +95,7 @@ def test_many_rejects_stay_in_the_receipts(source: Path, tmp_path: Path, engine:
     told = [run_task(pack_task(engine, task)) for task in plan.tasks]
     assert max(map(len, told)) < 1000
     results = [pickle.loads(one) for one in told]
-    assert sum(one.tally.rejects for one in results) == 181  # one file is no image
+    assert sum(one.tally.rejects for one in results) == 181  # one file is not an image
     manifest = plan.commit(results)
     assert manifest.samples == 59
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")

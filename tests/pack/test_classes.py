@@ -173,7 +173,7 @@ def test_integers_keep_their_numbers_and_get_names(tmp_path: Path, labels: Any) 
 
 def test_without_a_list_names_stay_what_they_are(tmp_path: Path) -> None:
     source = write_list(tmp_path / "in", "dog", "cat")
-    with pytest.raises(SourceError, match="the label 'dog' is no integer"):
+    with pytest.raises(SourceError, match="the label 'dog' is not a 64-bit integer"):
         pack(source, tmp_path / "out", workers=0)
     assert packed(source, tmp_path / "out", labels="name") == {"0": 1, "1": 0}
 
@@ -258,8 +258,8 @@ def written(name: str, data: bytes) -> Callable[[Path], Path]:
         (written("x.txt", b"caf\xe9"), "classes must be UTF-8"),
         (written("x.txt", b"\0"), "zero bytes"),
         (written("x.json", b"["), "malformed JSON"),
-        (written("x.json", b'{"a": "b"}'), "this JSON is no list of names"),
-        (written("x.json", b"[1]"), "this JSON is no list of names"),
+        (written("x.json", b'{"a": "b"}'), "this JSON is not a list of names"),
+        (written("x.json", b"[1]"), "this JSON is not a list of names"),
         (written("x.json", b'{"a": 1, "b": 2}'), "are not 0, 1, 2"),
         (lambda root: 3, "classes must be a list of names"),
         (lambda root: "", "classes must be a list of names"),

@@ -138,7 +138,7 @@ def test_one_that_was_cut_off_or_damaged_is_an_error_with_its_place(tmp_path: Pa
 def test_a_plain_list_that_is_called_so_is_told(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"list.csv{suffix}"
     path.write_text(TEXTS["list.csv"])
-    with pytest.raises(SourceError, match=f"called {suffix}, but is no") as caught:
+    with pytest.raises(SourceError, match=f"called {suffix}, but is not a") as caught:
         open_source(path)
     assert "rename it to 'list.csv'" in str(caught.value.hint)
     path.write_bytes(b"")

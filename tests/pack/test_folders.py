@@ -105,7 +105,7 @@ def test_the_fingerprint_is_of_names_and_classes(tmp_path: Path) -> None:
 
 
 def test_stray_files_among_images_are_rejected(tmp_path: Path) -> None:
-    """A text file is no sample of a data set of photographs, and its key is in nobody's way."""
+    """A text file is not a sample of a data set of photographs, and its key is in nobody's way."""
     photos(tmp_path / "in", 6)
     (tmp_path / "in" / "c0" / "00000.txt").write_text("notes")
     (tmp_path / "in" / "c1" / "Thumbs.db").write_bytes(b"x")

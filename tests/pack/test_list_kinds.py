@@ -55,10 +55,10 @@ def test_json_lines(tmp_path: Path) -> None:
         (4, "a/3.jpg", "it has no label"),
         (5, "", "it has no path"),
         (6, "", "a list, where a JSON object is needed"),
-        (7, "a/6.jpg", "the label 1.5 is no integer of 64 bits"),
+        (7, "a/6.jpg", "the label 1.5 is not a 64-bit integer"),
         (8, "a/8.jpg", 7),
-        (9, "a/9.jpg", "the label 18446744073709551616 is no integer of 64 bits"),
-        (10, "", "'\\ud800.jpg' is no valid UTF-8"),
+        (9, "a/9.jpg", "the label 18446744073709551616 is not a 64-bit integer"),
+        (10, "", "'\\ud800.jpg' is not valid UTF-8"),
         (11, "", "the line has no path"),
     ]
     (*_, last) = read(path)
@@ -99,7 +99,7 @@ def test_lists_of_mxnet(tmp_path: Path) -> None:
     assert found(path) == [
         (1, "a b/1.jpg", 3),
         (2, "a b/2.jpg", 1),
-        (3, "a b/3.jpg", "the label '0.5' is no integer of 64 bits"),
+        (3, "a b/3.jpg", "the label '0.5' is not a 64-bit integer"),
         (4, "", "the line has 2 columns where the first has 3"),
     ]
     regression = read(path, fields={"jpg": "2", "y": "1:float32"}, key="0")
@@ -121,7 +121,7 @@ def test_lists_of_mxnet_for_detection(tmp_path: Path) -> None:
     assert one.values["cls"].tolist() == pytest.approx([2, 5, 0, 0.1, 0.2])
     assert two.values["cls"].tolist() == [2, 5]
     assert isinstance(three, Reject)
-    assert "no number" in three.reason
+    assert "is not a number" in three.reason
 
 
 def test_lines_with_blanks(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_lines_with_blanks(tmp_path: Path) -> None:
     assert found(path) == [
         (1, "a b/1.jpg", 3),
         (2, "a b/ 2.jpg", -4),
-        (4, "a b/3.jpg", "the label 'x' is no integer of 64 bits"),
+        (4, "a b/3.jpg", "the label 'x' is not a 64-bit integer"),
     ]
     assert "blanks" in source.notes[0]
 

@@ -178,9 +178,9 @@ def test_files_of_one_stem(tmp_path: Path) -> None:
     ]
     assert [item.key for item in all_of(source) if isinstance(item, Item)] == ["x/a-b", "x/a.d/b", "x/a", "y/a", "y/f"]
     assert [(item.path, item.reason) for item in all_of(source) if isinstance(item, Reject)] == [
-        ("y/d.json", "it is no jpg, png or webp file, in a folder of images"),
+        ("y/d.json", "it is not a jpg, png or webp file, in a folder of images"),
         ("y/e.jpg", "two of its files would be the field 'jpg'"),
-        ("y/f", "it is no jpg, png or webp file, in a folder of images"),
+        ("y/f", "it is not a jpg, png or webp file, in a folder of images"),
     ]
     with pytest.raises(DuplicateKeyError, match="same key") as caught:
         open_source(tmp_path)
@@ -233,7 +233,7 @@ def test_an_unpacked_webdataset_is_packed_with_its_labels(tmp_path: Path) -> Non
     assert Manifest.load(tmp_path / "out").classes is None
     rejects = [json.loads(line) for line in (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()]
     assert [(reject["path"][-12:], reject["reason"].partition(" [")[0]) for reject in rejects] == [
-        ("c1/00004.cls", "its label, b'dog', is no integer"),
+        ("c1/00004.cls", "its label, b'dog', is not an integer"),
         ("c1/00007.cls", "1180591620717411303424 does not fit int64"),
     ]
     pack(tmp_path / "in", tmp_path / "named", group="stem", labels="name", workers=0, jpeg="keep")

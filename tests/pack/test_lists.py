@@ -207,12 +207,12 @@ def test_equal_hashes_of_different_keys_are_no_duplicates(tmp_path: Path, monkey
 @pytest.mark.parametrize("label", ["cat", "", "1.5", "1_0", "9223372036854775808", "0x1", "nan", "1e999.", "9e18."])
 def test_a_label_that_is_no_integer(tmp_path: Path, label: str) -> None:
     _, broken = read(make(tmp_path, f"1.jpg\t0\n2.jpg\t{label}\n"))
-    assert broken == Reject(2, "2.jpg", f"the label {label!r} is no integer of 64 bits")
+    assert broken == Reject(2, "2.jpg", f"the label {label!r} is not a 64-bit integer")
 
 
 def test_labels_that_are_all_names(tmp_path: Path) -> None:
     path = make(tmp_path, "".join(f"{i}.jpg\tcat\n" for i in range(100)) + "x.jpg\t1\n")
-    with pytest.raises(SourceError, match="no integer") as caught:
+    with pytest.raises(SourceError, match="is not a 64-bit integer") as caught:
         read(path)
     assert caught.value.place == {"url": str(path), "line": 1}
     assert "--labels name" in str(caught.value)

@@ -110,18 +110,18 @@ def test_a_header_is_known_by_the_columns_that_are_asked_for(tmp_path: Path) -> 
         ("int8", "-128", -128),
         ("int8", "128", "column 'x': 128 does not fit int8"),
         ("int", "9223372036854775808", "column 'x': 9223372036854775808 does not fit int64"),
-        ("int", "1.5", "column 'x': '1.5' is no int64"),
-        ("int", "1_0", "column 'x': '1_0' is no int64"),
-        ("float", "nope", "column 'x': 'nope' is no float64"),
+        ("int", "1.5", "column 'x': '1.5' cannot be read as int64"),
+        ("int", "1_0", "column 'x': '1_0' cannot be read as int64"),
+        ("float", "nope", "column 'x': 'nope' cannot be read as float64"),
         ("float32", "1e300", "column 'x': 1e+300 does not fit float32"),
         ("bool", "True", True),
-        ("bool", "yes", "column 'x': 'yes' is no bool"),
+        ("bool", "yes", "column 'x': 'yes' cannot be read as bool"),
         ("bytes", "\xe9", b"\xc3\xa9"),
         ("json", '{"a": [1]}', {"a": [1]}),
-        ("json", "{", "column 'x': '{' is no json"),
+        ("json", "{", "column 'x': '{' cannot be read as json"),
         ("jpg", "x.jpg", "column 'x': the text 'x.jpg', where bytes are needed"),
         ("file", "", "the line has no path"),
-        ("int", "", "column 'x': '' is no int64"),
+        ("int", "", "column 'x': '' cannot be read as int64"),
     ],
 )
 def test_text_as_what_was_declared(tmp_path: Path, kind: str, text: str, expected: object) -> None:
@@ -144,17 +144,17 @@ def test_arrays(tmp_path: Path) -> None:
     assert one["v"].tolist() == [1, 2.5]
     assert one["w"].tolist() == [[1], [2]]
     assert two == "column 'v': expected array:float32:2, got an array of float32 [1]"
-    assert three == "column 'w': 'x' is no array"
+    assert three == "column 'w': 'x' cannot be read as array"
 
 
 def test_broken_lines_name_the_column(tmp_path: Path) -> None:
     path = make(tmp_path, b"path\tlabel\ttext\n1.jpg\t1\ta\n2.jpg\tx\tb\n3.jpg\n\t3\tc\n5.jpg\t5\tcaf\xe9\n")
     found = read(path, {"jpg": "path", "cls": "label", "txt": "text"})
     assert found[1:] == [
-        Reject(3, "2.jpg", "column 'label': 'x' is no int64"),
+        Reject(3, "2.jpg", "column 'label': 'x' cannot be read as int64"),
         Reject(4, "", "the line has 1 column where the first has 3"),
         Reject(5, "", "the line has no path"),
-        Reject(6, "5.jpg", "column 'text': 'caf%E9' is no valid UTF-8"),
+        Reject(6, "5.jpg", "column 'text': 'caf%E9' is not valid UTF-8"),
     ]
 
 
@@ -229,7 +229,7 @@ def test_other_pictures_are_stored_as_files(tmp_path: Path) -> None:
 )
 def test_a_type_that_is_none_lists_those_that_are(tmp_path: Path, text: str, name: str, column: str) -> None:
     path = make(tmp_path, text, name)
-    with pytest.raises(UsageError, match="'itn' is no type of a field, for column") as caught:
+    with pytest.raises(UsageError, match="'itn' is not a field type, for column") as caught:
         read(path, {"jpg": "0" if name == "list.tsv" else "path", "cls": column})
     hint = str(caught.value.hint)
     assert hint.startswith("did you mean 'int'?")
@@ -282,4 +282,4 @@ def test_packed_fields_come_back(tmp_path: Path) -> None:
     assert found.pop("jpg") == jpeg(5)
     assert found == {"cls": 5, "txt": b"note, 5", "w": 2.5, "json": b'{"a":[5]}'}
     (reject,) = map(json.loads, (tmp_path / "out" / "rejects.jsonl").read_text().splitlines())
-    assert reject == {"path": "missing.jpg", "line": 14, "reason": "column 'n': 'x' is no int16"}
+    assert reject == {"path": "missing.jpg", "line": 14, "reason": "column 'n': 'x' cannot be read as int16"}

@@ -1,4 +1,4 @@
-"""Lists, and other files that a verb opens, that are no regular files: read once to their end, or refused; no hang."""
+"""Lists, and other files that a verb opens, that are not regular files: read once to their end, or refused; no hang."""
 
 from __future__ import annotations
 

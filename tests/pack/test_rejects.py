@@ -104,7 +104,7 @@ def test_equal_faults_count_as_one(reasons: list[str]) -> None:
     [
         ("neither JPEG, PNG nor WebP: begins with 3c 21 44 4f ff", "neither JPEG, PNG nor WebP: begins with …"),
         ("neither JPEG, PNG nor WebP: begins with ff d8", "neither JPEG, PNG nor WebP: begins with …"),
-        ("the label 'cat' is no integer of 64 bits", "the label … is no integer of 64 bits"),
+        ("the label 'cat' is not a 64-bit integer", "the label … is not a 64-bit integer"),
         ("column 'n': 1e+300 does not fit float32", "column …: … does not fit float32"),
         ("ends at byte 1,024 of 2048.", "ends at byte … of …."),
         ("column 'v': expected array:float32:2, got an array of float32 [1.5]", None),

@@ -182,7 +182,7 @@ def test_duplicates_and_names(tmp_path: Path) -> None:
         read(make(tmp_path, {"path": ["1.jpg", "2.jpg", "3.jpg", "2.png"]}))
     path = make(tmp_path, {"path": ["1.jpg", "2.jpg"], "label": ["wolf", "ape"]})
     assert open_source(path, labels="name").classes == ("ape", "wolf")
-    with pytest.raises(SourceError, match="no integer") as caught:
+    with pytest.raises(SourceError, match="is not a 64-bit integer") as caught:
         read(path)
     assert "--labels name" in str(caught.value)
 

@@ -33,7 +33,7 @@ class LooseFiles(Framing):
                 raise ValueError("it is empty")
         except ValueError as error:
             raise FormatError(
-                f"this is no list of files: {error}", url=store.url, shard=path, hint="make one"
+                f"this is not a list of files: {error}", url=store.url, shard=path, hint="make one"
             ) from error
         missing = np.array([not text for text in texts])
         columns = {

@@ -1,4 +1,4 @@
-"""Requests that are no ranged reads: when they are made again, and when that ends."""
+"""Requests that are not ranged reads: when they are made again, and when that ends."""
 
 from __future__ import annotations
 

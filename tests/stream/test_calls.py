@@ -148,7 +148,7 @@ def one_row(data: bytes) -> list[Any]:
     ("fields", "error", "message"),
     [
         ({("a", "b"): Call(one_row, source="wav;flac")}, UsageError, r"fields\[\('a', 'b'\)\] returned 1 values"),
-        ({("a", "b"): Call(len, source="wav;flac")}, UsageError, "returned int, no tuple"),
+        ({("a", "b"): Call(len, source="wav;flac")}, UsageError, "returned int, not a tuple"),
         ({("a", "b"): Call(len)}, FieldError, r"no source for the outputs \('a', 'b'\)"),
         ({("a", "b"): len}, FieldError, "no source"),
         ({("a", "b"): None}, FieldError, "only a callable makes the outputs"),

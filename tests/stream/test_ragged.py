@@ -128,8 +128,8 @@ def test_padded_rows_are_one_tensor() -> None:
         (-100, None, "uint8 cannot hold -100"),
         (0.5, None, "uint8 cannot hold 0.5"),
         (float("nan"), None, "uint8 cannot hold nan"),
-        (0, -1, "to=-1 is no length"),
-        (0, (2, 2), "no length of rows of 1 dimensions"),
+        (0, -1, "to=-1 is not a length"),
+        (0, (2, 2), "not a length of rows of 1 dimensions"),
     ],
 )
 def test_padding_that_cannot_be(value: float, to: Any, message: str) -> None:

@@ -103,7 +103,7 @@ def _tested(tests: Iterable[str], folder: Path, seconds: float) -> tuple[Verdict
         lines = said.read().strip().splitlines()
     failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
     last = (failed or lines or [""])[-1]
-    # A process that a fault ends with a signal was noticed, too; a test module that cannot be collected is no test.
+    # A process that a fault ends with a signal was noticed, too; a test module that cannot be collected is not a test.
     verdicts: dict[int, Verdict] = {0: "SURVIVED", 1: "killed"}
     return ("killed" if status < 0 else verdicts.get(status, "BROKEN")), last
 

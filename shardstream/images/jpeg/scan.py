@@ -92,8 +92,8 @@ def read_scan(data: Encoded) -> Scan:
     """The scan of a file.
 
     Raises:
-        Unaddressable: It is no baseline JPEG of one scan, or damaged.
-        DecodeError: It is no JPEG at all.
+        Unaddressable: It is not a baseline JPEG of one scan, or is damaged.
+        DecodeError: It is not a JPEG at all.
     """
     if bytes(data[:2]) != b"\xff\xd8":
         raise DecodeError("not a JPEG: it does not begin with ff d8", hint="give the bytes of a JPEG file", offset=0)
@@ -126,7 +126,7 @@ def read_segments(data: Encoded) -> list[Segment]:
     """The segments of a JPEG's header, up to that of its first scan (SOS).
 
     Raises:
-        Unaddressable: They are no plain chain, or cut short.
+        Unaddressable: They are not a plain chain, or cut short.
     """
     found: list[Segment] = []
     at, size = 2, len(data)

@@ -47,7 +47,7 @@ def with_metadata(data: Encoded, source: Encoded, *, profile: bool) -> bytes:
 
 
 def _chain(data: Encoded) -> tuple[list[bytes], int] | None:
-    """The segments before the first scan, and its offset; ``None`` where they are no plain chain."""
+    """The segments before the first scan, and its offset; ``None`` where they are not a plain chain."""
     try:
         *found, scan = read_segments(data)
     except Unaddressable:

@@ -70,7 +70,7 @@ def lookup(tables: tuple[Table, ...]) -> Lookup:
     """Tables, ready to be looked up; not to be written to.
 
     Raises:
-        ValueError: One is no Huffman table.
+        ValueError: One is not a Huffman table.
     """
     fast = np.zeros((len(tables), 1 << FAST), np.int32)
     most = np.full((len(tables), _LONGEST + 1), -1, np.int64)

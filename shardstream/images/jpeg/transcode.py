@@ -77,7 +77,7 @@ def make_addressable(data: Encoded, *, width: int = DEFAULT_WIDTH) -> Transcoded
         The file, and its kind.
 
     Raises:
-        DecodeError: It is no JPEG.
+        DecodeError: It is not a JPEG.
         MissingExtraError: numba is not installed.
 
         >>> make_addressable(jpeg_bytes).kind

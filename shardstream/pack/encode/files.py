@@ -126,7 +126,7 @@ def _address(url: str) -> Address:
     try:
         address = parse(url)
     except UsageError as error:
-        raise Unreadable(f"it is no URL of a file: {error.what}") from error
+        raise Unreadable(f"it is not the URL of a file: {error.what}") from error
     if not address.prefix:
         raise Unreadable("the URL names no file")
     return address
@@ -136,7 +136,7 @@ def read_file(path: str) -> bytes:
     """The content of a regular file.
 
     Raises:
-        Unreadable: It cannot be read, is no regular file, or is empty.
+        Unreadable: It cannot be read, is not a regular file, or is empty.
         StorageError: The machine is out of memory or file handles.
     """
     try:
@@ -147,7 +147,7 @@ def read_file(path: str) -> bytes:
     try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
-            raise Unreadable("it is a directory" if stat.S_ISDIR(found.st_mode) else "it is no regular file")
+            raise Unreadable("it is a directory" if stat.S_ISDIR(found.st_mode) else "it is not a regular file")
         data = os.read(handle, found.st_size + 1)
         if len(data) != found.st_size:  # larger than one read can be, or being written just now
             data += b"".join(iter(lambda: os.read(handle, 1 << 24), b""))

@@ -105,7 +105,7 @@ class ImageOptions:
             and where that was not asked for.
 
         Raises:
-            DecodeError: It is no image, a damaged one, or one of too many pixels.
+            DecodeError: It is not an image, is damaged, or has too many pixels.
         """
         info = probe(data)
         if info.width * info.height > self.max_pixels:

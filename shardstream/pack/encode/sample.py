@@ -108,7 +108,7 @@ def _content(file: File, data: bytes) -> bytes | int:
     try:
         return int(data)
     except ValueError:
-        raise Unreadable(f"its label, {data[:20]!r}, is no integer") from None
+        raise Unreadable(f"its label, {data[:20]!r}, is not an integer") from None
 
 
 def _transformed(transform: Transform, key: str, values: Mapping[str, Any]) -> Mapping[str, Any] | None:

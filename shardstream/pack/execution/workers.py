@@ -90,7 +90,7 @@ def cores() -> int:
 
 
 def check_workers(workers: object) -> None:
-    """Refuse what is no number of processes; UsageError."""
+    """Refuse what is not a number of processes; UsageError."""
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
         raise UsageError(
             f"workers must be an integer from 0 on, got {workers!r}", hint="None is one a core, 0 none at all"

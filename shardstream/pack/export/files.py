@@ -28,7 +28,7 @@ _BREAKS = re.compile(r"[\t\r\n]")
 
 
 class FilesTarget(Target):
-    """A file of each value that is no number. Numbers stand in the list, a column each, and so do keys."""
+    """A file of each value that is not a number. Numbers stand in the list, a column each, and so do keys."""
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)

@@ -214,7 +214,7 @@ def at_once(location: Location) -> int:
 def remove_folder(location: Location, store: Store, folder: str) -> None:
     """Remove a folder in which a run kept what it had to remember.
 
-    The output is complete by then: what a disk does not let go of (NFS, of a file that is open) is no error.
+    The output is complete by then: what a disk does not let go of (NFS, of a file that is open) is not an error.
     """
     if location.local:
         shutil.rmtree(os.path.join(store.url, folder), ignore_errors=True)

@@ -20,10 +20,10 @@ _PIECE = 1 << 20
 _HELD = 100_000  # rejects that are sorted at once: some 20 MB
 _REASONS = 50  # most frequent ones that are reported
 _COUNTED = 10_000  # different ones that are counted at most; beyond, the rarest are forgotten now and then
-# What is particular to a sample, in whole words that can be left out; types and "64 bits" are the same everywhere.
+# What is particular to a sample, in whole words that can be left out; types and "64-bit" are the same everywhere.
 _PARTICULAR = re.compile(
     r"""'[^']*'|"[^"]*" | \b[0-9a-f]{2}(?:\ [0-9a-f]{2})+\b  # quotes; bytes in hexadecimal
-    | \b\d\w*+(?:(?<=e)[-+]\d+|[.,]\d\w*+)*+(?!\ bits?\b)    # numbers, and words that begin with one
+    | \b\d\w*+(?:(?<=e)[-+]\d+|[.,]\d\w*+)*+(?![ -]bits?\b)  # numbers, and words that begin with one
     | (?<!\d)(?<!\bint)(?<!uint)(?<!float)(?<=\w)\d++        # within other words""",
     re.VERBOSE,
 )

@@ -1,7 +1,7 @@
 """Types of fields that nobody declared, from a sample of the source.
 
 Each value could be stored by its own Python type. But JSON writes 1 and 0.5 into one column, and shards with two types
-of one field are no data set. So what some 1,000 samples hold decides, for all: a value that does not fit is a reject.
+of one field are not a data set. So what some 1,000 samples hold decides for all: a value that does not fit is rejected.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def names_of(classes: ClassesArgument | None, read: Sequence[Location]) -> tuple
         StorageError: It cannot be read.
     """
     if not place_of(classes):
-        return None if classes is None else tuple(classes)  # type: ignore[arg-type] # what is no place is a list
+        return None if classes is None else tuple(classes)  # type: ignore[arg-type] # what is not a place is a list of names
     return _read(read[-1])
 
 
@@ -108,5 +108,5 @@ def _of_json(text: str, url: str) -> tuple[str, ...]:
             "the numbers of the classes are not 0, 1, 2, ..., each once", url=url, hint="give every class a number"
         )
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise UsageError("this JSON is no list of names", url=url, hint=_FILE_HINT)
+        raise UsageError("this JSON is not a list of names", url=url, hint=_FILE_HINT)
     return tuple(found)

@@ -2,8 +2,8 @@
 
 Local, or below a URL. The label is the number of the class folder in sorting order; a flat folder is a data set without
 labels. Names that begin with a dot are left out, and so are files that lie beside class folders, with a note. Where
-there are images, other files are rejected: a stray text file is no sample. A folder without any image is packed file by
-file, whatever they are. With ``group="stem"`` files that share the part of their name before its first dot are one
+there are images, other files are rejected: a stray text file is not a sample. A folder without any image is packed file
+by file, whatever they are. With ``group="stem"`` files that share the part of their name before its first dot are one
 sample, as in WebDataset.
 
 Paths lie in a temporary file; what is held is eight bytes a sample, and eight more while keys are compared.
@@ -118,7 +118,7 @@ def _fields_of(packed_ends: tuple[bytes, ...], images: bool, cls_files: bool) ->
     """The fields of a sample by the ends of its files' paths: of those there are few."""
     ends = [os.fsdecode(end) for end in packed_ends]
     if images and not any(map(_is_image, ends)):
-        return _Fields({}, ends[0], "it is no jpg, png or webp file, in a folder of images")
+        return _Fields({}, ends[0], "it is not a jpg, png or webp file, in a folder of images")
     fields: dict[str, str] = {}
     for end in ends:
         is_label = cls_files and end.lower() == _CLS

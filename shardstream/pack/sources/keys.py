@@ -35,7 +35,7 @@ def key_of_name(mode: str, name: str, line: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """How a sample gets its key. Names that are no UTF-8 are escaped as `valid_unicode` does; dots stay.
+    """How a sample gets its key. Names that are not UTF-8 are escaped as `valid_unicode` does; dots stay.
 
     Attributes:
         mode: ``"path"`` (relative to ``common``, without extension), ``"stem"`` (file name without extension),

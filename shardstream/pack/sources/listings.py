@@ -25,7 +25,7 @@ class Entry(NamedTuple):
     """A file.
 
     Attributes:
-        path: Relative to the folder, with ``/``; bytes that are no UTF-8 as surrogates.
+        path: Relative to the folder, with ``/``; bytes that are not UTF-8 as surrogates.
         size: Its bytes, where the listing gives them.
     """
 

@@ -82,7 +82,7 @@ class StoredSource(Source):
         take: How many of its samples, from the first in stored order on. Default: all.
 
     Raises:
-        UsageError: Another ``key``, or ``take`` is no such number.
+        UsageError: Another ``key``, or ``take`` is not such a number.
         FieldError: There is no such field.
         DuplicateKeyError: Two samples with one key.
 

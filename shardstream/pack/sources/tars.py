@@ -32,7 +32,7 @@ from shardstream.threads import each
 _SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _REQUESTS = 16  # sizes asked of a store at once
 _BLOCK = 8 << 20  # read at once from a store
-_OWN = "__"  # members of WebDataset's and ours that are no samples lie in folders that begin so
+_OWN = "__"  # members of WebDataset's and ours that are not samples lie in folders that begin so
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _samples(archive: tarfile.TarFile, name: str) -> Iterator[Item | Reject]:
         file = archive.extractfile(member) if member.isreg() else None
         fault = None
         if file is None:
-            fault = "it is no regular file"
+            fault = "it is not a regular file"
         elif not extension:
             fault = "the file name has no extension, from which the field takes its name"
         elif extension in values:

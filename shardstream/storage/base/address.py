@@ -94,7 +94,7 @@ def parse(place: str | os.PathLike[str], secret: str = "") -> Address:
         secret: What an earlier `parse` cut off, when ``place`` is its ``url``.
 
     Raises:
-        UsageError: It is no URL that could be meant.
+        UsageError: It is not a URL that could be meant.
 
         >>> parse("abfss://data@acme.dfs.core.windows.net/sets/one/").account
         'acme'

@@ -23,7 +23,7 @@ class RetryPolicy:
         first: Bound of the pause after the first failure; it doubles with each further one that brought no byte.
         cap: Bound of any pause.
         slowest: Bytes a second below which a large read is given up as well.
-        wrong: Attempts in a row that are answered with a wrong range: then it is no accident.
+        wrong: Attempts in a row that are answered with a wrong range: then it is not an accident.
     """
 
     deadline: float = 180.0

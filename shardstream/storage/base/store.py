@@ -245,7 +245,7 @@ class Store(ABC):
         """
         return 0
 
-    def release(self) -> None:  # noqa: B027 - most stores are no cache
+    def release(self) -> None:  # noqa: B027 - most stores are not caches
         """Let go of the cache in this process, so that it may be cleared. The next use opens it again."""
 
     # ------------------------------------------------------------------------------------------------------- names
@@ -255,7 +255,7 @@ class Store(ABC):
         """All objects whose path begins with ``prefix``, in order of path; objects still being written are left out."""
 
     def file_of(self, path: str) -> Path | None:
-        """The file of this machine that an object is, or would be; ``None`` where objects are no files.
+        """The file of this machine that an object is, or would be; ``None`` where objects are not files.
 
         Raises:
             UsageError: It would not lie below the root.

@@ -171,7 +171,7 @@ class Folder:
         """The folder of this name in it.
 
         Raises:
-            Untrusted: It is no folder, or somebody else's.
+            Untrusted: It is not a folder, or somebody else's.
             OSError: It cannot be opened, or made. FileNotFoundError: There is none.
         """
         made = make and self._make_folder(name)
@@ -195,7 +195,7 @@ class Folder:
             flags: ``os.O_RDONLY`` or ``os.O_RDWR``.
 
         Raises:
-            Untrusted: It is no regular file, has other names, or is somebody else's.
+            Untrusted: It is not a regular file, has other names, or is somebody else's.
             OSError: It cannot be opened. FileNotFoundError: There is none.
         """
         return self._open(name, flags, folder=False)

@@ -93,7 +93,7 @@ def open_tiers(cache: Cache) -> list[Tier]:
 
     Raises:
         NotFoundError: There is no cache.
-        UsageError: The folder is no cache.
+        UsageError: The folder is not a cache.
         StorageError: It cannot be read.
     """
     found = []
@@ -113,7 +113,7 @@ def look(cache: Cache) -> tuple[TierStatus, ...]:
 
     Raises:
         NotFoundError: There is no cache.
-        UsageError: The folder is no cache.
+        UsageError: The folder is not a cache.
     """
     found = []
     for tier in open_tiers(cache):
@@ -163,7 +163,7 @@ def present_of(cache: Cache, fingerprint: str, belongs: Callable[[Described], bo
 
     Raises:
         NotFoundError: There is no cache.
-        UsageError: The folder is no cache.
+        UsageError: The folder is not a cache.
     """
     total = 0
     for folder in (folder for tier in open_tiers(cache) for folder in tier.sets()):
@@ -184,7 +184,7 @@ def clear(cache: Cache, *, chosen: Callable[[CachedSet], bool]) -> tuple[list[Ca
 
     Raises:
         NotFoundError: There is no cache.
-        UsageError: The folder is no cache.
+        UsageError: The folder is not a cache.
         StorageError: It cannot be written.
     """
     cleared: list[CachedSet] = []
@@ -217,7 +217,7 @@ def verify(cache: Cache, *, progress: OnVerified | None = None) -> tuple[int, li
 
     Raises:
         NotFoundError: There is no cache.
-        UsageError: The folder is no cache.
+        UsageError: The folder is not a cache.
     """
     tiers = open_tiers(cache)
     total = sum(info.st_size for tier in tiers for folder in tier.sets() for _, info in _files(folder))

@@ -32,7 +32,7 @@ class Cache:
             Default: nobody but this user and root is trusted.
 
     Raises:
-        UsageError: A path that is no local folder, or a size that is none.
+        UsageError: The path is not a local folder, or the size is not a valid one.
 
     Example:
         >>> Cache("/nvme/cache", size="800GB", memory="/dev/shm", memory_size="64GB").size

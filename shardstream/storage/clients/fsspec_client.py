@@ -378,7 +378,7 @@ def without_answer(error: BaseException, hint: str) -> Exception:
         return Fault("short body", "the answer ended too early")
     connection = {
         "ClientConnectionError",
-        "ConnectionError",  # botocore's, which is no ConnectionError of Python's
+        "ConnectionError",  # botocore's, which is not Python's ConnectionError
         "HTTPClientError",
         "ServiceRequestError",
         "ServiceResponseError",

@@ -48,7 +48,7 @@ def map_file(path: str | os.PathLike[str]) -> Mapped:
     A file that is replaced by rename stays readable as it was; one that is truncated in place is not (SIGBUS).
 
     Raises:
-        OSError: It cannot be opened or mapped. FileNotFoundError also for what is no regular file.
+        OSError: It cannot be opened or mapped. FileNotFoundError also for what is not a regular file.
     """
     # Non-blocking, so that opening a FIFO does not wait for its writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -113,7 +113,7 @@ class LocalStore(Store):
         return view[offset:end]
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
-        """All bytes of an object, so many at a time and not mapped: what is read once is no memory of this process.
+        """All bytes of an object, so many at a time and not mapped: what is read once need not stay in memory.
 
         Raises:
             StorageError: There is no such object, or it cannot be read.

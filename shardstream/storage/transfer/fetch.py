@@ -207,7 +207,7 @@ class _Read:
                         fault = attempt.fault
                         if fault is None:
                             raise attempt.error or asyncio.CancelledError
-                        if attempt.second:  # one that fails is no slow one: it is not made again
+                        if attempt.second:  # one that fails is not a slow one: it is not made again
                             hedges = _MOST_HEDGES
                     elif now - attempt.moved >= self.policy.stall:
                         fault = Fault("timeout", f"no byte came for {self.policy.stall:g} s")
@@ -320,7 +320,7 @@ class _Attempt:
         answered = self.moved = clock.time()
         self.answered = True
         read.pace.answered(answered - self.began)
-        read.allow()  # the store is there: this is no wrong name, whose time is short
+        read.allow()  # the store is there: this is not a wrong name, whose time is short
         before = self.got
         assert self.stop is not None
         async for chunk in body.chunks(max(1, min(read.least, self.stop - self.start - self.got))):

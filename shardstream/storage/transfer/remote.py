@@ -247,7 +247,7 @@ class RemoteStore(Store):
     def _request(
         self, ask: _Asked[T], what: str, answer: str, path: str, *, limit: float | None = None, length: int = 0
     ) -> T:
-        """The answer to a request that is no ranged read, waited for; see ``attempt``."""
+        """The answer to a request that is not a ranged read, waited for; see ``attempt``."""
         return self._run(lambda: self._ask(ask, what, path, limit=limit), answer, path, length)
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, T]], what: str, path: str, length: int = 0) -> T:

@@ -126,7 +126,7 @@ async def attempt(
     pace: Pace,
     limit: float | None = None,
 ) -> T:
-    """The answer to a request that is no ranged read, with as many attempts as it takes.
+    """The answer to a request that is not a ranged read, with as many attempts as it takes.
 
     Args:
         ask: Makes one attempt.

@@ -5,7 +5,7 @@ what they must agree on lives in anonymous shared memory that every copy maps: t
 ``load_state_dict`` reach persistent workers, and an epoch that all workers have finished is counted for copies that
 do not exist yet.
 
-A launcher may make a data set and hand it to its ranks, by a fork or by a pickle. They are no workers: each has epochs
+A launcher may make a data set and hand it to its ranks, by a fork or by a pickle. They are not workers: each has epochs
 of its own, and takes a copy of this memory before it uses it or forks workers.
 """
 

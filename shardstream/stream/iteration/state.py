@@ -278,7 +278,7 @@ def check_counts(batches: Any, num_workers: Any) -> int:
     """``num_workers``, where a training loop says how many batches it has received, and from how many workers.
 
     Raises:
-        UsageError: One of the two is no number.
+        UsageError: One of the two is not a number.
     """
     if type(batches) is not int or batches < 0 or type(num_workers) is not int or num_workers < 0:
         raise UsageError(

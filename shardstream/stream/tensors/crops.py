@@ -20,7 +20,7 @@ class Crops:
     """A batch of crops as they were decoded, to be resized on the device: what ``resize="device"`` makes.
 
     `shardstream.augment.resize_crops` makes uint8 (B, 3, h, w) of it, and `DevicePrefetcher` calls that. They have a
-    length and an index, but are no ``Sequence``: a plain ``DataLoader`` makes lists of those.
+    length and an index, but are not a ``Sequence``: a plain ``DataLoader`` makes lists of those.
 
     Args:
         values: uint8 (pixels, 3), RGB: the crops, one row of pixels after the other, the crops in any order.

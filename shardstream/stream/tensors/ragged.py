@@ -122,7 +122,7 @@ class Ragged:  # no Sequence: torch's DataLoader would make a list of one, and s
             the values.
 
         Raises:
-            UsageError: The dtype cannot hold ``value``, or ``to`` is no length.
+            UsageError: The dtype cannot hold ``value``, or ``to`` is not a length.
 
             >>> Ragged(torch.arange(5), torch.tensor([0, 2, 5])).padded(-1)
             tensor([[ 0,  1, -1],
@@ -222,7 +222,7 @@ def _lengths(to: int | Sequence[int | None] | None, longest: Sequence[int]) -> l
     asked = [to] if to is None or isinstance(to, int) else list(to)
     if len(asked) > len(longest) or any(one is not None and one < 0 for one in asked):
         raise UsageError(
-            f"to={to!r} is no length of rows of {len(longest)} dimensions",
+            f"to={to!r} is not a length of rows of {len(longest)} dimensions",
             hint="give the length of the first dimension, or one for each, None for that of the longest",
         )
     return asked + [None] * (len(longest) - len(asked))

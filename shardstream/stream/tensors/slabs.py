@@ -253,7 +253,7 @@ def begin_sharing() -> None:
 
 
 def shared_pool() -> SharedSlabPool | None:
-    """This process's pool; ``None`` where it is no worker of ``ss.Loader``."""
+    """This process's pool; ``None`` where it is not a worker of ``ss.Loader``."""
     return _pool
 
 

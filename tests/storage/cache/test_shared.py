@@ -1,4 +1,4 @@
-"""A cache that the members of a group share, and those who are no members."""
+"""A cache that the members of a group share, and those who are not members."""
 
 from __future__ import annotations
 

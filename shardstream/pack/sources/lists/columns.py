@@ -176,7 +176,7 @@ def _numbered(default: Columns, width: int, wanted: Wanted) -> Columns:
     if wanted.key not in MODES:
         if not wanted.key.isdecimal():
             raise UsageError(
-                f"key={wanted.key!r} is no way to make keys, and the list has no header with such a column",
+                f"key={wanted.key!r} is not a way of making keys, and the list has no header with such a column",
                 hint="use 'path', 'auto', 'stem', 'line', or name a column in a header line (path, label, ...)",
             )
         key = place(wanted.key)

@@ -146,7 +146,7 @@ def codec_of(head: bytes, url: str) -> Codec | None:
     named = _SUFFIXES.get(os.path.splitext(url)[1].lower())
     if found is None and named is not None and head:
         raise SourceError(
-            f"the list is called {named.suffix}, but is no {named.name} file",
+            f"the list is called {named.suffix}, but is not a {named.name} file",
             url=url,
             hint=f"rename it to {plain_name(url.rpartition('/')[2])!r} if it is plain text, or copy it again",
         )
@@ -212,7 +212,7 @@ def _pieces(read: Callable[[int, int], bytes], size: int, codec: Codec, url: str
 
 
 def refuse_binary(head: bytes, url: str) -> None:
-    """Refuse what is no text, by its first bytes; SourceError."""
+    """Refuse what is not text, by its first bytes; SourceError."""
     if b"\0" in head:
         raise SourceError(
             "this is not a text list: it holds zero bytes",
@@ -226,6 +226,6 @@ def too_long(url: str, **place: int) -> SourceError:
     return SourceError(
         f"a line of the list has more than {LONGEST >> 20} MiB",
         url=url,
-        hint="this is no list of samples, or its lines have no ends",
+        hint="this is not a list of samples, or its lines have no ends",
         **place,
     )

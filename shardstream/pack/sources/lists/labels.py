@@ -98,7 +98,7 @@ def _integer(text: str) -> int | None:
 
 
 def parse_label(value: object) -> int:
-    """A label as an integer of 64 bits; also one that a float holds, as MXNet and pandas write them.
+    """A label as a 64-bit integer; also one that a float holds, as MXNet and pandas write them.
 
     Raises:
         ValueError: It is none.

@@ -154,7 +154,7 @@ class LineReader:
             return parse_label(value)
         except ValueError:
             what = shown(value) if isinstance(value, str) else repr(value)
-            raise Broken(f"the label {what} is no integer of 64 bits", hint=_NAMES_HINT) from None
+            raise Broken(f"the label {what} is not a 64-bit integer", hint=_NAMES_HINT) from None
 
     def _number(self, name: str, line: int) -> int:
         number = self.names.get(name) if self.names else 0
@@ -173,7 +173,7 @@ class LineReader:
         try:
             label = np.array([float(text) for text in cells[1:-1]], np.float32)
         except ValueError as error:
-            raise Broken(f"a label is no number: {error}") from None
+            raise Broken(f"a label is not a number: {error}") from None
         return Item(line, path, key, {extension.field: self._file(path), LABEL: label})
 
 

@@ -114,7 +114,7 @@ def unknown_type(text: str, columns: Collection[str]) -> UsageError | None:
         column, declared = ":".join(parts[:count]), ":".join(parts[count:])
         if column in columns:
             return UsageError(
-                f"{declared!r} is no type of a field, for column {column!r}",
+                f"{declared!r} is not a field type, for column {column!r}",
                 hint=f"{did_you_mean(declared, _TYPES)}types are {', '.join(_TYPES)} and array:DTYPE:SHAPE "
                 "(array:float32:512)",
             )
@@ -165,7 +165,7 @@ class BoundField:
             if isinstance(found, bytes) and self.rule.type is None:
                 return found
             if not isinstance(found, str):
-                raise Broken(f"column {where} holds {kind_of(found)}, no path")
+                raise Broken(f"column {where} holds {kind_of(found)}, not a path")
             if not found:
                 raise Broken(f"column {where} is empty, where a path is needed")
             return found
@@ -180,7 +180,7 @@ def _reason(error: Exception, found: object, kind: str | None) -> str:
         return str(error)
     if isinstance(error, FieldError):
         return error.what
-    return f"{shown(found) if isinstance(found, str) else kind_of(found)} is no {kind}"
+    return f"{shown(found) if isinstance(found, str) else kind_of(found)} cannot be read as {kind}"
 
 
 def _plain(value: Any) -> Any:
@@ -190,11 +190,11 @@ def _plain(value: Any) -> Any:
 
 
 def check_text(text: str) -> None:
-    """Refuse text that is no Unicode; `Broken`."""
+    """Refuse text that is not Unicode; `Broken`."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Broken(f"{shown(text)} is no valid UTF-8") from None
+        raise Broken(f"{shown(text)} is not valid UTF-8") from None
 
 
 def _convert(kind: FieldType, value: Any) -> Any:

@@ -20,7 +20,7 @@ Column: TypeAlias = int | str
 """A column by its number, or by its name in a JSON object."""
 
 Cells: TypeAlias = "list[Any] | dict[str, Any]"
-"""The columns of a record. Text that was no UTF-8 holds surrogates, as Python has them in file names."""
+"""The columns of a record. Text that was not UTF-8 holds surrogates, as Python has them in file names."""
 
 _BLANKS = re.compile(r"[ \t\v\f]+")
 _TEXTS = {int: "a number", float: "a number", bool: "true or false", dict: "an object", list: "a list"}
@@ -110,7 +110,7 @@ def text_of(value: object, name: str) -> str:
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    raise Broken(f"its {name} is {kind_of(value)}, no text")
+    raise Broken(f"its {name} is {kind_of(value)}, not text")
 
 
 def kind_of(value: object) -> str:

@@ -187,7 +187,7 @@ class ListScan:
             self.findings.names.update(name for name in names if name and name not in self.reader.names)
 
     def _refuse(self, data: bytes, starts: NDArray[np.int64], first: int) -> None:
-        """Raise the error for the first label in a block that is no class."""
+        """Raise the error for the first label in a block that is not a class."""
         lines = self.records.lines(np.arange(len(starts)) + first).tolist()
         for (start, end), line in zip(pairwise([*starts.tolist(), len(data)]), lines, strict=True):
             with suppress(Broken):
