@@ -17,7 +17,7 @@ from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.order import SplitBy, split_ranges, take_counts
 from shardstream.shards.fields import to_comparables
 from shardstream.shards.index import ShardIndex
-from shardstream.shards.manifest import Manifest, unknown_field
+from shardstream.shards.manifest import Manifest, class_label, unknown_field
 from shardstream.threads import each
 
 Split: TypeAlias = tuple[str, Mapping[str, float | str]]
@@ -158,7 +158,7 @@ def _wanted(name: str, values: Sequence[Any], manifest: Manifest) -> NDArray[Any
             field=name,
             hint="there are " + (", ".join(scalars) or "none") + "; other values can be dropped by a transform",
         )
-    numbers = [_class_number(value, name, manifest) if isinstance(value, str) else value for value in values]
+    numbers = [_label(value, name, manifest) if isinstance(value, str) else value for value in values]
     try:
         return to_comparables(kind, numbers)
     except FieldError as error:
@@ -170,12 +170,11 @@ def _wanted(name: str, values: Sequence[Any], manifest: Manifest) -> NDArray[Any
         ) from None
 
 
-def _class_number(value: str, name: str, manifest: Manifest) -> int:
-    classes = manifest.classes
-    if classes is not None and value in classes:
-        return classes.index(value)
-    known = "the data set has no class names" if classes is None else f"classes are {', '.join(classes[:20])}"
-    raise FieldError(f"there is no class {value!r}", url=manifest.url, field=name, hint=known)
+def _label(value: str, name: str, manifest: Manifest) -> int:
+    if manifest.classes is None:
+        what = f"where asks for the class {value!r}, and the data set has no class names"
+        raise FieldError(what, url=manifest.url, field=name, hint="write numbers, or pack it with classes= (--classes)")
+    return class_label(value, manifest.classes, url=manifest.url, error=FieldError, field=name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import xxhash
 
-from shardstream.errors import FieldError, FormatError, NotFoundError, did_you_mean
+from shardstream.errors import FieldError, FormatError, NotFoundError, UsageError, did_you_mean
 from shardstream.shards.fields import FieldType, check_field_name
 from shardstream.shards.framing import Framing
 from shardstream.shards.framings import framing_of
@@ -41,6 +41,7 @@ T = TypeVar("T")
 
 _SHOWN = 40  # fields
 _NAMES = 10  # of classes
+_LISTED = 20  # of them in a hint
 _RESTORE = "restore the data set's files from their source"
 
 
@@ -362,6 +363,20 @@ def unknown_field(name: str, fields: Collection[str], *, url: str | None = None)
     """The error for a field that does not exist, with the nearest that does."""
     hint = f"{did_you_mean(name, fields)}fields are {', '.join(fields)}"
     return FieldError(f"there is no field {name!r}", url=url, field=name, hint=hint)
+
+
+def class_label(
+    name: str, classes: Sequence[str], *, url: str, error: type[UsageError] = UsageError, field: str | None = None
+) -> int:
+    """The number of the one class of this name; ``error`` where there is none, or where there are several."""
+    labels = [label for label, one in enumerate(classes) if one == name]
+    if len(labels) == 1:
+        return labels[0]
+    if labels:
+        raise error(f"several classes are called {name!r}", url=url, field=field, hint=f"their labels are {labels}")
+    shown = ", ".join(classes[:_LISTED]) + (", ..." if len(classes) > _LISTED else "")
+    hint = f"{did_you_mean(name, classes)}classes are {shown}"
+    raise error(f"no class is called {name!r}", url=url, field=field, hint=hint)
 
 
 def merge_fields(summaries: Sequence[ShardSummary], names: Sequence[str]) -> dict[str, FieldType]:

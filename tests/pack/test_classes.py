@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 import shardstream as ss
-from shardstream.errors import SourceError, UsageError
+from shardstream.errors import FieldError, SourceError, UsageError
 from shardstream.pack import pack
 from shardstream.shards.manifest import Manifest
 
@@ -225,6 +225,8 @@ def test_equal_names_are_refused_where_they_become_numbers(tmp_path: Path) -> No
     with pytest.raises(UsageError, match=r"several classes are called 'crane'") as caught:
         ss.ShardDataset(tmp_path / "out").label_of("crane")
     assert "[0, 2]" in str(caught.value)
+    with pytest.raises(FieldError, match=r"several classes are called 'crane'"):
+        ss.ShardDataset(tmp_path / "out", where={"cls": "crane"})
 
 
 def nothing(root: Path) -> Path:

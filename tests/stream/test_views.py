@@ -85,7 +85,7 @@ def test_class_names_stand_for_labels(tmp_path: Path) -> None:
         for number in range(9):
             writer.write({"__key__": str(number), "id": number, "cls": number % 3})
     assert ids_of(ss.ShardDataset(tmp_path / "named", where={"cls": ["dog", "eel"]})) == [1, 2, 4, 5, 7, 8]
-    with pytest.raises(ss.errors.FieldError, match=r"no class 'cow'.*\n.*cat, dog, eel"):
+    with pytest.raises(ss.errors.FieldError, match=r"no class is called 'cow'.*\n.*cat, dog, eel"):
         ss.ShardDataset(tmp_path / "named", where={"cls": "cow"})
 
 

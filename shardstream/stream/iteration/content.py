@@ -15,7 +15,7 @@ from shardstream.dataset.shared import SharedWords, source_and_shard
 from shardstream.dataset.source import DatasetSource, digest, joint_identity
 from shardstream.dataset.view import ViewSpec
 from shardstream.decode.plan import DecodePlan, compile_fields
-from shardstream.errors import FieldError, UsageError, did_you_mean
+from shardstream.errors import FieldError, UsageError
 from shardstream.order import (
     EpochOrder,
     MixBy,
@@ -25,6 +25,7 @@ from shardstream.order import (
     default_parameters,
     mixing_parameters,
 )
+from shardstream.shards.manifest import class_label
 from shardstream.storage.base.location import Access, Location, location_of, pickled_store
 from shardstream.stream.iteration.ranks import Rank, find_groups
 from shardstream.stream.iteration.settings import DecodeOptions, StreamOptions, as_dict
@@ -195,12 +196,7 @@ class Content:
                 url=self.url,
                 hint="give them one list when they are packed: classes= (--classes)",
             )
-        labels = [label for label, one in enumerate(classes) if one == name]
-        if len(labels) != 1:
-            count = "several classes are" if labels else "no class is"
-            hint = f"their labels are {labels}" if labels else f"{did_you_mean(name, classes)}ds.classes has all names"
-            raise UsageError(f"{count} called {name!r}", url=self.url, hint=hint)
-        return labels[0]
+        return class_label(name, classes, url=self.url)
 
     @property
     def data(self) -> str:
