@@ -1,10 +1,12 @@
 """Threads for what is read or asked for side by side. Leaving waits for none that hangs: a dead NFS may never answer.
 
-The threads of an executor are joined when Python ends, however long that takes; these are not.
+The threads of an executor are joined when Python ends, however long that takes; these are not. `cores` says how many
+processors there are for them and for worker processes.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +23,11 @@ R = TypeVar("R")
 
 _PATIENCE_S = 4.0
 _Work: TypeAlias = "tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]"
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Threads:

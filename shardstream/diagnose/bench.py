@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from shardstream.dataset.opening import Opening
 from shardstream.diagnose.info import info
-from shardstream.diagnose.processor import Gauge, cores
+from shardstream.diagnose.processor import Gauge
 from shardstream.errors import UsageError
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.fields import FieldType
+from shardstream.threads import cores
 
 if TYPE_CHECKING:
     from shardstream.load.stats import LoaderStats

@@ -11,11 +11,6 @@ from pathlib import Path
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 class Gauge:
     """Measures from its making on; the workers are the living children of ``multiprocessing``."""
 

@@ -6,7 +6,6 @@ one that is busy nearly all the time. Workers share theirs; what happens in the 
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any
 from shardstream.load.device_copy import Times
 from shardstream.load.prefetch_thread import Sent
 from shardstream.stream.ipc.worker_batch import WorkerBatch
+from shardstream.threads import cores
 
 _LISTED = 1000
 
@@ -259,10 +259,10 @@ def _of_workers(worst: str, stats: LoaderStats, busy: dict[str, float]) -> str:
     share = f"{_percent(busy[worst] / total)} of it in {_TITLES[worst]}"
     if not stats.workers:
         return f"{worst}-bound: batches are made in the training process, {share}; use workers (num_workers=)"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    more = f"add workers ({cores} cores are there)" if stats.workers < cores else f"all {cores} cores have a worker"
+    there = cores()
+    more = f"add workers ({there} cores are there)" if stats.workers < there else f"all {there} cores have a worker"
     if worst == "storage":
-        more = "add workers" if stats.workers < 4 * cores else "workers are many"
+        more = "add workers" if stats.workers < 4 * there else "workers are many"
     return f"{worst}-bound: {total:.1f} of {stats.workers} workers busy, {share}; {more}, or {_CHEAPER[worst]}"
 
 

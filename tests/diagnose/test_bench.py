@@ -10,12 +10,13 @@ import pytest
 
 import shardstream as ss
 from shardstream.diagnose import bench
-from shardstream.diagnose.processor import Gauge, cores
+from shardstream.diagnose.processor import Gauge
 from shardstream.errors import FieldError, UsageError
 from shardstream.images.encode import encode
 from shardstream.pack import ShardWriter
 from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
+from shardstream.threads import cores
 
 from ..storage.faults import FaultProxy
 from ..storage.places import S3Place, WebPlace

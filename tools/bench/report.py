@@ -14,6 +14,7 @@ from statistics import mean, median
 from typing import Any
 
 from bench.harness import Benchmark, Row
+from shardstream.threads import cores
 
 MISSED = "**missed**"
 PACKAGES = ("shardstream", "torch", "torchvision", "webdataset", "numpy", "pillow", "simplejpeg")
@@ -52,7 +53,7 @@ def circumstances() -> dict[str, Any]:
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": {
             "processor": processor(),
-            "cores": len(os.sched_getaffinity(0)),
+            "cores": cores(),
             "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
             "kernel": platform.release(),
         },

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ import torch
 from torch import nn
 
 import shardstream as ss
+from shardstream.threads import cores
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 WARM_UP = 10
@@ -265,7 +265,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shards", nargs="?", help="a data set with the fields jpg and cls")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--workers", type=int, default=cores())
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--steps", type=int, default=50)
@@ -281,7 +281,7 @@ def main() -> int:
         for number in range(args.rounds):
             for name in list(who)[:: 1 if number % 2 == 0 else -1]:
                 found[name].append(who[name](setting, trainer))
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{os.cpu_count()} cores"
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{cores()} cores"
     print(f"torch {torch.__version__}, {where}, {args.workers} workers, batches of {args.batch}, {args.rounds} rounds")
     print(table(found, args.batch))
     print(f"\nDevicePrefetcher, last round:\n{found['DevicePrefetcher'][-1].report}")

@@ -41,6 +41,7 @@ from shardstream.pack.output.commits import Committer
 from shardstream.pack.output.receipts import ShardResult
 from shardstream.pack.output.stats import PackStats
 from shardstream.storage import Location
+from shardstream.threads import cores
 from shardstream.waits import watched
 
 _log = logging.getLogger(__name__)
@@ -82,11 +83,6 @@ class _Sum:
 
     def tell(self) -> None:
         self._tick(self._done, self._kept)
-
-
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_workers(workers: object) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from shardstream.errors import SourceError, UsageError, did_you_mean
 from shardstream.pack.encode.files import Files
 from shardstream.pack.execution.task import ShardTask
-from shardstream.pack.execution.workers import cores, run_in_processes
+from shardstream.pack.execution.workers import run_in_processes
 from shardstream.pack.options import PackOptions
 from shardstream.pack.output.destination import (
     DUPLICATES_NAME,
@@ -42,7 +42,7 @@ from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural
 from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.base.location import Access
-from shardstream.threads import each
+from shardstream.threads import cores, each
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from concurrent.futures import Future
 from types import ModuleType
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from shardstream.errors import UsageError
 from shardstream.extras import require
 from shardstream.pack.execution.engines.contract import Engine, PackedTask, run_task
+from shardstream.threads import cores
 
 _NO_WARNING = {"distributed.admin.large-graph-warning-threshold": "1TB"}  # a task of many small samples is large
 
@@ -43,7 +43,7 @@ def open_engine(workers: int | None) -> Engine:
                 hint="DASK_SCHEDULER_ADDRESS or Dask's configuration says so",
             ) from error
         return _Dask(client, at_most=workers, opened=(client,))
-    cluster = _local_cluster(workers or len(os.sched_getaffinity(0)))
+    cluster = _local_cluster(workers or cores())
     client = distributed.Client(cluster, set_as_default=False)
     return _Dask(client, local=True, opened=(client, cluster))
 

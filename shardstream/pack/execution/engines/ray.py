@@ -11,6 +11,7 @@ from typing import Any
 from shardstream.errors import UsageError
 from shardstream.extras import require
 from shardstream.pack.execution.engines.contract import Engine, PackedTask, run_task
+from shardstream.threads import cores
 
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 _NO_REPORTS = "RAY_USAGE_STATS_ENABLED"
@@ -41,7 +42,7 @@ def open_engine(workers: int | None) -> Engine:
     asked = os.environ.get(_NO_REPORTS)
     os.environ[_NO_REPORTS] = asked or "0"  # nobody asked Ray to report that we use it
     try:
-        ray.init(address="local", num_cpus=workers or len(os.sched_getaffinity(0)), include_dashboard=False, **_QUIET)
+        ray.init(address="local", num_cpus=workers or cores(), include_dashboard=False, **_QUIET)
     finally:
         if asked is None:
             del os.environ[_NO_REPORTS]

@@ -14,6 +14,7 @@ from typing import Any
 from shardstream.errors import UsageError
 from shardstream.extras import require
 from shardstream.pack.execution.engines.contract import Engine, PackedTask, run_task
+from shardstream.threads import cores
 
 _PYTHON = "PYSPARK_PYTHON"
 _TRIES = 4  # of a task whose worker died, as on clusters
@@ -46,7 +47,7 @@ def open_engine(workers: int | None) -> Engine:
     interrupt = signal.getsignal(signal.SIGINT)
     if master not in (None, "local[*]"):  # the latter is what Spark falls back to
         return _Spark(sql.SparkSession.builder.getOrCreate(), at_most=workers, opened=True, interrupt=interrupt)
-    count = workers or len(os.sched_getaffinity(0))
+    count = workers or cores()
     local = {
         "spark.master": f"local[{count},{_TRIES}]",
         "spark.ui.enabled": "false",
