@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -47,6 +46,8 @@ class Output:
         required: A sample that lacks it is broken: there is a decoder, and it is not optional.
         steps: What is applied in turn.
         stream: The random stream of its draws, from its name.
+        together: The names of all outputs of the one call that makes it, in the order in which the call returns their
+            values; empty where it makes this one alone. The first of them that is asked for calls it, once a sample.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Output:
     steps: tuple[Decoder | UserCall, ...]
     stream: int
     dtype: np.dtype[Any] | None = None
+    together: tuple[str, ...] = ()
 
     def value(
         self,
@@ -82,6 +84,8 @@ class Output:
             DecodeError: The stored bytes do not decode; the place names key, shard and sample.
             TransformError: A user's callable raised.
         """
+        if self.together and self.together in context.parts:
+            return context.parts[self.together][self.together.index(self.name)]
         last = len(self.steps) - 1
         try:
             value = self._start(source_type, raw)
@@ -95,6 +99,9 @@ class Output:
             field = self.sources[0] if len(self.sources) == 1 else self.name
             # The error with its place in the stead of the one without: what caused it stays its cause.
             raise error.at(**context.place, field=field) from error.__cause__
+        if self.together:
+            context.parts[self.together] = value
+            return value[self.together.index(self.name)]
         return value
 
     def _start(self, kind: FieldType, raw: Any) -> Any:
@@ -135,28 +142,6 @@ class Output:
     def stored(self) -> bool:
         """Whether values are as stored, by the field's type or (`as_bytes`) as bytes: nothing is decoded or called."""
         return not self.steps
-
-
-@dataclass(frozen=True, slots=True)
-class OutputOfSeveral(Output):
-    """One of the outputs that a single call makes. The first of them that is asked for makes it, once a sample.
-
-    Attributes:
-        together: The names of all, in the order in which the call returns their values.
-    """
-
-    together: tuple[str, ...] = ()
-
-    def value(
-        self,
-        source_type: FieldType,
-        raw: memoryview | np.generic | NDArray[Any],
-        context: SampleContext,
-        out: NDArray[Any] | None = None,
-    ) -> Any:
-        if self.together not in context.parts:
-            context.parts[self.together] = Output.value(self, source_type, raw, context)
-        return context.parts[self.together][self.together.index(self.name)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,8 +332,7 @@ class _Draft:
         plain = column and not steps
         last = steps[-1] if steps and isinstance(steps[-1], Decoder) else None
         slot = None if last is None else last.slot(None if base is None else base.slot)
-        kind: Callable[..., Output] = partial(OutputOfSeveral, together=self.names) if self.several else Output
-        return kind(
+        return Output(
             name=self.name,
             sources=sources,
             optional=self.optional,
@@ -363,11 +347,12 @@ class _Draft:
             steps=steps,
             stream=stream_of(self.name),
             dtype=dtype,
+            together=self.names if self.several else (),
         )
 
     def _checked_base(self, base: Output) -> Output:
         own = self.decoders[0]
-        if isinstance(base, OutputOfSeveral):
+        if base.together:
             raise FieldError(
                 f"output {self.name!r} cannot be like {base.name!r}, one of several that a call makes",
                 field=self.name,
