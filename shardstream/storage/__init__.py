@@ -12,7 +12,7 @@
 
 from shardstream.storage.base.buffers import Buffers, FetchedBuffers, MappedBuffers
 from shardstream.storage.base.counters import counters
-from shardstream.storage.base.location import Location, PathOrUrl, Transport, locate
+from shardstream.storage.base.location import Location, PathOrUrl, Transport, is_place, locate
 from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.base.store import Head, ObjectMeta, ObjectWriter, Request, Store
 from shardstream.storage.base.wrapper import WrapperStore
@@ -37,6 +37,7 @@ __all__ = [
     "WrapperStore",
     "counters",
     "fetch",
+    "is_place",
     "locate",
     "open_object",
     "open_store",

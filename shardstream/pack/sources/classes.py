@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import NotFoundError, SourceError, UsageError
 from shardstream.pack.sources.lists.list_file import open_list
 from shardstream.shards.heads import MANIFEST_NAME
-from shardstream.storage import Location, PathOrUrl, open_store
+from shardstream.storage import Location, PathOrUrl, is_place, open_store
 
 ClassesArgument: TypeAlias = "Sequence[str] | PathOrUrl"
 """Names of classes, or where they are: a text or JSON file, or a data set."""
@@ -23,7 +23,7 @@ _FILE_HINT = 'one name a line, as UTF-8; or JSON: ["cat", "dog"], or {"cat": 0, 
 def check_classes(classes: object) -> None:
     """Refuse ``classes`` that are neither names nor a place; UsageError."""
     named = isinstance(classes, Sequence) and all(isinstance(name, str) for name in classes)
-    if classes == "" or not (classes is None or named or _is_place(classes)):
+    if classes == "" or not (classes is None or named or is_place(classes)):
         raise UsageError(
             "classes must be a list of names, label i being classes[i], or a place that has them",
             hint='classes=["cat", "dog"], classes="names.txt" or classes="train/"',
@@ -32,11 +32,7 @@ def check_classes(classes: object) -> None:
 
 def place_of(classes: ClassesArgument | None) -> list[PathOrUrl]:
     """Where the names of classes lie; nothing if they are given themselves, or not at all."""
-    return [classes] if _is_place(classes) else []
-
-
-def _is_place(classes: object) -> TypeGuard[PathOrUrl]:
-    return isinstance(classes, str | os.PathLike) or hasattr(classes, "url")  # a store or location has one
+    return [classes] if is_place(classes) else []
 
 
 def names_of(classes: ClassesArgument | None, read: Sequence[Location]) -> tuple[str, ...] | None:

@@ -6,7 +6,7 @@ import os
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypeGuard, get_args
 
 from shardstream.errors import UsageError
 from shardstream.storage.base.address import Address, parse
@@ -110,6 +110,11 @@ class Location:
 
 PathOrUrl: TypeAlias = str | os.PathLike[str] | Store | Location
 """What names a place: a path, a URL, a store that was made already, or a `Location`."""
+
+
+def is_place(value: object) -> TypeGuard[PathOrUrl]:
+    """Whether something names a place, and is not, say, a list of names."""
+    return isinstance(value, str | os.PathLike | Store | Location)
 
 
 def pickled_store(store: Store) -> bytes:
