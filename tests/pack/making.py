@@ -36,6 +36,13 @@ def photos(root: Path, count: int, *, classes: int = 3, start: int = 0) -> list[
     return paths
 
 
+def make(folder: Path, text: str | bytes, name: str = "list.tsv") -> Path:
+    """A list in a file."""
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
 def photo_list(root: Path, count: int, *, classes: int = 3) -> Path:
     """Photographs with a list of them."""
     lines = [f"{path}\t{i % classes}\n" for i, path in enumerate(photos(root, count, classes=classes))]

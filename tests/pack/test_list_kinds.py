@@ -12,13 +12,7 @@ from shardstream.errors import DuplicateKeyError, SourceError, UsageError
 from shardstream.pack import pack
 from shardstream.pack.sources import File, Item, Reject, open_source
 
-from .making import photo_list, samples
-
-
-def make(folder: Path, text: str | bytes, name: str) -> Path:
-    path = folder / name
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return path
+from .making import make, photo_list, samples
 
 
 def read(path: Path, **options: Any) -> list[Item | Reject]:

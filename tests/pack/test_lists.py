@@ -21,6 +21,8 @@ from shardstream.pack.sources.lists.records import Broken, split
 from shardstream.pack.sources.lists.source import ListRecords
 from shardstream.text import valid_unicode
 
+from .making import make
+
 
 def read(path: Path, **options: str) -> list[Item | Reject]:
     source = open_source(path, **options)  # type: ignore[arg-type]
@@ -39,12 +41,6 @@ def records(data: bytes, *, quoted: bool) -> tuple[list[object], list[int]]:
         except Broken:
             found.append(None)
     return found, held.lines(np.arange(len(held))).tolist()
-
-
-def make(folder: Path, text: str | bytes, name: str = "list.tsv") -> Path:
-    path = folder / name
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return path
 
 
 def keys(items: list[Item | Reject]) -> list[str]:

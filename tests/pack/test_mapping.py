@@ -15,7 +15,7 @@ from shardstream.pack import pack
 from shardstream.pack.sources import File, Item, Reject, open_source
 from shardstream.pack.sources.lists.mapping import FieldRule, parse_fields
 
-from .making import jpeg, photos, samples
+from .making import jpeg, make, photos, samples
 
 Fields = dict[str, str]
 
@@ -28,12 +28,6 @@ def read(path: Path, fields: Fields, **options: Any) -> list[Item | Reject]:
 def values(path: Path, fields: Fields, **options: Any) -> list[object]:
     """Fields of good samples, reasons of bad ones."""
     return [item.values if isinstance(item, Item) else item.reason for item in read(path, fields, **options)]
-
-
-def make(folder: Path, text: str | bytes, name: str = "list.tsv") -> Path:
-    path = folder / name
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return path
 
 
 @pytest.mark.parametrize(

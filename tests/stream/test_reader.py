@@ -86,25 +86,28 @@ def test_lists_and_slices_are_read_together(folder: Path) -> None:
             reader[wrong]
 
 
-def test_a_list_takes_few_requests(folder: Path, s3: S3Place, s3_server) -> None:
+@pytest.fixture
+def counted(folder: Path, s3: S3Place, s3_server) -> Iterator[tuple[ss.Reader, FaultProxy]]:
+    """A reader of a bucket, and what counts its requests from now on."""
     for file in folder.iterdir():
         s3.plant(file.name, file.read_bytes())
     with FaultProxy(s3_server[0].removeprefix("http://")) as proxy:
         reader = ss.Reader(s3.url(), storage_options=s3.options | {"endpoint": proxy.url})
         proxy.reset_counts()
-        found = reader[[3, 4, 290, 291]]
-        assert [one["__key__"] for one in found] == ["k/3", "k/4", "k/290", "k/291"]
-        assert proxy.requests <= 4  # two indexes, two ranges of neighbours
+        yield reader, proxy
 
 
-def test_iterating_takes_few_requests(folder: Path, s3: S3Place, s3_server) -> None:
-    for file in folder.iterdir():
-        s3.plant(file.name, file.read_bytes())
-    with FaultProxy(s3_server[0].removeprefix("http://")) as proxy:
-        reader = ss.Reader(s3.url(), storage_options=s3.options | {"endpoint": proxy.url})
-        proxy.reset_counts()
-        found = list(reader)
-        assert proxy.requests <= 2 * reader.manifest.shards + 2  # indexes and ranges; two shards are met in two parts
+def test_a_list_takes_few_requests(counted: tuple[ss.Reader, FaultProxy]) -> None:
+    reader, proxy = counted
+    found = reader[[3, 4, 290, 291]]
+    assert [one["__key__"] for one in found] == ["k/3", "k/4", "k/290", "k/291"]
+    assert proxy.requests <= 4  # two indexes, two ranges of neighbours
+
+
+def test_iterating_takes_few_requests(folder: Path, counted: tuple[ss.Reader, FaultProxy]) -> None:
+    reader, proxy = counted
+    found = list(reader)
+    assert proxy.requests <= 2 * reader.manifest.shards + 2  # indexes and ranges; two shards are met in two parts
     assert found == ss.Reader(folder)[:]
     assert [sample["__key__"] for sample in found] == names(300)
 
