@@ -72,8 +72,16 @@ def html_text(value: object, most: int = _LONGEST) -> str:
     >>> html_text("<b onclick='x'>", 6)
     '&lt;b on…'
     """
-    text = in_one_line(value)
-    return html.escape(text if len(text) <= most else text[: most - 1] + "…")
+    return html.escape(cut(in_one_line(value), most))
+
+
+def cut(text: str, most: int, *, end: int = 0) -> str:
+    """A text of at most so many characters; where some are missing, a ``…`` says so, in front of the last ``end``.
+
+    >>> cut("a black cat", 8), cut("train/cats/0001", 9, end=4)
+    ('a black…', 'trai…0001')
+    """
+    return text if len(text) <= most else f"{text[: most - end - 1]}…{text[len(text) - end :]}"
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> str:

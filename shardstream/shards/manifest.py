@@ -35,7 +35,7 @@ from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.shards.writing import ShardSummary
 from shardstream.sizes import plural, size
 from shardstream.storage import PathOrUrl, Store, Transport, open_store
-from shardstream.text import html_table, html_text, in_one_line, text_table
+from shardstream.text import cut, html_table, html_text, in_one_line, text_table
 
 T = TypeVar("T")
 
@@ -105,12 +105,12 @@ class Manifest:
         notes = [f"... and {len(self.fields) - _SHOWN:,} more fields"] if len(self.fields) > _SHOWN else []
         notes.append(f"format {self.framing}, version {self.version}, fingerprint {self.fingerprint}")
         if self.classes is not None:
-            names = ", ".join(in_one_line(name)[:40] for name in self.classes[:_NAMES])
+            names = ", ".join(cut(in_one_line(name), 40) for name in self.classes[:_NAMES])
             notes.append(f"{len(self.classes):,} classes: {names}{', ...' if len(self.classes) > _NAMES else ''}")
         return title, rows, notes
 
     def _stored(self, name: str) -> str:
-        kinds = (f"{count:,} {in_one_line(kind)[:40]}" for kind, count in self.kinds.get(name, {}).items())
+        kinds = (f"{count:,} {cut(in_one_line(kind), 40)}" for kind, count in self.kinds.get(name, {}).items())
         return ", ".join(filter(None, [self.codecs.get(name, ""), *islice(kinds, 4)]))
 
     @property

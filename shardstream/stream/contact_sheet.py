@@ -20,12 +20,13 @@ from shardstream.images.header import probe
 from shardstream.images.thumbnail import thumbnail, thumbnail_size
 from shardstream.shards.fields import FieldType
 from shardstream.shards.manifest import Manifest
-from shardstream.text import html_table, html_text, in_one_line, text_table
+from shardstream.text import cut, html_table, html_text, in_one_line, text_table
 
 _SIDE = 112  # pixels of a picture's longer side
 _BYTES = 72_000  # of all pictures of a page; as text they take a third more
 FIELDS = 4  # of a caption, beside the key
 _WORDS = 40  # characters of a line of a caption
+_KEY_END = 24  # of these, the last ones of a key
 
 
 class Cell(NamedTuple):
@@ -106,12 +107,17 @@ def text_sheet(title: str, cells: Sequence[Cell]) -> str:
 
 def _rows(cells: Sequence[Cell]) -> list[list[str]]:
     names = list(dict.fromkeys(name for cell in cells for name in cell.lines))
-    rows = [[cell.key[:_WORDS], *(cell.lines.get(name, "")[:_WORDS] for name in names)] for cell in cells]
+    rows = [[_key(cell), *(cut(cell.lines.get(name, ""), _WORDS) for name in names)] for cell in cells]
     return [["key", *names], *rows]
 
 
+def _key(cell: Cell) -> str:
+    """The key, of which the end says which file of its folder it is."""
+    return cut(cell.key, _WORDS, end=_KEY_END)
+
+
 def _figure(cell: Cell, most: int) -> str:
-    lines = [html_text(cell.key, _WORDS)]
+    lines = [html_text(_key(cell))]
     lines += [f"{html_text(name, _WORDS)} {html_text(words, _WORDS)}" for name, words in cell.lines.items()]
     if isinstance(cell.pixels, np.ndarray):
         file, (height, width) = thumbnail(cell.pixels, _SIDE, most=most)

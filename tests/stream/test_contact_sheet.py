@@ -101,6 +101,18 @@ def test_what_was_packed_does_not_become_markup(tmp_path: Path, *, with_pictures
         assert "<script>" in found.words
 
 
+@pytest.mark.parametrize("with_pictures", [True, False])
+def test_long_keys_differ_in_what_is_shown_of_them(tmp_path: Path, *, with_pictures: bool) -> None:
+    image = {"png": encode(np.zeros((8, 8, 3), np.uint8), "png")} if with_pictures else {}
+    keys = [f"train/n01440764/{'n01440764_' * 4}{number}" for number in (10026, 10027)]
+    reader = write(tmp_path, *({"__key__": key, "txt": "word " * 50, **image} for key in keys))
+    words = Tags(reader._repr_html_()).words
+    for key in keys:
+        assert key not in words
+        assert f"train/n01440764…{key[-24:]}" in words
+    assert "word word…" in words
+
+
 def test_a_damaged_picture_is_said_to_be_one(tmp_path: Path) -> None:
     good = encode(np.zeros((64, 64, 3), np.uint8), "png")
     page = write(tmp_path, {"png": good}, {"png": good[:60]}, {"txt": "none"})._repr_html_()
