@@ -124,8 +124,8 @@ def pack(
             dot; the rest names the field: ``a.jpg``, ``a.mask.png``, ``a.json``. ``"file"``: each is a sample.
         classes: The classes, label i being ``classes[i]``: a list of names, path or URL of a file (one name a line, or
             JSON: a list, or numbers by name), or of a packed data set, whose classes it takes: ``"train/"``. Class
-            folders and names in lists get these numbers; of labels that are integers it gives the names. In a list
-            without ``labels`` the first label says which they are. Default: what the source says, or unknown.
+            folders and names in lists and tar files get these numbers; of labels that are integers it gives the names.
+            In a list without ``labels`` the first label says which they are. Default: what the source says, or unknown.
         unknown: What becomes of folders and names that are not in ``classes``: ``"error"`` ends the run, as far as
             possible before anything is written, since a name that is not there is mostly misspelt, or the list is
             another one, and a whole class would be missing; ``"reject"`` leaves their samples out, as rejects.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -199,6 +201,56 @@ def test_an_unknown_folder_ends_the_run_or_is_rejected(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     assert packed(source, tmp_path / "out", classes=NAMES, unknown="reject") == {"ape/0": 0}
     assert rejects(tmp_path / "out") == [("dgo/1.jpg", "the folder 'dgo' is not in the list of classes")]
+
+
+def tar_of(path: Path, *labels: bytes) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for number, label in enumerate(labels):
+            for extension, data in (("jpg", jpeg(number)), ("cls", label)):
+                member = tarfile.TarInfo(f"{path.stem}/{number}.{extension}")
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+    return path
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_names_in_tars_are_looked_up_and_numbers_stay(tmp_path: Path, workers: int) -> None:
+    tar_of(tmp_path / "a.tar", b"dog\n", b"1", b"ape")
+    tar_of(tmp_path / "b.tar", b" cat ", b"7")
+    pack(tmp_path / "{a,b}.tar", tmp_path / "out", workers=workers, classes=NAMES)
+    found = {key: values["cls"] for key, values in samples(tmp_path / "out", ["cls"]).items()}
+    assert found == {"a/0": 2, "a/1": 1, "a/2": 0, "b/0": 1, "b/1": 7}
+    manifest = Manifest.load(tmp_path / "out")
+    assert (str(manifest.fields["cls"]), manifest.classes) == ("int64", NAMES)
+
+
+def test_without_a_list_names_in_tars_stay_names(tmp_path: Path) -> None:
+    assert packed(tar_of(tmp_path / "a.tar", b"dog", b"ape"), tmp_path / "out") == {"a/0": b"dog", "a/1": b"ape"}
+
+
+def test_an_unknown_name_in_a_tar_ends_the_run_or_is_rejected(tmp_path: Path) -> None:
+    source = tar_of(tmp_path / "a.tar", b"dog", b"dgo", b"")
+    with pytest.raises(UsageError, match="the label 'dgo' is not in the list of classes") as caught:
+        pack(source, tmp_path / "out", workers=0, classes=NAMES)
+    assert caught.value.place == {"url": str(source), "key": "a/1"}
+    assert "did you mean 'dog'?" in str(caught.value)
+    assert packed(source, tmp_path / "out", classes=NAMES, unknown="reject") == {"a/0": 2}
+    reason = "the label {} is not in the list of classes"
+    assert rejects(tmp_path / "out") == [("a.tar/a/1", reason.format("'dgo'")), ("a.tar/a/2", reason.format("''"))]
+
+
+def test_what_one_list_made_of_a_tar_is_not_taken_for_another(tmp_path: Path) -> None:
+    """The first pass over a tar outlives a run that fails."""
+    source = tar_of(tmp_path / "a.tar", b"dog", b"dgo")
+
+    def broken(sample: dict[str, Any]) -> dict[str, Any]:
+        raise RuntimeError(sample["__key__"])
+
+    with pytest.raises(SourceError, match="RuntimeError"):
+        pack(source, tmp_path / "out", workers=0, classes=NAMES, unknown="reject", transform=broken)
+    with pytest.raises(UsageError, match="'dgo'"):
+        pack(source, tmp_path / "out", workers=0, classes=NAMES)
+    assert packed(source, tmp_path / "out", classes=("dgo", "dog")) == {"a/0": 1, "a/1": 0}
 
 
 @pytest.mark.parametrize("key", ["path", "line"])

@@ -115,7 +115,7 @@ def _opened(
         return python_source(source, key=key, classes=wanted.classes)
     at = partial(_location, access)
     if is_tar(text):
-        return TarSource(text, [at(path) for path in tar_paths(text)], key=key)
+        return TarSource(text, [at(path) for path in tar_paths(text)], key=key, classes=wanted.classes)
     if is_lmdb(text):
         return LmdbSource(text, key=key)
     listing = _listing(text, at)

@@ -26,7 +26,7 @@ from shardstream.images.header import probe
 from shardstream.pack.sources.base import LABEL, Item, Reject, Source, SourcePart, StreamSource
 from shardstream.pack.sources.duplicates import check_unique
 from shardstream.pack.sources.keys import check_mode
-from shardstream.pack.sources.lists.labels import Classes, not_listed, unknown_class
+from shardstream.pack.sources.lists.labels import Classes, not_listed
 from shardstream.pack.sources.values import KEY
 
 _SMALL = 1 << 20  # bytes of a pickle that goes along with every task
@@ -94,9 +94,7 @@ class Shape:
                 values[LABEL if name == self.label else str(name)] = value
         label = values.get(LABEL)
         if self.classes is not None and isinstance(label, str):
-            values[LABEL] = self.classes.numbers.get(label)
-            if values[LABEL] is None and self.classes.unknown == "error":
-                raise unknown_class("label", label, self.classes.names, key=key)
+            values[LABEL] = self.classes.number(label, key=key)
             if values[LABEL] is None:
                 return Reject(line, key, not_listed("label", label))
         return Item(line, key, key, values)

@@ -1,7 +1,8 @@
 """WebDataset's tar files: members that follow one another and share their name up to its first dot are a sample.
 
 Each tar is read in order, once, compressed or not, from a disk or a store. Values are files by their extensions; a
-``cls`` that is an integer in digits becomes one, as WebDataset writes it.
+``cls`` that is an integer in digits becomes one, as WebDataset writes it; another is text, or the name of a class where
+these are given.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from shardstream.braces import without_braces
 from shardstream.errors import NotFoundError, ShardStreamError, SourceError
 from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart, StreamSource
 from shardstream.pack.sources.keys import check_mode
+from shardstream.pack.sources.lists.labels import Classes, not_listed
 from shardstream.pack.sources.missing import instead_of
 from shardstream.storage import Location, open_object, open_store
 from shardstream.storage.base.ranged import RangedFile
@@ -42,10 +44,12 @@ class TarStream(SourcePart):
     Attributes:
         location: Where it lies.
         size: Its size when it was listed.
+        classes: What a label that is a name is looked up in; ``None`` leaves it a name.
     """
 
     location: Location
     size: int
+    classes: Classes | None = None
 
     def __iter__(self) -> Iterator[Item | Reject]:
         store, name = open_object(self.location)
@@ -60,11 +64,21 @@ class TarStream(SourcePart):
             ):
                 for item in _samples(archive, name):
                     number = item.line
-                    yield item
+                    yield self._labelled(item)
         except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
             if isinstance(error, ShardStreamError):
                 raise
             yield Reject(number + 1, valid_unicode(name), f"the tar file is damaged from here on: {error}")
+
+    def _labelled(self, item: Item | Reject) -> Item | Reject:
+        """The sample, with the number of its class where it has a name."""
+        label = item.values.get(LABEL) if isinstance(item, Item) else None
+        if self.classes is None or not isinstance(item, Item) or not isinstance(label, str):
+            return item
+        number = self.classes.number(label, url=self.location.url, key=item.key)
+        if number is None:
+            return Reject(item.line, valid_unicode(item.path), not_listed("label", label))
+        return item._replace(values={**item.values, LABEL: number})
 
 
 def _samples(archive: tarfile.TarFile, name: str) -> Iterator[Item | Reject]:
@@ -127,13 +141,16 @@ class TarSource(StreamSource):
         url: What they are called together, for messages.
         locations: Each of them.
         key: As of `StreamSource`.
+        classes: The classes that labels are looked up in where they are names.
 
     Raises:
         SourceError: There are none, or one is missing.
         UsageError: ``key`` names a column.
     """
 
-    def __init__(self, url: str, locations: Sequence[Location], *, key: str = "path") -> None:
+    def __init__(
+        self, url: str, locations: Sequence[Location], *, key: str = "path", classes: Classes | None = None
+    ) -> None:
         check_mode(key, "tar files have no columns")
         if not locations:
             raise SourceError("there is no such tar file", url=url, hint=instead_of(url))
@@ -144,7 +161,7 @@ class TarSource(StreamSource):
         def stream(location: Location) -> TarStream:
             store, name = stores[location.parent()], location.url.rpartition("/")[2]
             try:
-                return TarStream(location, store.size(name))
+                return TarStream(location, store.size(name), classes)
             except NotFoundError as error:
                 hint = instead_of(location.url) if location.local else "write the URL of a tar file that is there"
                 raise SourceError("there is no such tar file", url=store.locate(name), hint=hint) from error
@@ -152,6 +169,8 @@ class TarSource(StreamSource):
         streams = list(each(stream, locations, at_once=_REQUESTS, what=f"the size of a tar file of {url}"))
         names = "".join(f"{one.location.url.rpartition('/')[2]}\n{one.size}\n" for one in streams)
         self.streams = streams
+        if classes is not None:
+            names += repr((classes.names, classes.unknown))
         self._fingerprint = f"tars {xxhash.xxh3_128_hexdigest(os.fsencode(names))}"
 
     @property

@@ -48,6 +48,21 @@ class Classes:
                 )
         return found
 
+    def number(self, label: str, **place: Any) -> int | None:
+        """The number of the class that a label names; ``None`` where the sample is to be rejected.
+
+        Args:
+            label: The name.
+            place: Where it stands, for the error.
+
+        Raises:
+            UsageError: It is not in the list, and such labels end the run; or two classes have one name.
+        """
+        number = self.numbers.get(label)
+        if number is None and self.unknown == "error":
+            raise unknown_class("label", label, self.names, **place)
+        return number
+
     def mode(self, labels: Iterable[object]) -> LabelMode:
         """What the labels of a list are, where nobody said: as the first of them is.
 
