@@ -22,6 +22,7 @@ _TITLES = {
     "keys": "comparing keys",
     "start": "waiting for the first batch",
 }
+_UNTIL_THE_FIRST = {"pack": "starting workers (the first run compiles loops)"}
 _FOUND = {"rejects": ("rejected", "rejected"), "problems": ("problem", ""), "damages": ("damage", "")}
 
 
@@ -76,6 +77,8 @@ class _Events:
             self._phase, self._since, self._before = event.phase, time.monotonic(), counts
         seconds = time.monotonic() - self._since
         parts = [_TITLES.get(event.phase, "")]
+        if event.total and event.done == kept:
+            parts.append(_UNTIL_THE_FIRST.get(event.phase, ""))
         if "shards" in detail:
             parts.append(f"shard {detail['shards']:,} of {detail['total_shards']:,}")
         if not event.total and event.done:

@@ -431,8 +431,8 @@ def test_no_time_is_told_before_there_is_a_speed(
             now[0] = float(second)
             draw(event)
     assert capsys.readouterr().err.splitlines() == [
-        "packing: 0%",
-        "packing: 50%",
+        "packing: 0%, starting workers (the first run compiles loops)",
+        "packing: 50%, starting workers (the first run compiles loops)",
         "packing: 60%, 5 samples/s  200.0 kB/s  2 rejected, 1 min 20 s left",
         "packing: 0%, 3 samples/s",
     ]
