@@ -153,8 +153,7 @@ def stored_dtypes(plan: DecodePlan, fields: Mapping[str, FieldType]) -> dict[str
 
 
 def declared_dtypes(plan: DecodePlan, fields: Mapping[str, FieldType]) -> dict[str, np.dtype[Any]]:
-    """By output, the dtype of its numbers: what a numpy type or `Array` in ``fields`` says, else that of
-    `stored_dtypes`."""
+    """By output, the dtype of its numbers: the one that ``fields`` names, else that of `stored_dtypes`."""
     named = {output.name: output.dtype for output in plan.outputs if output.dtype is not None}
     return stored_dtypes(plan, fields) | named
 
