@@ -78,7 +78,7 @@ def materialize(
             _one_by_one(source, types, place, store, files, images)
     found = StoredSource(OpenedDataset(place), key=source.key, fingerprint=known, unique=not source.travels)
     found.url = source.url
-    found.implied, found.declared = source.implied, source.declared
+    found.implied, found.declared = dict(source.implied), dict(source.declared)
     found.notes = (
         *source.notes,
         f"It can only be read in order: {found.manifest.bytes:,} bytes went through temporary shards first.",

@@ -197,7 +197,7 @@ def _check_declared(source: Source, options: PackOptions, names: Collection[str]
 
 
 def _recipe(source: Source, options: PackOptions, types: Mapping[str, FieldType]) -> SampleEncoder:
-    return SampleEncoder(options.images, types, options.transform, source.declared)
+    return SampleEncoder(options.images, types, options.transform, dict(source.declared))
 
 
 def _mean(sizes: Sequence[int]) -> float:
