@@ -274,6 +274,17 @@ def test_a_type_without_a_field_is_an_error(tmp_path: Path) -> None:
         packed(tmp_path / "out", tmp_path, {"jpg": "path"})
 
 
+def test_files_of_a_folder(tmp_path: Path) -> None:
+    for number in range(3):
+        folder = tmp_path / "in" / f"c{number}"
+        folder.mkdir(parents=True)
+        (folder / f"{number}.jpg").write_bytes(jpeg(number))
+    packed(tmp_path / "out", tmp_path / "in", {"jpg": "bytes", "cls": "int16"})
+    assert types(tmp_path / "out") == {"jpg": "bytes", "cls": "int16"}
+    with pytest.raises(UsageError, match=r"no sample has a field 'png', .*\n.*there are 'cls', 'jpg'"):
+        packed(tmp_path / "other", tmp_path / "in", {"png": "bytes"})
+
+
 def test_another_type_is_another_plan(tmp_path: Path) -> None:
     def fingerprint(fields: dict[str, str]) -> str:
         return ss.pack_plan(listed(), tmp_path / "out", fields=fields).fingerprint

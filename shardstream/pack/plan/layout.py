@@ -138,14 +138,15 @@ def make_layout(source: Source, options: PackOptions, files: Files, store: Store
     options.images.check_values(_values(_sampled(source, _TRIED)))
     if source.mean_bytes is not None:
         types = dict(source.types)
-        _check_declared(source, options, types)
+        if source.declared.keys() - types.keys():
+            _check_declared(source, options, {*types, *_names(_sampled(source, _TRIED))})
         per_shard = _per_shard(source, options, files, types, source.mean_bytes)
         return PackLayout(source, options, files, types, per_shard, _digest(identity))
     sampled = list(_sampled(source, SAMPLED))
     types = dict(source.types)
     if options.transform is None:
         types = infer_types(sampled, {**source.implied, **types, **source.declared}, url=source.url)
-        _check_declared(source, options, {name for one in sampled if isinstance(one, Item) for name in one.values})
+        _check_declared(source, options, set(_names(sampled)))
     if any(map(_answers_vary, sampled)):
         name = f"{FOLDER}/{_digest(identity)}.cut"
         kept = _kept(store, name)
@@ -188,11 +189,12 @@ def _check_declared(source: Source, options: PackOptions, names: Collection[str]
     """Refuse types of fields that no sample has, and no transform makes."""
     for name, kind in source.declared.items():
         if options.transform is None and name not in names:
+            there = ", ".join(map(repr, sorted(names)))
             raise UsageError(
                 f"no sample has a field {name!r}, which is declared {declared_name(kind)}",
                 url=source.url,
                 field=name,
-                hint=f"{did_you_mean(name, names)}there are {', '.join(map(repr, names))}; others need a transform=",
+                hint=f"{did_you_mean(name, names)}there are {there}; others need a transform=",
             )
 
 
@@ -258,6 +260,10 @@ def _change(source: Source, options: PackOptions, files: Files, types: Mapping[s
 
 def _values(samples: Iterable[Item | Reject]) -> Iterator[object]:
     return (value for one in samples if isinstance(one, Item) for value in one.values.values())
+
+
+def _names(samples: Iterable[Item | Reject]) -> Iterator[str]:
+    return (name for one in samples if isinstance(one, Item) for name in one.values)
 
 
 def _plain_bytes(item: Item) -> int:

@@ -134,13 +134,16 @@ def _in_dtype(value: object, elements: FieldType, declared: str) -> NDArray[Any]
 
 
 def _plainly(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Whether it is plain, without looking at each, that numbers numpy made of Python's are held by a dtype."""
+    """Whether a dtype holds all numbers, as far as that is plain without looking at each."""
     have = array.dtype.kind
     if not array.size:
         return True
     if have in "iu" and dtype.kind in "iu":
         info = np.iinfo(dtype)
         return int(info.min) <= int(array.min()) and int(array.max()) <= int(info.max)
+    if have in "iu" and dtype.kind == "f":
+        exact = 2 << np.finfo(dtype).nmant  # up to which it tells integers apart
+        return -exact <= int(array.min()) and int(array.max()) <= exact
     if have == dtype.kind == "f":  # from 2**53 on it may have been an integer
         return bool((~np.isfinite(array) | (np.abs(array) < min(1 << 53, float(np.finfo(dtype).max)))).all())
     return have == dtype.kind == "b"
