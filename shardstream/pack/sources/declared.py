@@ -52,7 +52,10 @@ def parse_type(text: str) -> FieldType:
     array, _, elements = text.partition(":")
     if array == "array" and elements in SCALAR_TYPES:
         return ArrayOf("array", elements=elements)
-    return FieldType.parse(text)
+    try:
+        return FieldType.parse(text)
+    except FieldError as error:
+        raise FieldError(error.what, hint=f"{error.hint}, or array:DTYPE for arrays of any shape") from None
 
 
 def type_named(text: str) -> FieldType | None:

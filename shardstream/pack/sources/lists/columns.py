@@ -164,6 +164,12 @@ def _by_name(names: Sequence[str], wanted: Wanted, *, number: bool) -> Columns:
         declared,
     )
     if not found.fields:
+        if path is None and declared:
+            raise UsageError(
+                f"the list has no column {declared[0].name!r}, to be stored as {declared[0].text}",
+                hint=f"{did_you_mean(declared[0].name, names)}its columns are {', '.join(names)}; where a transform= "
+                "makes it, name the columns it is made of too",
+            )
         if path is None:
             raise UsageError(
                 "no column of the list is called like a path",

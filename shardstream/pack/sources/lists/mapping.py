@@ -171,7 +171,10 @@ def types_alone(rules: tuple[FieldRule, ...]) -> dict[str, FieldType]:
 
 
 def unknown_type(text: str, columns: Collection[str]) -> UsageError | None:
-    """What to say of ``COLUMN:TYPE`` where there is such a column and no such type; ``None`` of anything else."""
+    """What to say of ``COLUMN:TYPE`` where there is such a column and no such type, or of arrays that are no type.
+
+    ``None`` of anything else.
+    """
     parts = text.split(":")
     for count in range(len(parts) - 1, 0, -1):
         column, declared = ":".join(parts[:count]), ":".join(parts[count:])
@@ -180,6 +183,8 @@ def unknown_type(text: str, columns: Collection[str]) -> UsageError | None:
                 f"{declared!r} is no type of a field, for column {column!r}",
                 hint=f"{did_you_mean(declared, _TYPES)}{_TYPE_HINT}",
             )
+    if parts[0] == "array":
+        return UsageError(f"{text!r} is not a type, and there is no such column", hint=_TYPE_HINT)
     return None
 
 
