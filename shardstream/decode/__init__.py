@@ -9,7 +9,7 @@
 ``calls``         ``Call``: a user's callable on a field of another name; several outputs of one call
 ``placement``     ``Placement``, ``SourceSize``: what was done to an image
 ``plan``          ``compile_fields``: what a user wrote into a `DecodePlan` of `Output` objects
-``dtypes``        numbers in another dtype
+``dtypes``        numbers in another dtype: ``Array``, numpy's types
 ``context``       ``SampleContext``: which sample this is; its random words and geometries
 ``usercall``      ``UserCall``: a user's callable with keyed random numbers and errors that say where
 ================  ===================================================================================
@@ -21,6 +21,7 @@ from shardstream.decode.boxes import Boxes, PerBox, Points
 from shardstream.decode.calls import Call
 from shardstream.decode.context import SampleContext
 from shardstream.decode.crops import Crop, Cut, RandomResizedCrop
+from shardstream.decode.dtypes import Array
 from shardstream.decode.masks import Mask
 from shardstream.decode.pictures import CenterCrop, Image, Resize
 from shardstream.decode.placement import Placement, SourceSize
@@ -31,6 +32,7 @@ from shardstream.errors import no_attribute
 from shardstream.images.backends import Backend, Job
 
 __all__ = [
+    "Array",
     "Backend",
     "Boxes",
     "Call",

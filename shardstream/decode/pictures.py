@@ -26,6 +26,7 @@ from shardstream.decode.specs import Decoder, Out, Slot
 from shardstream.errors import DecodeError, UsageError
 from shardstream.images import backends, resize
 from shardstream.images.backends import Backend, BackendName, check_backend
+from shardstream.images.backends.pillow import of_pixels
 from shardstream.images.geometry import (
     FLIP_WORDS,
     TURNS,
@@ -248,6 +249,28 @@ class CenterCrop(SizedPicture):
         size = source if self.resize is None else resized_size(source, self.resize)
         window = center_window(size, pair(self.size))
         return Geometry(source, whole(source), size, window, self.flipped(context, stream))
+
+
+@dataclass(frozen=True)
+class AsPil(Decoder):
+    """Pixels as a Pillow image; what ``"pil"`` in ``fields`` stands for. Reads nothing of its own."""
+
+    threaded: ClassVar[bool] = True
+
+    def apply(self, value: Any, context: SampleContext, *, name: str, stream: int, out: Out = None) -> Any:
+        """A ``PIL.Image.Image`` of mode RGB, or L of a label map.
+
+        Raises:
+            UsageError: There are no such pixels.
+        """
+        shape = value.shape if isinstance(value, np.ndarray) and value.dtype == np.uint8 else ()
+        if len(shape) != 2 and shape[2:] != (3,):
+            given = described(value) if isinstance(value, np.ndarray) else f"a value of type {type(value).__name__}"
+            raise UsageError(
+                f'"pil" makes pictures of uint8 (H, W, 3) or (H, W), not of {given}',
+                hint='write it right behind the decoder: fields={"jpg": ["pil", function]}, or [decoder, "pil", ...]',
+            )
+        return of_pixels(value)
 
 
 def _colour(array: NDArray[Any]) -> NDArray[np.uint8]:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from shardstream.decode.calls import Call, CallParts
 from shardstream.decode.context import SampleContext
-from shardstream.decode.dtypes import AsType, dtype_named
-from shardstream.decode.pictures import Image
+from shardstream.decode.dtypes import Array, AsType, dtype_named
+from shardstream.decode.pictures import AsPil, Image
 from shardstream.decode.specs import Decoder, Slot
 from shardstream.decode.usercall import UserCall, stream_of
 from shardstream.errors import DecodeError, FieldError, ShardStreamError, did_you_mean
@@ -23,8 +23,8 @@ Part: TypeAlias = "Decoder | Call | Callable[..., Any] | str | None"
 Spec: TypeAlias = "Part | Sequence[Part]"
 Fields: TypeAlias = "Mapping[Any, Spec] | Sequence[str] | None"  # by name, or by a tuple of names
 
-_IMAGE = Image()
-_HINT = "a field is None (as stored), 'bytes', a decoder, a callable, a numpy type, or a list of these"
+_IMAGE, _PIL = Image(), AsPil()
+_HINT = "a field is None (as stored), 'bytes', 'pil', a decoder, a callable, a numpy type, or a list of these"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,8 @@ class Output:
         is_ragged: Values are arrays whose lengths vary: a batch of them is a `Ragged`, whatever they are.
         is_image: Values are uint8 (H, W, 3), unless a user's callable at the end made something else of them.
         plain: A stored scalar or fixed column, passed on as it is: no call of `value` is needed.
-        dtype: Of its numbers, where the spec ends with a numpy type. What is `plain` has yet to be converted to it.
+        dtype: Of its numbers, where the spec ends with a numpy type or `Array`. What is `plain` has yet to be converted
+            to it.
         as_bytes: The stored payload bytes as they are: no call of `value` is needed either.
         required: A sample that lacks it is broken: there is a decoder, and it is not optional.
         steps: What is applied in turn.
@@ -219,6 +220,8 @@ class _Draft:
         self.name: str = self.names[0]
         many = isinstance(spec, Sequence) and not isinstance(spec, str)
         self.parts: tuple[Part, ...] = tuple(spec) if many else (spec,)  # type: ignore[arg-type, assignment]
+        if self.parts[:1] == ("pil",):
+            self.parts = (_IMAGE, *self.parts)
         self.decoders = [part for part in self.parts if isinstance(part, Decoder)]
         self.sourced = [part for part in self.parts if isinstance(part, Decoder | Call)]
         self.optional = any(part.optional for part in self.sourced)
@@ -231,13 +234,17 @@ class _Draft:
         if not self.parts:
             raise FieldError("a field spec must not be an empty list", field=self.name, hint=_HINT)
         for number, part in enumerate(self.parts):
-            if part is None or isinstance(part, Decoder | Call) or (part == "bytes" and number == 0):
+            if part is None or isinstance(part, Decoder | Call) or part == "pil" or (part == "bytes" and number == 0):
                 continue
             if isinstance(part, type) and issubclass(part, Decoder | Call):
                 kind = part.__name__
                 raise FieldError(f"{kind} without arguments", field=self.name, hint=f"write {kind}(...)")
             if isinstance(part, str) or not callable(part):
                 raise FieldError(f"{part!r} is not a field spec", field=self.name, hint=_HINT)
+        kinds = [part if isinstance(part, str) else None for part in self.parts]
+        if "pil" in kinds and any(isinstance(part, Decoder) for part in self.parts[kinds.index("pil") :]):
+            hint = 'write the decoder before it: [ss.decode.RandomResizedCrop(224), "pil", function]'
+            raise FieldError('no decoder can follow "pil" in a list', field=self.name, hint=hint)
         if any(isinstance(part, Decoder) and part.is_cut for part in self.parts[:-1]):
             raise FieldError(
                 'nothing can follow a decoder with resize="device" in a list',
@@ -293,6 +300,8 @@ class _Draft:
                     field=source,
                     hint="it decodes " + ", ".join(sorted(first.accepts)),
                 )
+            if isinstance(first, Array) and kind.dtype is not None:
+                first.check(kind.dtype, source)
 
     def _compile(self, types: Sequence[FieldType], backend: Backend | BackendName) -> tuple[Decoder | UserCall, ...]:
         steps: list[Decoder | UserCall] = []
@@ -301,7 +310,9 @@ class _Draft:
         if images and not isinstance(self.parts[0], Decoder) and not self.asked_bytes:
             steps.append(_IMAGE.with_backend(backend))
         for number, part in enumerate(self.parts):
-            if isinstance(part, Decoder):
+            if part == "pil":
+                steps.append(_PIL)
+            elif isinstance(part, Decoder):
                 steps += part.with_backend(backend).steps(self.name)
             elif part is not None and not isinstance(part, str):
                 place = f"[{number}]" if len(self.parts) > 1 else ""
@@ -327,18 +338,24 @@ class _Draft:
         steps = self._compile(types, backend)
         dtype = dtype_named(_function(self.parts[-1]))
         column = bool(types) and all(kind.kind != "payload" for kind in types)
-        if column and dtype is not None and len(steps) == 1:  # a column is converted as a whole
+        whole = len(types) == 1 and not self.optional
+        if column and whole and dtype is not None and len(steps) == 1:  # a column is converted as a whole
             steps = ()
         plain = column and not steps
         last = steps[-1] if steps and isinstance(steps[-1], Decoder) else None
         slot = None if last is None else last.slot(None if base is None else base.slot)
+        rows = False
+        if isinstance(last, Array) and len(steps) == 1:
+            rows = any(kind.name == "array" for kind in types)
+            slot = None if rows else _common_slot(types, dtype)
         return Output(
             name=self.name,
             sources=sources,
             optional=self.optional,
             slot=_stored_slot(types[0]) if plain else slot,
             is_cut=last is not None and last.is_cut,
-            is_ragged=(last is not None and last.is_ragged)
+            is_ragged=rows
+            or (last is not None and last.is_ragged)
             or any(part.ragged for part in self.parts if isinstance(part, Call)),
             is_image=any(isinstance(step, Decoder) and step.is_image for step in steps),
             plain=plain,
@@ -359,7 +376,7 @@ class _Draft:
                 hint="give the image an output of its own, and let both be like it",
             )
         # A whole image in front, for a callable to change its colours, leaves the geometry to the decoder behind it.
-        theirs = [step for step in base.steps if isinstance(step, Decoder)]
+        theirs = [step for step in base.steps if isinstance(step, Decoder) and not isinstance(step, AsPil)]
         theirs = [step for step in theirs if not _is_whole(step)] or theirs
         if not theirs or not own.can_replay(theirs[0]):
             raise FieldError(
@@ -390,6 +407,13 @@ def _stored_slot(kind: FieldType) -> Slot:
     assert kind.shape is not None
     assert kind.dtype is not None
     return Slot(kind.shape, kind.dtype.newbyteorder("="))
+
+
+def _common_slot(types: Sequence[FieldType], dtype: np.dtype[Any] | None) -> Slot | None:
+    """The slot of columns of these types in another dtype; ``None`` where their shapes differ, or there is none."""
+    shapes = {kind.shape for kind in types}
+    shape = shapes.pop() if len(shapes) == 1 else None
+    return None if shape is None or dtype is None else Slot(shape, dtype)
 
 
 def _bases_first(drafts: Mapping[str, _Draft]) -> list[_Draft]:

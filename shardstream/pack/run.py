@@ -119,7 +119,10 @@ def pack(
             "cls": "label:int", "caption": "text"}``. After a colon may stand what the column holds: ``file`` (the path
             or URL of a file whose content is stored) or a field type (``int``, ``float32``, ``str``, ``json``, ...).
             Default: ``file`` for fields called like an image, npy or safetensors file, ``int`` for ``cls``, otherwise
-            the text or number that is there. Columns are called as in the header, or by number from 0 without one.
+            the text or number that is there. Columns are called as in the header, or by number from 0 without one;
+            ``"f*:float32"`` makes one array of all columns that match, in their order. A type alone, ``{"tokens":
+            "array:uint16:2048"}``, is that of the column called so, or, in any source, of the field: what samples from
+            Python hold, or ``transform`` makes. What does not fit is rejected.
         group: ``"stem"`` makes one sample of the files of a folder that share the part of their name before its first
             dot; the rest names the field: ``a.jpg``, ``a.mask.png``, ``a.json``. ``"file"``: each is a sample.
         classes: The classes, label i being ``classes[i]``: a list of names, path or URL of a file (one name a line, or

@@ -14,6 +14,7 @@ from shardstream.pack.output.growth import append as publish
 from shardstream.pack.output.growth import leftovers
 from shardstream.pack.output.places import StorageArguments
 from shardstream.pack.sources.classes import ClassesArgument, check_classes, names_of, place_of
+from shardstream.pack.sources.declared import parse_type, stored_types
 from shardstream.pack.sources.duplicates import SeenHashes, key_hash
 from shardstream.pack.sources.values import KEY, encode
 from shardstream.shards.fields import Encoded, FieldType, check_field_name
@@ -44,8 +45,10 @@ class ShardWriter:
             can.
         format: ``"tar"`` or ``"record"``. Default: ``"tar"``, or that of the data set that is appended to.
         shard_size: A shard that has reached this size is finished: ``"256MB"``, ``"256MiB"`` or a number of bytes.
-        fields: Types of fields by name, as ``{"cls": "int32", "emb": "array:float32:768"}``. Fields that are not
-            named take the type of their first value. A sample need not have all fields.
+        fields: Types of fields by name, as ``{"cls": "int32", "emb": "array:float32:768"}``; ``"array:uint16"`` is
+            for arrays of any shape. Lists of numbers become arrays, and integers of another dtype the declared one,
+            where each is held exactly; other values are a FieldError. Fields that are not named take the type of their
+            first value. A sample need not have all fields.
         zstd: Fields to compress one by one; ``record`` only. Default: none, or those of the data set that is
             appended to.
         classes: Names of the labels, label i being ``classes[i]``: a list, or where it is, as of `pack`. Where a data
@@ -94,7 +97,7 @@ class ShardWriter:
         self._limit = parse_size(shard_size, name="shard_size")
         self._meta = dict(meta or {})
         self._checksums = checksums
-        declared = {name: FieldType.parse(kind) for name, kind in (fields or {}).items()}
+        declared = {name: parse_type(kind) for name, kind in (fields or {}).items()}
         for name in declared:
             check_field_name(name)
         self._fields: dict[str, FieldType] = {}
@@ -114,10 +117,10 @@ class ShardWriter:
         if old is not None:
             self._format = format or framing_of(old.framing).name  # type: ignore[assignment] # a framing's is a format
             check_format(self._format, zstd or ())
-            check_grows(old, framing=self._format, fields=declared, classes=self._classes)
+            check_grows(old, framing=self._format, fields=stored_types(declared), classes=self._classes)
             self._zstd = frozenset(old.codecs if zstd is None else zstd)
             for name, kind in old.fields.items():
-                self._declare(name, kind)
+                self._declare(name, declared.get(name, kind))
         suffix = framing_of(self._format).suffix
         # Appended shards always have a number: none that is there begins so, and only they are listed for `leftovers`.
         self._pattern = self._destination.pattern("shard", suffix, 0 if old is None else old.version)

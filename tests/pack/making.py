@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+import shardstream as ss
 from shardstream.images.encode import encode
+from shardstream.pack import PackOptions, run_pack
 from shardstream.shards.key_table import key_table_name
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import MappedBuffers, open_store
@@ -82,3 +86,17 @@ def samples(url: Path, fields: Sequence[str] | None = None) -> dict[str, dict[st
                     value = column.data[i]
                     out[key][name] = bytes(value) if isinstance(value, memoryview) else value
     return out
+
+
+def packed(out: Path, source: Any, fields: dict[str, str] | None, **options: Any) -> tuple[dict[str, Any], list[str]]:
+    """Pack a source here; its samples by key, and ``line: reason`` of each reject."""
+    workers = options.pop("workers", 0)
+    run_pack(source, out, PackOptions(fields=fields, shard_size="2kB", **options), workers=workers)
+    path = out / "rejects.jsonl"
+    rejects = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return {one["__key__"]: one for one in ss.Reader(out)}, [f"{one['line']}: {one['reason']}" for one in rejects]
+
+
+def types(out: Path) -> dict[str, str]:
+    """The types of a data set's fields by their names."""
+    return {name: kind.name for name, kind in ss.Manifest.load(out).fields.items()}

@@ -51,6 +51,12 @@ class Pillow(NamedBackend):
         return _load(data, info, job.scale, _rgb, tolerant=job.tolerant)
 
 
+def of_pixels(pixels: NDArray[np.uint8]) -> Image:
+    """An image of Pillow's: RGB of (H, W, 3), L of (H, W)."""
+    image: Image = module().fromarray(pixels)
+    return image
+
+
 def saved(image: Image, kind: ImageKind, **options: Any) -> bytes:
     """An image of Pillow's as a file."""
     buffer = io.BytesIO()

@@ -10,6 +10,7 @@ from shardstream.errors import DecodeError, FieldError
 from shardstream.pack.encode.files import Unreadable
 from shardstream.pack.encode.images import ImageOptions
 from shardstream.pack.sources.base import File, Item, LabelFile
+from shardstream.pack.sources.declared import is_array
 from shardstream.pack.sources.values import KEY, encode
 from shardstream.shards.fields import Encoded, FieldType, from_bytes
 
@@ -43,13 +44,15 @@ class SampleEncoder:
 
     Attributes:
         images: What becomes of image files.
-        types: Types of fields that were declared.
+        types: Types of fields that are known, of what the transform gets too.
         transform: Called with each sample before anything else.
+        declared: Types of fields as they are stored, which go before those.
     """
 
     images: ImageOptions
     types: Mapping[str, FieldType] = field(default_factory=dict)
     transform: Transform | None = None
+    declared: Mapping[str, FieldType] = field(default_factory=dict)
 
     def load(self, item: Item, contents: Mapping[str, bytes]) -> Loaded | None:
         """A sample as it is to be stored; ``None``: the transform leaves it out.
@@ -72,15 +75,19 @@ class SampleEncoder:
         for name, value in values.items():
             if value is None:
                 continue
+            declared = self.declared.get(name) or self.types.get(name)
             try:
-                kind, encoded = encode(name, value, self.types.get(name))
+                kind, encoded = encode(name, value, declared)
                 if kind.is_image:
                     assert isinstance(encoded, bytes | memoryview)
                     encoded, what = self.images.prepare(bytes(encoded))
                     if what is not None:
                         kinds[name] = what
-            except (DecodeError, FieldError) as error:
+            except DecodeError as error:
                 raise Unreadable(error.what) from error
+            except FieldError as error:
+                named = name in self.declared or (declared is not None and is_array(declared))
+                raise Unreadable(f"field {name!r}: {error.what}" if named else error.what) from error
             fields[name] = kind, encoded
         return Loaded(fields, kinds)
 

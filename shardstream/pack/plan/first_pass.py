@@ -7,7 +7,7 @@ any other source. It costs writing and reading all bytes once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -24,10 +24,12 @@ from shardstream.pack.output.receipts import FOLDER, ShardResult, rejects_of
 from shardstream.pack.output.rejects import SortedRejects, StoredRejects, save_rejects
 from shardstream.pack.sources import Reject, Source
 from shardstream.pack.sources.base import Item, SourcePart, StreamSource
+from shardstream.pack.sources.declared import declared_name
 from shardstream.pack.sources.numbered import numbered
 from shardstream.pack.sources.stored import StoredSource
 from shardstream.pack.sources.values import KEY
 from shardstream.pack.writer import ShardWriter
+from shardstream.shards.fields import FieldType
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Store, open_store
@@ -36,12 +38,14 @@ from shardstream.text import valid_unicode
 Run: TypeAlias = Callable[[Sequence[Task]], Sequence[ShardResult]]
 """Runs tasks somewhere, all of them."""
 
+_Types: TypeAlias = Mapping[str, FieldType]
+
 _PATTERN = "spool-{:06d}.rec"
 _SHARD_SIZE = "1GB"  # of shards that are written one after another
 
 
 def materialize(
-    source: StreamSource, dest: Location, files: Files, run: Run, images: ImageOptions
+    source: StreamSource, dest: Location, files: Files, run: Run, images: ImageOptions, *, transformed: bool = False
 ) -> tuple[Source, Iterable[Reject]]:
     """A stream as a source that can be read in any order, and what it held that cannot be packed.
 
@@ -53,6 +57,7 @@ def materialize(
         files: Reads files that its samples name.
         run: Runs tasks.
         images: What is to become of images in the second pass.
+        transformed: Whether that pass transforms samples. Else types that are declared hold in this one.
 
     Raises:
         MissingExtraError: They need a package that is not installed.
@@ -60,17 +65,20 @@ def materialize(
         DuplicateKeyError: Two samples have one key.
     """
     known = source.fingerprint
-    name = "spool" if known is None else f"spool-{xxhash.xxh3_64_hexdigest(known.encode())}"
+    types = dict(source.types) if transformed else {**source.implied, **source.types, **source.declared}
+    what = f"{known} {_named(types)}" if types != source.types else f"{known}"
+    name = "spool" if known is None else f"spool-{xxhash.xxh3_64_hexdigest(what.encode())}"
     place = dest.join(f"{FOLDER}/{name}")
     store = open_store(place)
     if known is None or not store.exists(MANIFEST_NAME):
         if source.travels:
             images.check_values(value for item in _first(source) for value in item.values.values())
-            _by_tasks(source, place, store, files, run)
+            _by_tasks(source, types, place, store, files, run)
         else:
-            _one_by_one(source, place, store, files, images)
+            _one_by_one(source, types, place, store, files, images)
     found = StoredSource(OpenedDataset(place), key=source.key, fingerprint=known, unique=not source.travels)
     found.url = source.url
+    found.implied, found.declared = dict(source.implied), dict(source.declared)
     found.notes = (
         *source.notes,
         f"It can only be read in order: {found.manifest.bytes:,} bytes went through temporary shards first.",
@@ -78,13 +86,17 @@ def materialize(
     return numbered(found), StoredRejects(place)
 
 
+def _named(types: _Types) -> dict[str, str]:
+    return {name: declared_name(kind) for name, kind in types.items()}
+
+
 def _first(source: StreamSource) -> Iterator[Item]:
     """The first sample, if there is one."""
     return islice((item for stream in source.streams[:1] for item in stream if isinstance(item, Item)), 1)
 
 
-def _by_tasks(source: StreamSource, place: Location, store: Store, files: Files, run: Run) -> None:
-    recipe = SampleEncoder(ImageOptions(jpeg="keep"), dict(source.types))
+def _by_tasks(source: StreamSource, types: _Types, place: Location, store: Store, files: Files, run: Run) -> None:
+    recipe = SampleEncoder(ImageOptions(jpeg="keep"), types)
     tasks = [
         ShardTask(number, _PATTERN.format(number), place, stream, "record", frozenset(), True, recipe, files)
         for number, stream in enumerate(source.streams)
@@ -98,18 +110,23 @@ def _by_tasks(source: StreamSource, place: Location, store: Store, files: Files,
     Manifest.of(summaries, _PATTERN, framing="record", classes=source.classes).save(store)
 
 
-def _one_by_one(source: StreamSource, place: Location, store: Store, files: Files, images: ImageOptions) -> None:
+def _one_by_one(
+    source: StreamSource, types: _Types, place: Location, store: Store, files: Files, images: ImageOptions
+) -> None:
     options: dict[str, Any] = {"format": "record", "shard_size": _SHARD_SIZE, "classes": source.classes}
+    options["fields"] = _named(types)
     with SortedRejects() as rejects:
         with ShardWriter(place, **options, overwrite=True) as writer:
             for stream in source.streams:
-                rejects.add(_write(stream, writer, files, images))
+                rejects.add(_write(stream, writer, types, files, images))
             if not writer.samples:
                 raise _nothing(source, rejects)
         save_rejects(store, rejects)
 
 
-def _write(stream: SourcePart, writer: ShardWriter, files: Files, images: ImageOptions) -> Iterator[Reject]:
+def _write(
+    stream: SourcePart, writer: ShardWriter, types: _Types, files: Files, images: ImageOptions
+) -> Iterator[Reject]:
     """Write what can be packed; gives the rest."""
     lacking = images.lacks_numba
     for item, contents in read_all(stream, files.read):
@@ -124,7 +141,9 @@ def _write(stream: SourcePart, writer: ShardWriter, files: Files, images: ImageO
                     images.check_values(values.values())
                 writer.write({KEY: item.key, **values})
             except FieldError as error:
-                yield Reject(item.line, valid_unicode(item.path), error.what)
+                field = error.place.get("field")
+                what = f"field {field!r}: {error.what}" if field in types else error.what
+                yield Reject(item.line, valid_unicode(item.path), what)
             except Unreadable as error:
                 yield Reject(item.line, valid_unicode(item.path), str(error))
 

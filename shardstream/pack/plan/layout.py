@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.errors import NotFoundError, SourceError
+from shardstream.errors import NotFoundError, SourceError, UsageError, did_you_mean
 from shardstream.pack.encode.files import Files, Unreadable, is_url
 from shardstream.pack.encode.reading import read_all
 from shardstream.pack.encode.sample import SampleEncoder
@@ -23,6 +23,8 @@ from shardstream.pack.output.receipts import FOLDER
 from shardstream.pack.plan.inference import infer_types
 from shardstream.pack.plan.permute import Permutation
 from shardstream.pack.sources import File, Item, Reject, Source, SourcePart
+from shardstream.pack.sources.base import StreamSource
+from shardstream.pack.sources.declared import declared_name
 from shardstream.shards.fields import FieldType
 from shardstream.shards.layout import FORMAT_VERSION
 from shardstream.storage import Location, Store
@@ -47,7 +49,7 @@ class PackLayout:
         source: Where samples come from.
         options: What was asked for.
         files: Reads the files of samples.
-        types: Types of fields, as far as they are not left to each value.
+        types: Types of fields, as far as they are not left to each value; those that are declared go before them.
         per_shard: Samples a shard; the last may hold fewer, and rejected samples leave a shard shorter.
         fingerprint: Hash of all that changes a byte of the result, 32 hexadecimal digits.
     """
@@ -95,8 +97,7 @@ class _Tasks(Jobs[ShardTask]):
         self._dest = dest
         self._pattern = pattern
         self._order = Permutation(layout.samples, seed=layout.options.seed) if layout.options.shuffle else None
-        self._recipe = SampleEncoder(layout.options.images, layout.types, layout.options.transform)
-
+        self._recipe = _recipe(layout.source, layout.options, layout.types)
         self.lendable = layout.source.lendable
 
     def __len__(self) -> int:
@@ -133,14 +134,19 @@ def make_layout(source: Source, options: PackOptions, files: Files, store: Store
     Raises:
         SourceError: None of those samples can be read.
     """
-    identity = _identity(source.fingerprint, options)
+    identity = _identity(source, options)
     options.images.check_values(_values(_sampled(source, _TRIED)))
     if source.mean_bytes is not None:
         types = dict(source.types)
+        if source.declared.keys() - types.keys():
+            _check_declared(source, options, {*types, *_names(_sampled(source, _TRIED))})
         per_shard = _per_shard(source, options, files, types, source.mean_bytes)
         return PackLayout(source, options, files, types, per_shard, _digest(identity))
     sampled = list(_sampled(source, SAMPLED))
-    types = infer_types(sampled, source.types, url=source.url) if options.transform is None else dict(source.types)
+    types = dict(source.types)
+    if options.transform is None:
+        types = infer_types(sampled, {**source.implied, **types, **source.declared}, url=source.url)
+        _check_declared(source, options, set(_names(sampled)))
     if any(map(_answers_vary, sampled)):
         name = f"{FOLDER}/{_digest(identity)}.cut"
         kept = _kept(store, name)
@@ -156,23 +162,44 @@ def make_layout(source: Source, options: PackOptions, files: Files, store: Store
     return PackLayout(source, options, files, types, per_shard, _digest(identity))
 
 
-def fingerprint_of(source: str, options: PackOptions) -> str:
+def fingerprint_of(source: StreamSource, options: PackOptions) -> str:
     """The plan's fingerprint where the source's own says all of it, sizes too.
 
     Args:
-        source: Fingerprint of the source.
+        source: The source, whose fingerprint is known.
         options: What was asked for.
     """
     return _digest(_identity(source, options))
 
 
-def _identity(source: str, options: PackOptions) -> dict[str, Any]:
-    return {
+def _identity(source: Source | StreamSource, options: PackOptions) -> dict[str, Any]:
+    identity = {
         "plan_version": PLAN_VERSION,
         "format_version": FORMAT_VERSION,
-        "source": source,
+        "source": source.fingerprint,
         **options.identity,
     }
+    types = {**source.implied, **source.declared}
+    if types:
+        identity["types"] = {name: declared_name(kind) for name, kind in types.items()}
+    return identity
+
+
+def _check_declared(source: Source, options: PackOptions, names: Collection[str]) -> None:
+    """Refuse types of fields that no sample has, and no transform makes."""
+    for name, kind in source.declared.items():
+        if options.transform is None and name not in names:
+            there = ", ".join(map(repr, sorted(names)))
+            raise UsageError(
+                f"no sample has a field {name!r}, which is declared {declared_name(kind)}",
+                url=source.url,
+                field=name,
+                hint=f"{did_you_mean(name, names)}there are {there}; others need a transform=",
+            )
+
+
+def _recipe(source: Source, options: PackOptions, types: Mapping[str, FieldType]) -> SampleEncoder:
+    return SampleEncoder(options.images, types, options.transform, dict(source.declared))
 
 
 def _mean(sizes: Sequence[int]) -> float:
@@ -220,7 +247,7 @@ def _change(source: Source, options: PackOptions, files: Files, types: Mapping[s
     if options.max_side is None and options.transform is None:
         return 1.0
     before = after = 0
-    recipe = SampleEncoder(options.images, types, options.transform)
+    recipe = _recipe(source, options, types)
     for item, contents in read_all(_sampled(source, _TRIED), files.read):
         if not isinstance(item, Reject) and not isinstance(contents, Unreadable):
             with suppress(Unreadable):
@@ -233,6 +260,10 @@ def _change(source: Source, options: PackOptions, files: Files, types: Mapping[s
 
 def _values(samples: Iterable[Item | Reject]) -> Iterator[object]:
     return (value for one in samples if isinstance(one, Item) for value in one.values.values())
+
+
+def _names(samples: Iterable[Item | Reject]) -> Iterator[str]:
+    return (name for one in samples if isinstance(one, Item) for name in one.values)
 
 
 def _plain_bytes(item: Item) -> int:

@@ -35,6 +35,7 @@ from shardstream.pack.plan.layout import PackLayout, fingerprint_of, make_layout
 from shardstream.pack.sources import Reject, Source, names_urls, open_source, roots
 from shardstream.pack.sources.base import StreamSource
 from shardstream.pack.sources.classes import names_of, place_of
+from shardstream.pack.sources.declared import stored_types
 from shardstream.shards.framings import framing_of
 from shardstream.shards.growing import check_grows, grown
 from shardstream.shards.heads import parse_head
@@ -315,17 +316,17 @@ def open_plan(
     rejects: Iterable[Reject] = ()
     if isinstance(origin, StreamSource):
         if origin.fingerprint is not None:
-            complete = _complete(destination, fingerprint_of(origin.fingerprint, options), append, overwrite)
+            complete = _complete(destination, fingerprint_of(origin, options), append, overwrite)
             if complete is not None:
                 return PackPlan(destination, complete.plan or "", origin.notes, "", manifest=complete)
-        origin, rejects = materialize(origin, destination.location, files, run, options.images)
+        transformed = options.transform is not None
+        origin, rejects = materialize(origin, destination.location, files, run, options.images, transformed=transformed)
     check_apart(origin.root, destination)
     layout = make_layout(origin, options, files, destination.store)
     complete = _complete(destination, layout.fingerprint, append, overwrite)
     if append and destination.old is not None:
-        check_grows(
-            destination.old, framing=options.format, fields=dict(origin.types), classes=_classes(origin, options)
-        )
+        types = stored_types({**origin.types, **origin.declared})
+        check_grows(destination.old, framing=options.format, fields=types, classes=_classes(origin, options))
     pattern = destination.pattern(layout.stem, framing_of(options.format).suffix)
     duplicates = b""
     if options.dedup and complete is None:

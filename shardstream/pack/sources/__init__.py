@@ -16,6 +16,7 @@
 ``numbered``     a source whose equal keys are numbered
 ``classes``      ``classes=``: from what users give to the names of classes
 ``values``       values from Python, typed and encoded
+``declared``     types that users declare, and how values become them
 ===============  ===============================================================================
 """
 
@@ -33,9 +34,9 @@ from shardstream.pack.sources.listings import FileListing, split_glob
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.compressed import is_archive
 from shardstream.pack.sources.lists.labels import Classes, LabelMode, Unknown
-from shardstream.pack.sources.lists.mapping import parse_fields
+from shardstream.pack.sources.lists.mapping import parse_fields, types_alone
 from shardstream.pack.sources.lists.source import ListSource, open_text_list, suffix_of
-from shardstream.pack.sources.lists.tables import TABLES, open_tables
+from shardstream.pack.sources.lists.tables import TABLES, TableStreams, open_tables
 from shardstream.pack.sources.lmdb import LmdbSource, is_lmdb
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.numbered import numbered
@@ -86,7 +87,7 @@ def open_source(
         source: A path or URL, or a pattern of such (``data/**/*.jpg``); or samples from Python.
         key: How keys are made, see `KeyRule`.
         labels: ``"int"`` or ``"name"``; ``None`` means integers for lists and names for class folders.
-        fields: Column by field, see `parse_fields`; default: path and label.
+        fields: Column by field, see `parse_fields`; default: path and label. Types alone for any source.
         group: ``"stem"``: files of one folder that share the name before its first dot are one sample.
         classes: The classes that names are looked up in. Default: those that are found, in sorting order.
         allow_other_origins: Whether a list that is not local may name files beyond its own bucket or host.
@@ -100,6 +101,8 @@ def open_source(
         return source
     wanted = Wanted(key, labels or "int", parse_fields(fields), allow_other_origins, classes, labels is not None)
     found = _opened(source, wanted, labels, group, access or Access())
+    if not isinstance(found, ListSource | TableStreams):
+        found.declared = types_alone(wanted.fields)
     return numbered(found) if isinstance(found, Source) else found
 
 
@@ -107,10 +110,14 @@ def _opened(
     source: Any, wanted: Wanted, labels: LabelMode | None, group: Group, access: Access
 ) -> Source | StreamSource:
     """The source, whose keys may be equal yet."""
-    key, fields = wanted.key, wanted.fields
+    key = wanted.key
     text = os.fsdecode(source) if isinstance(source, str | os.PathLike) else None
-    if (text is None or is_tar(text) or is_lmdb(text)) and (fields or group != "file"):
-        raise UsageError("fields= and group= are for lists and folders", hint="use transform= to change samples")
+    alone = group == "file" and all(rule.declared is not None for rule in wanted.fields)
+    if (text is None or is_tar(text) or is_lmdb(text)) and not alone:
+        raise UsageError(
+            "columns in fields= and group= are for lists and folders",
+            hint='a type alone is for all, fields={"tokens": "array:uint16"}; transform= changes samples',
+        )
     if text is None:
         return python_source(source, key=key, classes=wanted.classes)
     at = partial(_location, access)
@@ -122,8 +129,6 @@ def _opened(
     if listing is not None and suffix_of(listing.pattern or "") in TABLES:
         return open_tables(_matches(listing), wanted)
     if listing is not None:
-        if fields:
-            raise UsageError("fields are for lists", hint="the extensions of files name the fields", url=text)
         return FolderSource(listing, key=key, group=group, labels=labels, classes=wanted.classes)
     if group != "file":
         raise UsageError("group='stem' is for folders", hint="a list has a column for each file: --field", url=text)

@@ -79,7 +79,10 @@ class Source(ABC):
         notes: What the user should know about how it was understood, as whole sentences.
         root: The folder all of whose files are being packed, if the source is one.
         origin: Where all its files have to lie, if it is a list that is not trusted; ``None``: anywhere.
-        types: Field types that were declared; values of other fields are stored by their Python type.
+        types: Types of fields that are known: of what it gives, and of what a transform makes of that. Values of other
+            fields are stored by their Python type.
+        implied: Types that its own schema gives fields, as that of a table; a transform may make anything of them.
+        declared: Types of fields as they are to be stored, also of those that a transform makes.
         mean_bytes: Mean size of a sample, where all sizes are known and part of the fingerprint.
         numbering: How equal keys are told apart, if there are any; `numbered` does it.
         lendable: Whether a worker process of this machine can open it from a pickle, see `lending.Lent`; its `part` is
@@ -88,6 +91,8 @@ class Source(ABC):
 
     url: str
     types: Mapping[str, FieldType] = MappingProxyType({})
+    implied: Mapping[str, FieldType] = MappingProxyType({})
+    declared: Mapping[str, FieldType] = MappingProxyType({})
     mean_bytes: float | None = None
     classes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
@@ -121,6 +126,7 @@ class DerivedSource(Source):
         self._source = source
         self.url, self.classes, self.notes = source.url, source.classes, source.notes
         self.root, self.types, self.mean_bytes = source.root, dict(source.types), source.mean_bytes
+        self.implied, self.declared = dict(source.implied), dict(source.declared)
         self.lendable, self.origin = source.lendable, source.origin
 
     def __len__(self) -> int:
@@ -140,7 +146,9 @@ class StreamSource(ABC):
         url: What it is, for messages.
         notes: What the user should know about how it was understood, as whole sentences.
         classes: Names of the labels, ``None`` if labels are plain integers or missing.
-        types: Field types that were declared.
+        types: As of `Source`.
+        implied: The same.
+        declared: The same.
         streams: Parts that can be read independently, each in order.
         travels: Whether streams can be sent to other processes.
         origin: As of `Source`.
@@ -152,6 +160,8 @@ class StreamSource(ABC):
     notes: tuple[str, ...] = ()
     classes: tuple[str, ...] | None = None
     types: Mapping[str, FieldType] = MappingProxyType({})
+    implied: Mapping[str, FieldType] = MappingProxyType({})
+    declared: Mapping[str, FieldType] = MappingProxyType({})
     streams: Sequence[SourcePart]
     travels: bool = True
     origin: Origin | None = None

@@ -24,10 +24,12 @@ from numpy.typing import NDArray
 from shardstream.errors import DecodeError, SourceError, UsageError
 from shardstream.images.header import probe
 from shardstream.pack.sources.base import LABEL, Item, Reject, Source, SourcePart, StreamSource
+from shardstream.pack.sources.declared import type_named
 from shardstream.pack.sources.duplicates import check_unique
 from shardstream.pack.sources.keys import check_mode
 from shardstream.pack.sources.lists.labels import Classes, not_listed
 from shardstream.pack.sources.values import KEY
+from shardstream.shards.fields import FieldType
 
 _SMALL = 1 << 20  # bytes of a pickle that goes along with every task
 _IMAGE = frozenset(("bytes", "path"))
@@ -168,6 +170,7 @@ class SequenceSource(Source):
         labels = labels_of(samples)
         self.classes = labels[1] if labels else None
         self._shape = Shape(_numbered(self._samples[0], key), labels[0] if labels else None, classes)
+        self.implied = array_types_of(samples)
         self._pickled = _small_pickle(self._samples)
         if not self._shape.numbered:
             self.numbering = check_unique(
@@ -253,6 +256,7 @@ class IterableSource(StreamSource):
             )
         self.streams: Sequence[SourcePart] = (_IterablePart(samples, key, classes),)
         self.key = "stem" if key == "stem" else "path"
+        self.implied = array_types_of(samples)
 
     @property
     def fingerprint(self) -> None:
@@ -288,6 +292,24 @@ def labels_of(samples: Any) -> tuple[str, tuple[str, ...]] | None:
         if type(feature).__name__ == "ClassLabel"
     ]
     return found[0] if len(found) == 1 else None
+
+
+def array_types_of(samples: Any) -> dict[str, FieldType]:
+    """The types of columns that hold lists of numbers: arrays, not JSON."""
+    found = {name: _array_type(feature) for name, feature in _features(samples).items()}
+    return {name: kind for name, kind in found.items() if kind is not None}
+
+
+def _array_type(feature: Any) -> FieldType | None:
+    """The type of the arrays that a feature stands for; ``None`` of anything but lists of numbers."""
+    shape: list[int] = []
+    while type(feature).__name__ in ("Sequence", "List", "LargeList"):
+        shape.append(getattr(feature, "length", -1))
+        feature = feature.feature
+    if not shape and type(feature).__name__.startswith("Array"):  # Array2D and so on
+        shape = [-1 if size is None else size for size in feature.shape]
+    sizes = "" if -1 in shape else ":" + ",".join(map(str, shape))
+    return type_named(f"array:{getattr(feature, 'dtype', None)}{sizes}") if shape else None
 
 
 def _features(samples: Any) -> Mapping[str, Any]:

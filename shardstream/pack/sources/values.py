@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from shardstream.pack.sources.declared import fitted, is_array, stored_type
 from shardstream.shards.fields import Encoded, FieldType, check_field_name, infer_type
 from shardstream.shards.writing import encode_value
 
@@ -22,12 +23,17 @@ def encode(name: str, value: object, declared: FieldType | None = None) -> tuple
         value: Its value.
         declared: Its type; ``None`` takes the value's own (see `infer_type`).
 
+    Returns:
+        The type that it is stored as, and the value.
+
     Raises:
         FieldError: A name that cannot be one, or a value that does not fit.
     """
     if declared is None:
         plain = _PLAIN.get(type(value))
         declared = _checked_type_of(name, value) if plain is None else _type_of_plain(name, plain)
+    elif is_array(declared):
+        value, declared = fitted(declared, value), stored_type(declared)
     return declared, encode_value(name, declared, _image_bytes(declared, value))
 
 

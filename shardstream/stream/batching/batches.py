@@ -254,9 +254,12 @@ class SlabBuilder:
             raise missing_number(output.name, len(lacking), location_in(rows, int(lacking[0])))
         assert isinstance(column.data, np.ndarray)
         data = column.data
-        if output.name in self._converted:
-            data = self._decoder.numbers.converted(output.name, data, partial(location_in, rows))
-        return slab_over(data)
+        if output.name not in self._converted:
+            return slab_over(data)
+        numbers = self._decoder.numbers
+        slab = empty_slab(data.shape, torch_dtype(numbers.declared[output.name]))
+        numbers.converted(output.name, data, partial(location_in, rows), slab.numpy())
+        return slab
 
 
 def channels_first(slab: torch.Tensor) -> torch.Tensor:

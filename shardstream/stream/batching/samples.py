@@ -360,7 +360,7 @@ class StepDecoding:
 
     def _value(self, output: Output, i: int, context: SampleContext) -> Any:
         decoder, rows, slab = self.decoder, self.rows, self.slabs.get(output.name)
-        out = None if slab is None else slab[i]
+        out = None if slab is None else slab[i, ...]  # a view, also of a number
         for source in output.sources:
             raw = rows.value(source, i)
             if raw is not None:

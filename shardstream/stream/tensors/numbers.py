@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.decode.dtypes import check_fit
+from shardstream.decode.dtypes import check_fit, holds_all
 from shardstream.decode.plan import DecodePlan
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import BatchError, FieldError
@@ -80,8 +80,14 @@ class Numbers:
             was, now = (str(one).removeprefix("torch.") for one in (before, dtype))
             raise _error(name, 0, where, f"numbers were {was} in an earlier batch and are {now} now", _ONE_TYPE)
 
-    def converted(self, name: str, values: NDArray[Any], where: Where) -> NDArray[Any]:
+    def converted(self, name: str, values: NDArray[Any], where: Where, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Stored numbers or fixed arrays, (n, ...), in the dtype that the output has.
+
+        Args:
+            name: The output.
+            values: The numbers.
+            where: Where the i-th lies, for errors.
+            out: Where to write them, of that dtype.
 
         Raises:
             FieldError: It cannot hold one.
@@ -90,7 +96,10 @@ class Numbers:
         if dtype == values.dtype:
             return values
         check_fit(values, dtype, lambda i: {**where(i), "field": name})
-        return values.astype(dtype)
+        if out is None:
+            return values.astype(dtype)
+        np.copyto(out, values, casting="unsafe")  # all of them fit; floats are rounded
+        return out
 
     def lacking(self, name: str, values: Sequence[Any], where: Where | None) -> None:
         """Refuse numbers and fixed arrays of a stored column where some samples have none.
@@ -144,7 +153,7 @@ def stored_dtypes(plan: DecodePlan, fields: Mapping[str, FieldType]) -> dict[str
 
 
 def declared_dtypes(plan: DecodePlan, fields: Mapping[str, FieldType]) -> dict[str, np.dtype[Any]]:
-    """By output, the dtype of its numbers: what a numpy type in ``fields`` says, else that of `stored_dtypes`."""
+    """By output, the dtype of its numbers: the one that ``fields`` names, else that of `stored_dtypes`."""
     named = {output.name: output.dtype for output in plan.outputs if output.dtype is not None}
     return stored_dtypes(plan, fields) | named
 
@@ -160,13 +169,7 @@ def common_dtype(dtypes: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
 
 def _wider(one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any] | None:
     both = np.promote_types(one, other)
-    return both if _holds(both, one) and _holds(both, other) else None
-
-
-def _holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
-    if wide.kind == "f" and narrow.kind in "iu":
-        return np.iinfo(narrow).bits <= np.finfo(wide).nmant + 1
-    return True  # nothing else that numpy promotes loses anything
+    return both if holds_all(both, one) and holds_all(both, other) else None
 
 
 def _dtype_of(kind: type, declared: np.dtype[Any] | None) -> np.dtype[Any]:

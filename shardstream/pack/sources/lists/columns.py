@@ -9,9 +9,10 @@ from shardstream.errors import UsageError, did_you_mean
 from shardstream.pack.sources.base import LABEL
 from shardstream.pack.sources.keys import MODES
 from shardstream.pack.sources.lists.labels import Classes, LabelMode
-from shardstream.pack.sources.lists.mapping import NAME, BoundField, FieldRule, is_path, unknown_type
+from shardstream.pack.sources.lists.mapping import NAME, BoundField, FieldRule, bound_columns, is_path, unknown_type
 from shardstream.pack.sources.lists.records import Broken, CellKind, Cells, Column
 
+_REST = "*"  # all columns that are not taken
 # How the columns that matter are called in headers, in lower case.
 PATH_NAMES = frozenset((
     *("path", "file", "filename", "file_name", "filepath", "file_path"),
@@ -33,6 +34,7 @@ class Columns:
         label: The one with the label; ``None`` if there is none.
         key: The one with the key, if keys come from a column.
         fields: Fields and their columns, if the user chose them.
+        declared: What the user chose that names no column, but the type of a field.
         header: Whether the first record names the columns.
         unused: Names of columns that are not packed.
     """
@@ -42,6 +44,7 @@ class Columns:
     label: Column | None = None
     key: Column | None = None
     fields: tuple[BoundField, ...] = ()
+    declared: tuple[FieldRule, ...] = ()
     header: bool = False
     unused: tuple[str, ...] = ()
 
@@ -110,13 +113,24 @@ def understand(kind: CellKind, first: Cells, wanted: Wanted, *, names: Sequence[
 
 def _is_header(first: list[str], wanted: Wanted) -> bool:
     names = [name.strip() for name in first]
-    if wanted.fields and all(rule.column in names for rule in wanted.fields):
+    chosen, _ = _chosen(wanted, names)
+    if chosen and all(rule.in_header(names) for rule in chosen):
         return True
+    numbers = [str(number) for number in range(len(names))]
+    if any(rule.is_pattern(names) and not rule.matching(names) + rule.matching(numbers) for rule in chosen):
+        return True  # so that the error names what stands there
     return any(name.lower() in PATH_NAMES for name in names)
+
+
+def _chosen(wanted: Wanted, names: Sequence[str]) -> tuple[list[FieldRule], tuple[FieldRule, ...]]:
+    """The rules about columns, in a list whose columns are called so, and those that are types alone."""
+    found = [(rule, rule.among(names)) for rule in wanted.fields]
+    return [own for _, own in found if own is not None], tuple(rule for rule, own in found if own is None)
 
 
 def _by_name(names: Sequence[str], wanted: Wanted, *, number: bool) -> Columns:
     """Columns that have names; their places are numbers, or the names themselves."""
+    chosen, declared = _chosen(wanted, names)
 
     def place(name: str) -> Column:
         if name in names:
@@ -140,21 +154,29 @@ def _by_name(names: Sequence[str], wanted: Wanted, *, number: bool) -> Columns:
         )
     path = next((name for name in names if name.lower() in PATH_NAMES), None)
     label = next((name for name in names if name.lower() in LABEL_NAMES), None)
-    key = None if wanted.key in MODES else wanted.key
+    key = None if wanted.key in MODES else place(wanted.key)
     found = Columns(
         len(names) if number else None,
         None if path is None else place(path),
         None if label is None else place(label),
-        None if key is None else place(key),
-        tuple(_bound(rule, place(rule.column), wanted) for rule in wanted.fields),
+        key,
+        _all_bound(chosen, names, range(len(names)) if number else names, place, wanted, key),
+        declared,
     )
-    if not wanted.fields:
+    if not found.fields:
+        if path is None and declared:
+            raise UsageError(
+                f"the list has no column {declared[0].name!r}, to be stored as {declared[0].text}",
+                hint=f"{did_you_mean(declared[0].name, names)}its columns are {', '.join(names)}; where a transform= "
+                "makes it, name the columns it is made of too",
+            )
         if path is None:
             raise UsageError(
                 "no column of the list is called like a path",
                 hint=f"name it: --field jpg=COLUMN; its columns are {', '.join(names)}",
             )
-        found = replace(found, unused=tuple(name for name in names if name not in (path, label, key)))
+        used = (path, label, None if key is None else wanted.key)
+        found = replace(found, unused=tuple(name for name in names if name not in used))
     return found
 
 
@@ -180,8 +202,10 @@ def _numbered(default: Columns, width: int, wanted: Wanted) -> Columns:
                 hint="use 'path', 'auto', 'stem', 'line', or name a column in a header line (path, label, ...)",
             )
         key = place(wanted.key)
-    fields = tuple(_bound(rule, place(rule.column), wanted) for rule in wanted.fields)
-    return replace(default, key=key, fields=fields)
+    names = [str(column) for column in range(width)]
+    chosen, declared = _chosen(wanted, names)
+    fields = _all_bound(chosen, names, range(width), place, wanted, key)
+    return replace(default, key=key, fields=fields, declared=declared)
 
 
 def settled(wanted: Wanted, columns: Columns, values: Callable[[Column], Iterable[object]]) -> Wanted:
@@ -196,12 +220,41 @@ def settled(wanted: Wanted, columns: Columns, values: Callable[[Column], Iterabl
         UsageError: The first may be a number as well as a name.
     """
     column = columns.label
-    if wanted.fields:
+    if columns.fields:
         labels = (one for one in columns.fields if one.rule.name == LABEL and one.rule.type == "int64")
         column = next((one.column for one in labels), None)
     if wanted.said or wanted.classes is None or column is None:
         return wanted
     return replace(wanted, labels=wanted.classes.mode(values(column)), said=True)
+
+
+def _all_bound(
+    rules: Sequence[FieldRule],
+    names: Sequence[str],
+    places: Sequence[Column],
+    place: Callable[[str], Column],
+    wanted: Wanted,
+    key: Column | None,
+) -> tuple[BoundField, ...]:
+    """These rules with their columns, of those that have these names and places."""
+    matched = {rule.name: rule.matching(names) for rule in rules if rule.is_pattern(names)}
+    bound = {rule.name: _bound(rule, place(rule.column), wanted) for rule in rules if rule.name not in matched}
+    named = {key, *(one.column for one in bound.values())}
+    for rule in rules:
+        if rule.name not in matched:
+            continue
+        numbers = matched[rule.name]
+        if rule.column == _REST:
+            others = {number for name, numbers in matched.items() if name != rule.name for number in numbers}
+            numbers = [number for number in numbers if places[number] not in named and number not in others]
+        if not numbers:
+            raise UsageError(
+                f"no column {'is left for' if rule.column == _REST else 'matches'} {rule.column!r}",
+                field=rule.name,
+                hint=f"the columns of the list are {', '.join(names)}",
+            )
+        bound[rule.name] = bound_columns(rule, [names[n] for n in numbers], [places[n] for n in numbers])
+    return tuple(bound[rule.name] for rule in rules)
 
 
 def _bound(rule: FieldRule, column: Column, wanted: Wanted) -> BoundField:
@@ -212,7 +265,7 @@ def _bound(rule: FieldRule, column: Column, wanted: Wanted) -> BoundField:
 
 def _check_files(columns: Columns, wanted: Wanted) -> Columns:
     """With chosen fields, the path of a sample is that of its first file."""
-    if not wanted.fields:
+    if not columns.fields:
         return columns
     named = next((field.column for field in columns.fields if field.rule.type == NAME), None)
     if wanted.labels == "name" and named is None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.pack.sources.base import LABEL, Value
+from shardstream.pack.sources.declared import ArrayOf, declared_name, fitted, parse_type, type_named
 from shardstream.pack.sources.lists.records import Broken, Cells, Column, cell, is_image, kind_of, shown, text_of
 from shardstream.pack.sources.paths import extension_of
 from shardstream.shards.fields import (
@@ -22,6 +24,7 @@ from shardstream.shards.fields import (
     to_scalar,
     type_of_extension,
 )
+from shardstream.sizes import plural
 
 FILE = "file"
 NAME = "name"
@@ -32,6 +35,7 @@ _TYPES = (FILE, "text", "int", "float", *PAYLOAD_TYPES, *SCALAR_TYPES)
 _PICTURE_NAMES = frozenset(("image", "images", "img", "imgs", "picture", "photo"))
 _OTHER_PICTURES = frozenset(("gif", "bmp", "tif", "tiff", "avif", "heic", "jp2", "tga", "ppm"))
 _HINT = "write NAME=COLUMN or NAME=COLUMN:TYPE, as jpg=image_path, cls=label:int, caption=text"
+_TYPE_HINT = f"types are {', '.join(_TYPES)}, array:DTYPE (array:uint16) and array:DTYPE:SHAPE (array:float32:512)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +44,57 @@ class FieldRule:
 
     Attributes:
         name: The field.
-        column: As the user named it; a number where the list has no header.
+        column: As the user named it; a number where the list has no header. With ``*`` for any characters, the columns
+            of one array.
         type: ``"file"`` for the content of the file or URL whose path stands there, the name of a field type,
             ``"name"`` for a label that is numbered by its name, or ``None`` to store the value as it is (a path, for
             fields that are called like images, npy and safetensors files).
+        text: What the user wrote, column and type.
     """
 
     name: str
     column: str
     type: str | None = None
+    text: str = field(default="", repr=False, compare=False)
+
+    @property
+    def declared(self) -> FieldType | None:
+        """The type, where the whole text names one: ``{"tokens": "array:uint16:2048"}``."""
+        return type_named(self.text)
+
+    def among(self, names: Sequence[str]) -> FieldRule | None:
+        """The rule in a list whose columns are called so; ``None`` if it is about no column, but a type alone.
+
+        What is a column as well as a type, is the column. A type alone is that of the column called as the field.
+        """
+        kind = None if self.column in names else self.declared
+        if kind is None:
+            return self
+        return FieldRule(self.name, self.name, declared_name(kind), self.text) if self.name in names else None
+
+    def is_pattern(self, names: Sequence[str]) -> bool:
+        """Whether it stands for the columns that its ``*`` matches."""
+        return "*" in self.column and self.column not in names
+
+    def matching(self, names: Sequence[str]) -> list[int]:
+        """The numbers of the columns that its pattern matches, in their order."""
+        pattern = re.compile(".*".join(map(re.escape, self.column.split("*"))), re.DOTALL)
+        return [number for number, name in enumerate(names) if pattern.fullmatch(name)]
+
+    def in_header(self, names: Sequence[str]) -> bool:
+        """Whether a line that holds these may be a header with its column; numbers alone are not names."""
+        if not self.is_pattern(names):
+            return self.column in names
+        found = self.matching(names)
+        return bool(found) and not all(_is_number(names[number]) for number in found)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def parse_fields(fields: Mapping[str, str] | None) -> tuple[FieldRule, ...]:
@@ -76,15 +122,13 @@ def _rule(name: str, text: object) -> FieldRule:
         declared = ":".join(parts[count:])
         known = declared if declared == FILE else _type_name(declared)
         if known is not None:
-            return FieldRule(name, ":".join(parts[:count]), known)
-    return FieldRule(name, text, _default(name))
+            return FieldRule(name, ":".join(parts[:count]), known, text)
+    return FieldRule(name, text, _default(name), text)
 
 
 def _type_name(text: str) -> str | None:
-    try:
-        return FieldType.parse({"text": "str"}.get(text, text)).name
-    except FieldError:
-        return None
+    kind = type_named({"text": "str"}.get(text, text))
+    return None if kind is None else declared_name(kind)
 
 
 def _default(name: str) -> str | None:
@@ -101,23 +145,46 @@ def is_path(rule: FieldRule) -> bool:
 def declared_types(rules: tuple[FieldRule, ...]) -> dict[str, FieldType]:
     """Field types by name, of the fields that have one."""
     return {
-        rule.name: _INT64 if rule.type == NAME else FieldType.parse(rule.type)
+        rule.name: _INT64 if rule.type == NAME else parse_type(rule.type)
         for rule in rules
         if rule.type not in (None, FILE)
     }
 
 
+def types_alone(rules: tuple[FieldRule, ...]) -> dict[str, FieldType]:
+    """Field types by name, of rules that name no column.
+
+    Raises:
+        UsageError: One of them is not a type.
+    """
+    found = {}
+    for rule in rules:
+        kind = rule.declared
+        if kind is None:
+            raise UsageError(
+                f"fields[{rule.name!r}] = {rule.text!r} is not a type, and only lists have columns",
+                field=rule.name,
+                hint=_TYPE_HINT,
+            )
+        found[rule.name] = kind
+    return found
+
+
 def unknown_type(text: str, columns: Collection[str]) -> UsageError | None:
-    """What to say of ``COLUMN:TYPE`` where there is such a column and no such type; ``None`` of anything else."""
+    """What to say of ``COLUMN:TYPE`` where there is such a column and no such type, or of arrays that are not types.
+
+    ``None`` of anything else.
+    """
     parts = text.split(":")
     for count in range(len(parts) - 1, 0, -1):
         column, declared = ":".join(parts[:count]), ":".join(parts[count:])
         if column in columns:
             return UsageError(
                 f"{declared!r} is not a field type, for column {column!r}",
-                hint=f"{did_you_mean(declared, _TYPES)}types are {', '.join(_TYPES)} and array:DTYPE:SHAPE "
-                "(array:float32:512)",
+                hint=f"{did_you_mean(declared, _TYPES)}{_TYPE_HINT}",
             )
+    if parts[0] == "array":
+        return UsageError(f"{text!r} is not a type, and there is no such column", hint=_TYPE_HINT)
     return None
 
 
@@ -128,6 +195,11 @@ class BoundField:
     rule: FieldRule
     column: Column
     path: bool
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns that it is made of."""
+        return (self.column,)
 
     def check_meant(self, cells: Cells) -> None:
         """Refuse a field that is called like a picture and would be the path of one, as text.
@@ -170,9 +242,65 @@ class BoundField:
                 raise Broken(f"column {where} is empty, where a path is needed")
             return found
         try:
-            return _plain(found) if self.rule.type is None else _convert(FieldType.parse(self.rule.type), found)
+            return _plain(found) if self.rule.type is None else _convert(parse_type(self.rule.type), found)
         except (Broken, FieldError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise Broken(f"column {where}: {_reason(error, found, self.rule.type)}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class BoundColumns(BoundField):
+    """A rule for many columns, whose numbers are one array; `column` is the first of them.
+
+    Attributes:
+        names: Their names, in the order of the list.
+        places: Their places in its records.
+    """
+
+    names: tuple[str, ...] = ()
+    places: tuple[Column, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.places
+
+    def value(self, cells: Cells) -> Value | str:
+        assert self.rule.type is not None
+        kind = parse_type(self.rule.type)
+        assert kind.dtype is not None
+        element = FieldType.parse(kind.dtype.name)
+        numbers: list[Any] = []
+        for name, place in zip(self.names, self.places, strict=True):
+            found = cell(cells, place, f"column {name!r}")
+            try:
+                numbers.append(_number(element, found) if isinstance(found, str) else found)
+            except (ValueError, OverflowError) as error:
+                raise Broken(f"column {name!r}: {_reason(error, found, element.name)}") from error
+        try:
+            return fitted(kind, numbers)
+        except FieldError:
+            for name, number in zip(self.names, numbers, strict=True):
+                try:
+                    to_scalar(element, number)
+                except FieldError as error:
+                    raise Broken(f"column {name!r}: {error.what}") from error
+            raise
+
+
+def bound_columns(rule: FieldRule, names: Sequence[str], places: Sequence[Column]) -> BoundColumns:
+    """A rule for many columns with the columns that there are.
+
+    Raises:
+        UsageError: Its type is not one of numbers.
+    """
+    if rule.type not in SCALAR_TYPES:
+        given = "has no type" if rule.type is None else f"has the type {rule.type}"
+        raise UsageError(
+            f"the field {rule.name!r} of {plural(len(names), 'column')} ({rule.column}) {given}",
+            field=rule.name,
+            hint=f"many columns become one array of numbers: --field '{rule.name}={rule.column}:float32'",
+        )
+    bound = replace(rule, type=f"array:{rule.type}:{len(names)}")
+    return BoundColumns(bound, places[0], False, tuple(names), tuple(places))
 
 
 def _reason(error: Exception, found: object, kind: str | None) -> str:
@@ -210,7 +338,9 @@ def _convert(kind: FieldType, value: Any) -> Any:
         return _bytes(kind, value)
     value = json.loads(value) if isinstance(value, str) else value
     if kind.kind == "fixed":
-        return to_fixed(kind, np.asarray(value, kind.dtype))
+        return to_fixed(kind, fitted(kind, value))
+    if isinstance(kind, ArrayOf):
+        return fitted(kind, value)
     return np.asarray(value) if kind.name == "array" and not isinstance(value, bytes) else value
 
 

@@ -27,7 +27,7 @@ from shardstream.pack.sources.lists.labels import parse_label
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.lines import LineIndex, index_lines, survey
 from shardstream.pack.sources.lists.list_file import ListFile, open_list
-from shardstream.pack.sources.lists.mapping import declared_types
+from shardstream.pack.sources.lists.mapping import declared_types, types_alone
 from shardstream.pack.sources.lists.records import Broken, CellKind, Column, cell, split
 from shardstream.pack.sources.lists.scan import scan
 from shardstream.pack.sources.lists.spool import Records, RecordSource
@@ -80,6 +80,7 @@ class ListSource(RecordSource[LineReader]):
         if reader.kind == "blank":
             self.notes = ("Read as a path and a label, with blanks between them.",)
         self.types = declared_types(tuple(field.rule for field in reader.columns.fields))
+        self.declared = types_alone(reader.columns.declared)
         self.origin = reader.origin
         try:
             if not len(records):
@@ -109,7 +110,10 @@ class ListSource(RecordSource[LineReader]):
     @property
     def fingerprint(self) -> str:
         reader = self._reader
-        fields = [[field.rule.name, field.column, field.rule.type] for field in reader.columns.fields]
+        fields = [
+            [one.rule.name, one.column if len(one.columns) == 1 else list(one.columns), one.rule.type]
+            for one in reader.columns.fields
+        ]
         known = json.dumps(["list", reader.kind, reader.labels, reader.columns.header, fields, self._digest])
         return xxhash.xxh3_128_hexdigest(known.encode())
 

@@ -23,12 +23,14 @@ from numpy.typing import NDArray
 from shardstream.errors import SourceError, UsageError
 from shardstream.extras import require
 from shardstream.pack.sources.base import Item, Reject, SourcePart, StreamSource
+from shardstream.pack.sources.declared import type_named
 from shardstream.pack.sources.lists.columns import Columns, Wanted, settled, understand
 from shardstream.pack.sources.lists.line_reader import LineReader
-from shardstream.pack.sources.lists.mapping import declared_types
+from shardstream.pack.sources.lists.mapping import declared_types, types_alone
 from shardstream.pack.sources.lists.records import Broken, CellKind, Column
 from shardstream.pack.sources.lists.source import ListSource, row_reader, suffix_of
 from shardstream.pack.sources.lists.spool import Records, Spool
+from shardstream.shards.fields import FieldType
 from shardstream.storage import Location, open_object
 from shardstream.storage.base.ranged import RangedFile
 from shardstream.text import valid_unicode
@@ -40,6 +42,8 @@ _LARGE = 16 << 10  # bytes a row: beyond it, a copy of the table costs more disk
 _READ = 1 << 20
 _TEXT = frozenset(("string", "large_string", "string_view"))
 _INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_LISTS = ("list<", "large_list<", "fixed_size_list<", "list_view<", "large_list_view<")
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}  # by their names in Arrow
 _PURPOSE = "to read Parquet and Arrow files"
 
 
@@ -187,6 +191,7 @@ def open_tables(locations: Sequence[Location], wanted: Wanted) -> ListSource | T
             known = table.classes(names[columns.label]) if isinstance(columns.label, int) and not wanted.said else None
             wanted = settled(wanted, columns, partial(_values, table, names))
             names, columns = _needed(table, wanted)
+            implied = _implied(table, names, columns)
         except UsageError as error:
             raise error.at(url=table.url) from error.__cause__
         classes, plain = known if wanted.labels == "int" else None, _is_plain(table, names, columns)
@@ -199,12 +204,13 @@ def open_tables(locations: Sequence[Location], wanted: Wanted) -> ListSource | T
             copied = _copied(locations, names, _copy_rows)
         except _LargeRows:
             streams = TableStreams(locations, names, reader)
-            streams.classes = classes
+            streams.classes, streams.implied = classes, implied
             streams.key = "auto" if reader.keys.number else "path"
             return streams
     assert copied is not None
     records, digest = copied
     source = ListSource(records, reader, f"{digest} {classes}")
+    source.implied = implied
     if classes is not None:
         source.classes = classes
     return source
@@ -261,6 +267,7 @@ class TableStreams(StreamSource):
                 hint="give the list: classes= (--classes); or number them in a column of integers",
             )
         self.types = declared_types(tuple(one.rule for one in reader.columns.fields))
+        self.declared = types_alone(reader.columns.declared)
         self.origin = reader.origin
         hasher = xxhash.xxh3_128(repr((tuple(names), replace(reader, folder=""))).encode())
         streams: list[SourcePart] = []
@@ -295,12 +302,42 @@ class TableStreams(StreamSource):
 
 
 def _packed(row: tuple[Any, ...]) -> bytes:
-    return bytes(msgpack.packb(row, default=str))
+    return bytes(msgpack.packb(row, default=_plain))
+
+
+def _plain(value: object) -> object:
+    """What msgpack has no type for: numbers of numpy, as pyarrow gives halves, as Python's, all else as text."""
+    return value.item() if isinstance(value, np.generic) else str(value)
+
+
+def _implied(table: _Table, names: Sequence[str], columns: Columns) -> dict[str, FieldType]:
+    """The types of fields that are columns of lists of numbers, where nobody declared any: arrays, not JSON."""
+    found = {}
+    for field in columns.fields:
+        if field.rule.type is None and not field.path and isinstance(field.column, int):
+            kind = _array_type(table.schema.field(names[field.column]).type)
+            if kind is not None:
+                found[field.rule.name] = kind
+    return found
+
+
+def _array_type(arrow: Any) -> FieldType | None:
+    """The type of the arrays in a column of an Arrow type; ``None`` of anything but lists of numbers."""
+    shape: list[int | None] = []
+    while str(arrow).startswith(_LISTS):
+        shape.append(getattr(arrow, "list_size", None))
+        arrow = arrow.value_type
+    elements = _FLOATS.get(str(arrow), str(arrow))
+    sizes = "" if None in shape else ":" + ",".join(map(str, shape))
+    return type_named(f"array:{elements}{sizes}") if shape else None
 
 
 def _is_plain(table: _Table, names: Sequence[str], columns: Columns) -> bool:
     """Whether all columns are text, or integers that are understood as well if they are written as such."""
-    typed = {field.column for field in columns.fields if field.rule.type is not None} | {columns.label, columns.key}
+    typed: set[Column | None] = {
+        column for field in columns.fields if field.rule.type is not None for column in field.columns
+    }
+    typed |= {columns.label, columns.key}
     typed -= {field.column for field in columns.fields if field.rule.type is None}
     kinds = [str(table.schema.field(name).type) for name in names]
     return all(kind in _TEXT or (kind in _INTEGERS and i in typed) for i, kind in enumerate(kinds))
@@ -343,7 +380,7 @@ def _needed(table: _Table, wanted: Wanted) -> tuple[list[str], Columns]:
     """The names of the columns that have a part in samples, in their order, and which of these is what."""
     names: list[str] = table.schema.names
     every = understand("packed", [], wanted, names=names)
-    used = {every.path, every.label, every.key, *(field.column for field in every.fields)}
+    used = {every.path, every.label, every.key, *(column for field in every.fields for column in field.columns)}
     needed = [name for i, name in enumerate(names) if i in used]
     return needed, replace(understand("packed", [], wanted, names=needed), unused=every.unused)
 

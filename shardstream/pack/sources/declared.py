@@ -1,0 +1,184 @@
+"""Types that users declare, and how values become them: exactly, or not at all.
+
+A type is one of the format, or ``array:DTYPE``: arrays of any shape that all have this dtype. These are stored as
+``array``; that they all have it, is seen to here.
+
+Lists and tuples of Python have no dtype. Their numbers are taken one by one, as for columns of single numbers: integers
+must fit, floats are rounded. Arrays and tensors have one: integers become other integers, or floats, where each is held
+exactly, and floats wider ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.errors import FieldError
+from shardstream.shards.arrays import is_tensor, npy_array, tensor_to_numpy
+from shardstream.shards.fields import SCALAR_TYPES, ArrayType, FieldType, to_scalar
+
+
+@dataclass(frozen=True)
+class ArrayOf(ArrayType):
+    """Arrays of any shape, of one dtype.
+
+    Attributes:
+        elements: As a type of single numbers.
+    """
+
+    elements: str = ""
+
+    @property
+    def declared(self) -> str:
+        """As it was declared."""
+        return f"array:{self.elements}"
+
+
+@lru_cache(maxsize=256)
+def parse_type(text: str) -> FieldType:
+    """The type that a user declares.
+
+    Raises:
+        FieldError: There is no such type.
+
+        >>> parse_type("array:uint16:4").name, parse_type("array:uint16").declared
+        ('array:uint16:4', 'array:uint16')
+    """
+    array, _, elements = text.partition(":")
+    if array == "array" and elements in SCALAR_TYPES:
+        return ArrayOf("array", elements=elements)
+    try:
+        return FieldType.parse(text)
+    except FieldError as error:
+        raise FieldError(error.what, hint=f"{error.hint}, or array:DTYPE for arrays of any shape") from None
+
+
+def type_named(text: str) -> FieldType | None:
+    """The same; ``None`` where there is no such type."""
+    try:
+        return parse_type(text)
+    except FieldError:
+        return None
+
+
+def declared_name(kind: FieldType) -> str:
+    """A type as it was declared; `parse_type` of it gives the type again."""
+    return kind.declared if isinstance(kind, ArrayOf) else kind.name
+
+
+def is_array(kind: FieldType) -> bool:
+    """Whether it is one of arrays whose dtype is known."""
+    return kind.kind == "fixed" or isinstance(kind, ArrayOf)
+
+
+def stored_type(kind: FieldType) -> FieldType:
+    """The type of the format in which values of a declared one are stored."""
+    return FieldType.parse(kind.name) if isinstance(kind, ArrayOf) else kind
+
+
+def stored_types(declared: Mapping[str, FieldType]) -> dict[str, FieldType]:
+    """The same, by field."""
+    return {name: stored_type(kind) for name, kind in declared.items()}
+
+
+def fitted(kind: FieldType, value: object) -> object:
+    """A value as its declared type encodes it: numbers of arrays in the dtype that was declared.
+
+    Raises:
+        FieldError: One of them is not held exactly; says which.
+    """
+    if isinstance(kind, ArrayOf):
+        # Bytes count as an encoded value.
+        encoded = isinstance(value, bytes | bytearray | memoryview)
+        return _in_dtype(_decoded(kind, value) if encoded else value, FieldType.parse(kind.elements), kind.declared)
+    if kind.kind == "fixed":
+        assert kind.dtype is not None
+        return _in_dtype(value, FieldType.parse(kind.dtype.name), kind.name)
+    return value
+
+
+def _decoded(kind: FieldType, value: Any) -> NDArray[Any]:
+    try:
+        return npy_array(memoryview(value).cast("B"))
+    except ValueError as error:
+        raise FieldError(
+            f"bytes that are not valid {kind.name}: {error}", hint="give an array, or an NPY file"
+        ) from None
+
+
+def _in_dtype(value: object, elements: FieldType, declared: str) -> NDArray[Any]:
+    """Numbers as an array of the dtype of ``elements``; FieldError."""
+    assert elements.dtype is not None
+    dtype = elements.dtype
+    array = _array(value, declared)
+    if isinstance(value, list | tuple | int | float):
+        if not _plainly(array, dtype):
+            _check_each(value, array.shape, elements, declared)
+        return _cast(array, dtype)
+    have = array.dtype.kind
+    if array.dtype.newbyteorder("<") == dtype:
+        return array
+    if have in "iu" and dtype.kind in "iuf":
+        if not _plainly(array, dtype):
+            _check_each(array.tolist(), array.shape, elements, declared)
+        return _cast(array, dtype)
+    if have == dtype.kind == "f" and array.dtype.itemsize < dtype.itemsize:
+        return _cast(array, dtype)
+    given = f"an array of {array.dtype.name} {list(array.shape)}" if have in "biufc" else _short(value)
+    raise FieldError(
+        f"expected {declared}, got {given}",
+        hint=f"make it {dtype.name} where it is made, or declare another type",
+    )
+
+
+def _plainly(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype holds all numbers, as far as that is plain without looking at each."""
+    have = array.dtype.kind
+    if not array.size:
+        return True
+    if have in "iu" and dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return int(info.min) <= int(array.min()) and int(array.max()) <= int(info.max)
+    if have in "iu" and dtype.kind == "f":
+        exact = 2 << np.finfo(dtype).nmant  # up to which it tells integers apart
+        return -exact <= int(array.min()) and int(array.max()) <= exact
+    if have == dtype.kind == "f":  # from 2**53 on it may have been an integer
+        return bool((~np.isfinite(array) | (np.abs(array) < min(1 << 53, float(np.finfo(dtype).max)))).all())
+    return have == dtype.kind == "b"
+
+
+def _array(value: Any, declared: str) -> NDArray[Any]:
+    try:
+        return tensor_to_numpy(value) if is_tensor(value) else np.asarray(value)
+    except ValueError:
+        what = f"expected {declared}, got rows of several lengths, {_short(value)}"
+        raise FieldError(what, hint="fill them up to one length, or declare json") from None
+    except TypeError as error:  # of torch, whose bfloat16 numpy does not have
+        raise FieldError(f"expected {declared}, got {_short(value)}: {error}", hint="convert it first") from None
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return f"{text if len(text) <= 40 else f'{text[:37]}...'} ({type(value).__name__})"
+
+
+def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    with np.errstate(over="ignore"):
+        return array.astype(dtype)
+
+
+def _check_each(value: Any, shape: tuple[int, ...], elements: FieldType, declared: str) -> None:
+    """Refuse the first number that a column of single numbers would refuse."""
+    numbers = np.empty(shape, object)
+    numbers[...] = value
+    for place, number in np.ndenumerate(numbers):
+        try:
+            to_scalar(elements, number)
+        except FieldError as error:
+            what = f"{error.what}, at {list(place)} of what was declared {declared}"
+            raise FieldError(what, hint=error.hint) from None
