@@ -191,7 +191,7 @@ class SlabBuilder:
                 slabs[output.name] = empty_slab((count, *output.slot.shape), torch_dtype(output.slot.dtype))
         views = {name: slab.numpy() for name, slab in slabs.items()} if slabs else {}
         if self._loose:
-            memory = {name: slab.take for name, slab in cut.items()} if cut else {}
+            memory = {output.origin or output.name: cut[output.name].take for output in self._loose if output.is_cut}
             decoding = StepDecoding(self._decoder, rows, step, self._loose, views, memory)
             self._decoder.begin(decoding, broken)
             for i in range(count):
