@@ -181,6 +181,8 @@ class Filter:
             if callable(where):
                 hint = 'name the columns that it looks at: where={"width": f}, where={("width", "height"): f}'
             raise UsageError(f"where must be a dict, got {where!r}", hint=hint)
+        if where.get(KEY, ()) is None:
+            raise UsageError("where= must list keys, got None", hint='for example where={"__key__": ["a/1", "a/2"]}')
         exact, conditions = [], []
         for name, asked in where.items():
             if name == KEY:
