@@ -197,6 +197,7 @@ class SampleDecoder:
         self._stored = stored_dtypes(self.plan, self.fields)
         self._threaded = threaded(self.plan.outputs)
         self._reader = reader
+        self._excludes = reader.excludes
         self._clock = clock
         self._pool = pool
 
@@ -210,7 +211,7 @@ class SampleDecoder:
             BatchError: Nothing in the step is good.
         """
         broken: dict[int, str] = {}
-        if self._reader.excludes:
+        if self._excludes:
             broken = self._reader.excluded(step.sources, step.shards, step.rows)
         good = _without(step, broken) if broken else step
         try:
