@@ -317,7 +317,7 @@ class ShardDataset(Stream):
             FieldError: A column that does not exist, is not a number in the index, or is made by decoding or a map.
             UsageError: ``where`` is not of the right form, or this is what `take` left.
 
-            >>> len(ss.ShardDataset("out/").filter({"cls": ("<", 5)}))
+            >>> len(ss.ShardDataset("out/").filter({"cls": ("<", 27)}))
             10
         """
         part = self._content.parts[0]
