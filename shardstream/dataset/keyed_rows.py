@@ -64,8 +64,8 @@ def _checked(key: object, what: str) -> str:
 def _missing(datasets: Sequence[OpenedDataset], what: str, missing: int, total: int, named: list[str]) -> UsageError:
     names = ", ".join(map(repr, named)) + (", ..." if missing > len(named) else "")
     return MissingKeyError(
-        f"{missing:,} of the {total:,} keys in {what} are of no sample: {names}",
+        f"no sample has {missing:,} of the {total:,} keys in {what}: {names}",
         url=datasets[0].url if len(datasets) == 1 else None,
-        hint="leave them out, or open the data set, or the version, that they are of; keys are paths without "
-        "extension, unless packed with another `key`",
+        hint="leave them out, or open the data set and the version that has them; keys are paths without extension, "
+        "unless packed with another `key`",
     )

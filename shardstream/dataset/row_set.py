@@ -40,7 +40,6 @@ class RowSet:
     """
 
     def __init__(self, samples: NDArray[Any], memory: SharedMemory | None = None) -> None:
-        self._samples = samples
         self._ends = np.cumsum((samples.astype(np.int64) + 7) >> 3)
         self.memory = memory or SharedMemory(max(self._begin(len(samples)), 1))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
@@ -108,7 +109,9 @@ class DatasetSource:
 
     def __str__(self) -> str:
         """The view in a few words; empty for all samples."""
-        return ", ".join(filter(None, [str(self.spec), *(() if self._chosen is None else self._chosen.texts)]))
+        parts = [str(replace(self.spec, take=None)), *(() if self._chosen is None else self._chosen.texts)]
+        parts += [] if self.spec.take is None else [str(ViewSpec(take=self.spec.take))]
+        return ", ".join(filter(None, parts))
 
     @property
     def shards(self) -> int:

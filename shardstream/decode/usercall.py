@@ -140,8 +140,13 @@ class Names:
             got = f"there are {', '.join(sample)}" if isinstance(sample, dict) else f"it is {type(sample).__name__}"
             what = f"a sample after a transform has no {lacking!r} to select or rename"
             raise UsageError(what, **context.place, field=lacking, hint=got)
-        kept = sample if self.rest else [name for name in sample if name in new or str(name).startswith("__")]
-        return {new.get(name, name): sample[name] for name in kept}
+        kept = [name for name in sample if self.rest or name in new or str(name).startswith("__")]
+        named = {new.get(name, name): sample[name] for name in kept}
+        if len(named) < len(kept):
+            twice = next(name for name in new.values() if name in sample and name not in new)
+            hint = "give each its own, or leave one out by select"
+            raise UsageError(f"two entries would have the name {twice!r}", **context.place, field=twice, hint=hint)
+        return named
 
 
 class SampleCalls:

@@ -14,7 +14,7 @@ from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import Split, ViewSpec
 from shardstream.decode.plan import unknown_output
 from shardstream.decode.usercall import Names
-from shardstream.errors import FieldError, UsageError
+from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.images.backends import Backend, BackendName
 from shardstream.order import SplitBy, Tail
 from shardstream.shards.framing import MAX_VALUE
@@ -327,7 +327,8 @@ class ShardDataset(Stream):
                 f"filter looks at stored numbers, before anything is decoded, and no field {made[0]!r} is stored",
                 url=part.source.url,
                 field=made[0],
-                hint="name the stored field; by what decoding or a map makes, leave out samples in a map: return None",
+                hint=did_you_mean(made[0], part.source.fields)
+                + "name the stored field; by what decoding or a map makes, leave out samples in a map: return None",
             )
         chosen = ContentPart.of(narrowed(part.source, where), part.options)
         return self._with(dataclasses.replace(self._content, parts=(chosen,)), self._settings)

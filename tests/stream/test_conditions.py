@@ -229,11 +229,9 @@ def test_keys_that_are_not_there_are_named(folder: Path, tmp_path: Path) -> None
     keys = ["k000001", *(f"no{n}" for n in range(8))]
     (tmp_path / "keys.txt").write_text("\n".join(keys))
     for given_keys in (keys, tmp_path / "keys.txt"):
-        with pytest.raises(
-            MissingKeyError, match=r"8 of the 9 keys in where= are of no sample: 'no0', .*'no4', \.\.\."
-        ):
+        with pytest.raises(MissingKeyError, match=r"no sample has 8 of the 9 keys in where=: 'no0', .*'no4', \.\.\."):
             found(folder, {"__key__": given_keys})
-        with pytest.raises(MissingKeyError, match="8 of the 9 keys in exclude_keys= are of no sample"):
+        with pytest.raises(MissingKeyError, match="no sample has 8 of the 9 keys in exclude_keys="):
             ss.ShardDataset(folder, exclude_keys=given_keys)
     with pytest.raises(SourceError, match="the list cannot be read"):
         found(folder, {"__key__": "k000001"})
@@ -287,4 +285,7 @@ def test_values_are_known_by_what_was_asked_as_ever(folder: Path) -> None:
 def test_it_says_what_was_asked(folder: Path) -> None:
     dataset = ss.ShardDataset(folder, where={"width": (">=", 50), "id": [1, 2, 7, 8]}, split=("train", SHARES))
     assert "split 'train', id in [1, 2, 7, 8], width >= 50" in repr(dataset)
+    assert "(id >= 7, id < 9, the first 5)" in repr(
+        ss.ShardDataset(folder, where={"id": [(">=", 7), ("<", 9)]}).take(5)
+    )
     assert "1 key)" in repr(ss.ShardDataset(folder, where={"__key__": ["k000003"]}))

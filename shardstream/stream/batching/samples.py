@@ -380,7 +380,7 @@ def threaded(outputs: Sequence[Output]) -> list[Output]:
         bases = [step.base for step in output.steps if isinstance(step, Decoder) and step.base is not None]
         ours = all(isinstance(step, Decoder) and step.threaded and not step.calls for step in output.steps)
         if output.steps and ours and all(base in found for base in bases):
-            found[output.name] = output
+            found[output.origin or output.name] = output  # as others name it by like=
     return list(found.values())
 
 
