@@ -233,7 +233,7 @@ def test_keys_that_are_not_there_are_named(folder: Path, tmp_path: Path) -> None
             found(folder, {"__key__": given_keys})
         with pytest.raises(MissingKeyError, match="no sample has 8 of the 9 keys in exclude_keys="):
             ss.ShardDataset(folder, exclude_keys=given_keys)
-    with pytest.raises(SourceError, match="the list cannot be read"):
+    with pytest.raises(SourceError, match=r"the list cannot be read(.|\n)*keys by themselves are a list"):
         found(folder, {"__key__": "k000001"})
     (tmp_path / "latin").write_bytes(b"k000001\nk\xe4\n")
     with pytest.raises(SourceError, match="a key is not UTF-8") as caught:

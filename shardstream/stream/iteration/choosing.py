@@ -66,7 +66,11 @@ def keyed_rows(datasets: Sequence[OpenedDataset], keys: Keys, what: str, *, veri
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
     """The keys of a file, one a line; blank lines are left out."""
-    file = open_list(locate(path))
+    try:
+        file = open_list(locate(path))
+    except SourceError as error:
+        hint = 'a path names a file that has one key a line; keys by themselves are a list: ["a/1"]'
+        raise SourceError(error.what, hint=hint, **error.place) from error
     rest, line = b"", 0
     for start in range(0, file.size, _PIECE):
         *lines, rest = (rest + file.read(start, min(start + _PIECE, file.size))).split(b"\n")
