@@ -13,6 +13,8 @@ from torch.utils.data import DataLoader
 
 import shardstream as ss
 from shardstream.errors import BatchError
+from shardstream.testing import MemoryStore
+from shardstream.testing.dataset import write_shards
 
 from .making import numbered, photograph, square, write_dataset
 from .resuming import ORDER, ids_of
@@ -128,6 +130,15 @@ def test_what_is_excluded_is_not_read(tmp_path: Path) -> None:
         tmp_path, batch_size=6, fields={"jpg": ss.decode.CenterCrop(32), "id": None}, exclude_keys=["k000002"]
     )
     assert next(iter(without))["id"].tolist() == [0, 1, 0, 3, 4, 5]
+
+
+def test_data_behind_a_network_is_read_alike() -> None:
+    store = MemoryStore()
+    write_shards(store, numbered(SIZES, cls=lambda n: n % 7, blob=lambda n: bytes([n % 256]) * 50), format="record")
+    options: dict[str, Any] = {"exclude_keys": keys_of(range(40, 45)), "where": {"id": lambda n: n % 3 > 0}}
+    dataset = ss.ShardDataset(store, fields=["id", "blob"], batch_size=12, **options, **ORDER)
+    sound = ss.ShardDataset(store, fields=["id", "blob"], batch_size=12, where={"id": lambda n: n % 3 != 0}, **ORDER)
+    assert slots(dataset) == [[None if n in range(40, 45) else n for n in batch] for batch in slots(sound)]
 
 
 def test_others_may_be_damaged(tmp_path: Path) -> None:
