@@ -9,6 +9,9 @@ Every verb reads through this room: `open_dataset` opens, `DatasetRows` reads ro
 ``numbering``     ``Numbering``: which shard a row lies in, which data set a shard
 ``source``        ``DatasetSource``: data sets through a view
 ``view``          split, filter, first n: which rows of each shard
+``conditions``    what ``where=`` says: values, comparisons, callables, keys
+``row_set``       ``RowSet``: some rows of each shard, a bit a row
+``keyed_rows``    the rows of a list of keys
 ``indexes``       ``OpenShards``: the shards whose index is at hand, bounded in number
 ``rows``          ``RowReader``: stored values by (shard, row) -> ``RowBatch``
 ``dataset_rows``  ``DatasetRows``: the same of one data set, by number or shard by shard

@@ -6,6 +6,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shardstream.dataset.shard import OpenShard, Shard
 from shardstream.dataset.source import DatasetSource
 from shardstream.errors import ShardStreamError
@@ -22,10 +25,14 @@ class OpenShards:
     Args:
         sources: The sources.
         queue: Where reads go; ``None`` to have nothing read ahead.
+
+    Attributes:
+        excludes: Whether any source has rows that are treated as damaged, see `excluded`.
     """
 
     def __init__(self, sources: Sequence[DatasetSource], queue: ReadQueue | None = None) -> None:
         self._sources = sources
+        self.excludes = any(one.excluded is not None for one in sources)
         self._queue = queue
         self._open: OrderedDict[tuple[int, int], OpenShard] = OrderedDict()
         self._coming: dict[tuple[int, int], tuple[Shard, Read]] = {}
@@ -80,6 +87,18 @@ class OpenShards:
             self._queue.wait([read])
             coming = where, lambda: read.data
         return self._keep(key, dataset.open(number, verify=self._sources[source].verify, coming=coming))
+
+    def excluded(self, source: int, shard: int, rows: NDArray[np.int64]) -> tuple[OpenShard, NDArray[np.int64]] | None:
+        """Which of these rows of a view `DatasetSource.excluded` has, with the shard; ``None`` where it has none there.
+
+        Raises:
+            DataError, StorageError: As `open`.
+        """
+        excluded = self._sources[source].excluded
+        if excluded is None or not excluded.any(shard):
+            return None
+        opened = self.open(source, shard)
+        return opened, np.flatnonzero(excluded.has(shard, opened.stored_rows(rows)))
 
     def open_elsewhere(self, source: int, shard: int, error: ShardStreamError) -> OpenShard | None:
         """A shard whose values are damaged, or gone, from the next place that has it, from now on; ``None``: nobody."""

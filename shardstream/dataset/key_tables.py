@@ -43,6 +43,7 @@ from shardstream.shards.key_table import (
     Scan,
     SortedKeys,
     hashes_of,
+    key_hash,
     key_table_name,
     table_bytes,
     table_size,
@@ -333,6 +334,16 @@ class KeyFinder:
             StorageError: The store cannot be read.
         """
         return next((number for number in self._candidates(key) if self._key_of(number) == key), None)
+
+    def find_all(self, keys: Iterable[str]) -> list[tuple[int, str]]:
+        """The numbers of all samples of some keys, in order, with their keys. Each block and index is read once.
+
+        Raises:
+            DataError, StorageError: As `find`.
+        """
+        ordered = sorted(keys, key=lambda key: key_hash(key.encode("utf-8", "surrogatepass")))
+        candidates = sorted({(number, key) for key in ordered for number in self._candidates(key)})
+        return [(number, key) for number, key in candidates if self._key_of(number) == key]
 
     def _key_of(self, number: int) -> str:
         shard, row = self._dataset.numbering.find(number)

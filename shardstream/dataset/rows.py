@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, Self
 
@@ -119,6 +120,30 @@ class RowReader:
             if gathered is not None:
                 return RowBatch(*gathered)
         return self._one_by_one(ids, rows, self._ahead)
+
+    @property
+    def excludes(self) -> bool:
+        """Whether `excluded` may find any."""
+        return self._shards.excludes
+
+    def excluded(self, sources: Integers | None, shards: Integers, rows: Integers) -> dict[int, str]:
+        """Which of these samples are to be treated as damaged though nobody reads them, with the reason.
+
+        Raises:
+            StorageError: An index cannot be read; where it is damaged, whoever reads the sample says so.
+        """
+        found: dict[int, str] = {}
+        for here, slots in groups(shard_ids(sources, shards)):
+            with suppress(DataError):
+                one = self._shards.excluded(*source_and_shard(here), rows[slots])
+                if one is not None:
+                    opened, those = one
+                    stored = opened.stored_rows(rows[slots][those])
+                    for slot, row in zip(slots[those].tolist(), stored.tolist(), strict=True):
+                        place = {"url": opened.index.url or None, "shard": opened.index.path, "sample": row}
+                        key = opened.index.keys[row]
+                        found[slot] = str(DataError("the sample is left out by exclude_keys", key=key, **place))
+        return dict(sorted(found.items()))
 
     def _one_by_one(
         self, ids: Integers, rows: Integers, ahead: Callable[[int], Buffers | None] | None = None

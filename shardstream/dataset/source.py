@@ -3,70 +3,115 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from shardstream.dataset.conditions import Filter
 from shardstream.dataset.numbering import Numbering
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.dataset.shared import SharedWords
-from shardstream.dataset.view import Matcher, ViewSpec, make_view, matcher_of
+from shardstream.dataset.row_set import RowSet
+from shardstream.dataset.shared import SharedMemory, SharedWords
+from shardstream.dataset.view import SCANNERS, DatasetView, Matcher, ViewSpec, make_view, matcher_of
 from shardstream.errors import FieldError, FormatError, UsageError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
+from shardstream.threads import each
+
+_ROWS = 1 << 20  # that a condition is asked about at once
+
+
+class _Chosen(NamedTuple):
+    """The rows that conditions left, once they were asked.
+
+    Attributes:
+        rows: The rows.
+        texts: The conditions in a few words.
+    """
+
+    rows: RowSet
+    texts: tuple[str, ...]
 
 
 class DatasetSource:
     """The samples that a `ShardDataset` streams, numbered by shard and row of the view.
 
     Holds nothing a sample, and of each shard only what its data set's table and the view hold. Its pickle has
-    addresses and fingerprints; counts that took a scan of the data travel in shared memory.
+    addresses and fingerprints; what took a scan of the data travels in shared memory: counts, and rows that were
+    chosen by more than values.
 
     Attributes:
+        datasets: The data sets.
+        manifests: Theirs.
+        spec: The view.
         verify: Whether indexes are compared with their checksums.
+        excluded: The stored rows that are treated as damaged, whatever the view; ``None`` for none.
 
     Args:
         datasets: The data sets; several are streamed as one, in this order.
         spec: The view.
         verify: Compare checksums of indexes.
+        excluded: As the attribute.
 
     Raises:
         FieldError, UsageError: The view asks for what is not there.
     """
 
-    def __init__(self, datasets: Sequence[OpenedDataset], spec: ViewSpec, *, verify: bool) -> None:
-        self._load(datasets, spec, verify, None)
+    def __init__(
+        self, datasets: Sequence[OpenedDataset], spec: ViewSpec, *, verify: bool, excluded: RowSet | None = None
+    ) -> None:
+        self._load(datasets, spec, verify)
+        self.excluded = excluded
 
     def _load(
-        self, datasets: Sequence[OpenedDataset], spec: ViewSpec, verify: bool, filtered: SharedWords | None
+        self,
+        datasets: Sequence[OpenedDataset],
+        spec: ViewSpec,
+        verify: bool,
+        filtered: SharedWords | None = None,
+        chosen: _Chosen | None = None,
     ) -> None:
-        self._datasets = tuple(datasets)
+        self.datasets = tuple(datasets)
         self.manifests = tuple(one.manifest for one in datasets)
         self.spec = spec
         self.verify = verify
         self._filtered = filtered
+        self._chosen = chosen
         self._members = Numbering([one.shards for one in self.manifests])
-        columns = [one.table.samples for one in self.manifests]
-        self._stored = columns[0] if len(columns) == 1 else np.concatenate(columns)  # one alone stays mapped
+        self._stored = samples_of(self.manifests)
         self.fields, self._conflicts = _merged_fields(self.manifests)
         self.data = joint_identity([one.fingerprint for one in self.manifests])
-        self.fingerprint = self.data if spec.whole else digest([self.data, spec.as_json()])
+        self.fingerprint = self._identity()
         self._matchers = [matcher_of(spec, one) for one in self.manifests]
         self._make_view()
 
+    def _identity(self) -> str:
+        """Of data and view: of conditions, what they found counts, not how they were written."""
+        if self._chosen is not None:
+            return digest([self.data, self.spec.as_json(), self._chosen.rows.digest])
+        return self.data if self.spec.whole else digest([self.data, self.spec.as_json()])
+
     def _make_view(self) -> None:
         known = None if self._filtered is None else self._filtered.words[: len(self._stored)]
-        count = self._count_matches if self.spec.where else None
+        count = self._count_matches if self.spec.where or self._chosen is not None else None
         self._view, filtered = make_view(self.spec, self._stored, count, known)
         if filtered is not None and self._filtered is None:
             self._filtered = SharedWords(max(len(filtered), 1))
             self._filtered.words[: len(filtered)] = filtered
         self.counts = self._view.counts
         self.samples = int(self.counts.sum(dtype=np.int64))
+
+    def __str__(self) -> str:
+        """The view in a few words; empty for all samples."""
+        parts = [str(replace(self.spec, take=None)), *(() if self._chosen is None else self._chosen.texts)]
+        parts += [] if self.spec.take is None else [str(ViewSpec(take=self.spec.take))]
+        return ", ".join(filter(None, parts))
 
     @property
     def shards(self) -> int:
@@ -86,12 +131,70 @@ class DatasetSource:
 
     def taking(self, count: int) -> DatasetSource:
         """The first ``count`` samples of this, in stored order."""
-        copy: DatasetSource = object.__new__(DatasetSource)
-        copy.__dict__.update(self.__dict__)
+        copy = self._copy()
         copy.spec = self.spec.taking(count)
-        copy.fingerprint = digest([self.data, copy.spec.as_json()])
+        copy.fingerprint = copy._identity()
         copy._make_view()
         return copy
+
+    def _copy(self) -> Self:
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        return copy
+
+    def filtered(self, wanted: Filter, keyed: RowSet | None = None) -> DatasetSource:
+        """Those of the samples of this that meet conditions, which are asked now, in this thread.
+
+        Args:
+            wanted: The conditions.
+            keyed: The rows of the keys that it asks for, if it does.
+
+        Raises:
+            FieldError, UsageError: They ask for what is not there, or of the first so many samples.
+            TransformError: A user's callable raised.
+            DataError, StorageError: An index cannot be read.
+        """
+        copy, spec = self._copy(), self.spec.narrowed(wanted.exact)
+        before = () if self._chosen is None else self._chosen.texts
+        if self._chosen is None and keyed is None and not wanted.conditions:
+            copy._load(self.datasets, spec, self.verify)
+            return copy
+        rows, counts = self.choose(wanted, keyed)
+        copy._load(self.datasets, spec, self.verify, counts, _Chosen(rows, (*before, *wanted.texts)))
+        return copy
+
+    def choose(self, wanted: Filter, keyed: RowSet | None) -> tuple[RowSet, SharedWords]:
+        """The stored rows of the samples of `filtered`, and how many there are in each shard; raises as that."""
+        spec, conditions = self.spec.narrowed(wanted.exact), wanted.conditions
+        view = make_view(ViewSpec(spec.split), self._stored, None)[0]
+        matchers = [matcher_of(spec, one) for one in self.manifests]
+        tests = [[condition.test_of(one) for condition in conditions] for one in self.manifests]
+        sets = [one for one in (None if self._chosen is None else self._chosen.rows, keyed) if one is not None]
+        asked = [shard for shard in range(self.shards) if view.counts[shard] and all(one.any(shard) for one in sets)]
+        found, counts = RowSet(self._stored), SharedWords(max(self.shards, 1))
+        for shard, index in zip(asked, self._indexes(asked, needed=bool(conditions or spec.where)), strict=True):
+            member = self._members.find(shard)[0]
+            matcher = matchers[member]
+            matches = None if matcher is None or index is None else matcher(index)
+            for rows in _pieces(view, shard):
+                for one in sets:
+                    rows = rows[one.has(shard, rows)]
+                rows = rows if matches is None else rows[matches[rows]]
+                for test in tests[member]:
+                    assert index is not None
+                    rows = test.narrowed(index, rows)
+                found.add(shard, rows)
+                counts.words[shard] += len(rows)
+        return found, counts
+
+    def _indexes(self, shards: Sequence[int], *, needed: bool) -> Iterable[ShardIndex | None]:
+        def index_of(shard: int) -> ShardIndex:
+            dataset, number = self.dataset_of(shard)
+            return dataset.open(number, verify=self.verify).index
+
+        if not needed:
+            return [None] * len(shards)
+        return each(index_of, shards, at_once=SCANNERS, what="the indexes that where= looks at")
 
     def at(self, versions: Sequence[int]) -> DatasetSource:
         """The same view of the data sets as they were at these versions, one for each.
@@ -100,8 +203,39 @@ class DatasetSource:
             UsageError: There is no such version, or the view asks for what was not there.
             StorageError: It cannot be read.
         """
-        datasets = [one.at(version) for one, version in zip(self._datasets, versions, strict=True)]
-        return DatasetSource(datasets, self.spec, verify=self.verify)
+        datasets = [one.at(version) for one, version in zip(self.datasets, versions, strict=True)]
+        copy, then = self._copy(), [one.manifest for one in datasets]
+        if self.excluded is not None:
+            copy.excluded = self.excluded.carried(samples_of(then), self._runs(then))
+        if self._chosen is None:
+            copy._load(datasets, self.spec, self.verify)
+            return copy
+        for now, other in zip(self.manifests, then, strict=True):
+            if other.shards > now.shards:
+                raise UsageError(
+                    f"where= was asked of version {now.version}, and cannot be of version {other.version} any more",
+                    url=now.url,
+                    hint=f"open the data set anew, with version={other.version}",
+                )
+        runs = list(self._runs(then))
+        assert self._filtered is not None
+        counts = SharedWords(max(sum(one.shards for one in then), 1))
+        for here, there, shards in runs:
+            counts.words[there : there + shards] = self._filtered.words[here : here + shards]
+        chosen = self._chosen._replace(rows=self._chosen.rows.carried(samples_of(then), runs))
+        copy._load(datasets, self.spec, self.verify, counts, chosen)
+        return copy
+
+    def _runs(self, then: Sequence[Manifest]) -> Iterable[tuple[int, int, int]]:
+        """The shards that are here and at other versions, as `RowSet.carried` takes them: all but those at the end."""
+        there = 0
+        for (here, end), other in zip(pairwise(self._begins), then, strict=True):
+            yield here, there, min(end - here, other.shards)
+            there += other.shards
+
+    @property
+    def _begins(self) -> list[int]:
+        return [self._members.begin(member) for member in range(len(self.manifests) + 1)]
 
     def check_fields(self, names: Collection[str]) -> None:
         """Refuse fields that the data sets hold with different types, and labels that mean different things.
@@ -124,20 +258,22 @@ class DatasetSource:
     @property
     def over_network(self) -> bool:
         """Whether shards come over a network."""
-        return any(one.over_network for one in self._datasets)
+        return any(one.over_network for one in self.datasets)
 
     @property
     def cached(self) -> bool:
         """Whether what comes over a network stays in a cache."""
-        return any(one.cached for one in self._datasets)
+        return any(one.cached for one in self.datasets)
 
     def dataset_of(self, shard: int) -> tuple[OpenedDataset, int]:
         """The data set that a shard belongs to, and its number there."""
         member, number = self._members.find(shard)
-        return self._datasets[member], number
+        return self.datasets[member], number
 
     def rows(self, shard: int, index: ShardIndex) -> NDArray[np.int64] | int:
         """The rows of an open shard that the view's rows are; a number where they just begin later."""
+        if self._chosen is not None:
+            return self._chosen.rows.rows(shard)
         return self._view.rows_of(shard, index, self._matcher(shard))
 
     def _matcher(self, shard: int) -> Matcher | None:
@@ -151,21 +287,43 @@ class DatasetSource:
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            "datasets": self._datasets,
+            "datasets": self.datasets,
             "fingerprint": self.fingerprint,
             "spec": self.spec,
             "verify": self.verify,
             "filtered": self._filtered,
+            "chosen": None if self._chosen is None else (self._chosen.rows.memory, self._chosen.texts),
+            "excluded": None if self.excluded is None else self.excluded.memory,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._load(state["datasets"], state["spec"], state["verify"], state["filtered"])
+        stored = samples_of([one.manifest for one in state["datasets"]])
+
+        def rows(memory: SharedMemory) -> RowSet:
+            return RowSet(stored, memory)
+
+        chosen = None if state["chosen"] is None else _Chosen(rows(state["chosen"][0]), state["chosen"][1])
+        self.excluded = None if state["excluded"] is None else rows(state["excluded"])
+        self._load(state["datasets"], state["spec"], state["verify"], state["filtered"], chosen)
         if self.fingerprint != state["fingerprint"]:
             raise FormatError(
                 "the data set was replaced by another one since this object was made",
                 url=self.url,
                 hint="make a new ShardDataset",
             )
+
+
+def samples_of(manifests: Sequence[Manifest]) -> NDArray[Any]:
+    """Samples of each shard of data sets that are laid end to end."""
+    columns = [one.table.samples for one in manifests]
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)  # one alone stays mapped
+
+
+def _pieces(view: DatasetView, shard: int) -> Iterable[NDArray[np.int64]]:
+    """The rows that a view has of a shard, before a filter, some at a time."""
+    first = view.first_row(shard)
+    end = first + int(view.counts[shard])
+    return (np.arange(start, min(start + _ROWS, end)) for start in range(first, end, _ROWS))
 
 
 def _merged_fields(manifests: Sequence[Manifest]) -> tuple[dict[str, FieldType], dict[str, str]]:

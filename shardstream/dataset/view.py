@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.order import SplitBy, split_ranges, take_counts
-from shardstream.shards.fields import to_comparables
+from shardstream.shards.fields import FieldType, to_comparables
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest, class_label, unknown_field
 from shardstream.threads import each
 
 Split: TypeAlias = tuple[str, Mapping[str, float | str]]
-Where: TypeAlias = Mapping[str, Any]
+Exact: TypeAlias = tuple[tuple[str, tuple[Any, ...]], ...]
 
-_SCANNERS = 8  # threads that read indexes; more gain nothing on a disk and little on a store
+SCANNERS = 8  # threads that read indexes; more gain nothing on a disk and little on a store
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +32,36 @@ class ViewSpec:
 
     Attributes:
         split: Part, shares by name as decimal strings, and whether samples or shards are split.
-        where: Allowed values by column, sorted.
+        where: Allowed values by column, sorted; of a column that stands there twice, those that are in both.
         take: How many samples at most.
     """
 
     split: tuple[str, tuple[tuple[str, str], ...], SplitBy] | None = None
-    where: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    where: Exact = ()
     take: int | None = None
 
     @classmethod
-    def of(cls, split: Split | None, split_by: SplitBy, where: Where | None) -> ViewSpec:
-        """The spec of ``split=``, ``split_by=`` and ``where=``.
+    def of(cls, split: Split | None, split_by: SplitBy) -> ViewSpec:
+        """The spec of ``split=`` and ``split_by=``.
 
         Raises:
             UsageError: They are not of the right form; `split_ranges` checks the shares.
         """
-        return cls(split=_split_of(split, split_by), where=_where_of(where))
+        return cls(split=_split_of(split, split_by))
+
+    def narrowed(self, exact: Exact) -> ViewSpec:
+        """The samples of this that have these values, too, in whichever order that is said.
+
+        Raises:
+            UsageError: The first so many samples were taken already.
+        """
+        if self.take is not None:
+            raise UsageError(
+                f"where cannot narrow down the first {self.take} samples that take() left",
+                hint="filter first, and take then: ds.filter(...).take(n)",
+            )
+        both = sorted({*self.where, *exact}, key=lambda one: (one[0], repr(one[1])))
+        return ViewSpec(self.split, tuple(both))
 
     def taking(self, count: Any) -> ViewSpec:
         """The first ``count`` samples of this."""
@@ -85,30 +99,27 @@ def _split_of(split: Any, by: SplitBy) -> tuple[str, tuple[tuple[str, str], ...]
     return str(split[0]), tuple((str(name), str(share)) for name, share in split[1].items()), by
 
 
-def _where_of(where: Where | None) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    if where is None:
-        return ()
-    if not isinstance(where, Mapping):
-        raise UsageError(f"where must be a dict, got {where!r}", hint='for example where={"cls": [1, 5, 9]}')
-    return tuple(sorted((str(name), _values_of(name, values)) for name, values in where.items()))
+def exact_of(name: str, values: Any) -> tuple[Any, ...]:
+    """The values that ``where=`` lists for a column, each once, sorted.
 
-
-def _values_of(name: str, values: Any) -> tuple[Any, ...]:
-    values = _plain(values)
+    Raises:
+        UsageError: One is neither a number nor a name.
+    """
+    values = plain(values)
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | set | frozenset):
         values = [values]
-    plain = [_plain(value) for value in values]
-    for value in plain:
+    listed = [plain(value) for value in values]
+    for value in listed:
         if not isinstance(value, str | bool | int | float) or value != value:
             raise UsageError(
                 f"where can compare {name!r} with numbers and class names, not with {value!r}",
                 field=name,
                 hint='for example where={"cls": [1, 5, 9]}; nothing equals NaN, a transform can look for it',
             )
-    return tuple(sorted(set(plain), key=lambda value: (isinstance(value, str), value)))
+    return tuple(sorted(set(listed), key=lambda value: (isinstance(value, str), value)))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Arrays as lists, their elements as Python's numbers, whosever they are: numpy's, torch's, pandas'."""
     return value.tolist() if hasattr(value, "tolist") else value
 
@@ -127,11 +138,11 @@ def matcher_of(spec: ViewSpec, manifest: Manifest) -> Matcher | None:
     """
     if not spec.where:
         return None
-    wanted = {name: _wanted(name, values, manifest) for name, values in spec.where}
+    wanted = [(name, wanted_values(name, values, manifest)) for name, values in spec.where]
 
     def matches(index: ShardIndex) -> NDArray[np.bool_]:
         found = np.ones(index.samples, np.bool_)
-        for name, values in wanted.items():
+        for name, values in wanted:
             column = index.columns.get(name)
             if column is None:
                 return np.zeros(index.samples, np.bool_)
@@ -145,7 +156,12 @@ def matcher_of(spec: ViewSpec, manifest: Manifest) -> Matcher | None:
     return matches
 
 
-def _wanted(name: str, values: Sequence[Any], manifest: Manifest) -> NDArray[Any]:
+def scalar_type(name: str, manifest: Manifest) -> FieldType:
+    """The type of a column of numbers that stands in the indexes.
+
+    Raises:
+        FieldError: There is no such field, or its values do not stand there.
+    """
     fields, url = manifest.fields, manifest.url
     kind = fields.get(name)
     if kind is None:
@@ -156,15 +172,27 @@ def _wanted(name: str, values: Sequence[Any], manifest: Manifest) -> NDArray[Any
             f"where needs a number that stands in the index, and {name!r} is {kind}",
             url=url,
             field=name,
-            hint="there are " + (", ".join(scalars) or "none") + "; other values can be dropped by a transform",
+            hint="there are "
+            + (", ".join(scalars) or "none")
+            + "; by other values, a transform leaves out samples: it returns None for them",
         )
+    return kind
+
+
+def wanted_values(name: str, values: Sequence[Any], manifest: Manifest) -> NDArray[Any]:
+    """Values, class names among them, in the dtype of a column.
+
+    Raises:
+        FieldError: As `scalar_type`; a class that is not known, or a value that the column cannot hold.
+    """
+    kind = scalar_type(name, manifest)
     numbers = [_label(value, name, manifest) if isinstance(value, str) else value for value in values]
     try:
         return to_comparables(kind, numbers)
     except FieldError as error:
         raise FieldError(
             f"where asks for what the column cannot hold: {error.what}",
-            url=url,
+            url=manifest.url,
             field=name,
             hint="leave it out: no sample can have it",
         ) from None
@@ -246,4 +274,4 @@ def _scan(view: DatasetView, count_matches: Callable[[int, int, int], int]) -> N
         return count_matches(shard, first, first + size) if size else 0
 
     shards = range(len(view.counts))
-    return np.fromiter(each(count, shards, at_once=_SCANNERS, what="the indexes that where= looks at"), np.int64)
+    return np.fromiter(each(count, shards, at_once=SCANNERS, what="the indexes that where= looks at"), np.int64)

@@ -46,7 +46,8 @@ class Output:
         as_bytes: The stored payload bytes as they are: no call of `value` is needed either.
         required: A sample that lacks it is broken: there is a decoder, and it is not optional.
         steps: What is applied in turn.
-        stream: The random stream of its draws, from its name.
+        stream: The random stream of its draws, from its name in ``fields``.
+        origin: That name, by which decoders know it, where it is delivered under another.
         together: The names of all outputs of the one call that makes it, in the order in which the call returns their
             values; empty where it makes this one alone. The first of them that is asked for calls it, once a sample.
     """
@@ -64,6 +65,7 @@ class Output:
     steps: tuple[Decoder | UserCall, ...]
     stream: int
     dtype: np.dtype[Any] | None = None
+    origin: str = ""
     together: tuple[str, ...] = ()
 
     def value(
@@ -86,7 +88,7 @@ class Output:
             TransformError: A user's callable raised.
         """
         if self.together and self.together in context.parts:
-            return context.parts[self.together][self.together.index(self.name)]
+            return context.parts[self.together][self.together.index(self.origin or self.name)]
         last = len(self.steps) - 1
         try:
             value = self._start(source_type, raw)
@@ -95,14 +97,14 @@ class Output:
                     value = step.on_sample(value, context)
                 else:
                     slot = out if number == last else None
-                    value = step.apply(value, context, name=self.name, stream=self.stream, out=slot)
+                    value = step.apply(value, context, name=self.origin or self.name, stream=self.stream, out=slot)
         except ShardStreamError as error:
             field = self.sources[0] if len(self.sources) == 1 else self.name
             # The error with its place in the stead of the one without: what caused it stays its cause.
             raise error.at(**context.place, field=field) from error.__cause__
         if self.together:
             context.parts[self.together] = value
-            return value[self.together.index(self.name)]
+            return value[self.together.index(self.origin or self.name)]
         return value
 
     def _start(self, kind: FieldType, raw: Any) -> Any:
@@ -165,6 +167,39 @@ class DecodePlan:
     def cut(self) -> tuple[str, ...]:
         """The outputs that the device resizes."""
         return tuple(output.name for output in self.outputs if output.is_cut)
+
+    def delivering(self, names: Sequence[tuple[str, str]]) -> DecodePlan:
+        """The same with only some of the outputs, under other names; they are made, and draw, as before.
+
+        Args:
+            names: Names of outputs, each with the one to deliver it under.
+
+        Raises:
+            FieldError: There is no such output, two get one name, or one is ``like`` another that is left out.
+        """
+        new = dict(names)
+        for name in new:
+            if name not in self.names:
+                raise unknown_output(name, self.names)
+        if len(set(new.values())) < len(new):
+            twice = next(name for name in new.values() if list(new.values()).count(name) > 1)
+            raise FieldError(f"two outputs would have the name {twice!r}", field=twice, hint="give each its own")
+        kept = [output for output in self.outputs if output.name in new]
+        decoders = [(output, step) for output in kept for step in output.steps if isinstance(step, Decoder)]
+        for output, step in decoders:
+            if step.base is not None and step.base not in new:
+                what = f"{output.name!r} is like {step.base!r}, so it needs that, too"
+                raise FieldError(what, field=output.name, hint="select both, and leave the other out in a map")
+        beside = tuple(dict.fromkeys(step.beside for _, step in decoders if step.beside is not None))
+        read = dict.fromkeys([*(source for output in kept for source in output.sources), *beside])
+        outputs = tuple(replace(output, name=new[output.name], origin=output.name) for output in kept)
+        return DecodePlan(outputs, tuple(new.values()), tuple(read), beside)
+
+
+def unknown_output(name: str, outputs: Sequence[str]) -> FieldError:
+    """The error for an output that there is not; proposes the nearest."""
+    hint = did_you_mean(name, outputs) + "outputs: " + ", ".join(map(repr, outputs))
+    return FieldError(f"there is no output {name!r}", field=name, hint=hint)
 
 
 def compile_fields(

@@ -20,8 +20,9 @@ import hashlib
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
@@ -117,6 +118,69 @@ class UserCall:
     def on_sample(self, value: Any, context: SampleContext) -> Any:
         """Call it with the sample itself, or with a value of it."""
         return self(value, seed=context.seed, epoch=context.epoch, position=context.position, **context.place)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A step between transforms of samples that keeps some of their entries, under other names; it draws nothing.
+
+    Attributes:
+        new: Entries to keep, each with its new name.
+        rest: Whether all others are kept as well. What is called ``__...__`` always is.
+    """
+
+    new: tuple[tuple[str, str], ...]
+    rest: bool
+
+    def on_sample(self, sample: Any, context: SampleContext) -> Any:
+        """The sample with these entries; UsageError where it has no such entry, or is not a dict."""
+        new = dict(self.new)
+        lacking = next((name for name in new if not isinstance(sample, dict) or name not in sample), None)
+        if lacking is not None:
+            got = f"there are {', '.join(sample)}" if isinstance(sample, dict) else f"it is {type(sample).__name__}"
+            what = f"a sample after a transform has no {lacking!r} to select or rename"
+            raise UsageError(what, **context.place, field=lacking, hint=got)
+        kept = [name for name in sample if self.rest or name in new or str(name).startswith("__")]
+        named = {new.get(name, name): sample[name] for name in kept}
+        if len(named) < len(kept):
+            twice = next(name for name in new.values() if name in sample and name not in new)
+            hint = "give each its own, or leave one out by select"
+            raise UsageError(f"two entries would have the name {twice!r}", **context.place, field=twice, hint=hint)
+        return named
+
+
+class SampleCalls:
+    """Several callables of samples, called in turn, until one returns ``None``. As of `UserCall`."""
+
+    def __init__(self, calls: Sequence[UserCall | Names]) -> None:
+        self._calls = calls
+
+    @property
+    def uses_global_states(self) -> bool:
+        """Whether any of them does."""
+        return any(isinstance(call, UserCall) and call.uses_global_states for call in self._calls)
+
+    def on_sample(self, value: Any, context: SampleContext) -> Any:
+        """Call them with the sample, and with what the one before returned."""
+        for call in self._calls:
+            if value is None:
+                break
+            value = call.on_sample(value, context)
+        return value
+
+
+def sample_call(functions: Sequence[Any]) -> UserCall | SampleCalls | None:
+    """What is called for each sample, of the callables and `Names` that a user has given one after another.
+
+    The first draws as the only one would, each of the others from a stream of its own.
+    """
+    whats = ["transform", *(f"transform[{number}]" for number in range(1, len(functions)))]
+    calls = [
+        one if isinstance(one, Names) else UserCall(one, what) for one, what in zip(functions, whats, strict=False)
+    ]
+    if len(calls) == 1 and isinstance(calls[0], UserCall):
+        return calls[0]
+    return SampleCalls(calls) if calls else None
 
 
 def _name(function: Any) -> str:

@@ -8,10 +8,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+from shardstream.dataset.conditions import Filter, Keys, Where
 from shardstream.dataset.opening import Versions, open_datasets
 from shardstream.dataset.source import DatasetSource
-from shardstream.dataset.view import Split, ViewSpec, Where
-from shardstream.errors import UsageError
+from shardstream.dataset.view import Split, ViewSpec
+from shardstream.decode.plan import unknown_output
+from shardstream.decode.usercall import Names
+from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.images.backends import Backend, BackendName
 from shardstream.order import SplitBy, Tail
 from shardstream.shards.framing import MAX_VALUE
@@ -20,6 +23,7 @@ from shardstream.sizes import plural
 from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.cache import Cache
 from shardstream.stream.base import Stream
+from shardstream.stream.iteration.choosing import keyed_rows, narrowed
 from shardstream.stream.iteration.content import Content, ContentPart
 from shardstream.stream.iteration.ranks import Affinity
 from shardstream.stream.iteration.settings import DecodeOptions, Fields, OnError, StreamOptions, check_positive
@@ -61,9 +65,17 @@ class ShardDataset(Stream):
         split: A part and the shares of all parts: ``("val", {"train": 0.98, "val": 0.02})``. Parts are disjoint, exact,
             spread evenly over the shards, and keep their samples when shards are appended.
         split_by: ``"samples"`` (default), or ``"shards"`` to give every shard to one part, whole.
-        where: Values by stored number, ``{"cls": [1, 5, 9]}``: only samples that have one of them. Class names may
-            stand for labels. Numbers, arrays and tensors are compared in the column's dtype, exactly; a float with a
-            column of floats as it is rounded when stored. Costs one scan of the indexes, when this is made.
+        where: What must be true of stored numbers: ``{"cls": [1, 5, 9]}``, one of these values; ``{"width": (">=",
+            256)}``, a comparison by ``<``, ``<=``, ``>``, ``>=`` or ``!=``, or a list of such, all of which hold;
+            ``{"score": f}`` or ``{("width", "height"): f}``, a callable that gets a NumPy array of each column, of some
+            samples, and returns which of these are meant, bool. Class names may stand for labels. Numbers, arrays and
+            tensors are compared in the column's dtype, exactly; a float with a column of floats as it is rounded when
+            stored. Samples that lack a value never match. ``{"__key__": keys}``: only samples of these keys, a list or
+            a file that has one a line (a path or URL; also as .gz). All is found out when this is made, by one scan of
+            the indexes (keys by the key table), and no sample is read; callables need not be picklable.
+        exclude_keys: Samples that were found to be bad, a list or a file of keys as in ``where``: they are treated as
+            damaged ones are under ``on_error="skip"``, but not read, and not counted by ``max_skips``. All others keep
+            their positions, so a run goes on from its state with another list.
         version: Which version of a data set that grew; of several data sets, a list with one for each. Default: the
             newest. A state of an older version brings its version along, see `load_state_dict`.
         transform: Called in the worker with each sample's dict; what it returns is delivered, ``None`` drops the
@@ -155,6 +167,7 @@ class ShardDataset(Stream):
         split: Split | None = None,
         split_by: SplitBy = "samples",
         where: Where | None = None,
+        exclude_keys: Keys | None = None,
         version: Versions = None,
         transform: Callable[..., Any] | None = None,
         batch_transform: Callable[..., Any] | None = None,
@@ -216,7 +229,12 @@ class ShardDataset(Stream):
             storage_options=storage_options,
             transport=transport,
         )
-        source = DatasetSource(datasets, ViewSpec.of(split, split_by, where), verify=verify)
+        excluded = None
+        if exclude_keys is not None:
+            excluded = keyed_rows(datasets, exclude_keys, "exclude_keys=", verify=verify)
+        source = DatasetSource(datasets, ViewSpec.of(split, split_by), verify=verify, excluded=excluded)
+        if where is not None:
+            source = narrowed(source, where)
         self._start(Content((ContentPart.of(source, options),), epoch_size=epoch_size), settings)
 
     @property
@@ -249,7 +267,7 @@ class ShardDataset(Stream):
         order = f"shuffled with seed {settings.seed}" if settings.shuffle else "in stored order"
         unit = f"batches of {settings.batch_size}" if settings.batch_size else "single samples"
         size = f"{plural(source.samples, 'sample')} in {plural(source.shards, 'shard')}"
-        view = "" if source.spec.whole else f" ({source.spec})"
+        view = f" ({source})" if str(source) else ""
         epoch = "" if self._content.epoch_size is None else f", epochs of {self._content.epoch_size}"
         return f"ShardDataset({source.url!r}: {size}{view}, {order}{epoch}, as {unit})"
 
@@ -269,6 +287,104 @@ class ShardDataset(Stream):
         check_positive("epoch_size", size)
         content = dataclasses.replace(self._content, parts=(part,), epoch_size=size)
         return self._with(content, dataclasses.replace(self._settings, **changes))
+
+    def map(self, function: Callable[..., Any]) -> Self:
+        """The same, each sample's dict being what ``function`` makes of it, or left out where that is ``None``.
+
+        It is called in the worker as ``transform`` is, after that and after maps before it, and draws random numbers
+        of its own. Stages come in this order, however they are written down: `filter`, decoding, transforms and maps
+        with `rename` and `select` among them, batches, `to_tuple`. Shares this one's epoch.
+
+        Raises:
+            UsageError: Not callable, or after `to_tuple`.
+
+            >>> names = ss.ShardDataset("out/", fields=["cls"]).map(lambda sample: {"cls": f"class {sample['cls']}"})
+            >>> next(iter(names))
+            {'cls': 'class 17'}
+        """
+        self._check_dicts("map")
+        if function is None:
+            raise UsageError("map needs a function of a sample's dict", hint="for example ds.map(augment)")
+        return self.replace(transform=(*self._content.parts[0].options.transforms, function))
+
+    def filter(self, where: Where) -> Self:
+        """Those of the samples that ``where`` asks for, as the argument of this class, and as if it had been one.
+
+        It looks at stored numbers and keys, before anything is decoded or mapped, also where `map` comes first. Further
+        filters narrow it down. Shares this one's epoch; a state of what was not filtered does not fit.
+
+        Raises:
+            FieldError: A column that does not exist, is not a number in the index, or is made by decoding or a map.
+            UsageError: ``where`` is not of the right form, or this is what `take` left.
+
+            >>> len(ss.ShardDataset("out/").filter({"cls": ("<", 27)}))
+            10
+        """
+        part = self._content.parts[0]
+        made = [name for name in Filter.of(where).columns if name not in part.source.fields]
+        if made and (made[0] in part.plan.names or part.options.transforms):
+            raise FieldError(
+                f"filter looks at stored numbers, before anything is decoded, and no field {made[0]!r} is stored",
+                url=part.source.url,
+                field=made[0],
+                hint=did_you_mean(made[0], part.source.fields)
+                + "name the stored field; by what decoding or a map makes, leave out samples in a map: return None",
+            )
+        chosen = ContentPart.of(narrowed(part.source, where), part.options)
+        return self._with(dataclasses.replace(self._content, parts=(chosen,)), self._settings)
+
+    def rename(self, names: Mapping[str, str]) -> Self:
+        """The same with outputs under other names, ``{"old": "new"}``; shares this one's epoch.
+
+        What comes later sees the new names: maps, ``batch_transform``, a `Mixture`. What is drawn at random stays.
+
+        Raises:
+            FieldError: There is no such output, or another one has the new name.
+            UsageError: Not a dict of names, or after `to_tuple`.
+
+            >>> next(iter(ss.ShardDataset("out/", fields=["cls"]).rename({"cls": "label"})))["label"]
+            17
+        """
+        given: object = names
+        if not isinstance(given, Mapping) or not all(map(_is_name, [*given, *given.values()])):
+            hint = 'for example ds.rename({"cls": "label"}): old names first; no name begins with "__"'
+            raise UsageError(f"rename needs a dict of names, got {names!r}", hint=hint)
+        return self._naming("rename", dict(names), rest=True)
+
+    def select(self, *names: str) -> Self:
+        """The same with these outputs only, of which alone is read what they need; shares this one's epoch.
+
+        ``__key__`` and ``__valid__`` stay where they are. After a `map`, that still gets all it got before.
+
+        Raises:
+            FieldError: There is no such output.
+            UsageError: No names, or after `to_tuple`.
+
+            >>> sorted(next(iter(ss.ShardDataset("out/").select("cls"))))
+            ['__key__', 'cls']
+        """
+        if not names or not all(map(_is_name, names)):
+            raise UsageError(
+                f"select needs names of outputs, got {names!r}", hint='for example ds.select("jpg", "cls")'
+            )
+        return self._naming("select", {name: name for name in names}, rest=False)
+
+    def _naming(self, verb: str, new: Mapping[str, str], *, rest: bool) -> Self:
+        """With outputs under new names, and the rest if it is wanted; in the plan where nothing was mapped yet."""
+        self._check_dicts(verb)
+        options, outputs = self._content.parts[0].options, self._content.parts[0].plan.names
+        if options.transforms:
+            return self.replace(transform=(*options.transforms, Names(tuple(new.items()), rest)))
+        for name in new:
+            if name not in outputs:
+                raise unknown_output(name, outputs)
+        old = {now: then for then, now in options.delivered or [(name, name) for name in outputs]}
+        kept = [name for name in outputs if rest or name in new]
+        return self.replace(delivered=tuple((old[name], new.get(name, name)) for name in kept))
+
+    def _check_dicts(self, verb: str) -> None:
+        if self._settings.names is not None:
+            raise UsageError(f"{verb} needs samples as dicts", hint=f"call to_tuple last: ds.{verb}(...).to_tuple(...)")
 
     def take(self, count: int) -> Self:
         """The first ``count`` samples in stored order, as a data set; it shares this one's epoch.
@@ -314,3 +430,7 @@ class ShardDataset(Stream):
         if count is None:
             raise UsageError("choose needs a number of samples", hint="for example choose(10_000)")
         return self.replace(epoch_size=count)
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and bool(name) and not name.startswith("__")

@@ -11,13 +11,14 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shardstream.dataset.conditions import Where
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.key_tables import KeyFinder
 from shardstream.dataset.opening import open_dataset
 from shardstream.dataset.rows import RowBatch
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.step import Step
-from shardstream.dataset.view import ViewSpec, Where, matcher_of
+from shardstream.dataset.view import ViewSpec
 from shardstream.errors import ShardStreamError, UsageError
 from shardstream.shards.framing import MAX_VALUE
 from shardstream.sizes import parse_size, plural
@@ -25,16 +26,15 @@ from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.cache import Cache
 from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding
 from shardstream.stream.contact_sheet import contact_sheet, stored_cells
+from shardstream.stream.iteration.choosing import rows_where
 from shardstream.stream.iteration.content import ContentPart
 from shardstream.stream.iteration.settings import DecodeOptions, Fields
 from shardstream.stream.tensors.crops import refuse_samples
 from shardstream.stream.tensors.numbers import Numbers, declared_dtypes
 from shardstream.text import html_text
-from shardstream.threads import each
 
 _TOGETHER = 256  # samples of a list that are read at once, but
 _BYTES = 64 << 20  # fewer where they are large: so many bytes of mean ones
-_AT_ONCE = 16  # indexes that are read at once
 _SHEET = 12  # samples of a contact sheet
 _FIELDS = 12  # that a repr names
 
@@ -94,7 +94,7 @@ class Reader(Sequence[dict[str, Any]]):
         self.manifest = self._dataset.manifest
         arguments |= {"fields": fields, "seed": seed, "verify": verify, "max_value": max_value}
         self._again = partial(Reader, url, version=self.manifest.version, **arguments)
-        source = DatasetSource([self._dataset], ViewSpec(), verify=verify)
+        self._source = source = DatasetSource([self._dataset], ViewSpec(), verify=verify)
         part = ContentPart.of(source, DecodeOptions(fields=fields, verify=verify, max_value=max_value))
         refuse_samples(part.plan.cut)
         largest = parse_size(max_value, name="max_value")
@@ -196,29 +196,22 @@ class Reader(Sequence[dict[str, Any]]):
         """The numbers of the samples that match, in stored order: int64 (n,). Reads the indexes of all shards.
 
         Args:
-            where: Allowed values by index column, as of `ShardDataset`.
+            where: What must be true of stored numbers, or keys, as of `ShardDataset`.
 
         Raises:
             FieldError: A column that does not exist, or is not a number in the index.
             UsageError: ``where`` is not such a dict.
+            TransformError: A callable in it raised.
             DataError, StorageError: An index cannot be read.
 
         Example:
             >>> reader = ss.Reader("out/")
             >>> samples = reader[reader.find(where={"cls": [1, 5]})[:8]]
         """
-        manifest = self.manifest
-        spec = ViewSpec.of(None, "samples", where)
-        matches = matcher_of(spec, manifest)
-        if matches is None:
-            return np.arange(len(self))
-
-        def rows(shard: int) -> NDArray[np.int64]:
-            index = self._dataset.open(shard, verify=self._verify).index
-            return np.flatnonzero(matches(index)) + self._dataset.numbering.begin(shard)
-
-        what = f"the index of a shard of {manifest.url}"
-        return np.concatenate([np.empty(0, np.int64), *each(rows, range(manifest.shards), at_once=_AT_ONCE, what=what)])
+        found = rows_where(self._source, where)
+        begin = self._dataset.numbering.begin
+        parts = [found.rows(shard) + begin(shard) for shard in range(self.manifest.shards)]
+        return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def _by_itself(value: Any) -> Any:

@@ -355,7 +355,7 @@ def test_optional_slabs_have_a_mask_of_their_own(tmp_path: Path) -> None:
 def test_every_option_is_an_argument_with_the_same_default() -> None:
     options = {field.name: field.default for one in (StreamOptions, DecodeOptions) for field in fields(one)}
     of_dataset, of_mixture = (inspect.signature(one).parameters for one in (ss.ShardDataset, ss.Mixture))
-    assert options.keys() - of_dataset.keys() == {"names", "deliver"}
+    assert options.keys() - of_dataset.keys() == {"names", "delivered", "deliver"}
     assert of_mixture.keys() - options.keys() == {"sources", "by", "epoch"}
     for parameters in (of_dataset, of_mixture):
         shared = options.keys() & parameters.keys()

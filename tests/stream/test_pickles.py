@@ -57,6 +57,8 @@ def streams(folder: Path) -> Iterator[ss.ShardDataset | ss.Mixture]:
     yield whole
     yield ss.ShardDataset([folder, folder], fields={"id": None}, where={"id": range(20)}, replicas=[folder])
     yield whole.to_tuple("id").take(30).repeat(2)
+    yield whole.filter({"id": [(">", 3), ("!=", 9)]}).filter({"id": lambda numbers: numbers < 65}).take(55)
+    yield ss.ShardDataset([folder, folder], fields=["id"], where={"__key__": ["k000003"]}, exclude_keys=["k000004"])
     yield ss.Mixture({"a": (whole, 2), "b": (whole.take(10), 1)}, batch_size=4, by="batches")
 
 

@@ -170,6 +170,7 @@ class SlabBuilder:
             output for output in decoder.plan.outputs if not (output.plain or (output.as_bytes and output.stored))
         ]
         self._forms = {output.name: _form(output, decoder) for output in decoder.plan.outputs}
+        self._origins = {output.name: output.origin or output.name for output in self._loose}
         self._cut = {
             output.name: CropSlabs(output.slot.shape[:2])  # type: ignore[arg-type]  # a slot of images has three numbers
             for output in self._loose
@@ -191,7 +192,7 @@ class SlabBuilder:
                 slabs[output.name] = empty_slab((count, *output.slot.shape), torch_dtype(output.slot.dtype))
         views = {name: slab.numpy() for name, slab in slabs.items()} if slabs else {}
         if self._loose:
-            memory = {name: slab.take for name, slab in cut.items()} if cut else {}
+            memory = {self._origins[name]: slab.take for name, slab in cut.items()} if cut else {}
             decoding = StepDecoding(self._decoder, rows, step, self._loose, views, memory)
             self._decoder.begin(decoding, broken)
             for i in range(count):

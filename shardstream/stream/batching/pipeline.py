@@ -16,7 +16,7 @@ from shardstream.dataset.read_ahead import ReadAhead
 from shardstream.dataset.rows import RowReader
 from shardstream.dataset.shared import WorkerStatus
 from shardstream.dataset.step import Step
-from shardstream.decode.usercall import UserCall, global_states_kept
+from shardstream.decode.usercall import SampleCalls, UserCall, global_states_kept
 from shardstream.errors import ShardStreamError, UsageError
 from shardstream.sizes import parse_size
 from shardstream.storage import ReadQueue, counters
@@ -81,7 +81,8 @@ class StepPipeline:
             for number, part in enumerate(groups)
         ]
         self._counted = counters().snapshot()
-        self._mark = settings.effective_tail == "pad" or any(decoder.policy.skips for decoder in self._decoders)
+        skips = self._shards.excludes or any(decoder.policy.skips for decoder in self._decoders)
+        self._mark = settings.effective_tail == "pad" or skips
         self._batches = BatchBuilder(
             self._decoders,
             np.array(decoder_of),
@@ -94,7 +95,7 @@ class StepPipeline:
         for decoder in self._decoders:
             calls += [decoder.transform, *(call for output in decoder.plan.outputs for call in output.calls)]
         # Seeding the global generators costs less where they are saved and restored once a step.
-        seeds = any(isinstance(call, UserCall) and call.uses_global_states for call in calls)
+        seeds = any(isinstance(call, UserCall | SampleCalls) and call.uses_global_states for call in calls)
         self._kept = global_states_kept if seeds else nullcontext
 
     def _decoder(self, part: ContentPart, numbers: Numbers, seed: int, status: WorkerStatus | None) -> SampleDecoder:

@@ -26,7 +26,7 @@ from shardstream.dataset.step import Step
 from shardstream.decode.context import SampleContext
 from shardstream.decode.plan import Output
 from shardstream.decode.specs import Decoder
-from shardstream.decode.usercall import UserCall
+from shardstream.decode.usercall import sample_call
 from shardstream.errors import BatchError, DataError
 from shardstream.stream.iteration.content import ContentPart
 from shardstream.stream.iteration.settings import SkipPolicy
@@ -192,40 +192,44 @@ class SampleDecoder:
         self.numbers = numbers
         self.seed = seed
         self.policy = SkipPolicy(options.on_error, options.max_skips)
-        self.transform = None if options.transform is None else UserCall(options.transform, what="transform")
+        self.transform = sample_call(options.transforms)
         self.status = status
         self._stored = stored_dtypes(self.plan, self.fields)
         self._threaded = threaded(self.plan.outputs)
         self._reader = reader
+        self._excludes = reader.excludes
         self._clock = clock
         self._pool = pool
 
     def read(self, step: Step) -> tuple[RowBatch, dict[int, str]]:
-        """The stored rows of a step, and the slots whose data is broken with the reason.
+        """The stored rows of a step, and the slots whose data is broken, or to be taken for it, with the reason.
 
-        A broken slot's row is that of the first good one.
+        A broken slot's row is that of the first good one. What ``exclude_keys`` names is not read at all.
 
         Raises:
             DataError: Data is broken, and the policy is to raise.
             BatchError: Nothing in the step is good.
         """
+        broken: dict[int, str] = {}
+        if self._excludes:
+            broken = self._reader.excluded(step.sources, step.shards, step.rows)
+        good = _without(step, broken) if broken else step
         try:
-            return self._reader.read(step.sources, step.shards, step.rows), {}
+            return self._reader.read(good.sources, good.shards, good.rows), broken
         except DataError:
             if not self.policy.skips:
                 raise
         finally:
             self._clock.lap("read")
-        broken: dict[int, str] = {}
         for i in range(len(step.rows)):
+            if i in broken:
+                continue
             one = step.only(np.array([i]))
             try:
                 self._reader.read(one.sources, one.shards, one.rows)
             except DataError as error:
                 broken[i] = self.policy.admit(error)
-        chosen = np.arange(len(step.rows))
-        chosen[list(broken)] = first_good(broken, len(step.rows))
-        good = step.only(chosen)
+        good = _without(step, broken)
         rows = self._reader.read(good.sources, good.shards, good.rows)
         self._clock.lap("read")
         return rows, broken
@@ -376,8 +380,15 @@ def threaded(outputs: Sequence[Output]) -> list[Output]:
         bases = [step.base for step in output.steps if isinstance(step, Decoder) and step.base is not None]
         ours = all(isinstance(step, Decoder) and step.threaded and not step.calls for step in output.steps)
         if output.steps and ours and all(base in found for base in bases):
-            found[output.name] = output
+            found[output.origin or output.name] = output  # as others name it by like=
     return list(found.values())
+
+
+def _without(step: Step, broken: Mapping[int, str]) -> Step:
+    """The step with its first good sample in broken slots; BatchError where there is none."""
+    chosen = np.arange(len(step.rows))
+    chosen[list(broken)] = first_good(broken, len(step.rows))
+    return step.only(chosen)
 
 
 def location_in(rows: RowBatch, i: int) -> dict[str, str | int]:
@@ -397,5 +408,5 @@ def first_good(broken: Mapping[int, object], count: int) -> int:
     reasons = [str(reason) for reason in broken.values() if reason]
     raise BatchError(
         f"none of the {count} samples of a batch can be used" + (f"; the first: {reasons[0]}" if reasons else ""),
-        hint="run `shardstream verify`, or use a larger batch_size if the transform drops many samples",
+        hint="run `shardstream verify`, or use a larger batch_size if the transform or exclude_keys drops many samples",
     )

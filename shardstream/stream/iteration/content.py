@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
+from shardstream.dataset.row_set import packed, unpacked
 from shardstream.dataset.shared import SharedWords, source_and_shard
 from shardstream.dataset.source import DatasetSource, digest, joint_identity
 from shardstream.dataset.view import ViewSpec
@@ -54,19 +55,23 @@ class ContentPart:
             FieldError, UsageError: What is asked for is not stored, or not alike in all data sets of the source.
         """
         plan = compile_fields(options.fields, source.fields, backend=options.backend)
+        if options.delivered is not None:
+            plan = plan.delivering(options.delivered)
         source.check_fields(plan.sources)
         return cls(source, options, plan)
 
     def as_plain(self) -> dict[str, Any]:
         """What it is, by URLs, arguments and versions, see `of_plain`."""
         source = self.source.__getstate__()
-        filtered = source["filtered"]
+        filtered, chosen, excluded = source["filtered"], source["chosen"], source["excluded"]
         return {
             "data_sets": [_plain_data_set(one.address) for one in source["datasets"]],
             "view": as_dict(source["spec"]),
             "fingerprint": source["fingerprint"],
             "counts": None if filtered is None else filtered.words.tobytes(),
             "options": as_dict(self.options),
+            "chosen": None if chosen is None else [packed(chosen[0]), chosen[1]],
+            "excluded": None if excluded is None else packed(excluded),
         }
 
     @classmethod
@@ -82,6 +87,7 @@ class ContentPart:
             counts = np.frombuffer(plain["counts"], np.int64)
             filtered = SharedWords(len(counts))
             filtered.words[:] = counts
+        chosen, excluded = plain.get("chosen"), plain.get("excluded")  # earlier versions wrote neither
         options = DecodeOptions(**plain["options"])
         source: DatasetSource = object.__new__(DatasetSource)
         source.__setstate__(
@@ -91,6 +97,8 @@ class ContentPart:
                 "spec": ViewSpec(**plain["view"]),
                 "verify": options.verify,
                 "filtered": filtered,
+                "chosen": None if chosen is None else (unpacked(chosen[0]), tuple(chosen[1])),
+                "excluded": None if excluded is None else unpacked(excluded),
             }
         )
         return cls.of(source, options)
@@ -172,7 +180,10 @@ class Content:
     @property
     def drops_samples(self) -> bool:
         """Whether single samples can be missing: broken ones that are skipped, or those a transform leaves out."""
-        return any(part.options.transform is not None or part.options.on_error == "skip" for part in self.parts)
+        return any(
+            part.options.transform is not None or part.options.on_error == "skip" or part.source.excluded is not None
+            for part in self.parts
+        )
 
     @property
     def url(self) -> str:

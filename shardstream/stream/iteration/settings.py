@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, get_args
 
+from shardstream.decode.usercall import Names
 from shardstream.errors import DataError, TooManySkipsError, UsageError, did_you_mean
 from shardstream.images.backends import Backend, BackendName, check_backend
 from shardstream.order import Tail
@@ -25,21 +26,35 @@ Deliver: TypeAlias = Literal["items", "worker batches", "lists"]
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """How samples of one source are made. See `ShardDataset` for the meaning of each."""
+    """How samples of one source are made. See `ShardDataset` for the meaning of each.
+
+    Several transforms, called in turn, are a tuple. ``delivered`` names outputs of ``fields`` with the names that they
+    are delivered under, in this order; ``None`` for all as they are.
+    """
 
     fields: Fields = None
     backend: Backend | BackendName = "auto"
-    transform: Callable[..., Any] | None = None
+    transform: Callable[..., Any] | tuple[Callable[..., Any] | Names, ...] | None = None
     on_error: OnError = "raise"
     max_skips: int | None = 100
     verify: bool = True
     max_value: int | str = MAX_VALUE
+    delivered: tuple[tuple[str, str], ...] | None = None
 
     def __post_init__(self) -> None:
         parse_size(self.max_value, name="max_value")
         check_backend(self.backend)
-        _check_callable("transform", self.transform)
+        for one in self.transforms:
+            if not isinstance(one, Names):
+                _check_callable("transform", one)
         SkipPolicy(self.on_error, self.max_skips)
+
+    @property
+    def transforms(self) -> tuple[Any, ...]:
+        """What is called for each sample, one after another."""
+        if self.transform is None:
+            return ()
+        return self.transform if isinstance(self.transform, tuple) else (self.transform,)
 
     def makes_the_same(self, other: DecodeOptions) -> bool:
         """Whether both make the same of the same stored values."""
