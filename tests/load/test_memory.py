@@ -6,9 +6,11 @@ anything.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +60,22 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     return {n: many_links(tmp_path_factory.mktemp(f"links{n}"), -(-n // SHARD)) for n in (10_000, 10_000_000)}
 
 
+@pytest.fixture
+def frozen() -> Iterator[None]:
+    """A worker's collections leave alone what this process has of earlier tests, which it would copy by looking at it."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 # A worker that is told to stop while torch's queue thread is still sending can be aborted by the interpreter's own
 # shutdown under spawn ("terminate called without an active exception"). It has delivered all that is measured here.
 @pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <function _MultiProcessingDataLoaderIter:pytest.PytestUnraisableExceptionWarning"
 )
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
+@pytest.mark.usefixtures("frozen")
 def test_workers_gain_no_memory_with_more_samples(folders: dict[int, Path], method: str) -> None:
     most: dict[int, int] = {}
     for samples, folder in folders.items():
