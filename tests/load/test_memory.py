@@ -62,7 +62,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 
 @pytest.fixture
 def frozen() -> Iterator[None]:
-    """A worker's collections leave alone what this process has of earlier tests, which it would copy by looking at it."""
+    """A worker's collections leave alone what earlier tests left here: to look at it is to copy it."""
     gc.collect()
     gc.freeze()
     yield
