@@ -82,6 +82,8 @@ def test_arrays_have_no_frames(tmp_path: Path) -> None:
     [
         ({"frames": "every"}, "frames must be 'first' or 'all', got 'every'"),
         ({"dtype": "float32"}, "dtype must be 'uint8' or 'uint16', got 'float32'"),
+        ({"dtype": "no such type"}, "dtype must be 'uint8' or 'uint16'"),
+        ({"dtype": None}, "dtype must be 'uint8' or 'uint16'"),
         ({"frames": "all", "dtype": "uint16"}, "exclude each other"),
         ({"frames": "all", "flip": True}, "as it is stored"),
         ({"dtype": "uint16", "like": "jpg"}, "as it is stored"),
