@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DestinationError, UsageError
 from shardstream.images.encode import encode
-from shardstream.shards.fields import FieldType, check_field_name, infer_type
+from shardstream.shards.fields import IMAGE, FieldType, check_field_name, infer_type
 from shardstream.shards.framings import Format, framing_of, writer_of
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.shards.manifest import Manifest
@@ -167,7 +167,9 @@ class _Noise:
 
 def _value(kind: FieldType, number: int, noise: _Noise, image_size: tuple[int, int]) -> Any:
     if kind.is_image:
-        return encode(_picture(noise(number, 50), image_size), kind.name)  # type: ignore[arg-type] # an image type's
+        # The name of an image type is a kind that is written; what may be any image is a PNG.
+        written = "png" if str(kind) == IMAGE else kind.name
+        return encode(_picture(noise(number, 50), image_size), written)  # type: ignore[arg-type]
     if kind.dtype is not None and kind.shape is not None:
         if not kind.shape:
             return _scalar(kind.dtype, number, noise)

@@ -90,7 +90,7 @@ def test_it_trains(tmp_path) -> None:
         ({"samples": -1}, UsageError, "samples must be at least 0, got -1"),
         ({"shards": 0}, UsageError, "shards must be at least 1, got 0"),
         ({"classes": 0}, UsageError, "at least one class"),
-        ({"fields": {"a": "image"}}, FieldError, "unknown field type 'image'"),
+        ({"fields": {"a": "images"}}, FieldError, "unknown field type 'images'"),
         ({"fields": {"__a": "int8"}}, FieldError, "cannot be a field name"),
         ({"fields": {"a": lambda number: object()}}, FieldError, "has no field type"),
     ],
@@ -111,3 +111,10 @@ def test_into_a_store() -> None:
     store = MemoryStore()
     assert make_dataset(store, samples=9, fields={"id": "int64"}) is store
     assert ss.Manifest.read(store).samples == 9
+
+
+def test_pictures_of_any_format_are_made(tmp_path) -> None:
+    make_dataset(tmp_path, fields={"photo": "image"}, samples=2, image_size=(8, 9))
+    assert str(ss.Manifest.load(tmp_path).fields["photo"]) == "image"
+    height, width, channels = ss.Reader(tmp_path)[0]["photo"].shape
+    assert (height >= 8, width >= 9, channels) == (True, True, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +11,11 @@ from numpy.typing import NDArray
 from shardstream.errors import MissingExtraError
 from shardstream.extras import require
 from shardstream.images.backends.contract import Job, NamedBackend, lacks_end, undecodable
-from shardstream.images.backends.pillow import FAILURES
-from shardstream.images.header import Encoded, ImageInfo
+from shardstream.images.formats import Encoded
+from shardstream.images.header import ImageInfo
+from shardstream.images.opening import FAILURES
+
+_SCALES = {"jpg": 8, "png": 1, "webp": 1}  # the kinds that are read; Pillow reads the others, as it is told to
 
 
 class OpenCv(NamedBackend):
@@ -31,7 +35,7 @@ class OpenCv(NamedBackend):
         }
 
     def max_scale(self, info: ImageInfo) -> int:
-        return 8 if info.kind == "jpg" else 1
+        return _SCALES.get(info.kind, 0)
 
     def decode(self, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
         encoded = np.frombuffer(data, np.uint8)
@@ -42,6 +46,21 @@ class OpenCv(NamedBackend):
         if pixels is None:
             raise undecodable(info, "OpenCV does not say why")
         return pixels
+
+
+def decode_deep(data: Encoded, info: ImageInfo) -> NDArray[np.uint16]:
+    """Decode a PNG or TIFF with 16-bit colour, of which Pillow keeps 8 bits only, by OpenCV: uint16 (H, W, 1 or 3)."""
+    cv2 = require("cv2", extra="opencv", purpose='for dtype="uint16" of pictures with 16-bit colour')
+    flags = cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR  # BGR: with IMREAD_COLOR_RGB, a TIFF of 16 bits comes out wrong
+    if info.kind == "png":  # a TIFF is turned upright by everybody
+        flags |= cv2.IMREAD_IGNORE_ORIENTATION
+    try:
+        pixels: NDArray[Any] | None = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    except cv2.error as error:
+        raise undecodable(info, error) from error
+    if pixels is None or pixels.dtype != np.uint16:
+        raise undecodable(info, "OpenCV does not read its 16 bits")
+    return np.ascontiguousarray(pixels[..., :1] if info.channels < 3 else pixels[..., ::-1])
 
 
 class TorchVision(NamedBackend):
@@ -83,7 +102,7 @@ class ImageIo(NamedBackend):
         self.library = f"imageio {importlib.import_module('imageio').__version__}"
 
     def max_scale(self, info: ImageInfo) -> int:
-        return 1
+        return min(1, _SCALES.get(info.kind, 0))
 
     def decode(self, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
         mode: str | None = "RGB"

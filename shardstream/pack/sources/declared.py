@@ -68,7 +68,7 @@ def type_named(text: str) -> FieldType | None:
 
 def declared_name(kind: FieldType) -> str:
     """A type as it was declared; `parse_type` of it gives the type again."""
-    return kind.declared if isinstance(kind, ArrayOf) else kind.name
+    return kind.declared if isinstance(kind, ArrayOf) else str(kind)
 
 
 def is_array(kind: FieldType) -> bool:

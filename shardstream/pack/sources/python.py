@@ -21,8 +21,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError, SourceError, UsageError
-from shardstream.images.header import probe
+from shardstream.errors import SourceError, UsageError
+from shardstream.images.formats import format_of, refused
 from shardstream.pack.sources.base import LABEL, Item, Reject, Source, SourcePart, StreamSource
 from shardstream.pack.sources.declared import type_named
 from shardstream.pack.sources.duplicates import check_unique
@@ -91,7 +91,12 @@ class Shape:
             if name == KEY or value is None:
                 continue
             if isinstance(value, Mapping) and value.keys() == _IMAGE and isinstance(value["bytes"], bytes):
-                values[_image_field(name, value["bytes"])] = value["bytes"]
+                data = value["bytes"]
+                found = format_of(data)
+                never = refused(data) if found is None else None
+                if never is not None:
+                    return Reject(line, key, never)
+                values[name if found is None else _image_field(name, found.kind)] = data
             else:
                 values[LABEL if name == self.label else str(name)] = value
         label = values.get(LABEL)
@@ -135,11 +140,7 @@ def _unpickled(data: bytes) -> Indexed:
     return sequence
 
 
-def _image_field(name: str, data: bytes) -> str:
-    try:
-        kind = probe(data).kind
-    except DecodeError:
-        return name
+def _image_field(name: str, kind: str) -> str:
     return kind if name == "image" else f"{name}.{kind}"
 
 
