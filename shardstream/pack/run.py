@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from shardstream.errors import UsageError
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
-from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, Jpeg
+from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, Check, Damaged, Jpeg
 from shardstream.pack.encode.sample import Transform
 from shardstream.pack.execution.engines import EngineName, OpenEngine, find_engine, run_on_engine
 from shardstream.pack.execution.task import Task
@@ -74,6 +74,8 @@ def pack(
     max_side: int | None = None,
     quality: int | None = None,
     strip: bool = False,
+    damaged: Damaged = "reject",
+    check: Check = "header",
     # distribution
     workers: int | None = None,
     on: EngineName | None = None,
@@ -157,6 +159,11 @@ def pack(
             grey and palette PNG, which may hold labels, by nearest pixel centres. Default: as large as they are.
         quality: Of JPEG and WebP files made smaller by ``max_side``, 1 to 100. Default 90.
         strip: Drop EXIF (but for the orientation), colour profiles and comments of JPEG files.
+        damaged: What becomes of pictures that are damaged: ``"reject"`` leaves their samples out, as rejects;
+            ``"keep"`` stores such files as they are, counted as ``"damaged"`` in ``kinds``.
+        check: How they are found: ``"header"`` sees files that are cut short, and what is no picture, at no cost to
+            speak of; ``"decode"`` decodes every picture as well, and takes for damage what readers would refuse, or
+            fill up with grey (``docs/packing.md`` says what it costs).
 
     Distribution:
         workers: Processes; ``None`` for one a core, 0 or 1 to work in this process.
@@ -211,6 +218,8 @@ def pack(
     report = run_pack(**given, options=options)
     if report.rejects:
         _log.warning("%d samples could not be read: see %s", report.rejects, report.rejects_url)
+    if options.damaged == "keep" and report.damaged:
+        _log.warning("%d damaged pictures were kept", report.damaged)
     return report.manifest
 
 

@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
-from shardstream.images.header import Encoded, ImageInfo, jpeg_scan_offset
+from shardstream.images.header import Encoded, ImageInfo
 
 BackendName: TypeAlias = Literal["auto", "simplejpeg", "pillow", "opencv", "torchvision", "imageio", "accimage"]
-
-_END = b"\xff\xd9"
 
 
 class Job(NamedTuple):
@@ -91,8 +89,3 @@ def undecodable(info: ImageInfo, why: object) -> DecodeError:
     """The error for a damaged file."""
     hint = "the file is damaged: replace it, leave it out, or skip such samples; tolerant=True accepts truncated files"
     return DecodeError(f"a {info.kind} file that does not decode: {why}", hint=hint)
-
-
-def lacks_end(data: Encoded) -> bool:
-    """Whether a JPEG has no end marker after its first scan: it is truncated, whatever libjpeg made of it."""
-    return bytes(data).rfind(_END) < jpeg_scan_offset(data)

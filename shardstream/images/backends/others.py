@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from shardstream.errors import MissingExtraError
 from shardstream.extras import require
-from shardstream.images.backends.contract import Job, NamedBackend, lacks_end, undecodable
+from shardstream.images.backends.contract import Job, NamedBackend, undecodable
 from shardstream.images.backends.pillow import FAILURES
 from shardstream.images.header import Encoded, ImageInfo
+from shardstream.images.structure import lacks_end
 
 
 class OpenCv(NamedBackend):

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from shardstream.errors import MissingExtraError
 from shardstream.extras import require
-from shardstream.images.backends.contract import Job, NamedBackend, lacks_end, undecodable
+from shardstream.images.backends.contract import Job, NamedBackend, undecodable
 from shardstream.images.geometry import scaled_size
 from shardstream.images.header import Encoded, ImageInfo
 from shardstream.images.resize import scratch
+from shardstream.images.structure import lacks_end
 
 
 @cache
@@ -27,6 +28,10 @@ def module() -> ModuleType | None:
 
 def _required() -> ModuleType:
     return require("simplejpeg", extra="images", purpose="to decode JPEG")
+
+
+# What libjpeg's warnings about pixels begin with; others are about headers, and change no pixel.
+_LOST = ("Corrupt JPEG data", "Premature end of JPEG file", "Inconsistent progression sequence")
 
 
 class SimpleJpeg(NamedBackend):
@@ -57,3 +62,26 @@ class SimpleJpeg(NamedBackend):
         except ValueError as error:
             raise undecodable(info, error) from error
         return pixels  # type: ignore[no-any-return]
+
+    def check(self, data: Encoded, info: ImageInfo) -> bool:
+        """Decode a file whole, and strictly: where libjpeg warns that pixels are lost, it is damaged.
+
+        At an eighth of its size where it can be, which takes half the time: what is read of the file is the same.
+
+        Returns:
+            Whether it was decoded. If not, it is of a kind that is left to others, or libjpeg warned of something else.
+
+        Raises:
+            DecodeError: It is damaged.
+        """
+        scale = max(n for n in (1, 2, 4, 8) if n <= min(info.width, info.height, self.max_scale(info) or 1))
+        height, width = scaled_size((info.height, info.width), scale)
+        buffer = scratch("decoded", (height * width * 3,))
+        least = (height, width, scale) if scale > 1 else (0, 0, 1)
+        try:
+            self._library.decode_jpeg(data, "RGB", True, True, *least, buffer)
+        except ValueError as error:
+            if str(error).startswith(_LOST):
+                raise undecodable(info, error) from error
+            return False
+        return True

@@ -14,12 +14,13 @@ from typing import Any, TypeAlias
 import xxhash
 
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.errors import FieldError, SourceError
+from shardstream.errors import DecodeError, FieldError, SourceError
 from shardstream.pack.encode.files import Files, Unreadable
 from shardstream.pack.encode.images import ImageOptions
 from shardstream.pack.encode.reading import read_all
 from shardstream.pack.encode.sample import SampleEncoder, values_of
 from shardstream.pack.execution.task import ShardTask, Task
+from shardstream.pack.options import PackOptions
 from shardstream.pack.output.receipts import FOLDER, ShardResult, rejects_of
 from shardstream.pack.output.rejects import SortedRejects, StoredRejects, save_rejects
 from shardstream.pack.sources import Reject, Source
@@ -41,7 +42,7 @@ _SHARD_SIZE = "1GB"  # of shards that are written one after another
 
 
 def materialize(
-    source: StreamSource, dest: Location, files: Files, run: Run, images: ImageOptions
+    source: StreamSource, dest: Location, files: Files, run: Run, options: PackOptions
 ) -> tuple[Source, Iterable[Reject]]:
     """A stream as a source that can be read in any order, and what it held that cannot be packed.
 
@@ -52,25 +53,25 @@ def materialize(
         dest: Place of the data set.
         files: Reads files that its samples name.
         run: Runs tasks.
-        images: What is to become of images in the second pass.
+        options: Of the whole run.
 
     Raises:
         MissingExtraError: They need a package that is not installed.
         SourceError: It holds no sample that can be packed.
         DuplicateKeyError: Two samples have one key.
     """
-    known = source.fingerprint
-    name = "spool" if known is None else f"spool-{xxhash.xxh3_64_hexdigest(known.encode())}"
+    known, first = source.fingerprint, options.first_pass
+    name = "spool" if known is None else f"spool-{xxhash.xxh3_64_hexdigest(f'{known} {first.identity}'.encode())}"
     place = dest.join(f"{FOLDER}/{name}")
     store = open_store(place)
     if known is None or not store.exists(MANIFEST_NAME):
         if source.travels:
-            images.check_values(value for item in _first(source) for value in item.values.values())
-            _by_tasks(source, place, store, files, run)
+            options.images.check_values(value for item in _first(source) for value in item.values.values())
+            _by_tasks(source, place, store, files, run, first)
         else:
-            _one_by_one(source, place, store, files, images)
+            _one_by_one(source, place, store, files, options)
     found = StoredSource(OpenedDataset(place), key=source.key, fingerprint=known, unique=not source.travels)
-    found.url = source.url
+    found.url, found.decoded = source.url, first.check == "decode"
     found.notes = (
         *source.notes,
         f"It can only be read in order: {found.manifest.bytes:,} bytes went through temporary shards first.",
@@ -83,8 +84,10 @@ def _first(source: StreamSource) -> Iterator[Item]:
     return islice((item for stream in source.streams[:1] for item in stream if isinstance(item, Item)), 1)
 
 
-def _by_tasks(source: StreamSource, place: Location, store: Store, files: Files, run: Run) -> None:
-    recipe = SampleEncoder(ImageOptions(jpeg="keep"), dict(source.types))
+def _by_tasks(
+    source: StreamSource, place: Location, store: Store, files: Files, run: Run, images: ImageOptions
+) -> None:
+    recipe = SampleEncoder(images, dict(source.types))
     tasks = [
         ShardTask(number, _PATTERN.format(number), place, stream, "record", frozenset(), True, recipe, files)
         for number, stream in enumerate(source.streams)
@@ -98,12 +101,13 @@ def _by_tasks(source: StreamSource, place: Location, store: Store, files: Files,
     Manifest.of(summaries, _PATTERN, framing="record", classes=source.classes).save(store)
 
 
-def _one_by_one(source: StreamSource, place: Location, store: Store, files: Files, images: ImageOptions) -> None:
-    options: dict[str, Any] = {"format": "record", "shard_size": _SHARD_SIZE, "classes": source.classes}
+def _one_by_one(source: StreamSource, place: Location, store: Store, files: Files, options: PackOptions) -> None:
+    first = options.first_pass
+    given: dict[str, Any] = {"format": "record", "shard_size": _SHARD_SIZE, "classes": source.classes}
     with SortedRejects() as rejects:
-        with ShardWriter(place, **options, overwrite=True) as writer:
+        with ShardWriter(place, **given, damaged=first.damaged, check=first.check, overwrite=True) as writer:
             for stream in source.streams:
-                rejects.add(_write(stream, writer, files, images))
+                rejects.add(_write(stream, writer, files, options.images))
             if not writer.samples:
                 raise _nothing(source, rejects)
         save_rejects(store, rejects)
@@ -123,7 +127,7 @@ def _write(stream: SourcePart, writer: ShardWriter, files: Files, images: ImageO
                 if lacking:
                     images.check_values(values.values())
                 writer.write({KEY: item.key, **values})
-            except FieldError as error:
+            except (DecodeError, FieldError) as error:
                 yield Reject(item.line, valid_unicode(item.path), error.what)
             except Unreadable as error:
                 yield Reject(item.line, valid_unicode(item.path), str(error))

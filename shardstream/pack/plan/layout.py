@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -95,8 +95,10 @@ class _Tasks(Jobs[ShardTask]):
         self._dest = dest
         self._pattern = pattern
         self._order = Permutation(layout.samples, seed=layout.options.seed) if layout.options.shuffle else None
-        self._recipe = SampleEncoder(layout.options.images, layout.types, layout.options.transform)
-
+        images = layout.options.images
+        if layout.source.decoded:
+            images = replace(images, check="header")
+        self._recipe = SampleEncoder(images, layout.types, layout.options.transform)
         self.lendable = layout.source.lendable
 
     def __len__(self) -> int:

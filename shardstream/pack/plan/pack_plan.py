@@ -292,7 +292,7 @@ def open_plan(
     """
     if append and overwrite:
         raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
-    options.images.check()
+    options.images.check_packages()
     lie_in = roots(source)
     read, place = storage.locate([*lie_in, *place_of(options.classes)], dest, names_urls=names_urls(source))
     options = replace(options, classes=names_of(options.classes, read))
@@ -318,7 +318,7 @@ def open_plan(
             complete = _complete(destination, fingerprint_of(origin.fingerprint, options), append, overwrite)
             if complete is not None:
                 return PackPlan(destination, complete.plan or "", origin.notes, "", manifest=complete)
-        origin, rejects = materialize(origin, destination.location, files, run, options.images)
+        origin, rejects = materialize(origin, destination.location, files, run, options)
     check_apart(origin.root, destination)
     layout = make_layout(origin, options, files, destination.store)
     complete = _complete(destination, layout.fingerprint, append, overwrite)
