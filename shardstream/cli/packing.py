@@ -14,6 +14,7 @@ from typing import Any
 from shardstream.cli.report import duration, plural, print_json, size, stderr, stdout
 from shardstream.errors import UsageError
 from shardstream.pack import PackReport
+from shardstream.pack.encode.images import DAMAGED
 from shardstream.pack.encode.sample import Transform
 from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.text import in_one_line
@@ -24,7 +25,7 @@ _SHOWN_REASONS = 10
 
 def _format_kinds(kinds: Mapping[str, int]) -> str:
     kept = [f"{count:,} {kind}" for kind, count in kinds.items() if kind != "addressable"]
-    found = [f"{kinds['addressable']:,} addressable"] if "addressable" in kinds else []
+    found = [] if kinds.keys() == {DAMAGED} else [f"{kinds.get('addressable', 0):,} addressable"]
     return "; ".join(found + ([f"kept as they are: {', '.join(kept)}"] if kept else []))
 
 

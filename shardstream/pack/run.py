@@ -29,6 +29,7 @@ from shardstream.pack.sources.classes import ClassesArgument
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
+from shardstream.sizes import plural
 from shardstream.storage import PathOrUrl, Transport
 
 _NOTHING = PackStats()
@@ -215,12 +216,16 @@ def pack(
     """
     given = {**locals(), "meta": meta or {}}
     options = take_options(PackOptions, given)
-    report = run_pack(**given, options=options)
+    return logged(run_pack(**given, options=options)).manifest
+
+
+def logged(report: PackReport) -> PackReport:
+    """A report whose rejects, and damaged pictures that were kept, stand in the log."""
     if report.rejects:
-        _log.warning("%d samples could not be read: see %s", report.rejects, report.rejects_url)
-    if options.damaged == "keep" and report.damaged:
-        _log.warning("%d damaged pictures were kept", report.damaged)
-    return report.manifest
+        _log.warning("%s could not be read: see %s", plural(report.rejects, "sample"), report.rejects_url)
+    if report.damaged:
+        _log.warning("%s stored as found", plural(report.damaged, "damaged picture"))
+    return report
 
 
 def run_pack(source: Any, dest: PathOrUrl, options: PackOptions, **how: Any) -> PackReport:
