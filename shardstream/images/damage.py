@@ -20,6 +20,7 @@ def check_damage(data: Encoded, info: ImageInfo, *, decode: bool) -> None:
         DecodeError: It is damaged; or has more than `MAX_PIXELS`, and would have been decoded.
         MissingExtraError: Nothing that decodes it is installed.
 
+        >>> from shardstream.images.header import probe
         >>> check_damage(jpeg_bytes, probe(jpeg_bytes), decode=True)
     """
     check_structure(data, info)

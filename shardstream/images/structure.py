@@ -31,6 +31,7 @@ def check_structure(data: Encoded, info: ImageInfo) -> None:
     Raises:
         DecodeError: It is truncated, or lacks its pixels.
 
+        >>> from shardstream.images.header import probe
         >>> check_structure(jpeg_bytes, probe(jpeg_bytes))
     """
     check = _CHECKS.get(info.kind)
