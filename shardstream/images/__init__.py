@@ -1,6 +1,7 @@
 """What an image is: its header, the geometry of a crop, resizing and the decoders. Knows nothing of shards or ranks.
 
 ==============  =============================================================================
+``formats``     the formats of picture files: magic, suffixes, Pillow's names; those that are refused by name
 ``header``      ``probe``: size, depth and orientation from the first bytes, in pure Python
 ``geometry``    ``Geometry``: crop, resize, window and flip as a value; torchvision's arithmetic and draws
 ``resize``      ``render``: pixels through a geometry into a slot of the batch; nearest for label maps; ``scratch``
