@@ -10,13 +10,14 @@ from functools import cache
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, features
 
 from shardstream.errors import DecodeError
 from shardstream.images.backends import decode
 from shardstream.images.damage import check_damage
+from shardstream.images.formats import format_of
 from shardstream.images.header import probe
-from shardstream.images.structure import check_structure
+from shardstream.images.structure import check_structure, damage_of
 from shardstream.testing.pictures import photo, save
 
 JPEG = ("baseline", "progressive", "thumbnail", "restarts")
@@ -196,3 +197,74 @@ def test_decoding_takes_no_warning_about_headers_for_damage() -> None:
     unknown = data.replace(b"JFIF\0\1", b"JFIF\0\7", 1)
     assert unknown != data
     check_damage(unknown, probe(unknown), decode=True)
+
+
+@cache
+def other(kind: str) -> bytes:
+    """A good file of a format that Pillow alone reads."""
+    small = Image.fromarray(photo(48, 64))
+    frames = [Image.fromarray(photo(48, 64, seed)) for seed in (1, 2)]
+    match kind.split("-"):
+        case ["GIF", "animated"]:
+            return save(small, "GIF", save_all=True, append_images=frames)
+        case ["BMP", mode]:
+            return save(small.convert(mode), "BMP")
+        case ["TIFF", "1"]:
+            return save(small.convert("1"), "TIFF", compression="group4")
+        case ["TIFF", "pages"]:
+            return save(small, "TIFF", save_all=True, append_images=frames)
+        case ["TIFF", compression]:
+            return save(small, "TIFF", compression=compression)
+        case ["BigTIFF", compression]:
+            return save(small, "TIFF", compression=compression, big_tiff=True)
+    return save(small, kind)
+
+
+OTHERS = ["GIF", "GIF-animated", *(f"BMP-{mode}" for mode in ("RGB", "L", "P", "1")), "TIFF", "TIFF-1", "TIFF-pages"]
+OTHERS += ["TIFF-tiff_lzw", "TIFF-jpeg", "TIFF-packbits", "BigTIFF-raw", "BigTIFF-tiff_lzw"]
+OTHERS += ["AVIF"] if features.check("avif") else []
+
+
+def found(data: bytes, kind: str) -> str | None:
+    known = format_of(other(kind))
+    assert known is not None
+    return damage_of(data, known.kind)
+
+
+def opens(data: bytes) -> bool:
+    """Whether Pillow decodes it."""
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            image.load()
+    except Exception:  # whatever Pillow's readers raise
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_formats(kind: str) -> None:
+    data = other(kind)
+    assert found(data, kind) is None
+    assert found(data + b"\1 something behind its end", kind) is None
+    assert found(memoryview(data), kind) is None  # type: ignore[arg-type] # as stored values come
+    for share in (0.1, 0.2, 0.3):  # before the end of the first of several pages
+        assert "truncated" in str(found(data[: int(share * len(data))], kind))
+
+
+@given(kind=st.sampled_from([kind for kind in OTHERS if kind != "GIF-animated"]), missing=st.integers(3, 4000))
+def test_what_pillow_decodes_is_never_taken_for_damage(kind: str, missing: int) -> None:
+    """But for an animation that is cut behind its first picture."""
+    data = other(kind)
+    cut = data[: max(30, len(data) - missing)]
+    assert not (opens(cut) and found(cut, kind))
+
+
+def test_a_gif_without_its_trailer_lacks_no_pixel() -> None:
+    assert found(other("GIF")[:-1], "GIF") is None
+    assert found(other("GIF")[:-3], "GIF") is not None
+
+
+@given(data=st.binary(max_size=80), kind=st.sampled_from(OTHERS))
+def test_rubbish_raises_nothing(data: bytes, kind: str) -> None:
+    found(other(kind)[:8] + data, kind)
+    found(data, kind)
