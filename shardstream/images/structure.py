@@ -28,16 +28,9 @@ _GIF_HEADER, _GIF_IMAGE = 13, 10
 _BMP_SMALL, _BMP_HEADER = 12, struct.Struct("<iiHHI")
 _BMP_AS_IT_IS = (0, 3, 6)  # values of its field for compression: rows of one size
 _TIFF_NUMBERS = {3: "u2", 4: "u4", 16: "u8"}
-_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _STRIPS, _STRIP_SIZES, _TILES, _TILE_SIZES = (
-    256,
-    257,
-    258,
-    259,
-    273,
-    279,
-    324,
-    325,
-)
+_WIDTH, _HEIGHT, _BITS, _COMPRESSION = 256, 257, 258, 259
+_STRIPS, _STRIP_SIZES, _TILES, _TILE_SIZES = 273, 279, 324, 325
+_TIFF_TAGS = frozenset((_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _STRIPS, _STRIP_SIZES, _TILES, _TILE_SIZES))
 _OLD_JPEG = 6  # whose sizes are often wrong
 _ISO_BOX = struct.Struct(">I4s")
 _ISO_BOXES = frozenset((b"ftyp", b"meta", b"mdat", b"moov"))
@@ -202,7 +195,7 @@ def _tiff_tags(data: Encoded) -> dict[int, NDArray[np.int64]]:
     found = {}
     for _ in range(count):
         tag, kind, number = entry.unpack_from(data, at)
-        if tag in (_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _STRIPS, _STRIP_SIZES, _TILES, _TILE_SIZES):
+        if tag in _TIFF_TAGS:
             dtype = np.dtype(order + _TIFF_NUMBERS[kind])
             place = at + entry.size
             if number * dtype.itemsize > room:
