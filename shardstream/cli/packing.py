@@ -96,7 +96,7 @@ def _as_json(report: PackReport) -> dict[str, Any]:
         "samples": manifest.samples,
         "shards": manifest.shards,
         "bytes": manifest.bytes,
-        "fields": {name: kind.name for name, kind in manifest.fields.items()},
+        "fields": {name: str(kind) for name, kind in manifest.fields.items()},
         "classes": None if manifest.classes is None else len(manifest.classes),
         "kinds": {name: dict(kinds) for name, kinds in manifest.kinds.items()},
         "rejects": report.rejects,

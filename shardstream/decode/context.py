@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
+from shardstream.images.formats import Encoded
 from shardstream.images.geometry import Geometry, Size
-from shardstream.images.header import Encoded
 from shardstream.images.region import ImageFile
 from shardstream.rng import Domain, words
 from shardstream.shards.fields import FieldType

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from shardstream.decode.context import SampleContext
 from shardstream.decode.specs import Decoder, Out, Slot
@@ -44,7 +45,8 @@ from shardstream.images.geometry import (
 )
 from shardstream.rng import unit
 
-_UINT8 = np.dtype(np.uint8)
+_UINT8, _UINT16 = np.dtype(np.uint8), np.dtype(np.uint16)
+Frames: TypeAlias = Literal["first", "all"]
 
 
 class Decoded(NamedTuple):
@@ -159,12 +161,17 @@ class Picture(Decoder):
 
 @dataclass(frozen=True)
 class Image(Picture):
-    """The whole image, as large as it is stored: uint8 (H, W, 3) RGB.
+    """The whole image, as large as it is stored: uint8 (H, W, 3) RGB; of an animation, the first frame.
 
     Args:
         like: An output whose random geometry is replayed on this one: same crop, size and flip, antialiased (for
             label maps use `Mask`). Both images must be of the same size. Not together with ``flip`` or ``upright``,
             which are those of the other output.
+        frames: ``"all"``: every frame of an animation or page of a TIFF, uint8 (N, H, W, 3), where N may be 1. They
+            are decoded by Pillow, and must be of one size; together they may have 178,956,970 pixels.
+        dtype: ``"uint16"``: 16 bits, uint16 (H, W, 1) of grey and (H, W, 3) of colour; 8 bits are widened, 255 to
+            65535. PNG and TIFF with 16-bit colour need OpenCV (``shardstream[opencv]``). Default: ``"uint8"``, to
+            which 16 bits are brought by their high byte.
         flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``exact``, ``backend``, ``source`` and
             ``optional``.
 
@@ -172,11 +179,46 @@ class Image(Picture):
     """
 
     like: str | None = None
+    frames: Frames = "first"
+    dtype: DTypeLike = "uint8"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.like is not None and (self.flip or self.upright):
             raise UsageError("Image(like=) does what the other output does", hint="leave flip and upright out")
+        if self.frames not in get_args(Frames):
+            raise UsageError(f"frames must be 'first' or 'all', got {self.frames!r}", hint="'all' decodes an animation")
+        if np.dtype(self.dtype) not in (_UINT8, _UINT16):
+            raise UsageError(f"dtype must be 'uint8' or 'uint16', got {self.dtype!r}", hint="convert it afterwards")
+        if self.frames == "all" and self._deep:
+            raise UsageError("frames='all' and dtype='uint16' exclude each other", hint="leave one of them out")
+        if not self._plain and (self.like is not None or self.flip or self.upright or self.tolerant or self.fast):
+            raise UsageError(
+                "frames='all' and dtype='uint16' decode the picture as it is stored",
+                hint="leave out like, flip, upright, tolerant and fast; change what comes out in a callable behind it",
+            )
+
+    @property
+    def _deep(self) -> bool:
+        return np.dtype(self.dtype) == _UINT16
+
+    @cached_property  # asked for every sample
+    def _plain(self) -> bool:
+        """Whether values are uint8 (H, W, 3), as of every other decoder of images."""
+        return self.frames == "first" and not self._deep
+
+    def apply(self, value: Any, context: SampleContext, *, name: str, stream: int, out: Out = None) -> Any:
+        if self._plain:
+            return super().apply(value, context, name=name, stream=stream, out=out)
+        if isinstance(value, np.ndarray):
+            raise DecodeError(
+                f"{described(value)} has neither frames nor 16 bits of a file",
+                hint="leave out frames= and dtype= for fields that are arrays",
+            )
+        pixels = backends.decode_deep(value) if self._deep else backends.decode_frames(value)
+        source: Size = pixels.shape[:2] if self._deep else pixels.shape[1:3]
+        context.geometry[name] = Geometry(source, whole(source), source)
+        return pixels
 
     def slot(self, base: Slot | None) -> Slot | None:
         return base if self.like is not None else None

@@ -21,8 +21,9 @@ from shardstream.images.backends import NAMES, BackendName, decode
 from shardstream.images.backends.contract import NamedBackend
 from shardstream.images.backends.dispatch import Auto, named
 from shardstream.images.encode import encode
+from shardstream.images.formats import ImageKind
 from shardstream.images.geometry import Geometry, whole
-from shardstream.images.header import ImageInfo, ImageKind, probe
+from shardstream.images.header import ImageInfo, probe
 from shardstream.images.resize import render
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.storage import Transport

@@ -42,7 +42,7 @@ class FieldInfo:
 
     Attributes:
         name: Its name.
-        type: Its type.
+        type: Its type; ``"image"`` is bytes that are image files of any format.
         codec: How its values are compressed: ``"none"`` or ``"zstd"``.
         mean_bytes: Estimate of the stored bytes of a value, from the first shard; ``None`` if that has none.
         present: Estimate of the share of samples that have it, in [0, 1], from the first shard.
@@ -172,13 +172,13 @@ def _count_rejects(store: Store) -> int:
 def _field(name: str, kind: FieldType, manifest: Manifest, index: ShardIndex | None) -> FieldInfo:
     codec, kinds = manifest.codecs.get(name, "none"), manifest.kinds.get(name, {})
     if index is None or not index.samples:
-        return FieldInfo(name, kind.name, codec, None, None, kinds)
+        return FieldInfo(name, str(kind), codec, None, None, kinds)
     column = index.columns.get(name)
     if column is None:
-        return FieldInfo(name, kind.name, codec, None, 0.0, kinds)
+        return FieldInfo(name, str(kind), codec, None, 0.0, kinds)
     valid = column.valid_rows(np.arange(index.samples))
     count = index.samples if valid is None else int(valid.sum())
-    return FieldInfo(name, kind.name, codec, _mean_bytes(column, valid), count / index.samples, kinds)
+    return FieldInfo(name, str(kind), codec, _mean_bytes(column, valid), count / index.samples, kinds)
 
 
 def _mean_bytes(column: Column, valid: NDArray[np.bool_] | None) -> float | None:

@@ -302,7 +302,8 @@ class _Shard:
         if isinstance(data, StorageError) or isinstance(index, ShardStreamError):
             return
         for column in index.columns.values():
-            if column.type.is_image:
+            kind = self._manifest.fields.get(column.name)
+            if kind is not None and kind.is_image:
                 yield from self._decoded(data, index, column)
 
     def _decoded(self, data: memoryview, index: ShardIndex, column: Column) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.key_tables import KeyFinder
 from shardstream.dataset.opening import Opening, open_dataset
-from shardstream.errors import DataError, DestinationError
+from shardstream.errors import DataError, DestinationError, MissingExtraError
 from shardstream.images.geometry import TURNS
 from shardstream.images.header import probe
 from shardstream.shards.arrays import npy_bytes
@@ -139,15 +139,16 @@ def _look_at(name: str, kind: FieldType, value: Any, manifest: Manifest) -> View
         return ViewedField(name, kind.name, kind.width, kind.shape, _array_text(value))
     try:
         shape, text = _image(value) if kind.is_image else _payload(kind, value)
-    except DataError as error:
+    except (DataError, MissingExtraError) as error:
         shape, text = None, f"does not decode: {error.what}"
-    return ViewedField(name, kind.name, len(value), shape, text)
+    return ViewedField(name, str(kind), len(value), shape, text)
 
 
 def _image(data: memoryview) -> tuple[tuple[int, ...], str]:
     found = probe(data)
     height, width = TURNS[found.orientation].size((found.height, found.width))
-    colours = {1: "grey", 2: "grey + alpha", 3: "colour", 4: "CMYK" if found.kind == "jpg" else "colour + alpha"}
+    four = {"jpg": "CMYK", "tiff": "four channels"}.get(found.kind, "colour + alpha")
+    colours = {1: "palette" if found.kind == "gif" else "grey", 2: "grey + alpha", 3: "colour", 4: four}
     parts = [f"{width} x {height}", found.kind, colours[found.channels]]
     if found.progressive:
         parts.append("progressive" if found.kind == "jpg" else "interlaced")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from shardstream.images.backends import check_pixels, decode_scaled, simplejpeg
-from shardstream.images.header import Encoded, ImageInfo
+from shardstream.images.formats import Encoded
+from shardstream.images.header import ImageInfo
 from shardstream.images.structure import check_structure
 
 

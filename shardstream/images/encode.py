@@ -9,17 +9,18 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FieldError, UsageError
 from shardstream.images.backends import pillow, simplejpeg
-from shardstream.images.header import ImageKind
+from shardstream.images.opening import module
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+EncodedKind = Literal["jpg", "png", "webp"]
 Subsampling = Literal["4:2:0", "4:2:2", "4:4:4"]
 
 
 def encode(
     image: NDArray[Any] | Image,
-    kind: ImageKind,
+    kind: EncodedKind,
     *,
     quality: int = 95,
     subsampling: Subsampling = "4:2:0",
@@ -61,7 +62,7 @@ def _is_pil(image: object) -> bool:
 
 
 def _to_pil(array: NDArray[Any]) -> Any:
-    return pillow.module().fromarray(np.ascontiguousarray(array))
+    return module().fromarray(np.ascontiguousarray(array))
 
 
 def _for_jpeg(image: Any) -> NDArray[np.uint8]:
@@ -70,7 +71,7 @@ def _for_jpeg(image: Any) -> NDArray[np.uint8]:
     return _checked(image, "jpg")
 
 
-def _checked(image: Any, kind: ImageKind) -> NDArray[Any]:
+def _checked(image: Any, kind: EncodedKind) -> NDArray[Any]:
     if isinstance(image, np.ndarray) and image.size:
         channels = image.shape[2:] or (1,)
         allowed = ((1,), (3,)) if kind == "jpg" else ((1,), (3,), (4,))

@@ -99,6 +99,11 @@ _REFUSED: tuple[tuple[bytes, str, str], ...] = (
     (b"Pf", "PFM", _RARE),
     (b"PF", "PFM", _RARE),
 )
+_SUFFIXES = {
+    "eps": ("EPS", _PROGRAM),
+    **{name: (name.upper(), _DRAWING) for name in ("wmf", "emf")},
+    **{name: (name.upper(), _DOCUMENT) for name in ("psd", "xcf", "fpx")},
+}
 _PAGES = (b"<!doctype html", b"<html", b"<head", b"<body")
 
 
@@ -118,7 +123,7 @@ def format_of(data: Encoded) -> Format | None:
         return _of_brands(data)
     if start[:1] == b"P" and len(start) > 2 and start[1] in _PPM and start[2] in _SPACE:
         return BY_KIND["ppm"]
-    return BY_KIND["tga"] if _is_tga(start) else None
+    return BY_KIND["tga"] if _is_tga(start, len(data)) else None
 
 
 def _of_brands(data: Encoded) -> Format | None:
@@ -134,17 +139,20 @@ def _of_brands(data: Encoded) -> Format | None:
     return None
 
 
-def _is_tga(start: bytes) -> bool:
-    """Whether the header of a file can be that of a TGA, which begins with no mark of its own."""
+def _is_tga(start: bytes, size: int) -> bool:
+    """Whether a file can be a TGA, which begins with no mark of its own: by its header, and the size this takes."""
     if len(start) < _TGA.size:
         return False
-    _, coloured, kind, _, colours, entry, _, _, width, height, depth, flags = _TGA.unpack_from(start)
+    numbers: tuple[int, ...] = _TGA.unpack_from(start)
+    label, coloured, kind, _, colours, entry, _, _, width, height, depth, flags = numbers
     if coloured > 1 or not (width and height) or flags & 0xC0:
         return False
     if coloured and not (colours and entry in (15, 16, 24, 32)):
         return False
-    depths = {1: (8,), 2: (16, 24, 32), 3: (1, 8, 16)}.get(kind & 0xF7, ())
-    return depth in depths
+    if depth not in {1: (8,), 2: (16, 24, 32), 3: (1, 8, 16)}.get(kind & 0xF7, ()):
+        return False
+    pixels = 0 if kind & 8 else (width * depth + 7) // 8 * height  # those of the others are run-length encoded
+    return size >= _TGA.size + label + (colours * ((entry + 7) // 8) if coloured else 0) + pixels
 
 
 def refused(data: Encoded) -> str | None:
@@ -163,6 +171,21 @@ def refused(data: Encoded) -> str | None:
         if (text if magic[:1] == b"<" else start).startswith(magic):
             return _never(name, why)
     return None
+
+
+def not_read(data: Encoded) -> str:
+    """Why a file that is none of `FORMATS` is not a picture for us."""
+    known = "neither JPEG, PNG nor WebP, nor of another format that is read"
+    return refused(data) or f"{known}: begins with {bytes(data[:12]).hex(' ')}"
+
+
+def refused_suffix(suffix: str) -> str | None:
+    """Why files with this suffix (without dot, in lower case) are refused by name; ``None`` if they are not.
+
+    Only what names nothing else: a PDF or an SVG may be data of another kind, and MIC a microphone's.
+    """
+    found = _SUFFIXES.get(suffix)
+    return None if found is None else _never(*found)
 
 
 def _never(name: str, why: str) -> str:

@@ -1,6 +1,7 @@
-"""Image headers in pure Python: what a file says about itself, without decoding it.
+"""Image headers: what a file says about itself, without decoding it.
 
-Cheap enough for every sample on the hot path (some microseconds), and the check that packing does on every image.
+Of JPEG, PNG and WebP in pure Python, cheap enough for every sample on the hot path (some microseconds); of the other
+formats by Pillow. It is also the check that packing does on every image.
 Sources: JPEG, ITU-T T.81 annex B; EXIF, CIPA DC-008; PNG, W3C 3rd edition; WebP, RFC 9649.
 """
 
@@ -8,12 +9,11 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from shardstream.errors import DecodeError
-
-ImageKind: TypeAlias = Literal["jpg", "png", "webp"]
-Encoded: TypeAlias = bytes | bytearray | memoryview
+from shardstream.images.formats import Encoded, ImageKind, format_of, not_read
+from shardstream.images.opening import header
 
 _SEGMENT = struct.Struct(">BBH")
 _FRAME = struct.Struct(">BHHB")
@@ -33,14 +33,15 @@ class ImageInfo(NamedTuple):
     """What the header of an image says.
 
     Attributes:
-        kind: ``"jpg"``, ``"png"`` or ``"webp"``, by content.
+        kind: ``"jpg"``, ``"png"``, ``"webp"``, or another one of `shardstream.images.formats`, by content.
         width: Pixels a row, as stored (before any EXIF orientation).
         height: Rows.
         channels: Samples a pixel as stored: 1 grey or palette index, 2 grey + alpha, 3 colour, 4 colour + alpha
-            (PNG, WebP) or CMYK/YCCK (JPEG).
-        bit_depth: Bits a sample (8; JPEG also 12; PNG 1, 2, 4, 8 or 16).
+            or CMYK/YCCK (JPEG, TIFF).
+        bit_depth: Bits a sample (8; JPEG also 12; PNG 1, 2, 4, 8 or 16; others 1, 8, 16 or 32, as Pillow has them).
         progressive: A progressive JPEG, or an interlaced PNG.
-        orientation: EXIF orientation, 1 to 8; 1 where there is none. A PNG's is seen before its pixels only.
+        orientation: EXIF orientation, 1 to 8; 1 where there is none. A PNG's is seen before its pixels only. A TIFF
+            has none: it is decoded upright, and this size is that of the upright picture.
     """
 
     kind: ImageKind
@@ -56,10 +57,12 @@ def probe(data: Encoded) -> ImageInfo:
     """Read an image's header. Nothing is decoded and nothing but the header is checked.
 
     Args:
-        data: The encoded file, a contiguous buffer of bytes. Enough of its beginning is enough.
+        data: The encoded file, a contiguous buffer of bytes. Of a JPEG, PNG or WebP, enough of its beginning is
+            enough; all others are looked at by Pillow.
 
     Raises:
-        DecodeError: Not a JPEG, PNG or WebP file, or a damaged or truncated header; ``offset`` says where.
+        DecodeError: Not a picture of a format that is read, or a damaged or truncated header; ``offset`` says where.
+        MissingExtraError: It is neither JPEG, PNG nor WebP, and what reads it is not installed.
 
         >>> probe(png_bytes)
         ImageInfo(kind='png', width=640, height=480, channels=3, bit_depth=8, progressive=False, orientation=1)
@@ -73,7 +76,18 @@ def probe(data: Encoded) -> ImageInfo:
         return _webp(data)
     if not start:
         raise _broken("no bytes at all where an image should be", 0)
-    raise _broken(f"neither JPEG, PNG nor WebP: begins with {start.hex(' ')}", 0)
+    return _other(data)
+
+
+def _other(data: Encoded) -> ImageInfo:
+    """The header of whatever Pillow alone reads."""
+    found = format_of(data)
+    if found is None:
+        raise _broken(not_read(data), 0)
+    width, height, channels, depth, orientation = header(data, found.kind)
+    if not (width > 0 and height > 0):
+        raise _broken(f"a {found.kind} file of {width} x {height} pixels", 0)
+    return ImageInfo(found.kind, width, height, channels, depth, False, orientation)
 
 
 def jpeg_scan_offset(data: Encoded) -> int:

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from shardstream.errors import DecodeError
 from shardstream.images import backends
 from shardstream.images.backends import Backend, BackendName
+from shardstream.images.formats import Encoded
 from shardstream.images.geometry import Box, scaled_size
-from shardstream.images.header import Encoded, ImageInfo, probe
+from shardstream.images.header import ImageInfo, probe
 from shardstream.images.jpeg.cutting import MARGIN, Addressable, read
 
 _WHOLE = 0.9

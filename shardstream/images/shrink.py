@@ -5,24 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from shardstream.images import backends
-from shardstream.images.backends import pillow
+from shardstream.images.backends.pillow import saved
 from shardstream.images.encode import encode
+from shardstream.images.formats import Encoded
 from shardstream.images.geometry import Size
-from shardstream.images.header import Encoded, ImageInfo, probe
+from shardstream.images.header import ImageInfo, probe
 from shardstream.images.jpeg.segments import with_metadata
+from shardstream.images.opening import is_deep, module, opened
 
-_LABELS = frozenset(("1", "L", "P", "I;16", "I"))
+_LABELS = frozenset(("1", "L", "P", "I;16", "I;16B", "I"))
+_LOSSLESS = frozenset(("PNG", "GIF", "BMP", "TIFF", "TGA", "PPM", "ICO"))
+_OF_PNG = frozenset(("1", "L", "LA", "P", "RGB", "RGBA"))
 _FILTERS = 2  # a JPEG is decoded at a DCT scale that is at least this many times as large as the result
 
 
 def shrink(data: Encoded, max_side: int, *, quality: int, metadata: bool) -> bytes | None:
     """An image whose longer side is ``max_side`` pixels; the ratio is kept.
 
-    JPEG, WebP and coloured PNG are filtered (Lanczos); grey and palette PNG, which may hold labels, take the nearest
-    pixel centres, so that masks stay masks. The kind of file stays, lossless WebP too. Nothing is rotated.
+    JPEG, WebP and colour are filtered (Lanczos); grey and palette pictures of lossless formats, which may hold labels,
+    take the nearest pixel centres, so that masks stay masks. JPEG, PNG and WebP stay what they are, lossless WebP too;
+    of all others the first frame becomes a PNG. Nothing is rotated, but TIFF, as whenever it is decoded.
 
     Args:
-        data: A JPEG, PNG or WebP file.
+        data: An image file.
         max_side: Pixels.
         quality: Of JPEG and lossy WebP, 1 to 100.
         metadata: Whether EXIF and colour profile are carried over.
@@ -40,15 +45,18 @@ def shrink(data: Encoded, max_side: int, *, quality: int, metadata: bool) -> byt
         return None
     if info.kind == "jpg":
         return _jpeg(data, info, size, quality, metadata=metadata)
-    with pillow.opened(data, info) as image:
+    with opened(data, info.kind) as image:
         shrunk = _resized(image, size)
         names = ("exif", "icc_profile") if metadata else ()
         carried: dict[str, Any] = {name: image.info[name] for name in names if image.info.get(name)}
         if "transparency" in image.info and shrunk.mode == "P":
             carried["transparency"] = image.info["transparency"]
         if info.kind == "webp":
-            carried |= {"quality": quality, "lossless": bytes(data[12:16]) == b"VP8L"}
-        return pillow.saved(shrunk, info.kind, **carried)
+            return saved(shrunk, "webp", **carried, quality=quality, lossless=bytes(data[12:16]) == b"VP8L")
+        if shrunk.mode not in _OF_PNG and not is_deep(image):
+            shrunk = shrunk.convert("RGB")
+            carried.pop("icc_profile", None)  # which speaks of other colours
+        return saved(shrunk, "png", **carried)
 
 
 def _fitted(source: Size, max_side: int) -> Size | None:
@@ -62,7 +70,7 @@ def _fitted(source: Size, max_side: int) -> Size | None:
 def _jpeg(data: Encoded, info: ImageInfo, size: Size, quality: int, *, metadata: bool) -> bytes:
     wanted = _FILTERS * size[0], _FILTERS * size[1]
     pixels = backends.decode(data, min_size=wanted)
-    image = pillow.module().fromarray(pixels)
+    image = module().fromarray(pixels)
     if info.channels == 1:
         image = image.convert("L")
     shrunk = encode(_resized(image, size), "jpg", quality=quality)
@@ -70,6 +78,6 @@ def _jpeg(data: Encoded, info: ImageInfo, size: Size, quality: int, *, metadata:
 
 
 def _resized(image: Any, size: Size) -> Any:
-    filters = pillow.module().Resampling
-    how = filters.NEAREST if image.mode in _LABELS and image.format == "PNG" else filters.LANCZOS
+    filters = module().Resampling
+    how = filters.NEAREST if image.mode in _LABELS and image.format in _LOSSLESS else filters.LANCZOS
     return image.resize((size[1], size[0]), how)

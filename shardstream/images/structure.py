@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
-from shardstream.images.formats import ImageKind
-from shardstream.images.header import Encoded, ImageInfo, jpeg_scan_offset
+from shardstream.images.formats import Encoded, ImageKind
+from shardstream.images.header import ImageInfo, jpeg_scan_offset
 
 _JPEG_END = b"\xff\xd9"
 _PNG_CHUNK = struct.Struct(">I4s")

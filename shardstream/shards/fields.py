@@ -9,6 +9,7 @@ name                   kind       stored as
 ``array:DTYPE:SHAPE``  fixed      C-order little-endian elements, all samples the same size
 ``jpg png webp``       payload    the image file as it is; decoded by its content, not by its name
 ``bytes``              payload    as it is
+``image``              payload    ``bytes`` that are image files of any format, which the manifest says beside the type
 ``str``                payload    UTF-8
 ``json``               payload    compact UTF-8 JSON
 ``msgpack``            payload    one msgpack object without extension types
@@ -45,6 +46,7 @@ SCALAR_TYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
 )
+IMAGE = "image"
 _ALIASES = {"int": "int64", "float": "float64", "jpeg": "jpg"}
 # What a field of stored bytes is by its name, as files are by their extension.
 _EXTENSIONS = {
@@ -65,12 +67,14 @@ _MAX_FIXED_BYTES = (1 << 31) - 1  # of an element of a numpy array, as which a f
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FieldType(ABC):
     """The stored type of a field. Make one with `FieldType.parse`; each kind of type is a class.
 
+    Types of one name are equal: what is stored is the same. ``image`` is ``bytes`` that are known to be image files.
+
     Attributes:
-        name: The canonical string.
+        name: The canonical string, as an index has it.
         kind: ``"scalar"`` (dense column in the index), ``"fixed"`` (equal-sized arrays) or ``"payload"``.
         dtype: Element type of scalars and fixed arrays, little-endian; ``None`` for payloads.
         shape: Shape of one value: ``()`` for scalars, ``None`` for payloads.
@@ -114,6 +118,12 @@ class FieldType(ABC):
 
     def __str__(self) -> str:
         return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == other.name if isinstance(other, FieldType) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 class ScalarType(FieldType):
@@ -166,6 +176,13 @@ class ImageType(PayloadType):
     """Image files, which the decode room turns into pixels."""
 
     is_image = True
+
+
+class AnyImageType(ImageType):
+    """Image files of any format, stored as ``bytes``: older readers know no other type that would take them."""
+
+    def __str__(self) -> str:
+        return IMAGE
 
 
 class TextType(PayloadType):
@@ -246,7 +263,7 @@ _PAYLOADS: dict[str, type[PayloadType]] = {
     "array": ArrayType,
     "tensor": TensorType,
 }
-PAYLOAD_TYPES = tuple(_PAYLOADS)
+PAYLOAD_TYPES = (*_PAYLOADS, IMAGE)
 
 
 def _check(kind: PayloadType, data: memoryview) -> None:
@@ -265,6 +282,8 @@ def _parse(text: str) -> FieldType:
     name = _ALIASES.get(text, text)
     if name in _PAYLOADS:
         return _PAYLOADS[name](name)
+    if name == IMAGE:
+        return AnyImageType("bytes")
     if name in SCALAR_TYPES:
         return ScalarType(name, np.dtype(name).newbyteorder("<"), ())
     match = re.fullmatch(r"array:([a-z0-9]+):([0-9]{1,10}(?:,[0-9]{1,10})*)", name)

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardstream.errors import FieldError, UsageError
 from shardstream.shards.fields import FieldType
-from shardstream.shards.manifest import Manifest, united
+from shardstream.shards.manifest import Manifest, united, united_fields
 from shardstream.shards.table import ShardTable
 
 
@@ -90,7 +90,7 @@ def _fields(manifests: Sequence[Manifest], names: Sequence[str]) -> dict[str, Fi
         what = f"the field is {kind} in {first}, but {other} in {where}"
         return FieldError(what, field=name, hint="write it with one type, or under another name")
 
-    return dict(sorted(united(zip(names, (one.fields for one in manifests), strict=True), differ).items()))
+    return united_fields([one.fields for one in manifests], names, differ)
 
 
 def _classes(manifests: Sequence[Manifest], names: Sequence[str]) -> tuple[str, ...] | None:

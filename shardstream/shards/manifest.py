@@ -16,7 +16,7 @@ import numpy as np
 import xxhash
 
 from shardstream.errors import FieldError, FormatError, NotFoundError, did_you_mean
-from shardstream.shards.fields import FieldType, check_field_name
+from shardstream.shards.fields import IMAGE, FieldType, check_field_name
 from shardstream.shards.framing import Framing
 from shardstream.shards.framings import framing_of
 from shardstream.shards.heads import (
@@ -282,7 +282,7 @@ class Manifest:
         data = table(name)
         manifest = cls(
             framing=framing_of(head["framing"]).name,
-            fields={field: FieldType.parse(entry["type"]) for field, entry in fields.items()},
+            fields={field: _type_of(entry) for field, entry in fields.items()},
             naming=tuple(NamedShards(run["pattern"], run["shards"]) for run in head["naming"]),
             table=ShardTable.parse(data, url=f"{url}/{name}"),
             classes=None if classes is None else tuple(classes),
@@ -335,7 +335,10 @@ class Manifest:
         store.put(MANIFEST_NAME, sealed)
 
     def _entry(self, field: str) -> dict[str, Any]:
-        entry: dict[str, Any] = {"type": self.fields[field].name}
+        kind = self.fields[field]
+        entry: dict[str, Any] = {"type": kind.name}
+        if kind.name == "bytes" and kind.is_image:
+            entry["as"] = IMAGE
         if field in self.codecs:
             entry["codec"] = self.codecs[field]
         if field in self.kinds:
@@ -346,6 +349,10 @@ class Manifest:
     def table_name(self) -> str:
         """Object name of the table: it holds the table's checksum."""
         return _table_name(self.table.checksum)
+
+
+def _type_of(entry: Mapping[str, Any]) -> FieldType:
+    return FieldType.parse(IMAGE if (entry["type"], entry.get("as")) == ("bytes", IMAGE) else entry["type"])
 
 
 def _counts(entry: Mapping[str, Any]) -> dict[str, int]:
@@ -375,7 +382,20 @@ def merge_fields(summaries: Sequence[ShardSummary], names: Sequence[str]) -> dic
         what = f"the field is {kind} in {where}, but {other} here"
         return FieldError(what, shard=shard, field=name, hint="declare the field's type")
 
-    return dict(sorted(united(zip(names, (one.fields for one in summaries), strict=True), differ).items()))
+    return united_fields([one.fields for one in summaries], names, differ)
+
+
+def united_fields(
+    parts: Sequence[Mapping[str, FieldType]],
+    names: Sequence[str],
+    differ: Callable[[str, FieldType, str, FieldType, str], Exception],
+) -> dict[str, FieldType]:
+    """`united` types, in order of name. Bytes are image files only where they are in all parts that have the field."""
+    found = united(zip(names, parts, strict=True), differ)
+    for name, kind in found.items():
+        if kind.is_image:
+            found[name] = next((one[name] for one in parts if name in one and not one[name].is_image), kind)
+    return dict(sorted(found.items()))
 
 
 def united(

@@ -209,7 +209,8 @@ class OneShard(ABC):
         self._index.begin(key)
         for name in names:
             kind, value = sample[name]
-            self._fields.setdefault(name, kind)
+            if self._fields.setdefault(name, kind).is_image and not kind.is_image:
+                self._fields[name] = kind  # bytes, not all of which are known to be image files
             self._write_value(key, name, kind, value)
 
     def _check_new(self, name: str, kind: FieldType) -> None:

@@ -123,7 +123,7 @@ def test_every_truncation_of_a_header_is_an_error_with_its_place():
     ("change", "message"),
     [
         (lambda d: b"", "no bytes at all"),
-        (lambda d: b"GIF89a" + d, "neither JPEG, PNG nor WebP"),
+        (lambda d: b"GIF88a" + d, "neither JPEG, PNG nor WebP"),
         (lambda d: d[:16] + b"\0\0\0\0" + d[20:], "wrong checksum"),
         (lambda d: d[:12] + b"JHDR" + d[16:], "IHDR"),
     ],

@@ -178,9 +178,9 @@ def test_files_of_one_stem(tmp_path: Path) -> None:
     ]
     assert [item.key for item in all_of(source) if isinstance(item, Item)] == ["x/a-b", "x/a.d/b", "x/a", "y/a", "y/f"]
     assert [(item.path, item.reason) for item in all_of(source) if isinstance(item, Reject)] == [
-        ("y/d.json", "it is no jpg, png or webp file, in a folder of images"),
+        ("y/d.json", "it is not a picture, in a folder of pictures"),
         ("y/e.jpg", "two of its files would be the field 'jpg'"),
-        ("y/f", "it is no jpg, png or webp file, in a folder of images"),
+        ("y/f", "it is not a picture, in a folder of pictures"),
     ]
     with pytest.raises(DuplicateKeyError, match="same key") as caught:
         open_source(tmp_path)

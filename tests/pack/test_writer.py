@@ -203,7 +203,7 @@ def test_overwriting(tmp_path: Path) -> None:
     [
         ({"format": "zip"}, "zip"),
         ({"shard_size": "x"}, "shard_size"),
-        ({"fields": {"a": "image"}}, "image"),
+        ({"fields": {"a": "images"}}, "images"),
         ({"fields": {"a b": "int"}}, "field name"),
         ({"zstd": ["cls"], "format": "record", "fields": {"cls": "int"}}, "compressed"),
         ({"zstd": ["txt"]}, "tar"),

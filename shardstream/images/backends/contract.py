@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
-from shardstream.images.header import Encoded, ImageInfo
+from shardstream.images.formats import Encoded
+from shardstream.images.header import ImageInfo
+from shardstream.images.opening import damaged
 
 BackendName: TypeAlias = Literal["auto", "simplejpeg", "pillow", "opencv", "torchvision", "imageio", "accimage"]
 
@@ -87,5 +89,4 @@ class NamedBackend(Backend, Protocol):
 
 def undecodable(info: ImageInfo, why: object) -> DecodeError:
     """The error for a damaged file."""
-    hint = "the file is damaged: replace it, leave it out, or skip such samples; tolerant=True accepts truncated files"
-    return DecodeError(f"a {info.kind} file that does not decode: {why}", hint=hint)
+    return damaged(info.kind, why)

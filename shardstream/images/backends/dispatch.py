@@ -20,10 +20,12 @@ from shardstream.errors import (
 from shardstream.images.backends import pillow
 from shardstream.images.backends.contract import Backend, BackendName, Job, NamedBackend, undecodable
 from shardstream.images.backends.others import AccImage, ImageIo, OpenCv, TorchVision
+from shardstream.images.backends.others import decode_deep as decode_16_bit_colour
 from shardstream.images.backends.pillow import Pillow
 from shardstream.images.backends.simplejpeg import SimpleJpeg
+from shardstream.images.formats import Encoded
 from shardstream.images.geometry import Size, covering_scale, scaled_size
-from shardstream.images.header import Encoded, ImageInfo, probe
+from shardstream.images.header import ImageInfo, probe
 
 MAX_PIXELS = 178_956_970
 """Images with more pixels are refused, at the size where Pillow refuses them too."""
@@ -126,7 +128,7 @@ def decode(
     """Decode an image file to RGB.
 
     Args:
-        data: A JPEG, PNG or WebP file, told apart by content.
+        data: A picture of any format of `shardstream.images.formats`, told apart by content.
         min_size: (height, width) that the result must have at least: a JPEG is then decoded at the smallest of its
             cheap DCT scales 1, 1/2, 1/4, 1/8 that still is as large (sizes round up). ``None``: full size.
         tolerant: Accept truncated files and fill up what is missing.
@@ -228,7 +230,7 @@ def _run(reader: Backend, data: Encoded, info: ImageInfo, job: Job) -> NDArray[n
     raise TransformError(f"the backend {name} returned {given}", hint="a backend returns a uint8 array (H, W, 3)")
 
 
-def decode_labels(data: Encoded, *, tolerant: bool = False) -> NDArray[np.uint8] | NDArray[np.uint16]:
+def decode_labels(data: Encoded, *, tolerant: bool = False) -> NDArray[Any]:
     """Decode a label map: the stored numbers, not colours.
 
     Palette images give their indices, grey ones their values (1 bit: 0 and 1; 2 and 4 bits stretched to 0...255 as
@@ -236,7 +238,7 @@ def decode_labels(data: Encoded, *, tolerant: bool = False) -> NDArray[np.uint8]
     alpha is dropped.
 
     Returns:
-        (H, W), uint8, or uint16 for 16-bit PNG.
+        (H, W), uint8, uint16 for 16 bits, or int32 for a TIFF of 32.
 
     Raises:
         DecodeError: A coloured image, or damage as for `decode`.
@@ -250,6 +252,35 @@ def decode_labels(data: Encoded, *, tolerant: bool = False) -> NDArray[np.uint8]
     if labels.shape[:2] != (info.height, info.width):
         raise _misshapen(labels, info)
     return labels if labels.ndim == 2 else _grey(labels)
+
+
+def decode_frames(data: Encoded) -> NDArray[np.uint8]:
+    """Decode all frames or pages of a file, by Pillow: uint8 (N, H, W, 3). One frame where it holds a single picture.
+
+    Raises:
+        DecodeError: As of `decode`, or frames of different sizes, or more than `MAX_PIXELS` pixels in all.
+        MissingExtraError: Pillow is not installed.
+    """
+    info = probe(data)
+    check_pixels(info)
+    return pillow.decode_frames(data, info, MAX_PIXELS)
+
+
+def decode_deep(data: Encoded) -> NDArray[np.uint16]:
+    """Decode to 16 bits: uint16 (H, W, 1) of grey, (H, W, 3) of colour. What has 8 bits is widened: 255 to 65535.
+
+    Raises:
+        DecodeError: As of `decode`, or values of 32 bits that do not fit.
+        MissingExtraError: Pillow is not installed; or OpenCV, for PNG and TIFF with 16-bit colour.
+    """
+    info = probe(data)
+    check_pixels(info)
+    # Of grey with alpha Pillow keeps 8 bits too.
+    by_opencv = info.bit_depth == 16 and info.channels > 1 and info.kind in ("png", "tiff")
+    pixels = decode_16_bit_colour(data, info) if by_opencv else pillow.decode_deep(data, info)
+    if pixels.shape[:2] != (info.height, info.width):
+        raise _misshapen(pixels, info)
+    return pixels
 
 
 def check_pixels(info: ImageInfo) -> None:

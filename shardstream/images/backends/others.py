@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +11,12 @@ from numpy.typing import NDArray
 from shardstream.errors import MissingExtraError
 from shardstream.extras import require
 from shardstream.images.backends.contract import Job, NamedBackend, undecodable
-from shardstream.images.backends.pillow import FAILURES
-from shardstream.images.header import Encoded, ImageInfo
+from shardstream.images.formats import Encoded
+from shardstream.images.header import ImageInfo
+from shardstream.images.opening import FAILURES
 from shardstream.images.structure import lacks_end
+
+_SCALES = {"jpg": 8, "png": 1, "webp": 1}  # the kinds that are read; Pillow reads the others, as it is told to
 
 
 class OpenCv(NamedBackend):
@@ -32,7 +36,7 @@ class OpenCv(NamedBackend):
         }
 
     def max_scale(self, info: ImageInfo) -> int:
-        return 8 if info.kind == "jpg" else 1
+        return _SCALES.get(info.kind, 0)
 
     def decode(self, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
         encoded = np.frombuffer(data, np.uint8)
@@ -43,6 +47,21 @@ class OpenCv(NamedBackend):
         if pixels is None:
             raise undecodable(info, "OpenCV does not say why")
         return pixels
+
+
+def decode_deep(data: Encoded, info: ImageInfo) -> NDArray[np.uint16]:
+    """Decode a PNG or TIFF with 16-bit colour, of which Pillow keeps 8 bits only, by OpenCV: uint16 (H, W, 1 or 3)."""
+    cv2 = require("cv2", extra="opencv", purpose='for dtype="uint16" of pictures with 16-bit colour')
+    flags = cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR_RGB
+    if info.kind == "png":  # a TIFF is turned upright by everybody
+        flags |= cv2.IMREAD_IGNORE_ORIENTATION
+    try:
+        pixels: NDArray[Any] | None = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    except cv2.error as error:
+        raise undecodable(info, error) from error
+    if pixels is None or pixels.dtype != np.uint16:
+        raise undecodable(info, "OpenCV does not read its 16 bits")
+    return pixels[..., :1] if info.channels < 3 else pixels
 
 
 class TorchVision(NamedBackend):
@@ -84,7 +103,7 @@ class ImageIo(NamedBackend):
         self.library = f"imageio {importlib.import_module('imageio').__version__}"
 
     def max_scale(self, info: ImageInfo) -> int:
-        return 1
+        return min(1, _SCALES.get(info.kind, 0))
 
     def decode(self, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
         mode: str | None = "RGB"

@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import io
-import struct
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.extras import require
-from shardstream.images.backends.contract import Job, NamedBackend, undecodable
-from shardstream.images.header import Encoded, ImageInfo, ImageKind
+from shardstream.errors import DecodeError
+from shardstream.images.backends.contract import Job, NamedBackend
+from shardstream.images.formats import BY_KIND, Encoded, ImageKind
+from shardstream.images.header import ImageInfo
+from shardstream.images.opening import is_deep, module, opened
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-_FORMATS = {"jpg": "JPEG", "png": "PNG", "webp": "WEBP"}
-# What Pillow's readers raise on damaged files, besides the DecompressionBombError added below.
-FAILURES = (
-    *(OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, OverflowError),
-    *(struct.error, zlib.error),
-)
-
-
-def module() -> ModuleType:
-    """``PIL.Image``.
-
-    Raises:
-        MissingExtraError: Neither Pillow nor Pillow-SIMD is installed.
-    """
-    return require("PIL.Image", extra="pillow", purpose="for PNG, WebP and unusual JPEG files")
 
 
 class Pillow(NamedBackend):
@@ -54,7 +35,7 @@ class Pillow(NamedBackend):
 def saved(image: Image, kind: ImageKind, **options: Any) -> bytes:
     """An image of Pillow's as a file."""
     buffer = io.BytesIO()
-    image.save(buffer, _FORMATS[kind], **options)
+    image.save(buffer, BY_KIND[kind].pillow, **options)
     return buffer.getvalue()
 
 
@@ -63,24 +44,45 @@ def decode_raw(data: Encoded, info: ImageInfo, *, tolerant: bool = False) -> NDA
     return _load(data, info, 1, _numbers, tolerant=tolerant)
 
 
-@contextmanager
-def opened(data: Encoded, info: ImageInfo) -> Iterator[Image]:
-    """A file as an image of Pillow's. Whatever its readers raise inside is a DecodeError outside.
+def decode_frames(data: Encoded, info: ImageInfo, most: int) -> NDArray[np.uint8]:
+    """All frames of a file: uint8 (N, H, W, 3).
+
+    Args:
+        data: The file.
+        info: Its header.
+        most: Pixels of all frames together.
 
     Raises:
-        DecodeError: The file is damaged.
-        MissingExtraError: Neither Pillow nor Pillow-SIMD is installed.
+        DecodeError: It is damaged, has more pixels, or frames of different sizes.
     """
-    pil = module()
-    try:
-        with pil.open(io.BytesIO(data), formats=(_FORMATS[info.kind],)) as image:
-            yield image
-    except (*FAILURES, pil.DecompressionBombError) as error:
-        raise undecodable(info, error) from error
+    with opened(data, info.kind) as image:
+        # The further pictures of a camera's JPEG are previews, which no other tool takes for frames.
+        count = 1 if info.kind == "jpg" else int(getattr(image, "n_frames", 1))
+        if count * info.width * info.height > most:
+            raise DecodeError(
+                f"{count} frames of {info.width} x {info.height} pixels, more than {most} pixels together",
+                hint="leave frames='all' out, which decodes the first one, or store fewer frames a file",
+            )
+        frames = np.empty((count, info.height, info.width, 3), np.uint8)
+        for number in range(count):
+            image.seek(number)
+            frame = _rgb(image)
+            if frame.shape != frames.shape[1:]:
+                raise DecodeError(
+                    f"frame {number} has {frame.shape[1]} x {frame.shape[0]} pixels, not {info.width} x {info.height}",
+                    hint="leave frames='all' out, or store pages of different sizes as pictures of their own",
+                )
+            frames[number] = frame
+        return frames
+
+
+def decode_deep(data: Encoded, info: ImageInfo) -> NDArray[np.uint16]:
+    """Decode to uint16 (H, W, 1 or 3): 16-bit grey as it is, 8 bits widened to the full range."""
+    return _load(data, info, 1, _deep, tolerant=False)
 
 
 def _load(data: Encoded, info: ImageInfo, scale: int, convert: Any, *, tolerant: bool) -> NDArray[Any]:
-    with opened(data, info) as image:
+    with opened(data, info.kind) as image:
         if scale > 1:
             # Exactly this scale: draft() takes the largest that the requested size allows.
             image.draft(None, (max(1, info.width // scale), max(1, info.height // scale)))
@@ -102,11 +104,24 @@ def _load_truncated(image: Image) -> None:
 
 def _rgb(image: Image) -> NDArray[np.uint8]:
     image.load()
-    if image.mode.startswith("I"):
+    if is_deep(image):
         return np.repeat(_high_byte(image)[..., None], 3, axis=2)
     if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):
         image = image.convert("RGBA")  # dropping it in one step works too, but warns
     return np.array(image if image.mode == "RGB" else image.convert("RGB"))  # which copies in any case
+
+
+def _deep(image: Image) -> NDArray[np.uint16]:
+    image.load()
+    if is_deep(image):
+        return np.asarray(image).clip(0, 0xFFFF).astype(np.uint16)[..., None]
+    if image.mode in ("I", "F"):
+        values = np.asarray(image)
+        if image.mode == "F" or values.min() < 0 or values.max() > 0xFFFF:
+            raise DecodeError("its values do not fit 16 bits", hint="store them as an array: the field type 'array'")
+        return values.astype(np.uint16)[..., None]
+    pixels = np.asarray(image.convert("L"))[..., None] if image.mode in ("1", "L", "LA") else _rgb(image)
+    return pixels * np.uint16(257)  # 255 becomes 65535
 
 
 def _high_byte(image: Image) -> NDArray[np.uint8]:
@@ -116,8 +131,12 @@ def _high_byte(image: Image) -> NDArray[np.uint8]:
 
 def _numbers(image: Image) -> NDArray[Any]:
     image.load()
-    if image.mode.startswith("I"):
+    if is_deep(image):
         return np.asarray(image).clip(0, 0xFFFF).astype(np.uint16)
+    if image.mode == "I":
+        return np.array(image)
+    if image.mode == "F":
+        raise DecodeError("its values are fractions, where a label map is needed", hint="store integers")
     if image.mode == "1":
         return np.asarray(image).astype(np.uint8)
     if image.mode in ("L", "P"):

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from shardstream.errors import MissingExtraError
 from shardstream.extras import require
 from shardstream.images.backends.contract import Job, NamedBackend, undecodable
+from shardstream.images.formats import Encoded
 from shardstream.images.geometry import scaled_size
-from shardstream.images.header import Encoded, ImageInfo
+from shardstream.images.header import ImageInfo
 from shardstream.images.resize import scratch
 from shardstream.images.structure import lacks_end
 

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
+from shardstream.images.formats import Encoded
 from shardstream.images.geometry import Box
-from shardstream.images.header import Encoded
 from shardstream.images.jpeg.scan import APP9, DRI, EOI, NAME, OURS, SOF0, SOF1, SOS, VERSION
 
 MARGIN = 2

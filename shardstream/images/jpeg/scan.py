@@ -9,7 +9,7 @@ import struct
 from typing import NamedTuple
 
 from shardstream.errors import DecodeError
-from shardstream.images.header import Encoded
+from shardstream.images.formats import Encoded
 from shardstream.images.jpeg.tables import Table
 
 SOF0, SOF1, DHT, EOI, SOS, DRI, APP9 = 0xC0, 0xC1, 0xC4, 0xD9, 0xDA, 0xDD, 0xE9

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import struct
 
-from shardstream.images.header import Encoded, probe
+from shardstream.images.formats import Encoded
+from shardstream.images.header import probe
 from shardstream.images.jpeg.scan import APP9, NAME, Unaddressable, read_segments
 
 _APP0, _APP1, _APP2, _APP14, _APP15, _COM = 0xE0, 0xE1, 0xE2, 0xEE, 0xEF, 0xFE

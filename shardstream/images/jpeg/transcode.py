@@ -20,7 +20,7 @@ import numpy as np
 
 from shardstream.errors import DecodeError
 from shardstream.extras import require
-from shardstream.images.header import Encoded
+from shardstream.images.formats import Encoded
 from shardstream.images.jpeg.cutting import find_ends, is_addressable
 from shardstream.images.jpeg.scan import (
     APP9,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from shardstream.errors import DecodeError, FieldError
+from shardstream.errors import DecodeError, FieldError, MissingExtraError
 from shardstream.pack.encode.files import Unreadable
 from shardstream.pack.encode.images import ImageOptions
 from shardstream.pack.sources.base import File, Item, LabelFile
@@ -81,6 +81,8 @@ class SampleEncoder:
                         kinds[name] = what
             except (DecodeError, FieldError) as error:
                 raise Unreadable(error.what) from error
+            except MissingExtraError as error:  # of this file alone: others may need nothing
+                raise Unreadable(f"{error.what}; {error.hint}") from error
             fields[name] = kind, encoded
         return Loaded(fields, kinds)
 

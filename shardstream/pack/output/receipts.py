@@ -77,7 +77,7 @@ def to_bytes(result: ShardResult, rejects: bytes | bytearray = b"") -> bytes:
         "bytes": summary.bytes,
         "checksum": f"{summary.checksum:016x}",
         "index_bytes": summary.index_bytes,
-        "fields": {name: kind.name for name, kind in summary.fields.items()},
+        "fields": {name: str(kind) for name, kind in summary.fields.items()},
         "kinds": result.kinds,
         "tally": result.tally._asdict(),
         "sizes": list(result.sizes.items()),

@@ -15,13 +15,15 @@ from shardstream.pack.sources.values import type_of
 from shardstream.shards.fields import FieldType
 
 _NUMBERS = frozenset(("int64", "float64"))
+_BYTES = frozenset(("image", "bytes"))
 _MOST = 0.9  # of the values of a field have one type, or it is not clear what was meant
 
 
 def infer_types(items: Iterable[Item | Reject], declared: Mapping[str, FieldType], *, url: str) -> dict[str, FieldType]:
     """The types of all fields that these samples have; those of files are left to their names.
 
-    Where nearly all values of a field have one type, that is its type. Whole numbers among others are floats.
+    Where nearly all values of a field have one type, that is its type. Whole numbers among others are floats, and image
+    files among many bytes that are none are bytes.
 
     Args:
         items: Some samples.
@@ -37,7 +39,7 @@ def infer_types(items: Iterable[Item | Reject], declared: Mapping[str, FieldType
             for name, value in item.values.items():
                 if name not in declared and value is not None and not isinstance(value, File):
                     with suppress(FieldError):  # the sample will be rejected, and say why
-                        lines.setdefault(name, {}).setdefault(type_of(name, value).name, []).append(item.line)
+                        lines.setdefault(name, {}).setdefault(str(type_of(name, value)), []).append(item.line)
     return {**declared, **{name: _chosen(name, found, url) for name, found in lines.items()}}
 
 
@@ -47,6 +49,8 @@ def _chosen(name: str, lines: dict[str, list[int]], url: str) -> FieldType:
         del lines["int64"]
     most, *others = sorted(lines, key=lambda kind: -len(lines[kind]))
     if len(lines[most]) < _MOST * sum(map(len, lines.values())):
+        if lines.keys() == _BYTES:
+            return FieldType.parse("bytes")
         other = others[0]
         raise SourceError(
             f"the field is {most} in line {lines[most][0]}, but {other} in line {lines[other][0]}",

@@ -27,6 +27,7 @@ from functools import partial
 from typing import Any
 
 from shardstream.errors import SourceError, UsageError
+from shardstream.images.formats import BY_SUFFIX
 from shardstream.pack.sources.base import File, Item, Reject, Source, SourcePart, StreamSource
 from shardstream.pack.sources.folders import FolderSource, Group
 from shardstream.pack.sources.listings import FileListing, split_glob
@@ -65,7 +66,7 @@ __all__ = [
 _UNSUPPORTED = {
     ".zip": "an archive",
     **dict.fromkeys((".rec", ".mdb", ".tfrecord"), "a file of this kind"),
-    **dict.fromkeys((".jpg", ".jpeg", ".png", ".webp"), "a single image"),
+    **{f".{suffix}": "a single image" for suffix in BY_SUFFIX},
 }
 
 

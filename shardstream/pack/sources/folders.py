@@ -12,7 +12,7 @@ Paths lie in a temporary file; what is held is eight bytes a sample, and eight m
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -23,6 +23,7 @@ import numpy as np
 import xxhash
 
 from shardstream.errors import SourceError, UsageError
+from shardstream.images.formats import BY_SUFFIX, refused_suffix
 from shardstream.pack.sources.base import (
     LABEL,
     FieldOfExtension,
@@ -38,7 +39,7 @@ from shardstream.pack.sources.listings import Entry, FileListing, grouped
 from shardstream.pack.sources.lists.labels import Classes, LabelMode, not_listed, unknown_class
 from shardstream.pack.sources.lists.spool import Records, RecordSource, Spool
 from shardstream.pack.sources.paths import join
-from shardstream.shards.fields import FieldType, type_of_extension
+from shardstream.shards.fields import FieldType
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.text import valid_unicode
 
@@ -118,7 +119,7 @@ def _fields_of(packed_ends: tuple[bytes, ...], images: bool, cls_files: bool) ->
     """The fields of a sample by the ends of its files' paths: of those there are few."""
     ends = [os.fsdecode(end) for end in packed_ends]
     if images and not any(map(_is_image, ends)):
-        return _Fields({}, ends[0], "it is no jpg, png or webp file, in a folder of images")
+        return _Fields({}, ends[0], _why_not(ends))
     fields: dict[str, str] = {}
     for end in ends:
         is_label = cls_files and end.lower() == _CLS
@@ -284,9 +285,10 @@ def _stem(path: str) -> str:
 
 
 def _is_image(path: str) -> bool:
-    return _is_image_extension(path.rpartition(".")[2])
+    return path.rpartition(".")[2].lower() in BY_SUFFIX
 
 
-@lru_cache(maxsize=1024)
-def _is_image_extension(extension: str) -> bool:
-    return type_of_extension(extension).is_image
+def _why_not(ends: Sequence[str]) -> str:
+    """Why a sample without a picture is rejected."""
+    never = (refused_suffix(end.rpartition(".")[2].lower()) for end in ends)
+    return next(filter(None, never), "it is not a picture, in a folder of pictures")

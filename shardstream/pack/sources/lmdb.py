@@ -18,9 +18,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError, SourceError, UsageError
+from shardstream.errors import SourceError, UsageError
 from shardstream.extras import require
-from shardstream.images.header import probe
+from shardstream.images.formats import format_of, refused
 from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
 from shardstream.pack.sources.duplicates import check_unique
 from shardstream.pack.sources.keys import check_mode, key_of_name
@@ -67,10 +67,10 @@ def _item(mode: str, number: int, key: bytes, data: bytes) -> Item | Reject:
     name = _name(key)
     if not data:
         return Reject(number + 1, name, "the value is empty")
-    try:
-        field: str = probe(data).kind
-    except DecodeError:
-        field = _OTHER
+    found, never = format_of(data), refused(data)
+    if found is None and never is not None:
+        return Reject(number + 1, name, never)
+    field = _OTHER if found is None else found.kind
     return Item(number + 1, name, _key(mode, number, name), {field: data})
 
 

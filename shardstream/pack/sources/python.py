@@ -21,8 +21,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError, SourceError, UsageError
-from shardstream.images.header import probe
+from shardstream.errors import SourceError, UsageError
+from shardstream.images.formats import format_of, refused
 from shardstream.pack.sources.base import LABEL, Item, Reject, Source, SourcePart, StreamSource
 from shardstream.pack.sources.duplicates import check_unique
 from shardstream.pack.sources.keys import check_mode
@@ -89,6 +89,9 @@ class Shape:
             if name == KEY or value is None:
                 continue
             if isinstance(value, Mapping) and value.keys() == _IMAGE and isinstance(value["bytes"], bytes):
+                never = refused(value["bytes"])
+                if never is not None:
+                    return Reject(line, key, never)
                 values[_image_field(name, value["bytes"])] = value["bytes"]
             else:
                 values[LABEL if name == self.label else str(name)] = value
@@ -136,11 +139,10 @@ def _unpickled(data: bytes) -> Indexed:
 
 
 def _image_field(name: str, data: bytes) -> str:
-    try:
-        kind = probe(data).kind
-    except DecodeError:
+    found = format_of(data)
+    if found is None:
         return name
-    return kind if name == "image" else f"{name}.{kind}"
+    return found.kind if name == "image" else f"{name}.{found.kind}"
 
 
 def _numbered(first: object, key: str) -> bool:

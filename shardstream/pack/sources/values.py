@@ -6,12 +6,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from shardstream.shards.fields import Encoded, FieldType, check_field_name, infer_type
+from shardstream.errors import FieldError
+from shardstream.images.formats import BY_SUFFIX, format_of, refused_suffix
+from shardstream.shards.fields import IMAGE, Encoded, FieldType, check_field_name, infer_type
 from shardstream.shards.writing import encode_value
 
 KEY = "__key__"
-# Types of Python whose values all have one type under one name, with such a value.
+# Types of Python whose values all have one type under one name, with such a value. Bytes have not under all names.
 _PLAIN: dict[type, bytes | str | float] = {bytes: b"", str: "", int: 0, float: 0.0, bool: False}
+_PICTURE_NAMES = frozenset(("image", "images", "img", "imgs", "picture", "photo"))
 
 
 def encode(name: str, value: object, declared: FieldType | None = None) -> tuple[FieldType, Encoded]:
@@ -26,7 +29,7 @@ def encode(name: str, value: object, declared: FieldType | None = None) -> tuple
         FieldError: A name that cannot be one, or a value that does not fit.
     """
     if declared is None:
-        plain = _PLAIN.get(type(value))
+        plain = None if isinstance(value, bytes) and is_picture_name(name) else _PLAIN.get(type(value))
         declared = _checked_type_of(name, value) if plain is None else _type_of_plain(name, plain)
     return declared, encode_value(name, declared, _image_bytes(declared, value))
 
@@ -41,10 +44,37 @@ def _checked_type_of(name: str, value: object) -> FieldType:
     return type_of(name, value)
 
 
+@lru_cache(maxsize=256)
+def is_picture_name(name: str) -> bool:
+    """Whether a field is called like a picture, of no format in particular: its bytes may be one or not."""
+    return _last(name) in _PICTURE_NAMES
+
+
+def _last(name: str) -> str:
+    return name.rsplit(".", 1)[-1].lower()
+
+
 def type_of(name: str, value: object) -> FieldType:
-    """The type of a value without one; pixels under an image's name are such an image."""
+    """The type of a value without one: for bytes by the field's last extension, and under a picture's name by content.
+
+    Pixels under the name of a format that we write are such an image.
+
+    Raises:
+        FieldError: No type holds such a value, or it is called like a format that is never opened.
+    """
     by_name = infer_type(name, b"")
-    return by_name if by_name.is_image and _is_pixels(value) else infer_type(name, value)
+    if by_name.is_image and _is_pixels(value):
+        return by_name
+    if not isinstance(value, bytes | bytearray | memoryview):
+        return infer_type(name, value)
+    never = refused_suffix(_last(name))
+    if never is not None:
+        hint = f"to store such files unopened, declare what they are: fields={{{name!r}: 'bytes'}}"
+        raise FieldError(never, field=name, hint=hint)
+    found = BY_SUFFIX.get(_last(name)) or (format_of(value) if is_picture_name(name) else None)
+    if found is None:
+        return by_name
+    return by_name if by_name.is_image else FieldType.parse(IMAGE)
 
 
 def _is_pixels(value: object) -> bool:
@@ -57,4 +87,5 @@ def _image_bytes(kind: FieldType, value: object) -> object:
         return value
     from shardstream.images.encode import encode as encode_image
 
-    return encode_image(value, kind.name)  # type: ignore[arg-type] # an image type's name is an image kind
+    # An image type's name is a kind that is written; what may be any image becomes a file that loses nothing.
+    return encode_image(value, "png" if str(kind) == IMAGE else kind.name)  # type: ignore[arg-type]

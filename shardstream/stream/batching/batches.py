@@ -320,7 +320,9 @@ def _stacked(values: Sequence[np.ndarray[Any, Any]], *, image: bool) -> torch.Te
     first = values[0]
     slab = empty_slab((len(values), *first.shape), torch_dtype(first.dtype))
     np.stack(values, out=slab.numpy())
-    return channels_first(slab) if image and first.ndim == 3 and first.shape[2] == 3 else slab
+    # One channel is that of a picture with 16 bits; what a callable makes of an image may have one as well.
+    channels = (1, 3) if first.dtype == np.uint16 else (3,)
+    return channels_first(slab) if image and first.ndim == 3 and first.shape[2] in channels else slab
 
 
 def _check_types(name: str, values: Sequence[Any], where: Where | None) -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from shardstream.errors import DecodeError
-from shardstream.images.header import probe
+from shardstream.images.formats import format_of, not_read
 from shardstream.pack.sources.base import LABEL, File, Item, Reject, Value, field_of_extension, file_item
 from shardstream.pack.sources.keys import KeyRule
 from shardstream.pack.sources.lists.columns import Columns
@@ -178,7 +177,7 @@ class LineReader:
 
 
 def _image_field(content: bytes) -> str:
-    try:
-        return probe(content).kind
-    except DecodeError as error:
-        raise Broken(error.what) from error
+    found = format_of(content)
+    if found is None:
+        raise Broken(not_read(content))
+    return found.kind

@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from shardstream.errors import FieldError, UsageError, did_you_mean
+from shardstream.images.formats import BY_SUFFIX
 from shardstream.pack.sources.base import LABEL, Value
 from shardstream.pack.sources.lists.records import Broken, Cells, Column, cell, is_image, kind_of, shown, text_of
 from shardstream.pack.sources.paths import extension_of
+from shardstream.pack.sources.values import is_picture_name
 from shardstream.shards.fields import (
+    IMAGE,
     PAYLOAD_TYPES,
     SCALAR_TYPES,
     FieldType,
@@ -29,8 +32,6 @@ _FILE_TYPES = frozenset(("jpg", "png", "webp", "array", "tensor"))
 _INT64 = FieldType.parse("int64")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _TYPES = (FILE, "text", "int", "float", *PAYLOAD_TYPES, *SCALAR_TYPES)
-_PICTURE_NAMES = frozenset(("image", "images", "img", "imgs", "picture", "photo"))
-_OTHER_PICTURES = frozenset(("gif", "bmp", "tif", "tiff", "avif", "heic", "jp2", "tga", "ppm"))
 _HINT = "write NAME=COLUMN or NAME=COLUMN:TYPE, as jpg=image_path, cls=label:int, caption=text"
 
 
@@ -41,9 +42,10 @@ class FieldRule:
     Attributes:
         name: The field.
         column: As the user named it; a number where the list has no header.
-        type: ``"file"`` for the content of the file or URL whose path stands there, the name of a field type,
-            ``"name"`` for a label that is numbered by its name, or ``None`` to store the value as it is (a path, for
-            fields that are called like images, npy and safetensors files).
+        type: ``"file"`` for the content of the file or URL whose path stands there, the name of a field type
+            (``"image"``: of such a file, or of bytes that stand there), ``"name"`` for a label that is numbered by its
+            name, or ``None`` to store the value as it is (a path, for fields that are called like images, npy and
+            safetensors files).
     """
 
     name: str
@@ -82,7 +84,7 @@ def _rule(name: str, text: object) -> FieldRule:
 
 def _type_name(text: str) -> str | None:
     try:
-        return FieldType.parse({"text": "str"}.get(text, text)).name
+        return str(FieldType.parse({"text": "str"}.get(text, text)))
     except FieldError:
         return None
 
@@ -94,16 +96,17 @@ def _default(name: str) -> str | None:
 def is_path(rule: FieldRule) -> bool:
     """Whether a field is the content of a file, if text stands in its column."""
     if rule.type is not None:
-        return rule.type == FILE
-    return type_of_extension(rule.name.rsplit(".", 1)[-1]).name in _FILE_TYPES
+        return rule.type in (FILE, IMAGE)
+    last = rule.name.rsplit(".", 1)[-1].lower()
+    return last in BY_SUFFIX or type_of_extension(last).name in _FILE_TYPES
 
 
 def declared_types(rules: tuple[FieldRule, ...]) -> dict[str, FieldType]:
-    """Field types by name, of the fields that have one."""
+    """Field types by name, of the fields that have one. Files under a picture's name are pictures."""
     return {
-        rule.name: _INT64 if rule.type == NAME else FieldType.parse(rule.type)
+        rule.name: _INT64 if rule.type == NAME else FieldType.parse(IMAGE if rule.type == FILE else rule.type)
         for rule in rules
-        if rule.type not in (None, FILE)
+        if rule.type is not None and (rule.type != FILE or is_picture_name(rule.name))
     }
 
 
@@ -136,14 +139,13 @@ class BoundField:
             UsageError: Says what to write.
         """
         name, column = self.rule.name, self.rule.column
-        if self.path or self.rule.type is not None or name.rpartition(".")[2].lower() not in _PICTURE_NAMES:
+        if self.path or self.rule.type is not None or not is_picture_name(name):
             return
         found = cell(cells, self.column, f"column {column!r}")
         extension = extension_of(found).lower() if isinstance(found, str) else ""
-        kind = type_of_extension(extension)
-        if kind.is_image or extension in _OTHER_PICTURES:
-            prefix = name.rpartition(".")[0]
-            field = f"{prefix}.{kind.name}" if prefix else kind.name
+        if extension in BY_SUFFIX:
+            prefix, kind = name.rpartition(".")[0], type_of_extension(extension)
+            field = f"{prefix}.{kind}" if prefix else str(kind)
             store = f"{field}={column}" if kind.is_image else f"{name}={column}:{FILE}"
             raise UsageError(
                 f"the field {name!r} would be the text in column {column!r}, such as {shown(found)}, not the picture",
@@ -162,7 +164,7 @@ class BoundField:
         if is_image(found):
             found = found["bytes"] or found["path"] or ""
         if self.path:
-            if isinstance(found, bytes) and self.rule.type is None:
+            if isinstance(found, bytes) and self.rule.type in (None, IMAGE):
                 return found
             if not isinstance(found, str):
                 raise Broken(f"column {where} holds {kind_of(found)}, no path")
