@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from shardstream.cli import app
 from shardstream.diagnose import verify
-from shardstream.errors import DecodeError, UsageError
+from shardstream.errors import DecodeError, MissingExtraError, SourceError, UsageError
 from shardstream.pack import PackOptions, ShardWriter, pack, repack, run_pack
+from shardstream.pack.encode import images
 from shardstream.progress import ProgressEvent
 from shardstream.testing.pictures import photo, save
 
@@ -96,7 +97,7 @@ def test_damaged_pictures_are_left_out_with_a_reason(tmp_path: Path, source: Cal
     manifest = pack(source(tmp_path), tmp_path / "out", **options(source), check=check, workers=0)
     found = named(tmp_path / "out")
     assert found.pop("short") == TRUNCATED
-    assert "begins with 3c 21" in found.pop("page")
+    assert found.pop("page") == "an HTML page, not a picture"
     if check == "decode":
         assert "does not decode: Corrupt JPEG data" in found.pop("broken")
     assert not found
@@ -148,6 +149,38 @@ def test_the_same_stream_is_read_again_with_another_check(tmp_path: Path) -> Non
         seen.append((report.rejects, report.manifest.plan))
     assert [count for count, _ in seen] == [2, 3]
     assert seen[0][1] != seen[1][1]
+
+
+def test_other_formats_too(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for kind in ("TIFF", "BMP", "GIF", "WEBP", "PNG"):
+        data = save(photo(48, 64), kind)
+        (tmp_path / "in" / f"good-{kind}.{kind.lower()}").write_bytes(data)
+        (tmp_path / "in" / f"short-{kind}.{kind.lower()}").write_bytes(data[:-40])
+    given: dict[str, Any] = {**HOW, "key": "stem", "workers": 0}
+    assert pack(tmp_path / "in", tmp_path / "out", **given).samples == 5
+    assert all(key.startswith("good") for key in samples(tmp_path / "out"))
+    reasons = [json.loads(line)["reason"] for line in (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()]
+    assert len(reasons) == 5
+    assert all("truncated" in reason for reason in reasons)
+    assert pack(tmp_path / "in", tmp_path / "all", **given, damaged="keep").samples == 10
+    bad = [problem.key for problem in verify(tmp_path / "all", decode=True).problems]
+    assert sorted(filter(None, bad)) == [f"short-{kind}" for kind in ("BMP", "GIF", "PNG", "TIFF", "WEBP")]
+    assert repack(tmp_path / "all", tmp_path / "made", drop_damaged=True, workers=0).samples == 5
+
+
+def test_repack_keeps_what_cannot_be_looked_at_here(
+    stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(_data: bytes) -> None:
+        raise MissingExtraError("pi-heif is needed for HEIC files", hint="install it")
+
+    monkeypatch.setattr(images, "probe", lacking)
+    manifest = repack(stored, tmp_path / "same", workers=0)
+    assert manifest.samples == 6
+    assert not manifest.kinds
+    with pytest.raises(SourceError, match="pi-heif is needed"):
+        repack(stored, tmp_path / "dropped", drop_damaged=True, workers=0)
 
 
 def test_wrong_values_of_both_options() -> None:

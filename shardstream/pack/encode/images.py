@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias, get_args
 
-from shardstream.errors import DecodeError, UsageError
+from shardstream.errors import DecodeError, MissingExtraError, UsageError
 from shardstream.extras import require
 from shardstream.images.damage import check_damage
 from shardstream.images.header import ImageInfo, probe
@@ -59,10 +59,7 @@ class ImageOptions:
     check: Check = "header"
 
     def __post_init__(self) -> None:
-        if self.jpeg not in ("addressable", "keep"):
-            raise UsageError(
-                f"jpeg must be 'addressable' or 'keep', got {self.jpeg!r}", hint="'keep' stores files as they are"
-            )
+        _check_choice("jpeg", self.jpeg, Jpeg, "'keep' stores files as they are")
         _check_choice("damaged", self.damaged, Damaged, "'reject' leaves damaged pictures out, 'keep' stores them")
         _check_choice("check", self.check, Check, "'decode' finds more damage and takes longer")
         _check_number("segment_width", self.segment_width, 8, 65_535)
@@ -122,16 +119,26 @@ class ImageOptions:
 
         Raises:
             DecodeError: It is no image, a damaged one, or one of too many pixels.
+            MissingExtraError: A package is not installed that is needed to look at it.
         """
         try:
             info = probe(data)
-            if info.width * info.height <= self.max_pixels:
-                return self._prepared(data, info)
-        except DecodeError:
-            if self.damaged == "reject":
-                raise
-            return data, DAMAGED
-        raise DecodeError(f"the image has {info.width} × {info.height} pixels, more than max_pixels={self.max_pixels}")
+        except (DecodeError, MissingExtraError) as error:
+            return self._kept(data, error)
+        if info.width * info.height > self.max_pixels:
+            raise DecodeError(
+                f"the image has {info.width} × {info.height} pixels, more than max_pixels={self.max_pixels}"
+            )
+        try:
+            return self._prepared(data, info)
+        except DecodeError as error:
+            return self._kept(data, error)
+
+    def _kept(self, data: bytes, error: DecodeError | MissingExtraError) -> tuple[bytes, str | None]:
+        """A file that is damaged, or cannot be looked at here: as it is, or the error."""
+        if self.damaged == "reject":
+            raise error
+        return data, DAMAGED if isinstance(error, DecodeError) else None
 
     def _prepared(self, data: bytes, info: ImageInfo) -> tuple[bytes, str | None]:
         check_damage(data, info, decode=self.check == "decode")
