@@ -36,7 +36,7 @@ class RepackFlags:
         Jpeg, typer.Option(help="keep leaves JPEG files as they are; addressable makes crops decode alone.")
     ]
     drop_damaged: Annotated[
-        bool, typer.Option("--drop-damaged", help="Decode every picture, and leave out samples whose are damaged.")
+        bool, typer.Option("--drop-damaged", help="Decode every picture, and leave out the samples of damaged ones.")
     ]
     zstd: Annotated[
         Optional[list[str]],  # noqa: UP045

@@ -91,7 +91,7 @@ def repack(
         max_side: As of `pack`.
         quality: The same.
         strip: The same.
-        drop_damaged: Decode every picture, and leave out the samples whose are damaged, as ``verify(decode=True)``
+        drop_damaged: Decode every picture, and leave out the samples of damaged ones, as ``verify(decode=True)``
             names them: they are listed in ``rejects.jsonl`` in ``dest``. The default stores them as they are.
 
     Distribution:
@@ -126,7 +126,7 @@ def repack(
         >>> repack("out/", "small/", shard_size="64MB", shuffle=True, seed=1).samples
         200
     """
-    return logged(run_repack(**locals())).manifest
+    return logged(run_repack(**locals()), kept=not drop_damaged).manifest
 
 
 def run_repack(url: PathOrUrl, dest: PathOrUrl, **given: Any) -> PackReport:

@@ -216,14 +216,14 @@ def pack(
     """
     given = {**locals(), "meta": meta or {}}
     options = take_options(PackOptions, given)
-    return logged(run_pack(**given, options=options)).manifest
+    return logged(run_pack(**given, options=options), kept=damaged == "keep").manifest
 
 
-def logged(report: PackReport) -> PackReport:
-    """A report whose rejects, and damaged pictures that were kept, stand in the log."""
+def logged(report: PackReport, *, kept: bool) -> PackReport:
+    """A report whose rejects stand in the log, and its damaged pictures where they were ``kept``."""
     if report.rejects:
         _log.warning("%s could not be read: see %s", plural(report.rejects, "sample"), report.rejects_url)
-    if report.damaged:
+    if kept and report.damaged:
         _log.warning("%s stored as found", plural(report.damaged, "damaged picture"))
     return report
 

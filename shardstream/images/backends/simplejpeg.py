@@ -17,6 +17,9 @@ from shardstream.images.header import ImageInfo
 from shardstream.images.resize import scratch
 from shardstream.images.structure import lacks_end
 
+# What libjpeg's warnings about pixels begin with; others are about headers, and change no pixel.
+_LOST = ("Corrupt JPEG data", "Premature end of JPEG file", "Inconsistent progression sequence")
+
 
 @cache
 def module() -> ModuleType | None:
@@ -29,10 +32,6 @@ def module() -> ModuleType | None:
 
 def _required() -> ModuleType:
     return require("simplejpeg", extra="images", purpose="to decode JPEG")
-
-
-# What libjpeg's warnings about pixels begin with; others are about headers, and change no pixel.
-_LOST = ("Corrupt JPEG data", "Premature end of JPEG file", "Inconsistent progression sequence")
 
 
 class SimpleJpeg(NamedBackend):

@@ -7,14 +7,14 @@ any other source. It costs writing and reading all bytes once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeAlias
 
 import xxhash
 
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.errors import DecodeError, FieldError, SourceError
+from shardstream.errors import DecodeError, FieldError, MissingExtraError, SourceError
 from shardstream.pack.encode.files import Files, Unreadable
 from shardstream.pack.encode.images import ImageOptions
 from shardstream.pack.encode.reading import read_all
@@ -126,11 +126,19 @@ def _write(stream: SourcePart, writer: ShardWriter, files: Files, images: ImageO
                 values = values_of(item, contents)
                 if lacking:
                     images.check_values(values.values())
-                writer.write({KEY: item.key, **values})
-            except (DecodeError, FieldError) as error:
-                yield Reject(item.line, valid_unicode(item.path), error.what)
+                _write_one(writer, {KEY: item.key, **values})
             except Unreadable as error:
                 yield Reject(item.line, valid_unicode(item.path), str(error))
+
+
+def _write_one(writer: ShardWriter, sample: Mapping[str, Any]) -> None:
+    """Write a sample; `Unreadable` if it cannot be packed, as where it is packed in one pass."""
+    try:
+        writer.write(sample)
+    except (DecodeError, FieldError) as error:
+        raise Unreadable(error.what) from error
+    except MissingExtraError as error:
+        raise Unreadable(f"{error.what}; {error.hint}") from error
 
 
 def _nothing(source: StreamSource, rejects: Iterable[Reject]) -> SourceError:
