@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from shardstream.errors import DuplicateKeyError, FieldError, ShardStreamError, UsageError
+from shardstream.errors import DecodeError, DuplicateKeyError, FieldError, ShardStreamError, UsageError
 from shardstream.pack.encode.images import ANY_PIXELS, Check, Damaged, ImageOptions
 from shardstream.pack.options import check_format, check_meta
 from shardstream.pack.output.commits import Committer
@@ -208,6 +208,9 @@ class ShardWriter:
                 self._images.prepare(bytes(value))
             if kind is None:
                 self._declare(name, encoded[0])
+        except DecodeError as error:
+            hint = "leave the sample out, or store such files as they are: ShardWriter(..., damaged='keep')"
+            raise DecodeError(error.what, hint=hint, **error.place).at(key=key, field=name) from error.__cause__
         except ShardStreamError as error:
             raise error.at(key=key, field=name) from error.__cause__
         return encoded

@@ -190,6 +190,10 @@ def test_wrong_values_of_both_options() -> None:
         PackOptions(check=None)  # type: ignore[arg-type]
 
 
+def assert_says_keep(error: DecodeError) -> None:
+    assert "damaged='keep'" in str(error.hint)
+
+
 @pytest.mark.parametrize(("check", "bad"), [("header", ["short", "page"]), ("decode", ["short", "page", "broken"])])
 def test_a_writer_refuses_damaged_pictures_by_name_and_goes_on(tmp_path: Path, check: Any, bad: list[str]) -> None:
     refused = []
@@ -199,6 +203,7 @@ def test_a_writer_refuses_damaged_pictures_by_name_and_goes_on(tmp_path: Path, c
                 writer.write(sample)
             except DecodeError as error:
                 refused.append((error.place["key"], error.place["field"]))
+                assert_says_keep(error)
     assert refused == [(name, "jpg") for name in pictures() if name in bad]
     assert list(samples(tmp_path / "out")) == [name for name in pictures() if name not in bad]
 

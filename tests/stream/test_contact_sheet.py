@@ -103,7 +103,8 @@ def test_what_was_packed_does_not_become_markup(tmp_path: Path, *, with_pictures
 
 def test_a_damaged_picture_is_said_to_be_one(tmp_path: Path) -> None:
     good = encode(np.zeros((64, 64, 3), np.uint8), "png")
-    page = write(tmp_path, {"png": good}, {"png": good[:60]}, {"txt": "none"})._repr_html_()
+    reader = write(tmp_path, {"png": good}, {"png": good[:60]}, {"txt": "none"}, damaged="keep")
+    page = reader._repr_html_()
     assert len(pictures(page)) == 1
     assert "does not decode" in page
 
