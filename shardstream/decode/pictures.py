@@ -188,7 +188,7 @@ class Image(Picture):
             raise UsageError("Image(like=) does what the other output does", hint="leave flip and upright out")
         if self.frames not in get_args(Frames):
             raise UsageError(f"frames must be 'first' or 'all', got {self.frames!r}", hint="'all' decodes an animation")
-        if np.dtype(self.dtype) not in (_UINT8, _UINT16):
+        if self.dtype not in ("uint8", "uint16", np.uint8, np.uint16, _UINT8, _UINT16):
             raise UsageError(f"dtype must be 'uint8' or 'uint16', got {self.dtype!r}", hint="convert it afterwards")
         if self.frames == "all" and self._deep:
             raise UsageError("frames='all' and dtype='uint16' exclude each other", hint="leave one of them out")

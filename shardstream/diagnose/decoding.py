@@ -163,7 +163,8 @@ def _stored(dataset: OpenedDataset, count: int) -> tuple[str, list[bytes]]:
     """The first image of samples from all over a data set."""
     names = [name for name, kind in dataset.manifest.fields.items() if kind.is_image]
     if not names:
-        raise UsageError("the data set has no image field", url=dataset.url, hint="image fields are jpg, png and webp")
+        hint = "fields of the types jpg, png, webp and image are"
+        raise UsageError("the data set has no image field", url=dataset.url, hint=hint)
     total = dataset.manifest.samples
     numbers = np.linspace(0, total - 1, min(count, total)).round().astype(np.int64)
     batch = DatasetRows(dataset, names).read_ids(numbers)

@@ -83,7 +83,7 @@ _REFUSED: tuple[tuple[bytes, str, str], ...] = (
     (b"GRIB", "GRIB", _RARE),
     (b"\x89HDF", "HDF5", _RARE),
     (b"icns", "ICNS", _RARE),
-    (b"\0\0\2\0", "CUR", _RARE),
+    (b"\0\0\2\0\1\0", "CUR", _RARE),
     (b"SIMPLE", "FITS", _RARE),
     (b"qoif", "QOI", _RARE),
     (b"\0\0\0\x0cJXL ", "JPEG XL", _RARE),

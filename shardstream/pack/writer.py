@@ -16,7 +16,7 @@ from shardstream.pack.output.growth import leftovers
 from shardstream.pack.output.places import StorageArguments
 from shardstream.pack.sources.classes import ClassesArgument, check_classes, names_of, place_of
 from shardstream.pack.sources.duplicates import SeenHashes, key_hash
-from shardstream.pack.sources.values import KEY, encode
+from shardstream.pack.sources.values import KEY, encode, is_picture_name
 from shardstream.shards.fields import Encoded, FieldType, check_field_name
 from shardstream.shards.framings import Format, framing_of, writer_of
 from shardstream.shards.growing import check_grows
@@ -124,7 +124,7 @@ class ShardWriter:
             check_grows(old, framing=self._format, fields=declared, classes=self._classes)
             self._zstd = frozenset(old.codecs if zstd is None else zstd)
             for name, kind in old.fields.items():
-                self._declare(name, kind)
+                self._declare(name, declared.get(name, kind))  # which are equal, but may be bytes in place of images
         suffix = framing_of(self._format).suffix
         # Appended shards always have a number: none that is there begins so, and only they are listed for `leftovers`.
         self._pattern = self._destination.pattern("shard", suffix, 0 if old is None else old.version)
@@ -206,7 +206,7 @@ class ShardWriter:
             encoded = encode(name, value, kind)
             if encoded[0].is_image and isinstance(value, bytes | bytearray | memoryview):  # pixels make whole files
                 self._images.prepare(bytes(value))
-            if kind is None:
+            if kind is None and not (encoded[0].name == "bytes" and is_picture_name(name)):  # which go by content, each
                 self._declare(name, encoded[0])
         except DecodeError as error:
             hint = "leave the sample out, or store such files as they are: ShardWriter(..., damaged='keep')"

@@ -17,14 +17,16 @@ file                                   becomes
 JPEG                                   what libjpeg-turbo's accurate DCT and fancy upsampling give: the pixels
                                        of Pillow and torchvision
 grey (JPEG, PNG)                       three equal channels
-palette (PNG)                          its colours; transparency is dropped
-alpha (PNG, WebP)                      dropped, not composed: ``Image.convert("RGB")``, as torchvision's loader
-16-bit PNG                             scaled: the high byte (Pillow's own ``convert`` clips 16-bit grey)
+palette (PNG, GIF and others)          its colours; transparency is dropped
+alpha                                  dropped, not composed: ``Image.convert("RGB")``, as torchvision's loader
+16 bits (PNG, TIFF, PGM, JPEG 2000)    scaled: the high byte (Pillow's own ``convert`` clips 16-bit grey)
+32 bits (TIFF)                         clipped to 0...255, as by Pillow's ``convert``
 CMYK, YCCK JPEG                        Pillow's conversion; OpenCV's, and without Pillow simplejpeg's, some grey
                                        levels apart
-animation (WebP, PNG)                  the first frame
+animation, TIFF of several pages       the first frame
 EXIF orientation                       ignored, as torchvision's ``ImageFolder`` does; `probe` reports it, and
-                                       ``upright=True`` of the decoders turns what was decoded
+                                       ``upright=True`` of the decoders turns what was decoded. Pillow turns TIFF,
+                                       and the readers of HEIC turn that, by themselves
 truncated file                         ``DecodeError``, for JPEG also where only the end marker lacks.
                                        ``tolerant=True`` takes what there is of a JPEG or PNG, grey or black below
 JPEG damage that libjpeg only warns    decoded as libjpeg does, like Pillow and torchvision. Bytes that changed since

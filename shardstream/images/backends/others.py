@@ -52,7 +52,7 @@ class OpenCv(NamedBackend):
 def decode_deep(data: Encoded, info: ImageInfo) -> NDArray[np.uint16]:
     """Decode a PNG or TIFF with 16-bit colour, of which Pillow keeps 8 bits only, by OpenCV: uint16 (H, W, 1 or 3)."""
     cv2 = require("cv2", extra="opencv", purpose='for dtype="uint16" of pictures with 16-bit colour')
-    flags = cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR_RGB
+    flags = cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR  # BGR: with IMREAD_COLOR_RGB, a TIFF of 16 bits comes out wrong
     if info.kind == "png":  # a TIFF is turned upright by everybody
         flags |= cv2.IMREAD_IGNORE_ORIENTATION
     try:
@@ -61,7 +61,7 @@ def decode_deep(data: Encoded, info: ImageInfo) -> NDArray[np.uint16]:
         raise undecodable(info, error) from error
     if pixels is None or pixels.dtype != np.uint16:
         raise undecodable(info, "OpenCV does not read its 16 bits")
-    return pixels[..., :1] if info.channels < 3 else pixels
+    return np.ascontiguousarray(pixels[..., :1] if info.channels < 3 else pixels[..., ::-1])
 
 
 class TorchVision(NamedBackend):

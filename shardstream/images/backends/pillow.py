@@ -66,10 +66,12 @@ def decode_frames(data: Encoded, info: ImageInfo, most: int) -> NDArray[np.uint8
         frames = np.empty((count, info.height, info.width, 3), np.uint8)
         for number in range(count):
             image.seek(number)
-            frame = _rgb(image)
-            if frame.shape != frames.shape[1:]:
+            # Before it is decoded; an older Pillow has the size of a TIFF as it is before it is turned.
+            frame = _rgb(image) if {*image.size} == {info.width, info.height} else None
+            if frame is None or frame.shape != frames.shape[1:]:
+                width, height = image.size
                 raise DecodeError(
-                    f"frame {number} has {frame.shape[1]} x {frame.shape[0]} pixels, not {info.width} x {info.height}",
+                    f"frame {number} has {width} x {height} pixels, not {info.width} x {info.height}",
                     hint="leave frames='all' out, or store pages of different sizes as pictures of their own",
                 )
             frames[number] = frame

@@ -131,7 +131,10 @@ def read_samples(dataset: OpenedDataset, shard: int, *, original: bool) -> Itera
         for i, (row, key) in enumerate(zip(batch.rows, batch.keys, strict=True)):
             found = ((name, batch.value(name, i)) for name in index.columns)
             present = ((name, value) for name, value in found if value is not None)
-            values = {name: _as_exported(index, name, row, value, original) for name, value in present}
+            values = {
+                name: _as_exported(index, name, row, value, original and dataset.manifest.fields[name].is_image)
+                for name, value in present
+            }
             samples.append(Sample(key, values))
         yield samples
 
@@ -139,7 +142,7 @@ def read_samples(dataset: OpenedDataset, shard: int, *, original: bool) -> Itera
 def _as_exported(index: ShardIndex, name: str, row: int, value: Any, original: bool) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    if index.columns[name].type.name != "jpg" or not original:
+    if not original:
         return value
     try:
         return restore(value)

@@ -39,7 +39,8 @@ def infer_types(items: Iterable[Item | Reject], declared: Mapping[str, FieldType
             for name, value in item.values.items():
                 if name not in declared and value is not None and not isinstance(value, File):
                     with suppress(FieldError):  # the sample will be rejected, and say why
-                        lines.setdefault(name, {}).setdefault(str(type_of(name, value)), []).append(item.line)
+                        kind = str(type_of(name, value))
+                        lines.setdefault(name, {}).setdefault(kind, []).append(item.line)
     return {**declared, **{name: _chosen(name, found, url) for name, found in lines.items()}}
 
 

@@ -67,8 +67,9 @@ def _item(mode: str, number: int, key: bytes, data: bytes) -> Item | Reject:
     name = _name(key)
     if not data:
         return Reject(number + 1, name, "the value is empty")
-    found, never = format_of(data), refused(data)
-    if found is None and never is not None:
+    found = format_of(data)
+    never = refused(data) if found is None else None
+    if never is not None:
         return Reject(number + 1, name, never)
     field = _OTHER if found is None else found.kind
     return Item(number + 1, name, _key(mode, number, name), {field: data})

@@ -89,10 +89,12 @@ class Shape:
             if name == KEY or value is None:
                 continue
             if isinstance(value, Mapping) and value.keys() == _IMAGE and isinstance(value["bytes"], bytes):
-                never = refused(value["bytes"])
+                data = value["bytes"]
+                found = format_of(data)
+                never = refused(data) if found is None else None
                 if never is not None:
                     return Reject(line, key, never)
-                values[_image_field(name, value["bytes"])] = value["bytes"]
+                values[name if found is None else _image_field(name, found.kind)] = data
             else:
                 values[LABEL if name == self.label else str(name)] = value
         label = values.get(LABEL)
@@ -138,11 +140,8 @@ def _unpickled(data: bytes) -> Indexed:
     return sequence
 
 
-def _image_field(name: str, data: bytes) -> str:
-    found = format_of(data)
-    if found is None:
-        return name
-    return found.kind if name == "image" else f"{name}.{found.kind}"
+def _image_field(name: str, kind: str) -> str:
+    return kind if name == "image" else f"{name}.{kind}"
 
 
 def _numbered(first: object, key: str) -> bool:
