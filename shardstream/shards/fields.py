@@ -263,7 +263,7 @@ _PAYLOADS: dict[str, type[PayloadType]] = {
     "array": ArrayType,
     "tensor": TensorType,
 }
-PAYLOAD_TYPES = (*_PAYLOADS, IMAGE)
+PAYLOAD_TYPES = tuple(_PAYLOADS)
 
 
 def _check(kind: PayloadType, data: memoryview) -> None:
@@ -292,7 +292,7 @@ def _parse(text: str) -> FieldType:
     raise FieldError(
         f"unknown field type {text!r}",
         hint="types are "
-        + ", ".join((*PAYLOAD_TYPES, *SCALAR_TYPES))
+        + ", ".join((*PAYLOAD_TYPES, IMAGE, *SCALAR_TYPES))
         + " and array:DTYPE:SHAPE (array:float32:3,224,224)",
     )
 

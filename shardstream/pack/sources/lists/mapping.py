@@ -31,7 +31,7 @@ NAME = "name"
 _FILE_TYPES = frozenset(("jpg", "png", "webp", "array", "tensor"))
 _INT64 = FieldType.parse("int64")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
-_TYPES = (FILE, "text", "int", "float", *PAYLOAD_TYPES, *SCALAR_TYPES)
+_TYPES = (FILE, "text", "int", "float", *PAYLOAD_TYPES, IMAGE, *SCALAR_TYPES)
 _HINT = "write NAME=COLUMN or NAME=COLUMN:TYPE, as jpg=image_path, cls=label:int, caption=text"
 
 
