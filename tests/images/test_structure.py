@@ -195,8 +195,10 @@ def test_decoding_finds_what_libjpeg_only_warns_of(kind: str, begin: int, end: i
 def test_decoding_takes_no_warning_about_headers_for_damage() -> None:
     data = picture("baseline")
     unknown = data.replace(b"JFIF\0\1", b"JFIF\0\7", 1)
-    assert unknown != data
-    check_damage(unknown, probe(unknown), decode=True)
+    stray = data.replace(b"\xff\xdb", b"junk\xff\xdb", 1)
+    for one in (unknown, stray):
+        assert one != data
+        check_damage(one, probe(one), decode=True)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from types import ModuleType
 
@@ -17,8 +18,11 @@ from shardstream.images.header import ImageInfo
 from shardstream.images.resize import scratch
 from shardstream.images.structure import lacks_end
 
-# What libjpeg's warnings about pixels begin with; others are about headers, and change no pixel.
-_LOST = ("Corrupt JPEG data", "Premature end of JPEG file", "Inconsistent progression sequence")
+# What libjpeg warns of where pixels are lost. Others, and stray bytes before a segment of the header, change no pixel.
+_LOST = re.compile(
+    "Premature end of JPEG file|Inconsistent progression sequence"
+    "|Corrupt JPEG data: (?!bad ICC|.* before marker 0x(?:c[0-3]|d[bd]|e.|fe))"
+)
 
 
 @cache
@@ -81,7 +85,7 @@ class SimpleJpeg(NamedBackend):
         try:
             self._library.decode_jpeg(data, "RGB", True, True, *least, buffer)
         except ValueError as error:
-            if str(error).startswith(_LOST):
+            if _LOST.match(str(error)):
                 raise undecodable(info, error) from error
             return False
         return True
