@@ -29,6 +29,8 @@ Group = StrEnum("Group", "FILE STEM")
 On = StrEnum("On", "DASK RAY SPARK")
 Labels = StrEnum("Labels", "INT NAME")
 Unknown = StrEnum("Unknown", "ERROR REJECT")
+Damaged = StrEnum("Damaged", "REJECT KEEP")
+Check = StrEnum("Check", "HEADER DECODE")
 
 DatasetUrl = Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")]
 Workers = Annotated[
@@ -115,6 +117,13 @@ class Flags:
         typer.Option(help="Of images made smaller, 1 to 100. (default: 90)", metavar="N"),
     ]
     strip: Annotated[bool, typer.Option("--strip", help="Drop EXIF, profiles and comments of JPEG files.")]
+    damaged: Annotated[
+        Damaged, typer.Option(help="Damaged pictures: reject leaves them out, keep stores them as they are.")
+    ]
+    check: Annotated[
+        Check,
+        typer.Option(help="How damage is found: header sees files that are cut short, decode decodes every picture."),
+    ]
     workers: Workers
     on: Annotated[
         Optional[On],  # noqa: UP045

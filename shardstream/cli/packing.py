@@ -14,6 +14,7 @@ from typing import Any
 from shardstream.cli.report import duration, plural, print_json, size, stderr, stdout
 from shardstream.errors import UsageError
 from shardstream.pack import PackReport
+from shardstream.pack.encode.images import DAMAGED
 from shardstream.pack.encode.sample import Transform
 from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.text import in_one_line
@@ -24,8 +25,8 @@ _SHOWN_REASONS = 10
 
 def _format_kinds(kinds: Mapping[str, int]) -> str:
     kept = [f"{count:,} {kind}" for kind, count in kinds.items() if kind != "addressable"]
-    found = f"{kinds.get('addressable', 0):,} addressable"
-    return f"{found}; kept as they are: {', '.join(kept)}" if kept else found
+    found = [] if kinds.keys() == {DAMAGED} else [f"{kinds.get('addressable', 0):,} addressable"]
+    return "; ".join(found + ([f"kept as they are: {', '.join(kept)}"] if kept else []))
 
 
 def load_transform(name: str) -> Transform:
@@ -101,6 +102,7 @@ def _as_json(report: PackReport) -> dict[str, Any]:
         "rejects": report.rejects,
         "rejects_url": report.rejects_url,
         "reject_reasons": dict(report.reasons),
+        "damaged": report.damaged,
         "dropped": report.tally.dropped,
         "duplicates": report.duplicates,
         "kept_shards": report.kept,

@@ -35,6 +35,9 @@ class RepackFlags:
     jpeg: Annotated[
         Jpeg, typer.Option(help="keep leaves JPEG files as they are; addressable makes crops decode alone.")
     ]
+    drop_damaged: Annotated[
+        bool, typer.Option("--drop-damaged", help="Decode every picture, and leave out the samples of damaged ones.")
+    ]
     zstd: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(help="Field to compress; record only, may be repeated. (default: as it is)", metavar="FIELD"),

@@ -26,6 +26,9 @@ def verify(
             "--reseal", help="First write the checksum of dataset.json anew: class names or meta were edited by hand."
         ),
     ] = False,
+    decode: Annotated[
+        bool, typer.Option("--decode", help="Decode every picture as well, and name those that are damaged.")
+    ] = False,
     max_value: Annotated[
         str, typer.Option(help="Largest value, as it is delivered, that is not a problem.", metavar="SIZE")
     ] = "1GiB",
@@ -38,7 +41,7 @@ def verify(
         how = {name: opening[name] for name in ("storage_options", "transport")}
         resealed = diagnose.reseal(url, **how) if reseal else ()
         with drawing("verifying", quiet=quiet) as draw:
-            report = diagnose.verify(url, max_value=max_value, progress=draw, **opening)
+            report = diagnose.verify(url, decode=decode, max_value=max_value, progress=draw, **opening)
         print_found(report, _print, format_url(url), resealed, as_json=as_json, ok=report.ok, resealed=resealed)
         if not report.ok:
             raise typer.Exit(Exit.PROBLEMS)
@@ -53,12 +56,15 @@ def _print(report: diagnose.VerifyReport, url: str, resealed: Sequence[str]) -> 
     print_first([f"{shard}: a sound copy is in {in_one_line(copy)}" for shard, copy in copies.items()])
     looked_at = (
         f"{plural(report.shards, 'shard')}, {plural(report.samples, 'sample')}, {plural(report.values, 'value')}, "
-        f"{size(report.bytes)} in {duration(report.seconds)}"
+        + (f"{plural(report.pictures, 'picture')} decoded, " if report.pictures else "")
+        + f"{size(report.bytes)} in {duration(report.seconds)}"
     )
     verdict = "sound" if report.ok else plural(len(report.problems), "problem")
     out.print(f"{url}: {verdict} ({looked_at})")
-    if not report.ok:
+    if any(problem.kind != "picture" for problem in report.problems):
         out.print("next: restore the shards named above from their source, or pack again with --overwrite")
+    elif not report.ok:
+        out.print(f"next: shardstream repack {url} DEST --drop-damaged, which leaves these samples out")
 
 
 def _line(problem: diagnose.Problem) -> str:

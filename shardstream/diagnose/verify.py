@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, TypeAlias, Unpack
 
 import numpy as np
@@ -14,8 +15,11 @@ from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.diagnose.members import differences
 from shardstream.diagnose.whole import ReadShard, TooLarge, read_shards
-from shardstream.errors import DataError, NotFoundError, ShardStreamError, StorageError
+from shardstream.errors import DataError, DecodeError, NotFoundError, ShardStreamError, StorageError
+from shardstream.images.damage import check_damage
+from shardstream.images.header import probe
 from shardstream.progress import OnProgress, ProgressEvent, ignore
+from shardstream.shards.compression import decompress
 from shardstream.shards.framing import MAX_VALUE, oversized, too_large
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.key_table import key_table_name
@@ -23,9 +27,21 @@ from shardstream.shards.layout import checksum
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import parse_size
 from shardstream.storage import PathOrUrl, Store
+from shardstream.threads import cores, each
 
 ProblemKind: TypeAlias = Literal[
-    "missing", "unreadable", "size", "checksum", "index", "samples", "fields", "value", "tar", "version", "keys"
+    "missing",
+    "unreadable",
+    "size",
+    "checksum",
+    "index",
+    "samples",
+    "fields",
+    "value",
+    "tar",
+    "version",
+    "keys",
+    "picture",
 ]
 
 
@@ -38,7 +54,8 @@ class Problem:
             the whole object), ``index`` (it cannot be read), ``samples`` (their number), ``fields`` (a field that the
             manifest lacks, or of another type), ``value`` (the checksum of one value, or its size), ``tar`` (a member
             that is not what the index says) ``version`` (the
-            manifest of an old version, or its table) or ``keys`` (the table of keys, where there is one).
+            manifest of an old version, or its table), ``keys`` (the table of keys, where there is one) or ``picture``
+            (it is as it was written, but damaged; only where pictures are decoded).
         shard: Object name.
         what: In words.
         sample: Number in the shard, from 0.
@@ -71,6 +88,7 @@ class VerifyReport:
         bytes: Bytes that were read and compared.
         values: Values whose own checksum was compared.
         seconds: Time taken.
+        pictures: Pictures that were decoded.
     """
 
     url: str
@@ -80,6 +98,7 @@ class VerifyReport:
     bytes: int
     values: int
     seconds: float
+    pictures: int = 0
 
     @property
     def ok(self) -> bool:
@@ -90,6 +109,7 @@ class VerifyReport:
 def verify(
     url: PathOrUrl,
     *,
+    decode: bool = False,
     max_value: int | str = MAX_VALUE,
     progress: OnProgress | None = None,
     **opening: Unpack[Opening],
@@ -106,6 +126,8 @@ def verify(
 
     Args:
         url: Folder or URL of the data set.
+        decode: Decode every picture as well, in a thread a core, and name those that are damaged: those that readers
+            refuse, or would fill up with grey. ``repack(drop_damaged=True)`` leaves them out.
         version: Which version of a data set that grew, with those before it. Default: the newest.
         cache: Folder of a cache, or a `Cache`. Where a shard is damaged, it is asked whether it holds all of it.
             Nothing else is read from it: what is compared is what the store has.
@@ -131,18 +153,21 @@ def verify(
     store = dataset.store
     manifest = Manifest.read(store, version=opening.get("version"))  # not as the cache has it
     problems, tell = list[Problem](), ignore if progress is None else progress
-    samples = size = values = 0
+    samples = size = values = pictures = 0
     for number, found in enumerate(read_shards(store, manifest)):
         shard = _Shard(manifest, number, found, largest)
         wrong = list(shard.problems())
         sound = _sound_copy(dataset, number) if wrong else None
         problems.extend(replace(one, sound_copy=sound) for one in wrong)
+        if decode:
+            problems.extend(shard.damaged_pictures())
         samples, size, values = samples + shard.samples, size + shard.bytes, values + shard.values
+        pictures += shard.pictures
         detail = {"shards": number + 1, "total_shards": manifest.shards, "problems": len(problems)}
         tell(ProgressEvent("verify", size, manifest.bytes, "bytes", detail))
     problems.extend([*_old_versions(store, manifest), *_key_tables(store, manifest)])
     return VerifyReport(
-        manifest.url, tuple(problems), manifest.shards, samples, size, values, time.monotonic() - started
+        manifest.url, tuple(problems), manifest.shards, samples, size, values, time.monotonic() - started, pictures
     )
 
 
@@ -187,7 +212,8 @@ class _Shard:
         self._number = number
         self._found = found
         self.name = manifest.shard_name(number)
-        self.samples = self.bytes = self.values = 0
+        self.samples = self.bytes = self.values = self.pictures = 0
+        self._wrong: set[tuple[str, int]] = set()  # values that differ from what was written, or are too large
 
     def problems(self) -> Iterator[Problem]:
         """All problems of this shard."""
@@ -233,6 +259,7 @@ class _Shard:
         found = too_large(column, np.arange(index.samples), self._max_value)
         for row, size in found[:1] if column.type.kind == "fixed" else found:  # all arrays of one size
             error = oversized(index, column.name, row, size, self._max_value)
+            self._wrong.add((column.name, row))
             yield Problem("value", self.name, error.what, row, str(error.place.get("key", "")), column.name)
 
     def _values(self, data: memoryview, index: ShardIndex, column: Column) -> Iterator[Problem]:
@@ -248,6 +275,7 @@ class _Shard:
             chosen.tolist(), offsets.tolist(), lengths.tolist(), expected.tolist(), strict=True
         ):
             if checksum(data[offset : offset + length]) != value:
+                self._wrong.add((column.name, row))
                 yield Problem(
                     "value",
                     self.name,
@@ -267,6 +295,43 @@ class _Shard:
         except DataError as error:
             yield self._from_error("tar", error)
 
+    def damaged_pictures(self) -> Iterator[Problem]:
+        """Those of this shard that are as they were written, and damaged; to be called after `problems`."""
+        data, index = self._found.data, self._found.index
+        if isinstance(data, StorageError) or isinstance(index, ShardStreamError):
+            return
+        for column in index.columns.values():
+            kind = self._manifest.fields.get(column.name)
+            if kind is not None and kind.is_image:
+                yield from self._decoded(data, index, column)
+
+    def _decoded(self, data: memoryview, index: ShardIndex, column: Column) -> Iterator[Problem]:
+        rows = np.arange(index.samples)
+        valid = column.valid_rows(rows)
+        chosen = [
+            row for row in (rows if valid is None else rows[valid]).tolist() if (column.name, row) not in self._wrong
+        ]
+        self.pictures += len(chosen)
+        look = partial(_damage, data, column)
+        found = each(look, chosen, at_once=cores(), what=f"a picture of {self.name} to be decoded")
+        for row, error in zip(chosen, found, strict=True):
+            if error is not None:
+                offset = int(column.extents(np.array([row]))[0][0])
+                yield Problem("picture", self.name, error, row, index.keys[row], column.name, offset)
+
     def _from_error(self, kind: ProblemKind, error: ShardStreamError) -> Problem:
         offset = error.place.get("offset")
         return Problem(kind, self.name, error.what, offset=int(offset) if offset is not None else None)
+
+
+def _damage(data: memoryview, column: Column, row: int) -> str | None:
+    """Why a picture is damaged; ``None`` if it is not."""
+    offsets, lengths = column.extents(np.array([row]))
+    stored = data[int(offsets[0]) : int(offsets[0] + lengths[0])]
+    try:
+        if column.raw_lengths is not None:
+            stored = decompress(stored, size=int(column.raw_lengths[row]))
+        check_damage(stored, probe(stored), decode=True)
+    except DecodeError as error:
+        return error.what
+    return None

@@ -4,6 +4,8 @@
 ``formats``     the formats of picture files: magic, suffixes, Pillow's names; those that are refused by name
 ``opening``     whatever Pillow opens, by one format; the headers that only it reads
 ``header``      ``probe``: size, depth and orientation from the first bytes
+``structure``   whether a file ends too early, without decoding it
+``damage``      whether a file is damaged: by its structure, or by decoding all of it
 ``geometry``    ``Geometry``: crop, resize, window and flip as a value; torchvision's arithmetic and draws
 ``resize``      ``render``: pixels through a geometry into a slot of the batch; nearest for label maps; ``scratch``
 ``backends``    ``decode``: image bytes to uint8 RGB, by whichever library; ``decode_labels`` for masks

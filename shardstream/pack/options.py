@@ -13,7 +13,7 @@ import xxhash
 from shardstream.errors import UsageError
 from shardstream.extras import require
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
-from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, ImageOptions, Jpeg
+from shardstream.pack.encode.images import ANY_PIXELS, DEFAULT_MAX_PIXELS, Check, Damaged, ImageOptions, Jpeg
 from shardstream.pack.encode.sample import Transform
 from shardstream.pack.output.rows import check_rows
 from shardstream.pack.sources import Classes, Group, LabelMode, Unknown
@@ -58,6 +58,8 @@ class PackOptions:
     max_side: int | None = None
     quality: int | None = None
     strip: bool = False
+    damaged: Damaged = "reject"
+    check: Check = "header"
     # expert
     segment_width: int = DEFAULT_WIDTH
     max_pixels: int = DEFAULT_MAX_PIXELS
@@ -119,7 +121,19 @@ class PackOptions:
     @property
     def images(self) -> ImageOptions:
         """What becomes of images."""
-        return ImageOptions(self.jpeg, self.segment_width, self.strip, self.max_side, self.quality, self.max_pixels)
+        given = {one.name: getattr(self, one.name) for one in fields(ImageOptions)}
+        return ImageOptions(**given)
+
+    @property
+    def first_pass(self) -> ImageOptions:
+        """What becomes of images on their way through temporary shards, where samples still have their places.
+
+        They are looked at there, and are decoded once; but a transform is to get all of them.
+        """
+        if self.transform is not None:
+            return ImageOptions(jpeg="keep", max_pixels=ANY_PIXELS, damaged="keep")
+        check = self.check if self.damaged == "reject" else "header"
+        return ImageOptions(jpeg="keep", max_pixels=self.max_pixels, damaged=self.damaged, check=check)
 
     @property
     def identity(self) -> dict[str, Any]:

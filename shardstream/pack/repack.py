@@ -13,7 +13,7 @@ from shardstream.pack.encode.sample import Transform
 from shardstream.pack.options import PackOptions
 from shardstream.pack.output.places import StorageArguments, take_options
 from shardstream.pack.output.report import PackReport
-from shardstream.pack.run import run_pack
+from shardstream.pack.run import logged, run_pack
 from shardstream.pack.sources.stored import StoredSource
 from shardstream.progress import OnProgress
 from shardstream.shards.framings import Format
@@ -44,6 +44,7 @@ def repack(
     max_side: int | None = None,
     quality: int | None = None,
     strip: bool = False,
+    drop_damaged: bool = False,
     # distribution
     workers: int | None = None,
     executor: Executor | None = None,
@@ -90,6 +91,8 @@ def repack(
         max_side: As of `pack`.
         quality: The same.
         strip: The same.
+        drop_damaged: Decode every picture, and leave out the samples of damaged ones, as ``verify(decode=True)``
+            names them: they are listed in ``rejects.jsonl`` in ``dest``. The default stores them as they are.
 
     Distribution:
         workers: The same.
@@ -123,7 +126,7 @@ def repack(
         >>> repack("out/", "small/", shard_size="64MB", shuffle=True, seed=1).samples
         200
     """
-    return run_repack(**locals()).manifest
+    return logged(run_repack(**locals()), kept=not drop_damaged).manifest
 
 
 def run_repack(url: PathOrUrl, dest: PathOrUrl, **given: Any) -> PackReport:
@@ -143,6 +146,7 @@ def run_repack(url: PathOrUrl, dest: PathOrUrl, **given: Any) -> PackReport:
         given["meta"] = source.manifest.meta
     if given["zstd"] is None:
         given["zstd"] = default_zstd(source, given["format"])
+    given |= {"damaged": "reject", "check": "decode"} if given.pop("drop_damaged") else {"damaged": "keep"}
     options = take_options(PackOptions, given)
     return run_pack(source, target, options, **given)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from shardstream.errors import UsageError
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
-from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, Jpeg
+from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, Check, Damaged, Jpeg
 from shardstream.pack.encode.sample import Transform
 from shardstream.pack.execution.engines import EngineName, OpenEngine, find_engine, run_on_engine
 from shardstream.pack.execution.task import Task
@@ -29,6 +29,7 @@ from shardstream.pack.sources.classes import ClassesArgument
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
+from shardstream.sizes import plural
 from shardstream.storage import PathOrUrl, Transport
 
 _NOTHING = PackStats()
@@ -74,6 +75,8 @@ def pack(
     max_side: int | None = None,
     quality: int | None = None,
     strip: bool = False,
+    damaged: Damaged = "reject",
+    check: Check = "header",
     # distribution
     workers: int | None = None,
     on: EngineName | None = None,
@@ -160,6 +163,11 @@ def pack(
             grey and palette PNG, which may hold labels, by nearest pixel centres. Default: as large as they are.
         quality: Of JPEG and WebP files made smaller by ``max_side``, 1 to 100. Default 90.
         strip: Drop EXIF (but for the orientation), colour profiles and comments of JPEG files.
+        damaged: What becomes of pictures that are damaged: ``"reject"`` leaves their samples out, as rejects;
+            ``"keep"`` stores such files as they are, counted as ``"damaged"`` in ``kinds``.
+        check: How they are found: ``"header"`` sees files that are cut short, and what is no picture, at no cost to
+            speak of; ``"decode"`` decodes every picture as well, and takes for damage what readers would refuse, or
+            fill up with grey (``docs/packing.md`` says what it costs).
 
     Distribution:
         workers: Processes; ``None`` for one a core, 0 or 1 to work in this process.
@@ -211,10 +219,16 @@ def pack(
     """
     given = {**locals(), "meta": meta or {}}
     options = take_options(PackOptions, given)
-    report = run_pack(**given, options=options)
+    return logged(run_pack(**given, options=options), kept=damaged == "keep").manifest
+
+
+def logged(report: PackReport, *, kept: bool) -> PackReport:
+    """A report whose rejects stand in the log, and its damaged pictures where they were ``kept``."""
     if report.rejects:
-        _log.warning("%d samples could not be read: see %s", report.rejects, report.rejects_url)
-    return report.manifest
+        _log.warning("%s could not be read: see %s", plural(report.rejects, "sample"), report.rejects_url)
+    if kept and report.damaged:
+        _log.warning("%s stored as found", plural(report.damaged, "damaged picture"))
+    return report
 
 
 def run_pack(source: Any, dest: PathOrUrl, options: PackOptions, **how: Any) -> PackReport:

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from shardstream.errors import DuplicateKeyError, FieldError, ShardStreamError, UsageError
+from shardstream.errors import DecodeError, DuplicateKeyError, FieldError, ShardStreamError, UsageError
+from shardstream.pack.encode.images import ANY_PIXELS, Check, Damaged, ImageOptions
 from shardstream.pack.options import check_format, check_meta
 from shardstream.pack.output.commits import Committer
 from shardstream.pack.output.destination import open_destination
@@ -61,6 +62,9 @@ class ShardWriter:
         checksums: Store a checksum of each value, which readers verify.
         key_table: Write a table of the keys beside the shards, see `pack`. Where a data set is appended to, it gets one
             if it had one.
+        damaged: What becomes of image files that are damaged: ``"reject"`` refuses their samples, by an error of
+            `write`; ``"keep"`` stores any bytes under an image's name.
+        check: How they are found, ``"header"`` or ``"decode"``, as of `pack`.
 
     Raises:
         UsageError: An argument that is not allowed.
@@ -87,6 +91,8 @@ class ShardWriter:
         append: bool = False,
         checksums: bool = True,
         key_table: bool = True,
+        damaged: Damaged = "reject",
+        check: Check = "header",
     ) -> None:
         if append and overwrite:
             raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
@@ -94,6 +100,7 @@ class ShardWriter:
             check_format(format or "tar", zstd or ())
         check_classes(classes)
         check_meta(meta or {})
+        self._images = ImageOptions(jpeg="keep", max_pixels=ANY_PIXELS, damaged=damaged, check=check)
         self._limit = parse_size(shard_size, name="shard_size")
         self._meta = dict(meta or {})
         self._checksums = checksums
@@ -172,6 +179,8 @@ class ShardWriter:
         Raises:
             UsageError: Called outside of the ``with`` block, or a key that cannot be one. Nothing was written.
             FieldError: A value that does not fit its field's type. Nothing was written.
+            DecodeError: An image file that is damaged, or is no image, unless ``damaged="keep"``. Nothing was written,
+                and the next sample may be.
             DuplicateKeyError: The key was written before.
             StorageError: The destination cannot be written; the data set cannot be completed any more.
         """
@@ -198,8 +207,13 @@ class ShardWriter:
         try:
             kind = self._fields.get(name)
             encoded = encode(name, value, kind)
+            if encoded[0].is_image and isinstance(value, bytes | bytearray | memoryview):  # pixels make whole files
+                self._images.prepare(bytes(value))
             if kind is None and not (encoded[0].name == "bytes" and is_picture_name(name)):  # which go by content, each
                 self._declare(name, encoded[0])
+        except DecodeError as error:
+            hint = "leave the sample out, or store such files as they are: ShardWriter(..., damaged='keep')"
+            raise DecodeError(error.what, hint=hint, **error.place).at(key=key, field=name) from error.__cause__
         except ShardStreamError as error:
             raise error.at(key=key, field=name) from error.__cause__
         return encoded

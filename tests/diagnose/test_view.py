@@ -20,7 +20,8 @@ def test_every_kind_of_value(tmp_path: Path) -> None:
     sample = {"jpg": jpeg, "png": b"no image", "cls": 1, "f": 0.5, "yes": True, "txt": "é" * 100, "j": {"a": [1]}}
     sample |= {"arr": np.zeros((2, 3), np.int16), "ten": torch.ones(4, dtype=torch.bfloat16), "raw": bytes(range(90))}
     sample |= {"fix": np.arange(4, dtype=np.float32), "gone": None}
-    with ShardWriter(tmp_path, classes=["cat", "dog"], fields={"fix": "array:float32:4"}) as writer:
+    fields = {"fix": "array:float32:4"}
+    with ShardWriter(tmp_path, classes=["cat", "dog"], fields=fields, damaged="keep") as writer:
         writer.write({"__key__": "other", "gone": "here"})
         writer.write({"__key__": "a/b.c", **sample})
     found = view(tmp_path, [1])

@@ -140,14 +140,14 @@ def test_a_damaged_file_is_left_out_with_its_reason(tmp_path: Path) -> None:
     source, files = folder(tmp_path)
     data = files["c0/plain0"]
     (source / "c0" / "plain0.jpg").write_bytes(data[: len(data) // 2])
-    manifest = pack(source, tmp_path / "kept")
+    manifest = pack(source, tmp_path / "kept", damaged="keep")
     assert manifest.kinds["jpg"]["damaged"] == 1
     assert stored(tmp_path / "kept")["c0/plain0"] == data[: len(data) // 2]
     manifest = pack(source, tmp_path / "shrunk", max_side=100)
     assert manifest.samples == 9
     (reject,) = (json.loads(line) for line in (tmp_path / "shrunk" / "rejects.jsonl").read_text().splitlines())
     assert "plain0" in reject["path"]
-    assert "does not decode" in reject["reason"]
+    assert reject["reason"] == "the JPEG file is truncated: it has no end marker (EOI)"
 
 
 def test_the_command_tells_of_kinds(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_the_writer_stores_them_as_images(tmp_path: Path) -> None:
     pixels = photo(8, 9)
     with ss.ShardWriter(tmp_path / "out", fields={"any": "image"}) as writer:
         writer.write({"__key__": "a", "gif": GIF, "img": TIFF, "any": pixels})
-        writer.write({"__key__": "b", "gif": bytearray(GIF), "img": memoryview(PNG), "any": b"GIF"})
+        writer.write({"__key__": "b", "gif": bytearray(GIF), "img": memoryview(PNG), "any": GIF})
         with pytest.raises(FieldError, match="EPS files are never opened") as caught:
             writer.write({"__key__": "c", "eps": EPS})
     assert "fields={'eps': 'bytes'}" in str(caught.value)

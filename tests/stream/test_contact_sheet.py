@@ -115,7 +115,8 @@ def test_long_keys_differ_in_what_is_shown_of_them(tmp_path: Path, *, with_pictu
 
 def test_a_damaged_picture_is_said_to_be_one(tmp_path: Path) -> None:
     good = encode(np.zeros((64, 64, 3), np.uint8), "png")
-    page = write(tmp_path, {"png": good}, {"png": good[:60]}, {"txt": "none"})._repr_html_()
+    reader = write(tmp_path, {"png": good}, {"png": good[:60]}, {"txt": "none"}, damaged="keep")
+    page = reader._repr_html_()
     assert len(pictures(page)) == 1
     assert "does not decode" in page
 

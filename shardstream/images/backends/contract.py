@@ -9,12 +9,10 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
 from shardstream.images.formats import Encoded
-from shardstream.images.header import ImageInfo, jpeg_scan_offset
+from shardstream.images.header import ImageInfo
 from shardstream.images.opening import damaged
 
 BackendName: TypeAlias = Literal["auto", "simplejpeg", "pillow", "opencv", "torchvision", "imageio", "accimage"]
-
-_END = b"\xff\xd9"
 
 
 class Job(NamedTuple):
@@ -92,8 +90,3 @@ class NamedBackend(Backend, Protocol):
 def undecodable(info: ImageInfo, why: object) -> DecodeError:
     """The error for a damaged file."""
     return damaged(info.kind, why)
-
-
-def lacks_end(data: Encoded) -> bool:
-    """Whether a JPEG has no end marker after its first scan: it is truncated, whatever libjpeg made of it."""
-    return bytes(data).rfind(_END) < jpeg_scan_offset(data)

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from shardstream.errors import MissingExtraError
 from shardstream.extras import require
-from shardstream.images.backends.contract import Job, NamedBackend, lacks_end, undecodable
+from shardstream.images.backends.contract import Job, NamedBackend, undecodable
 from shardstream.images.formats import Encoded
 from shardstream.images.header import ImageInfo
 from shardstream.images.opening import FAILURES
+from shardstream.images.structure import lacks_end
 
 _SCALES = {"jpg": 8, "png": 1, "webp": 1}  # the kinds that are read; Pillow reads the others, as it is told to
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from types import ModuleType
 
@@ -10,11 +11,18 @@ from numpy.typing import NDArray
 
 from shardstream.errors import MissingExtraError
 from shardstream.extras import require
-from shardstream.images.backends.contract import Job, NamedBackend, lacks_end, undecodable
+from shardstream.images.backends.contract import Job, NamedBackend, undecodable
 from shardstream.images.formats import Encoded
 from shardstream.images.geometry import scaled_size
 from shardstream.images.header import ImageInfo
 from shardstream.images.resize import scratch
+from shardstream.images.structure import lacks_end
+
+# What libjpeg warns of where pixels are lost. Others, and stray bytes before a segment of the header, change no pixel.
+_LOST = re.compile(
+    "Premature end of JPEG file|Inconsistent progression sequence"
+    "|Corrupt JPEG data: (?!bad ICC|.* before marker 0x(?:c[0-3]|d[bd]|e.|fe))"
+)
 
 
 @cache
@@ -58,3 +66,26 @@ class SimpleJpeg(NamedBackend):
         except ValueError as error:
             raise undecodable(info, error) from error
         return pixels  # type: ignore[no-any-return]
+
+    def check(self, data: Encoded, info: ImageInfo) -> bool:
+        """Decode a file whole, and strictly: where libjpeg warns that pixels are lost, it is damaged.
+
+        At an eighth of its size where it can be, which takes half the time: what is read of the file is the same.
+
+        Returns:
+            Whether it was decoded. If not, it is of a kind that is left to others, or libjpeg warned of something else.
+
+        Raises:
+            DecodeError: It is damaged.
+        """
+        scale = max(n for n in (1, 2, 4, 8) if n <= min(info.width, info.height, self.max_scale(info) or 1))
+        height, width = scaled_size((info.height, info.width), scale)
+        buffer = scratch("decoded", (height * width * 3,))
+        least = (height, width, scale) if scale > 1 else (0, 0, 1)
+        try:
+            self._library.decode_jpeg(data, "RGB", True, True, *least, buffer)
+        except ValueError as error:
+            if _LOST.match(str(error)):
+                raise undecodable(info, error) from error
+            return False
+        return True

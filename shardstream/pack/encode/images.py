@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
-from shardstream.errors import DecodeError, UsageError
+from shardstream.errors import DecodeError, MissingExtraError, UsageError
 from shardstream.extras import require
-from shardstream.images.header import probe
+from shardstream.images.damage import check_damage
+from shardstream.images.header import ImageInfo, probe
 from shardstream.images.jpeg.segments import stripped
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH, make_addressable
 from shardstream.images.shrink import shrink
 from shardstream.pack.sources.base import File
 
 Jpeg: TypeAlias = Literal["addressable", "keep"]
+Damaged: TypeAlias = Literal["reject", "keep"]
+Check: TypeAlias = Literal["header", "decode"]
 DEFAULT_QUALITY = 90
 """Of images that ``max_side`` makes smaller: 10 % larger than at 85, and nearly as good to look at as 95."""
 
 
+DAMAGED = "damaged"
+"""What kind of file was kept, where it is one of those that could have been rejected."""
+ANY_PIXELS = 65_535**2
 DEFAULT_MAX_PIXELS = 89_478_485
 """Pillow's limit, a quarter of a GiB at three bytes a pixel: a file of kilobytes can claim to hold any number."""
 
@@ -35,6 +41,8 @@ class ImageOptions:
         max_side: Pixels of the longer side; larger images are made smaller. ``None``: as large as they are.
         quality: Of JPEG and WebP files that are made smaller; ``None`` is 90.
         max_pixels: Images of more are refused.
+        damaged: ``"reject"`` damaged files, or ``"keep"`` them as they are.
+        check: How it is found that a file is damaged: by its ``"header"`` and structure, or also by its ``"decode"``.
 
     Raises:
         UsageError: A value that is not allowed.
@@ -47,14 +55,15 @@ class ImageOptions:
     max_side: int | None = None
     quality: int | None = None
     max_pixels: int = DEFAULT_MAX_PIXELS
+    damaged: Damaged = "reject"
+    check: Check = "header"
 
     def __post_init__(self) -> None:
-        if self.jpeg not in ("addressable", "keep"):
-            raise UsageError(
-                f"jpeg must be 'addressable' or 'keep', got {self.jpeg!r}", hint="'keep' stores files as they are"
-            )
+        _check_choice("jpeg", self.jpeg, Jpeg, "'keep' stores files as they are")
+        _check_choice("damaged", self.damaged, Damaged, "'reject' leaves damaged pictures out, 'keep' stores them")
+        _check_choice("check", self.check, Check, "'decode' finds more damage and takes longer")
         _check_number("segment_width", self.segment_width, 8, 65_535)
-        _check_number("max_pixels", self.max_pixels, 1, 65_535**2)
+        _check_number("max_pixels", self.max_pixels, 1, ANY_PIXELS)
         if self.max_side is not None:
             _check_number("max_side", self.max_side, 1, 65_535)
         if self.quality is not None:
@@ -64,7 +73,7 @@ class ImageOptions:
                     "quality= without max_side= changes nothing", hint="write max_side= too, or leave quality= out"
                 )
 
-    def check(self) -> None:
+    def check_packages(self) -> None:
         """Say early which package is missing, whatever there is to pack."""
         if self.max_side is not None:
             require("PIL.Image", extra="pillow", purpose="to make images smaller")
@@ -95,6 +104,10 @@ class ImageOptions:
             found["max_pixels"] = self.max_pixels
         if self.max_side is not None:
             found |= {"max_side": self.max_side, "quality": self.quality or DEFAULT_QUALITY}
+        if self.damaged != "reject":
+            found["damaged"] = self.damaged
+        if self.check != "header":
+            found["check"] = self.check
         return found
 
     def prepare(self, data: bytes) -> tuple[bytes, str | None]:
@@ -102,16 +115,33 @@ class ImageOptions:
 
         Returns:
             The file; and for JPEG ``"addressable"``, or what kind of file was kept as it is. ``None`` for other files,
-            and where that was not asked for.
+            and where that was not asked for. ``"damaged"`` for a file of any kind that would have been rejected.
 
         Raises:
             DecodeError: It is not an image, is damaged, or has too many pixels.
+            MissingExtraError: A package is not installed that is needed to look at it.
         """
-        info = probe(data)
+        try:
+            info = probe(data)
+        except (DecodeError, MissingExtraError) as error:
+            return self._kept(data, error)
         if info.width * info.height > self.max_pixels:
             raise DecodeError(
                 f"the image has {info.width} × {info.height} pixels, more than max_pixels={self.max_pixels}"
             )
+        try:
+            return self._prepared(data, info)
+        except DecodeError as error:
+            return self._kept(data, error)
+
+    def _kept(self, data: bytes, error: DecodeError | MissingExtraError) -> tuple[bytes, str | None]:
+        """A file that is damaged, or cannot be looked at here: as it is, or the error."""
+        if self.damaged == "reject":
+            raise error
+        return data, DAMAGED if isinstance(error, DecodeError) else None
+
+    def _prepared(self, data: bytes, info: ImageInfo) -> tuple[bytes, str | None]:
+        check_damage(data, info, decode=self.check == "decode")
         if self.max_side is not None:
             smaller = shrink(data, self.max_side, quality=self.quality or DEFAULT_QUALITY, metadata=not self.strip)
             data = data if smaller is None else smaller
@@ -128,6 +158,12 @@ def _is_jpeg(value: object) -> bool:
     if isinstance(value, File):
         return value.path.lower().endswith((".jpg", ".jpeg"))
     return isinstance(value, bytes | memoryview) and bytes(value[:2]) == b"\xff\xd8"
+
+
+def _check_choice(name: str, value: object, allowed: object, hint: str) -> None:
+    one, other = get_args(allowed)
+    if value not in (one, other):
+        raise UsageError(f"{name} must be {one!r} or {other!r}, got {value!r}", hint=hint)
 
 
 def _check_number(name: str, value: object, low: int, high: int) -> None:

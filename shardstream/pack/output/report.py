@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardstream.pack.encode.images import DAMAGED
 from shardstream.pack.output.receipts import ShardResult
 from shardstream.pack.output.rejects import RejectSummary, most_frequent
 from shardstream.pack.output.stats import PackStats
@@ -49,6 +50,11 @@ class PackReport:
     tally: PackStats = field(default_factory=PackStats)
     kept: int = 0
     duplicates: int = 0
+
+    @property
+    def damaged(self) -> int:
+        """Pictures that are stored although they are damaged."""
+        return sum(kinds.get(DAMAGED, 0) for kinds in self.manifest.kinds.values())
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "notes", tuple(map(printable, self.notes)))  # they name columns, folders and classes

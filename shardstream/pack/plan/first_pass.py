@@ -14,12 +14,13 @@ from typing import Any, TypeAlias
 import xxhash
 
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.errors import FieldError, SourceError
+from shardstream.errors import DecodeError, FieldError, MissingExtraError, SourceError
 from shardstream.pack.encode.files import Files, Unreadable
 from shardstream.pack.encode.images import ImageOptions
 from shardstream.pack.encode.reading import read_all
 from shardstream.pack.encode.sample import SampleEncoder, values_of
 from shardstream.pack.execution.task import ShardTask, Task
+from shardstream.pack.options import PackOptions
 from shardstream.pack.output.receipts import FOLDER, ShardResult, rejects_of
 from shardstream.pack.output.rejects import SortedRejects, StoredRejects, save_rejects
 from shardstream.pack.sources import Reject, Source
@@ -45,7 +46,7 @@ _SHARD_SIZE = "1GB"  # of shards that are written one after another
 
 
 def materialize(
-    source: StreamSource, dest: Location, files: Files, run: Run, images: ImageOptions, *, transformed: bool = False
+    source: StreamSource, dest: Location, files: Files, run: Run, options: PackOptions
 ) -> tuple[Source, Iterable[Reject]]:
     """A stream as a source that can be read in any order, and what it held that cannot be packed.
 
@@ -56,28 +57,29 @@ def materialize(
         dest: Place of the data set.
         files: Reads files that its samples name.
         run: Runs tasks.
-        images: What is to become of images in the second pass.
-        transformed: Whether that pass transforms samples. Else types that are declared hold in this one.
+        options: Of the whole run. Where it has a transform, types that are declared hold in the second pass.
 
     Raises:
         MissingExtraError: They need a package that is not installed.
         SourceError: It holds no sample that can be packed.
         DuplicateKeyError: Two samples have one key.
     """
-    known = source.fingerprint
-    types = dict(source.types) if transformed else {**source.implied, **source.types, **source.declared}
-    what = f"{known} {_named(types)}" if types != source.types else f"{known}"
+    known, first = source.fingerprint, options.first_pass
+    types = dict(source.types)
+    if options.transform is None:
+        types = {**source.implied, **types, **source.declared}
+    what = f"{known} {first.identity} {_named(types) if types != source.types else ''}"
     name = "spool" if known is None else f"spool-{xxhash.xxh3_64_hexdigest(what.encode())}"
     place = dest.join(f"{FOLDER}/{name}")
     store = open_store(place)
     if known is None or not store.exists(MANIFEST_NAME):
         if source.travels:
-            images.check_values(value for item in _first(source) for value in item.values.values())
-            _by_tasks(source, types, place, store, files, run)
+            options.images.check_values(value for item in _first(source) for value in item.values.values())
+            _by_tasks(source, types, place, store, files, run, first)
         else:
-            _one_by_one(source, types, place, store, files, images)
+            _one_by_one(source, types, place, store, files, options)
     found = StoredSource(OpenedDataset(place), key=source.key, fingerprint=known, unique=not source.travels)
-    found.url = source.url
+    found.url, found.decoded = source.url, first.check == "decode"
     found.implied, found.declared = dict(source.implied), dict(source.declared)
     found.notes = (
         *source.notes,
@@ -95,8 +97,10 @@ def _first(source: StreamSource) -> Iterator[Item]:
     return islice((item for stream in source.streams[:1] for item in stream if isinstance(item, Item)), 1)
 
 
-def _by_tasks(source: StreamSource, types: _Types, place: Location, store: Store, files: Files, run: Run) -> None:
-    recipe = SampleEncoder(ImageOptions(jpeg="keep"), types)
+def _by_tasks(
+    source: StreamSource, types: _Types, place: Location, store: Store, files: Files, run: Run, images: ImageOptions
+) -> None:
+    recipe = SampleEncoder(images, types)
     tasks = [
         ShardTask(number, _PATTERN.format(number), place, stream, "record", frozenset(), True, recipe, files)
         for number, stream in enumerate(source.streams)
@@ -111,14 +115,15 @@ def _by_tasks(source: StreamSource, types: _Types, place: Location, store: Store
 
 
 def _one_by_one(
-    source: StreamSource, types: _Types, place: Location, store: Store, files: Files, images: ImageOptions
+    source: StreamSource, types: _Types, place: Location, store: Store, files: Files, options: PackOptions
 ) -> None:
-    options: dict[str, Any] = {"format": "record", "shard_size": _SHARD_SIZE, "classes": source.classes}
-    options["fields"] = _named(types)
+    first = options.first_pass
+    given: dict[str, Any] = {"format": "record", "shard_size": _SHARD_SIZE, "classes": source.classes}
+    given |= {"fields": _named(types), "damaged": first.damaged, "check": first.check}
     with SortedRejects() as rejects:
-        with ShardWriter(place, **options, overwrite=True) as writer:
+        with ShardWriter(place, **given, overwrite=True) as writer:
             for stream in source.streams:
-                rejects.add(_write(stream, writer, types, files, images))
+                rejects.add(_write(stream, writer, types, files, options.images))
             if not writer.samples:
                 raise _nothing(source, rejects)
         save_rejects(store, rejects)
@@ -139,13 +144,22 @@ def _write(
                 values = values_of(item, contents)
                 if lacking:
                     images.check_values(values.values())
-                writer.write({KEY: item.key, **values})
-            except FieldError as error:
-                field = error.place.get("field")
-                what = f"field {field!r}: {error.what}" if field in types else error.what
-                yield Reject(item.line, valid_unicode(item.path), what)
+                _write_one(writer, types, {KEY: item.key, **values})
             except Unreadable as error:
                 yield Reject(item.line, valid_unicode(item.path), str(error))
+
+
+def _write_one(writer: ShardWriter, types: _Types, sample: Mapping[str, Any]) -> None:
+    """Write a sample; `Unreadable` if it cannot be packed, as where it is packed in one pass."""
+    try:
+        writer.write(sample)
+    except DecodeError as error:
+        raise Unreadable(error.what) from error
+    except FieldError as error:
+        field = error.place.get("field")
+        raise Unreadable(f"field {field!r}: {error.what}" if field in types else error.what) from error
+    except MissingExtraError as error:
+        raise Unreadable(f"{error.what}; {error.hint}") from error
 
 
 def _nothing(source: StreamSource, rejects: Iterable[Reject]) -> SourceError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -199,7 +199,8 @@ def _check_declared(source: Source, options: PackOptions, names: Collection[str]
 
 
 def _recipe(source: Source, options: PackOptions, types: Mapping[str, FieldType]) -> SampleEncoder:
-    return SampleEncoder(options.images, types, options.transform, dict(source.declared))
+    images = replace(options.images, check="header") if source.decoded else options.images
+    return SampleEncoder(images, types, options.transform, dict(source.declared))
 
 
 def _mean(sizes: Sequence[int]) -> float:

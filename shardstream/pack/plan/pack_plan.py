@@ -293,7 +293,7 @@ def open_plan(
     """
     if append and overwrite:
         raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
-    options.images.check()
+    options.images.check_packages()
     lie_in = roots(source)
     read, place = storage.locate([*lie_in, *place_of(options.classes)], dest, names_urls=names_urls(source))
     options = replace(options, classes=names_of(options.classes, read))
@@ -319,8 +319,7 @@ def open_plan(
             complete = _complete(destination, fingerprint_of(origin, options), append, overwrite)
             if complete is not None:
                 return PackPlan(destination, complete.plan or "", origin.notes, "", manifest=complete)
-        transformed = options.transform is not None
-        origin, rejects = materialize(origin, destination.location, files, run, options.images, transformed=transformed)
+        origin, rejects = materialize(origin, destination.location, files, run, options)
     check_apart(origin.root, destination)
     layout = make_layout(origin, options, files, destination.store)
     complete = _complete(destination, layout.fingerprint, append, overwrite)

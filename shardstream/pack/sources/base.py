@@ -85,6 +85,7 @@ class Source(ABC):
         declared: Types of fields as they are to be stored, also of those that a transform makes.
         mean_bytes: Mean size of a sample, where all sizes are known and part of the fingerprint.
         numbering: How equal keys are told apart, if there are any; `numbered` does it.
+        decoded: Whether all its pictures have been decoded already, so that nobody has to do it again to find damage.
         lendable: Whether a worker process of this machine can open it from a pickle, see `lending.Lent`; its `part` is
             then called there.
     """
@@ -98,6 +99,7 @@ class Source(ABC):
     notes: tuple[str, ...] = ()
     root: str | None = None
     numbering: KeyNumbers | None = None
+    decoded: bool = False
     lendable: bool = False
     origin: Origin | None = None
 
@@ -127,7 +129,7 @@ class DerivedSource(Source):
         self.url, self.classes, self.notes = source.url, source.classes, source.notes
         self.root, self.types, self.mean_bytes = source.root, dict(source.types), source.mean_bytes
         self.implied, self.declared = dict(source.implied), dict(source.declared)
-        self.lendable, self.origin = source.lendable, source.origin
+        self.lendable, self.origin, self.decoded = source.lendable, source.origin, source.decoded
 
     def __len__(self) -> int:
         return len(self._source)
