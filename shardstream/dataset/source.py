@@ -14,7 +14,9 @@ from shardstream.dataset.numbering import Numbering
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.shared import SharedWords
 from shardstream.dataset.view import Matcher, ViewSpec, make_view, matcher_of
+from shardstream.dataset.weights import DrawnRows, ViewedShard, Weighing, WeightSpec, weigh
 from shardstream.errors import FieldError, FormatError, UsageError
+from shardstream.order import WeightedDraws
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
@@ -28,22 +30,39 @@ class DatasetSource:
 
     Attributes:
         verify: Whether indexes are compared with their checksums.
+        weights: How samples are weighted that are drawn by weight; ``None``: each comes once.
+        draws: The draws, where samples are drawn by weight.
 
     Args:
         datasets: The data sets; several are streamed as one, in this order.
         spec: The view.
         verify: Compare checksums of indexes.
+        weights: How samples are weighted that are drawn by weight; ``None``: each comes once.
+        draws: Samples of an epoch that are drawn. Default: as many as the view has.
 
     Raises:
-        FieldError, UsageError: The view asks for what is not there.
+        FieldError, UsageError: The view or the weights ask for what is not there.
     """
 
-    def __init__(self, datasets: Sequence[OpenedDataset], spec: ViewSpec, *, verify: bool) -> None:
+    def __init__(
+        self,
+        datasets: Sequence[OpenedDataset],
+        spec: ViewSpec,
+        *,
+        verify: bool,
+        weights: WeightSpec | None = None,
+        draws: int | None = None,
+    ) -> None:
         self._load(datasets, spec, verify, None)
+        if weights is not None:
+            self._weigh(weights, draws, None)
 
     def _load(
         self, datasets: Sequence[OpenedDataset], spec: ViewSpec, verify: bool, filtered: SharedWords | None
     ) -> None:
+        self.weights: WeightSpec | None = None
+        self._draws: int | None = None
+        self.draws: WeightedDraws | None = None
         self._datasets = tuple(datasets)
         self.manifests = tuple(one.manifest for one in datasets)
         self.spec = spec
@@ -68,6 +87,33 @@ class DatasetSource:
         self.counts = self._view.counts
         self.samples = int(self.counts.sum(dtype=np.int64))
 
+    def _weigh(self, weights: WeightSpec, draws: int | None, known: Weighing | None) -> None:
+        """Have samples drawn by weight; ``known`` is what was read of the weights before."""
+        self.check_fields([weights.field])
+        self.weights, self._draws = weights, draws
+        self._weighing = known or weigh(weights, self.manifests, self.counts, self._viewed)
+        self.draws = WeightedDraws(self._weighing.begins, self.samples if draws is None else draws)
+        view = self.data if self.spec.whole else digest([self.data, self.spec.as_json()])
+        self.fingerprint = digest([view, "weights", self._weighing.digest, self.draws.samples])
+
+    def _viewed(self, shard: int) -> ViewedShard:
+        dataset, number = self.dataset_of(shard)
+        index = dataset.open(number, verify=self.verify).index
+        return ViewedShard(index, int(self.counts[shard]), self._view.rows_of(shard, index, self._matcher(shard)))
+
+    def drawing(self, draws: int | None) -> DatasetSource:
+        """The same with so many samples an epoch, where they are drawn by weight."""
+        if self.weights is None or draws == self._draws:
+            return self
+        copy = self._copy()
+        copy._weigh(self.weights, draws, self._weighing)
+        return copy
+
+    def _copy(self) -> DatasetSource:
+        copy: DatasetSource = object.__new__(DatasetSource)
+        copy.__dict__.update(self.__dict__)
+        return copy
+
     @property
     def shards(self) -> int:
         """Number of shards of all data sets."""
@@ -86,11 +132,12 @@ class DatasetSource:
 
     def taking(self, count: int) -> DatasetSource:
         """The first ``count`` samples of this, in stored order."""
-        copy: DatasetSource = object.__new__(DatasetSource)
-        copy.__dict__.update(self.__dict__)
+        copy = self._copy()
         copy.spec = self.spec.taking(count)
         copy.fingerprint = digest([self.data, copy.spec.as_json()])
         copy._make_view()
+        if self.weights is not None:
+            copy._weigh(self.weights, self._draws, None)
         return copy
 
     def at(self, versions: Sequence[int]) -> DatasetSource:
@@ -101,7 +148,7 @@ class DatasetSource:
             StorageError: It cannot be read.
         """
         datasets = [one.at(version) for one, version in zip(self._datasets, versions, strict=True)]
-        return DatasetSource(datasets, self.spec, verify=self.verify)
+        return DatasetSource(datasets, self.spec, verify=self.verify, weights=self.weights, draws=self._draws)
 
     def check_fields(self, names: Collection[str]) -> None:
         """Refuse fields that the data sets hold with different types, and labels that mean different things.
@@ -136,9 +183,12 @@ class DatasetSource:
         member, number = self._members.find(shard)
         return self._datasets[member], number
 
-    def rows(self, shard: int, index: ShardIndex) -> NDArray[np.int64] | int:
-        """The rows of an open shard that the view's rows are; a number where they just begin later."""
-        return self._view.rows_of(shard, index, self._matcher(shard))
+    def rows(self, shard: int, index: ShardIndex) -> NDArray[np.int64] | int | DrawnRows:
+        """The rows of an open shard that the view's rows are; a number where they just begin later. Or what draws find."""
+        rows = self._view.rows_of(shard, index, self._matcher(shard))
+        if self.draws is None:
+            return rows
+        return self._weighing.drawn(shard, ViewedShard(index, int(self.counts[shard]), rows), self.draws)
 
     def _matcher(self, shard: int) -> Matcher | None:
         return self._matchers[self._members.find(shard)[0]]
@@ -156,10 +206,13 @@ class DatasetSource:
             "spec": self.spec,
             "verify": self.verify,
             "filtered": self._filtered,
+            "weights": None if self.weights is None else (self.weights, self._draws, self._weighing),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._load(state["datasets"], state["spec"], state["verify"], state["filtered"])
+        if state["weights"] is not None:
+            self._weigh(*state["weights"])
         if self.fingerprint != state["fingerprint"]:
             raise FormatError(
                 "the data set was replaced by another one since this object was made",

@@ -94,21 +94,29 @@ def _where_of(where: Where | None) -> tuple[tuple[str, tuple[Any, ...]], ...]:
 
 
 def _values_of(name: str, values: Any) -> tuple[Any, ...]:
-    values = _plain(values)
+    values = plain_value(values)
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | set | frozenset):
         values = [values]
-    plain = [_plain(value) for value in values]
-    for value in plain:
-        if not isinstance(value, str | bool | int | float) or value != value:
-            raise UsageError(
-                f"where can compare {name!r} with numbers and class names, not with {value!r}",
-                field=name,
-                hint='for example where={"cls": [1, 5, 9]}; nothing equals NaN, a transform can look for it',
-            )
-    return tuple(sorted(set(plain), key=lambda value: (isinstance(value, str), value)))
+    hint = 'for example where={"cls": [1, 5, 9]}; nothing equals NaN, a transform can look for it'
+    plain = {checked_value(name, value, option="where", hint=hint) for value in values}
+    return tuple(sorted(plain, key=lambda value: (isinstance(value, str), value)))
 
 
-def _plain(value: Any) -> Any:
+def checked_value(name: str, value: Any, *, option: str, hint: str) -> str | float:
+    """What a column may be compared with, as a plain value.
+
+    Raises:
+        UsageError: It is not a number, nor a class name; names the option that it was given to.
+    """
+    value = plain_value(value)
+    if not isinstance(value, str | bool | int | float) or value != value:
+        raise UsageError(
+            f"{option} can compare {name!r} with numbers and class names, not with {value!r}", field=name, hint=hint
+        )
+    return value
+
+
+def plain_value(value: Any) -> Any:
     """Arrays as lists, their elements as Python's numbers, whosever they are: numpy's, torch's, pandas'."""
     return value.tolist() if hasattr(value, "tolist") else value
 
@@ -127,7 +135,7 @@ def matcher_of(spec: ViewSpec, manifest: Manifest) -> Matcher | None:
     """
     if not spec.where:
         return None
-    wanted = {name: _wanted(name, values, manifest) for name, values in spec.where}
+    wanted = {name: in_column(name, values, manifest, option="where") for name, values in spec.where}
 
     def matches(index: ShardIndex) -> NDArray[np.bool_]:
         found = np.ones(index.samples, np.bool_)
@@ -145,7 +153,19 @@ def matcher_of(spec: ViewSpec, manifest: Manifest) -> Matcher | None:
     return matches
 
 
-def _wanted(name: str, values: Sequence[Any], manifest: Manifest) -> NDArray[Any]:
+def in_column(name: str, values: Sequence[Any], manifest: Manifest, *, option: str) -> NDArray[Any]:
+    """Numbers and class names as a column of numbers holds them, in its own dtype.
+
+    Args:
+        name: The column.
+        values: What it is compared with.
+        manifest: Of the data set.
+        option: What they were given to, for messages.
+
+    Raises:
+        FieldError: The column does not exist, or is not a number in the index; a class that is not known, or a value
+            that the column cannot hold.
+    """
     fields, url = manifest.fields, manifest.url
     kind = fields.get(name)
     if kind is None:
@@ -153,7 +173,7 @@ def _wanted(name: str, values: Sequence[Any], manifest: Manifest) -> NDArray[Any
     if kind.kind != "scalar":
         scalars = [field for field, one in fields.items() if one.kind == "scalar"]
         raise FieldError(
-            f"where needs a number that stands in the index, and {name!r} is {kind}",
+            f"{option} needs a number that stands in the index, and {name!r} is {kind}",
             url=url,
             field=name,
             hint="there are " + (", ".join(scalars) or "none") + "; other values can be dropped by a transform",
@@ -163,7 +183,7 @@ def _wanted(name: str, values: Sequence[Any], manifest: Manifest) -> NDArray[Any
         return to_comparables(kind, numbers)
     except FieldError as error:
         raise FieldError(
-            f"where asks for what the column cannot hold: {error.what}",
+            f"{option} asks for what the column cannot hold: {error.what}",
             url=url,
             field=name,
             hint="leave it out: no sample can have it",

@@ -11,6 +11,7 @@ from typing import Any, Self
 from shardstream.dataset.opening import Versions, open_datasets
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import Split, ViewSpec, Where
+from shardstream.dataset.weights import Weights, WeightSpec
 from shardstream.errors import UsageError
 from shardstream.images.backends import Backend, BackendName
 from shardstream.order import SplitBy, Tail
@@ -64,6 +65,11 @@ class ShardDataset(Stream):
         where: Values by stored number, ``{"cls": [1, 5, 9]}``: only samples that have one of them. Class names may
             stand for labels. Numbers, arrays and tensors are compared in the column's dtype, exactly; a float with a
             column of floats as it is rounded when stored. Costs one scan of the indexes, when this is made.
+        weights: How often each sample comes, in the place of once: ``"weight"``, a stored number; ``{"cls": {"cat": 3,
+            "dog": 1}}``, a weight for each label; or ``{"cls": "balanced"}``, each label the same share. An epoch has
+            ``epoch_size`` draws (default: as many as samples), in which each sample comes as often as its share says,
+            rounded up or down, in each epoch otherwise. 0 means never. Costs two scans of the indexes, when this is
+            made. See ``docs/order.md``.
         version: Which version of a data set that grew; of several data sets, a list with one for each. Default: the
             newest. A state of an older version brings its version along, see `load_state_dict`.
         transform: Called in the worker with each sample's dict; what it returns is delivered, ``None`` drops the
@@ -75,7 +81,8 @@ class ShardDataset(Stream):
         *How long an epoch is, and how it ends.*
 
         epoch_size: Samples of an epoch over all ranks, for training by steps: epochs are then pieces of an endless walk
-            through the data set, each sample once before any comes again. Default: all samples.
+            through the data set, each sample once before any comes again. With ``weights``, the draws of an epoch.
+            Default: all samples.
         tail: What happens to samples that fill no batch on every rank: ``"drop"`` leaves them out, ``"pad"`` repeats
             others, marked in ``__valid__``, ``"exact"`` ends with a short batch. Default: ``"drop"`` when shuffling,
             else ``"exact"``, since an evaluation must not lose samples in silence.
@@ -133,7 +140,7 @@ class ShardDataset(Stream):
         AccessError: The store refuses.
         StorageError: The store cannot be reached, and the cache has no manifest of the data set.
         FieldError: ``fields`` asks for what does not exist; names the nearest. ``where`` asks for a value that its
-            column cannot hold.
+            column cannot hold. A weight is negative, infinite or NaN, or a sample or a label has none.
         MissingExtraError: The library of a backend is not installed.
         UsageError: Another argument cannot work.
 
@@ -155,6 +162,7 @@ class ShardDataset(Stream):
         split: Split | None = None,
         split_by: SplitBy = "samples",
         where: Where | None = None,
+        weights: Weights | None = None,
         version: Versions = None,
         transform: Callable[..., Any] | None = None,
         batch_transform: Callable[..., Any] | None = None,
@@ -216,7 +224,8 @@ class ShardDataset(Stream):
             storage_options=storage_options,
             transport=transport,
         )
-        source = DatasetSource(datasets, ViewSpec.of(split, split_by, where), verify=verify)
+        view, weighted = ViewSpec.of(split, split_by, where), None if weights is None else WeightSpec.of(weights)
+        source = DatasetSource(datasets, view, verify=verify, weights=weighted, draws=epoch_size)
         self._start(Content((ContentPart.of(source, options),), epoch_size=epoch_size), settings)
 
     @property
@@ -250,6 +259,7 @@ class ShardDataset(Stream):
         unit = f"batches of {settings.batch_size}" if settings.batch_size else "single samples"
         size = f"{plural(source.samples, 'sample')} in {plural(source.shards, 'shard')}"
         view = "" if source.spec.whole else f" ({source.spec})"
+        view += "" if source.weights is None else f", {source.weights}"
         epoch = "" if self._content.epoch_size is None else f", epochs of {self._content.epoch_size}"
         return f"ShardDataset({source.url!r}: {size}{view}, {order}{epoch}, as {unit})"
 
@@ -267,6 +277,8 @@ class ShardDataset(Stream):
             part = ContentPart.of(part.source, dataclasses.replace(part.options, **options))
         size = changes.pop("epoch_size", self._content.epoch_size)
         check_positive("epoch_size", size)
+        if part.source.weights is not None:
+            part = ContentPart.of(part.source.drawing(size), part.options)
         content = dataclasses.replace(self._content, parts=(part,), epoch_size=size)
         return self._with(content, dataclasses.replace(self._settings, **changes))
 
