@@ -9,7 +9,8 @@ Every verb reads through this room: `open_dataset` opens, `DatasetRows` reads ro
 ``numbering``     ``Numbering``: which shard a row lies in, which data set a shard
 ``source``        ``DatasetSource``: data sets through a view
 ``view``          split, filter, first n: which rows of each shard
-``weights``       weights of samples as integers; ``DrawnRows``: the rows that draws by weight find
+``weights``       weights of samples as integers
+``drawn_rows``    ``DrawnRows``: the rows of a shard that draws by weight find
 ``indexes``       ``OpenShards``: the shards whose index is at hand, bounded in number
 ``rows``          ``RowReader``: stored values by (shard, row) -> ``RowBatch``
 ``dataset_rows``  ``DatasetRows``: the same of one data set, by number or shard by shard

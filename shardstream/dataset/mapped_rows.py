@@ -19,11 +19,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.dataset.drawn_rows import DrawnRows
 from shardstream.dataset.indexes import OPEN_INDEXES, OpenShards
 from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.shared import source_and_shard
 from shardstream.dataset.step import groups
-from shardstream.dataset.weights import DrawnRows
 from shardstream.errors import ShardStreamError
 from shardstream.shards.fields import FieldKind, FieldType
 from shardstream.shards.framing import FieldValues, too_large

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.dataset.weights import DrawnRows
+from shardstream.dataset.drawn_rows import DrawnRows
 from shardstream.errors import ChangedError, DataError
 from shardstream.shards.framing import FieldValues, Framing, too_large
 from shardstream.shards.index import ShardIndex

@@ -10,11 +10,12 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from shardstream.dataset.drawn_rows import DrawnRows
 from shardstream.dataset.numbering import Numbering
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.shared import SharedWords
 from shardstream.dataset.view import Matcher, ViewSpec, make_view, matcher_of
-from shardstream.dataset.weights import DrawnRows, ViewedShard, Weighing, WeightSpec, weigh
+from shardstream.dataset.weights import ViewedShard, Weighing, WeightSpec, weigh
 from shardstream.errors import FieldError, FormatError, UsageError
 from shardstream.order import WeightedDraws
 from shardstream.shards.fields import FieldType
@@ -184,11 +185,12 @@ class DatasetSource:
         return self._datasets[member], number
 
     def rows(self, shard: int, index: ShardIndex) -> NDArray[np.int64] | int | DrawnRows:
-        """The rows of an open shard that the view's rows are; a number where they just begin later. Or what draws find."""
+        """The rows of an open shard that the view's rows are, or draws find; a number where they just begin later."""
         rows = self._view.rows_of(shard, index, self._matcher(shard))
         if self.draws is None:
             return rows
-        return self._weighing.drawn(shard, ViewedShard(index, int(self.counts[shard]), rows), self.draws)
+        viewed = ViewedShard(index, int(self.counts[shard]), rows)
+        return DrawnRows(viewed, self._weighing.whole, self.draws, *self._weighing.begins[shard : shard + 2].tolist())
 
     def _matcher(self, shard: int) -> Matcher | None:
         return self._matchers[self._members.find(shard)[0]]

@@ -2,7 +2,7 @@
 
 Weights are read in two scans of the indexes: the first finds the largest, or which labels occur, which says how they
 become integers (`WholeWeights`); the second adds these up, shard by shard (`Weighing`). From then on a process holds
-a number a shard, and a few bits a row of the shards that are open (`DrawnRows`).
+a number a shard, and a few bits a row of the shards that are open, see ``drawn_rows.py``.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from shardstream.dataset.shared import SharedWords
-from shardstream.dataset.step import groups
 from shardstream.dataset.view import checked_value, in_column, plain_value
-from shardstream.errors import FieldError, FormatError, UsageError, did_you_mean
-from shardstream.order import WEIGHT_BITS, WeightedDraws
+from shardstream.errors import FieldError, UsageError, did_you_mean
+from shardstream.order import WEIGHT_BITS
 from shardstream.order.quotas import as_fraction
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.manifest import Manifest
@@ -33,8 +32,6 @@ Weights: TypeAlias = str | Mapping[str, Mapping[Any, float | str | Fraction] | L
 
 _FORMS = 'weights="weight" for a field that holds them, weights={"cls": {"cat": 3, "dog": 1}}, or {"cls": "balanced"}'
 _SCANNERS = 8  # threads that read indexes, as for a filter
-_BLOCK = 64  # rows of which one number is held
-_EPOCHS = 3  # that are held of an open shard: one, the next, and what a source of a mixture has left of the last
 _SLAB = 1 << 16  # rows that are looked at together
 _MOST_LABELS = 1 << 20
 _FLOAT_BITS = 53
@@ -168,99 +165,6 @@ class Weighing:
     def begins(self) -> Integers:
         """The weight of all rows before each shard, and of all rows at last: int64 (shards + 1,)."""
         return self.words.words
-
-    def drawn(self, shard: int, viewed: ViewedShard, draws: WeightedDraws) -> DrawnRows:
-        """The rows of a shard that draws find."""
-        begin, end = self.begins[shard : shard + 2].tolist()
-        return DrawnRows(viewed, self.whole, draws, begin, end)
-
-
-class DrawnRows:
-    """Finds the rows that stand at places of draws. Holds a quarter of a byte for each row of the shard and each epoch.
-
-    Attributes:
-        spacing: Places from one draw to the next.
-
-    Args:
-        viewed: The shard.
-        whole: The weights of its rows.
-        draws: The draws.
-        begin: Weight of all rows before this shard.
-        end: The same with it.
-    """
-
-    def __init__(self, viewed: ViewedShard, whole: WholeWeights, draws: WeightedDraws, begin: int, end: int) -> None:
-        self.spacing = draws.spacing
-        self._viewed = viewed
-        self._whole = whole
-        self._draws = draws
-        self._begin = begin
-        self._end = end
-        self._epochs: dict[int, _Drawn] = {}  # by what their draws are moved by; that used last, last
-
-    def find(self, places: Integers) -> Integers:
-        """The stored row at each place: int64 (n,).
-
-        Raises:
-            FormatError: The weights are not those that were read before.
-        """
-        rows = np.empty_like(places)
-        for moved, slots in groups(self._draws.moved(places)):
-            rows[slots] = self._find(self._drawn(moved), self._draws.number(places[slots]))
-        return self._viewed.stored(rows)
-
-    def _find(self, drawn: _Drawn, numbers: Integers) -> Integers:
-        """The row of the view that each draw of one epoch takes."""
-        block = np.searchsorted(drawn.firsts, numbers, side="right") - 1
-        blocks, which = np.unique(block, return_inverse=True)
-        rows = (blocks[:, None] * _BLOCK + np.arange(_BLOCK)).reshape(-1)
-        more = np.unpackbits(drawn.more[blocks], axis=1).reshape(-1)
-        there = rows < self._viewed.count
-        times = more.astype(np.int64)
-        times[there] += self._draws.least(self._whole.of(self._viewed.index, self._viewed.stored(rows[there])))
-        ends = np.cumsum(times)
-        before = (ends - times)[::_BLOCK][which]
-        return rows[np.searchsorted(ends, before + numbers - drawn.firsts[block], side="right")]
-
-    def _drawn(self, moved: int) -> _Drawn:
-        drawn = self._epochs.pop(moved, None) or self._draw(moved)
-        while len(self._epochs) >= _EPOCHS:
-            del self._epochs[next(iter(self._epochs))]
-        self._epochs[moved] = drawn
-        return drawn
-
-    def _draw(self, moved: int) -> _Drawn:
-        index, rows = self._viewed.index, self._viewed.stored(np.arange(self._viewed.count))
-        weights = self._whole.of(index, rows)
-        if int(weights.sum()) != self._end - self._begin:
-            raise FormatError(
-                "the weights of the shard's samples are others than when the data set was opened",
-                url=index.url or None,
-                shard=index.path,
-                field=self._whole.field,
-                hint="open the data set anew",
-            )
-        alike = np.argsort(self._whole.alike(index, rows), kind="stable")
-        times = np.empty_like(weights)
-        times[alike] = self._draws.counts(self._begin, weights[alike], moved)
-        blocks = -(-len(times) // _BLOCK)
-        sums = np.add.reduceat(times, np.arange(blocks) * _BLOCK)
-        more = np.zeros(blocks * _BLOCK, np.bool_)
-        more[: len(times)] = times > self._draws.least(weights)
-        firsts = np.cumsum(np.concatenate([[self._draws.first(self._begin, moved)], sums]))
-        return _Drawn(firsts, np.packbits(more.reshape(blocks, _BLOCK), axis=1))
-
-
-class _Drawn(NamedTuple):
-    """How often the rows of a shard are drawn in one epoch.
-
-    Attributes:
-        firsts: The first draw of each block of rows, and the first one behind the shard: int64 (blocks + 1,).
-        more: Which rows come once more than their weight says at least, as bits: uint8 (blocks, 8).
-    """
-
-    firsts: Integers
-    more: NDArray[np.uint8]
 
 
 def weigh(
