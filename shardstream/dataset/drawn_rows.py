@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +14,12 @@ from shardstream.order import WeightedDraws
 
 _BLOCK = 64  # rows of which one number is held
 _EPOCHS = 3  # that are held of an open shard: one, the next, and what a source of a mixture has left of the last
-_AROUND = 2  # blocks
-_MOST_NEAR = 16  # blocks of which each row's draws are held as well, of one place in the shard
 
 Integers = NDArray[np.int64]
 
 
 class DrawnRows:
-    """Finds the rows that stand at places of draws.
-
-    Holds a quarter of a byte for each row of the shard and each epoch, and 8 KB at most for the window that is read.
+    """Finds the rows that stand at places of draws. Holds little more than a byte a row of the shard and epoch.
 
     Attributes:
         spacing: Places from one draw to the next.
@@ -43,7 +39,6 @@ class DrawnRows:
         self._draws = draws
         self._begin = begin
         self._end = end
-        self._near: _Stretch | None = None
         self._epochs: dict[int, _Drawn] = {}  # by what their draws are moved by; that used last, last
 
     def find(self, places: Integers) -> Integers:
@@ -53,26 +48,10 @@ class DrawnRows:
             FormatError: The weights are not those that were read before.
         """
         numbers, moved = self._draws.number(places), self._draws.moved(places)
-        if self._near is not None and self._near.has(numbers, moved):
-            return self._viewed.stored(self._near.rows(numbers))
         rows = np.empty_like(places)
-        for one, slots in groups(moved):
-            rows[slots] = self._around(one, numbers[slots]).rows(numbers[slots])
+        for one, slots in groups(moved):  # one, but around the end of an epoch
+            rows[slots] = self._drawn(one).rows(numbers[slots])
         return self._viewed.stored(rows)
-
-    def _around(self, moved: int, numbers: Integers) -> _Stretch:
-        """The stretch of rows that these draws of one epoch take, and some around, which a window comes to next."""
-        drawn = self._drawn(moved)
-        first, last = np.searchsorted(drawn.firsts, [numbers.min(), numbers.max()], side="right").tolist()
-        first, last = max(first - 1 - _AROUND, 0), min(last + _AROUND, len(drawn.more))
-        rows = np.arange(first * _BLOCK, min(last * _BLOCK, self._viewed.count))
-        times = self._draws.least(self._whole.of(self._viewed.index, self._viewed.stored(rows)))
-        times += np.unpackbits(drawn.more[first:last], axis=1).reshape(-1)[: len(rows)]
-        begin = int(drawn.firsts[first])
-        found = _Stretch(moved, first * _BLOCK, begin, begin + np.cumsum(times))
-        if last - first <= _MOST_NEAR:
-            self._near = found
-        return found
 
     def _drawn(self, moved: int) -> _Drawn:
         drawn = self._epochs.pop(moved, None) or self._draw(moved)
@@ -95,36 +74,9 @@ class DrawnRows:
         alike = np.argsort(self._whole.alike(index, rows), kind="stable")
         times = np.empty_like(weights)
         times[alike] = self._draws.counts(self._begin, weights[alike], moved)
-        blocks = -(-len(times) // _BLOCK)
-        sums = np.add.reduceat(times, np.arange(blocks) * _BLOCK)
-        more = np.zeros(blocks * _BLOCK, np.bool_)
-        more[: len(times)] = times > self._draws.least(weights)
+        sums = np.add.reduceat(times, np.arange(0, len(times), _BLOCK))
         firsts = np.cumsum(np.concatenate([[self._draws.first(self._begin, moved)], sums]))
-        return _Drawn(firsts, np.packbits(more.reshape(blocks, _BLOCK), axis=1))
-
-
-class _Stretch(NamedTuple):
-    """Neighbouring rows of a view, and which draws of one epoch take them.
-
-    Attributes:
-        moved: By how many places the draws of the epoch are moved.
-        first: The first row.
-        begin: The first draw.
-        ends: The draw after the last one of each row: int64 (rows,).
-    """
-
-    moved: int
-    first: int
-    begin: int
-    ends: Integers
-
-    def has(self, numbers: Integers, moved: Integers) -> bool:
-        """Whether all of these draws take one of the rows."""
-        return bool(((moved == self.moved) & (numbers >= self.begin) & (numbers < self.ends[-1])).all())
-
-    def rows(self, numbers: Integers) -> Integers:
-        """The row that each of these draws takes."""
-        return self.first + np.searchsorted(self.ends, numbers, side="right")
+        return _Drawn(firsts, times.astype(np.min_scalar_type(int(times.max()))))
 
 
 class _Drawn(NamedTuple):
@@ -132,8 +84,16 @@ class _Drawn(NamedTuple):
 
     Attributes:
         firsts: The first draw of each block of rows, and the first one behind the shard: int64 (blocks + 1,).
-        more: Which rows come once more than their weight says at least, as bits: uint8 (blocks, 8).
+        times: How often each row comes: the narrowest unsigned integers (rows,).
     """
 
     firsts: Integers
-    more: NDArray[np.uint8]
+    times: NDArray[Any]
+
+    def rows(self, numbers: Integers) -> Integers:
+        """The row of the view that each of these draws takes."""
+        first, last = np.searchsorted(self.firsts, [numbers.min(), numbers.max()], side="right").tolist()
+        begin = (first - 1) * _BLOCK
+        ends = self.firsts[first - 1] + np.cumsum(self.times[begin : last * _BLOCK], dtype=np.int64)
+        found: Integers = begin + np.searchsorted(ends, numbers, side="right")
+        return found

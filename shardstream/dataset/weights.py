@@ -2,7 +2,7 @@
 
 Weights are read in two scans of the indexes: the first finds the largest, or which labels occur, which says how they
 become integers (`WholeWeights`); the second adds these up, shard by shard (`Weighing`). From then on a process holds
-a number a shard, and a few bits a row of the shards that are open, see ``drawn_rows.py``.
+a number a shard, and about a byte a row of the shards that are open, see ``drawn_rows.py``.
 """
 
 from __future__ import annotations

@@ -94,10 +94,6 @@ class WeightedDraws:
         ends = begin + np.cumsum(np.concatenate([np.zeros(1, np.int64), weights]))
         return np.diff(self._firsts(self._places_of(ends), moved))
 
-    def least(self, weights: Integers) -> Integers:
-        """How often a row of each weight comes at least, ⌊wE/T⌋; at most once more. int64 (n,)."""
-        return _scaled(weights, self.samples << self._bits, self.total)[0] >> self._bits
-
     def number(self, places: Integers) -> Integers:
         """Which draw of its epoch each place is of: int64 (n,)."""
         numbers: Integers = places >> self._bits
