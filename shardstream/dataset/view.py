@@ -172,11 +172,12 @@ def in_column(name: str, values: Sequence[Any], manifest: Manifest, *, option: s
         raise unknown_field(name, fields, url=url)
     if kind.kind != "scalar":
         scalars = [field for field, one in fields.items() if one.kind == "scalar"]
+        others = "; other values can be dropped by a transform" if option == "where" else ""
         raise FieldError(
             f"{option} needs a number that stands in the index, and {name!r} is {kind}",
             url=url,
             field=name,
-            hint="there are " + (", ".join(scalars) or "none") + "; other values can be dropped by a transform",
+            hint="there are " + (", ".join(scalars) or "none") + others,
         )
     numbers = [_class_number(value, name, manifest) if isinstance(value, str) else value for value in values]
     try:

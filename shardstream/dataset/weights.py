@@ -321,23 +321,21 @@ def _of_labels(spec: WeightSpec, manifests: Sequence[Manifest], labels: NDArray[
     manifest = next((one for one in manifests if one.classes is not None), manifests[0])
     names = [label for label, _ in spec.labels]
     given = in_column(spec.field, names, manifest, option="weights")
-    for name, number in zip(names, given.tolist(), strict=True):
-        if number not in labels:
-            raise FieldError(
-                f"no sample has the label {name!r}", url=manifest.url, field=spec.field, hint="leave it out of weights="
-            )
-        if (given == number).sum() > 1:
-            raise FieldError(
-                f"weights= names the label {name!r} twice", url=manifest.url, field=spec.field, hint="name it once"
-            )
+    place = {"url": manifest.url, "field": spec.field}
+    unknown = np.flatnonzero(~np.isin(given, labels))
+    if len(unknown):
+        raise FieldError(f"no sample has the label {names[unknown[0]]!r}", **place, hint="leave it out of weights=")
+    _, first_named = np.unique(given, return_index=True)
+    again = np.setdiff1d(np.arange(len(given)), first_named)
+    if len(again):
+        raise FieldError(f"weights= names the label {names[again[0]]!r} twice", **place, hint="name it once")
     absent = np.setdiff1d(labels, given)
     if len(absent):
         first = absent[0].item()
         others = f", nor for {plural(len(absent) - 1, 'other')}" if len(absent) > 1 else ""
         raise FieldError(
             f"weights= gives no weight for the label {first!r}{others}",
-            url=manifest.url,
-            field=spec.field,
+            **place,
             hint="give every label a weight, 0 for never, or leave samples out by where=",
         )
     by_label = dict(zip(given.tolist(), (Fraction(weight) for _, weight in spec.labels), strict=True))

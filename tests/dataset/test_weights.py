@@ -197,7 +197,7 @@ def test_labels_whose_numbers_have_no_common_multiple_are_balanced_without_huge_
         ([1, 2], {"w": {1: 1}}, FieldError, "no weight for the label 2"),
         ([1, 2, 4, 5], {"w": {1: 1, 4: 1}}, FieldError, "no weight for the label 2, nor for 1 other"),
         ([0, 1], {"w": {"cat": 1, "dog": 1, "emu": 2}}, FieldError, "no sample has the label 'emu'"),
-        ([0, 1], {"w": {"cat": 1, 0: 1, 1: 1}}, FieldError, "names the label 'cat' twice"),
+        ([0, 1], {"w": {"cat": 1, 0: 1, 1: 1}}, FieldError, "names the label 0 twice"),
         ([0, 1], {"w": {"cat": 1, "cow": 1}}, FieldError, "no class 'cow'"),
         ([0, 1], {"w": {0: 0, 1: 0}}, UsageError, "all weights are 0"),
         ([0, 1], {"w": {0: 1, 300.5: 1}}, FieldError, "weights asks for what the column cannot hold"),
@@ -295,5 +295,5 @@ def test_no_list_of_samples_is_held(rows, tmp_path: Path):
     finally:
         tracemalloc.stop()
     assert seen == 20 * 256
-    assert now < 2_000_000 + 1.3 * rows, "about a byte a row of open shards"
-    assert most < 8_000_000 + 1.3 * rows
+    assert now < 2_500_000 + 1.2 * rows, "about a byte a row of open shards"
+    assert most < 16_000_000 + 1.2 * rows, "and what a few threads need to look at a shard each"
