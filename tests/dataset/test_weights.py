@@ -198,7 +198,7 @@ def test_labels_whose_numbers_have_no_common_multiple_are_balanced_without_huge_
         ([1, 2, 4, 5], {"w": {1: 1, 4: 1}}, FieldError, "no weight for the label 2, nor for 1 other"),
         ([0, 1], {"w": {"cat": 1, "dog": 1, "emu": 2}}, FieldError, "no sample has the label 'emu'"),
         ([0, 1], {"w": {"cat": 1, 0: 1, 1: 1}}, FieldError, "names the label 0 twice"),
-        ([0, 1], {"w": {"cat": 1, "cow": 1}}, FieldError, "no class 'cow'"),
+        ([0, 1], {"w": {"cat": 1, "cow": 1}}, FieldError, "no class is called 'cow'"),
         ([0, 1], {"w": {0: 0, 1: 0}}, UsageError, "all weights are 0"),
         ([0, 1], {"w": {0: 1, 300.5: 1}}, FieldError, "weights asks for what the column cannot hold"),
         ([0.5, np.nan], {"w": "balanced"}, FieldError, "has the label nan"),

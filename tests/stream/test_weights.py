@@ -344,3 +344,26 @@ def test_what_it_is_called(folder):
         (WEIGHTS["labels"][0], "weighted by the label 'cls'"),
     ):
         assert words in repr(ss.ShardDataset(folder, weights=weights))
+
+
+def test_weights_are_those_of_the_samples_that_conditions_left(folder):
+    options = {"fields": ["id"], "batch_size": 8, "weights": "weight", "shuffle": True, "seed": 3, "tail": "exact"}
+    expected = drawn(ss.ShardDataset(folder, where={"odd": 1}, **options))
+    for asked in (
+        ss.ShardDataset(folder, where={"odd": lambda odd: odd == 1}, **options),
+        ss.ShardDataset(folder, **options).filter({"odd": (">", 0)}),
+    ):
+        assert asked.samples == N // 2
+        assert drawn(pickle.loads(pickle.dumps(asked))) == expected
+        assert drawn(asked) == expected
+        with pytest.raises(UsageError):
+            ss.ShardDataset(folder, **options).load_state_dict(asked.state_dict(batches=1, num_workers=0))
+
+
+def test_excluded_samples_are_drawn_and_left_out(folder):
+    options = {"fields": ["id"], "batch_size": 8, "weights": "weight", "shuffle": True, "tail": "exact"}
+    keys = [sample["__key__"] for sample in ss.Reader(folder)[2:5]]
+    bad = [int(sample["id"]) for sample in ss.Reader(folder)[2:5]]
+    left = ss.ShardDataset(folder, exclude_keys=keys, **options)
+    good = [int(one) for batch in left for one, valid in zip(batch["id"], batch["__valid__"], strict=True) if valid]
+    assert good == [one for one in drawn(ss.ShardDataset(folder, **options)) if one not in bad]
