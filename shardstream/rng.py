@@ -35,6 +35,7 @@ class Domain(IntEnum):
     BATCH = 10  # the key of a batch, and what is drawn for it: a = its position or the operation, b = the rank
     DEAL = 11  # the spans of a sub-lane, dealt to virtual workers: a = affinity group, b = sub-lane
     TURN = 12  # how far the line of an affinity group is turned: a = its number
+    DRAWS = 13  # how far the draws of epoch 0 are moved, where samples are drawn by weight
 
 
 def words(

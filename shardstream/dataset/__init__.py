@@ -12,6 +12,8 @@ Every verb reads through this room: `open_dataset` opens, `DatasetRows` reads ro
 ``conditions``    what ``where=`` says: values, comparisons, callables, keys
 ``row_set``       ``RowSet``: some rows of each shard, a bit a row
 ``keyed_rows``    the rows of a list of keys
+``weights``       weights of samples as integers
+``drawn_rows``    ``DrawnRows``: the rows of a shard that draws by weight find
 ``indexes``       ``OpenShards``: the shards whose index is at hand, bounded in number
 ``rows``          ``RowReader``: stored values by (shard, row) -> ``RowBatch``
 ``dataset_rows``  ``DatasetRows``: the same of one data set, by number or shard by shard

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.dataset.view import exact_of, plain, scalar_type, wanted_values
+from shardstream.dataset.view import exact_of, in_column, plain, scalar_type
 from shardstream.errors import ShardStreamError, TransformError, UsageError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import ShardIndex
@@ -68,7 +68,7 @@ class Condition:
             return RowTest(self, self._called)
         (name,), (kind,) = self.columns, kinds
         if self.operator == "!=":
-            values = wanted_values(name, exact_of(name, self.operand), manifest)
+            values = in_column(name, exact_of(name, self.operand), manifest, option="where")
             return RowTest(self, lambda _, column: ~np.isin(column, values))
         assert kind.dtype is not None
         compare, bound = bound_of(self.operator, self.operand, kind)

@@ -19,9 +19,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.dataset.drawn_rows import DrawnRows
 from shardstream.dataset.indexes import OPEN_INDEXES, OpenShards
 from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.shared import source_and_shard
+from shardstream.dataset.step import groups
 from shardstream.errors import ShardStreamError
 from shardstream.shards.fields import FieldKind, FieldType
 from shardstream.shards.framing import FieldValues, too_large
@@ -61,6 +63,7 @@ class MappedRowReader:
         self._samples = np.zeros(OPEN_INDEXES, np.int64)
         self._shift = np.zeros(OPEN_INDEXES, np.int64)
         self._chosen = _Numbers()  # rows of views that do not just begin later
+        self._drawn = np.zeros(OPEN_INDEXES, np.bool_)
         self._used = np.zeros(OPEN_INDEXES, np.int64)
         self._reads = 0
 
@@ -78,6 +81,8 @@ class MappedRowReader:
         if self._chosen.any:
             picked = np.flatnonzero(self._chosen.has(slots))
             stored[picked] = self._chosen.take(slots[picked], rows[picked])
+        if self._drawn.any():
+            self._put_drawn(slots, rows, stored)
         if int(stored.min()) < 0 or (stored >= self._samples[slots]).any():
             return None
         columns = {}
@@ -88,6 +93,14 @@ class MappedRowReader:
             columns[name] = values
         keys = self._keys.taken(slots, stored)
         return None if keys is None else (keys, self._names[slots].tolist(), stored.tolist(), columns)
+
+    def _put_drawn(self, slots: Integers, rows: Integers, stored: Integers) -> None:
+        """Find the rows of shards whose samples are drawn by weight."""
+        picked = np.flatnonzero(self._drawn[slots])
+        for slot, those in groups(slots[picked]):
+            opened = self._shards[slot]
+            assert opened is not None
+            stored[picked[those]] = opened.stored_rows(rows[picked[those]])
 
     def _find(self, shard_ids: Integers) -> Integers | None:
         """Where each shard stands in the table."""
@@ -149,9 +162,9 @@ class MappedRowReader:
         self._shards[slot], self._wholes[slot] = opened, whole
         self._names[slot] = index.path
         self._samples[slot] = index.samples
-        shift, chosen = (opened.rows, None) if isinstance(opened.rows, int) else (0, opened.rows)
-        self._shift[slot] = shift
-        self._chosen.put(slot, chosen)
+        self._shift[slot] = opened.rows if isinstance(opened.rows, int) else 0
+        self._chosen.put(slot, opened.rows if isinstance(opened.rows, np.ndarray) else None)
+        self._drawn[slot] = isinstance(opened.rows, DrawnRows)
         self._keys.put(slot, *index.keys.parts)
         return all(column.put(slot, index.columns[name]) for name, column in self._columns.items())
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from shardstream.dataset.indexes import OpenShards
 from shardstream.dataset.shard import OpenShard, Shard
 from shardstream.dataset.shared import shard_ids, source_and_shard
-from shardstream.dataset.step import ComingSteps, Located, Step
+from shardstream.dataset.step import ComingSteps, Located, Step, groups
 from shardstream.errors import ShardStreamError
 from shardstream.storage import Buffers, FetchedBuffers, Read, ReadQueue, Request, Store
 from shardstream.storage.base.ranges import plan_reads
@@ -68,17 +68,6 @@ class _Planned:
     def new(self) -> list[_Unit]:
         """What nobody asked for yet."""
         return [unit for units in self.units.values() for unit in units if not unit.asked]
-
-
-def groups(keys: Integers) -> Iterator[tuple[int, Integers]]:
-    """Each key with the slots that have it, in order of key."""
-    order = np.argsort(keys, kind="stable")
-    ends = np.flatnonzero(np.diff(keys[order], append=-1)) + 1
-    start = 0
-    for end in ends.tolist():
-        slots = order[start:end]
-        start = end
-        yield int(keys[slots[0]]), slots
 
 
 class ReadAhead:
@@ -270,7 +259,7 @@ class ReadAhead:
         for (lane, window, first, last), rows in parts.items():
             key = (here, epoch, lane, first, last)
             known = self._units.get(key)
-            unit = known or self._unit(key, planned, opened, np.arange(first, last), self._fields[source])
+            unit = known or self._unit(key, planned, opened, opened.between(first, last), self._fields[source])
             self._need(planned, here, unit, rows)  # before the window that ends with it, which this step may need, too
             if known is None:
                 self._open_window((source, lane), (epoch, window), unit)

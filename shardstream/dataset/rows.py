@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.indexes import OpenShards
 from shardstream.dataset.mapped_rows import MappedRowReader
-from shardstream.dataset.read_ahead import ReadAhead, groups
+from shardstream.dataset.read_ahead import ReadAhead
 from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.shared import WorkerStatus, shard_ids, source_and_shard
+from shardstream.dataset.step import groups
 from shardstream.errors import BatchError, DataError, NotFoundError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import MAX_VALUE, FieldValues, oversized

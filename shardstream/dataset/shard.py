@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.dataset.drawn_rows import DrawnRows
 from shardstream.errors import ChangedError, DataError
 from shardstream.shards.framing import FieldValues, Framing, too_large
 from shardstream.shards.index import ShardIndex
@@ -44,17 +45,24 @@ class OpenShard:
         index: The index.
         framing: What reads it.
         shard: Where its bytes are.
-        rows: The rows that the view's rows are; a number where they just begin later.
+        rows: The rows that the view's rows are; a number where they just begin later. Or the rows that draws find:
+            what is said of rows of the view then speaks of places of draws.
     """
 
     index: ShardIndex
     framing: Framing
     shard: Shard
-    rows: NDArray[np.int64] | int = 0
+    rows: NDArray[np.int64] | int | DrawnRows = 0
 
     def stored_rows(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of the shard that these rows of the view are."""
+        if isinstance(self.rows, DrawnRows):
+            return self.rows.find(rows)
         return rows + self.rows if isinstance(self.rows, int) else self.rows[rows]
+
+    def between(self, first: int, last: int) -> NDArray[np.int64]:
+        """The rows of the view from one on, before another."""
+        return np.arange(first, last, self.rows.spacing if isinstance(self.rows, DrawnRows) else 1)
 
     def present(self, fields: Sequence[str]) -> list[str]:
         """Those of the fields that this shard has."""

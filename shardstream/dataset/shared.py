@@ -17,6 +17,7 @@ from multiprocessing.reduction import DupFd
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
 
@@ -77,11 +78,16 @@ class SharedWords:
     def __init__(self, count: int) -> None:
         self.__setstate__(SharedMemory(8 * count))
 
+    @classmethod
+    def of(cls, numbers: NDArray[np.int64]) -> SharedWords:
+        """These numbers, of which there is one at least."""
+        made = cls(len(numbers))
+        made.words[:] = numbers
+        return made
+
     def copy(self) -> SharedWords:
         """The same numbers in memory of their own."""
-        made = SharedWords(len(self.words))
-        made.words[:] = self.words
-        return made
+        return SharedWords.of(self.words)
 
     def __getstate__(self) -> SharedMemory:
         return self._memory

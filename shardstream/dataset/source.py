@@ -13,12 +13,15 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.dataset.conditions import Filter
+from shardstream.dataset.drawn_rows import DrawnRows
 from shardstream.dataset.numbering import Numbering
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.row_set import RowSet
 from shardstream.dataset.shared import SharedMemory, SharedWords
 from shardstream.dataset.view import SCANNERS, DatasetView, Matcher, ViewSpec, make_view, matcher_of
+from shardstream.dataset.weights import ViewedShard, Weighing, WeightSpec, weigh
 from shardstream.errors import FieldError, FormatError, UsageError
+from shardstream.order import WeightedDraws
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
@@ -52,6 +55,8 @@ class DatasetSource:
         spec: The view.
         verify: Whether indexes are compared with their checksums.
         excluded: The stored rows that are treated as damaged, whatever the view; ``None`` for none.
+        weights: How samples are weighted that are drawn by weight; ``None``: each comes once.
+        draws: The draws, where samples are drawn by weight.
 
     Args:
         datasets: The data sets; several are streamed as one, in this order.
@@ -60,7 +65,7 @@ class DatasetSource:
         excluded: As the attribute.
 
     Raises:
-        FieldError, UsageError: The view asks for what is not there.
+        FieldError, UsageError: The view or the weights ask for what is not there.
     """
 
     def __init__(
@@ -77,6 +82,9 @@ class DatasetSource:
         filtered: SharedWords | None = None,
         chosen: _Chosen | None = None,
     ) -> None:
+        self.weights: WeightSpec | None = None
+        self._draws: int | None = None
+        self.draws: WeightedDraws | None = None
         self.datasets = tuple(datasets)
         self.manifests = tuple(one.manifest for one in datasets)
         self.spec = spec
@@ -113,6 +121,48 @@ class DatasetSource:
         parts += [] if self.spec.take is None else [str(ViewSpec(take=self.spec.take))]
         return ", ".join(filter(None, parts))
 
+    def weighted(self, weights: WeightSpec, draws: int | None) -> DatasetSource:
+        """The same with samples drawn by weight.
+
+        Args:
+            weights: How they are weighted.
+            draws: Samples of an epoch that are drawn; ``None``: as many as the view has.
+
+        Raises:
+            FieldError, UsageError: The weights ask for what is not there.
+            DataError, StorageError: An index cannot be read.
+        """
+        copy = self._copy()
+        copy._weigh(weights, draws, None)
+        return copy
+
+    def drawing(self, draws: int | None) -> DatasetSource:
+        """The same with so many samples an epoch, where they are drawn by weight."""
+        if self.weights is None or draws == self._draws:
+            return self
+        copy = self._copy()
+        copy._weigh(self.weights, draws, self._weighing)
+        return copy
+
+    def _weigh(self, weights: WeightSpec, draws: int | None, known: Weighing | None) -> None:
+        """Have samples drawn by weight; ``known`` is what was read of the weights before."""
+        self.check_fields([weights.field])
+        self.weights, self._draws = weights, draws
+        self._weighing = known or weigh(weights, self.manifests, self.counts, self._viewed)
+        self.draws = WeightedDraws(self._weighing.begins, self.samples if draws is None else draws)
+        self.fingerprint = digest([self._identity(), "weights", self._weighing.digest, self.draws.samples])
+
+    def _weighed_as(self, other: DatasetSource) -> DatasetSource:
+        """This, which is another view of the same samples, weighted as that one is."""
+        if other.weights is not None:
+            self._weigh(other.weights, other._draws, None)
+        return self
+
+    def _viewed(self, shard: int) -> ViewedShard:
+        dataset, number = self.dataset_of(shard)
+        index = dataset.open(number, verify=self.verify).index
+        return ViewedShard(index, int(self.counts[shard]), self._viewed_rows(shard, index))
+
     @property
     def shards(self) -> int:
         """Number of shards of all data sets."""
@@ -135,7 +185,7 @@ class DatasetSource:
         copy.spec = self.spec.taking(count)
         copy.fingerprint = copy._identity()
         copy._make_view()
-        return copy
+        return copy._weighed_as(self)
 
     def _copy(self) -> Self:
         copy = object.__new__(type(self))
@@ -158,10 +208,10 @@ class DatasetSource:
         before = () if self._chosen is None else self._chosen.texts
         if self._chosen is None and keyed is None and not wanted.conditions:
             copy._load(self.datasets, spec, self.verify)
-            return copy
+            return copy._weighed_as(self)
         rows, counts = self.choose(wanted, keyed)
         copy._load(self.datasets, spec, self.verify, counts, _Chosen(rows, (*before, *wanted.texts)))
-        return copy
+        return copy._weighed_as(self)
 
     def choose(self, wanted: Filter, keyed: RowSet | None) -> tuple[RowSet, SharedWords]:
         """The stored rows of the samples of `filtered`, and how many there are in each shard; raises as that."""
@@ -209,7 +259,7 @@ class DatasetSource:
             copy.excluded = self.excluded.carried(samples_of(then), self._runs(then))
         if self._chosen is None:
             copy._load(datasets, self.spec, self.verify)
-            return copy
+            return copy._weighed_as(self)
         for now, other in zip(self.manifests, then, strict=True):
             if other.shards > now.shards:
                 raise UsageError(
@@ -224,7 +274,7 @@ class DatasetSource:
             counts.words[there : there + shards] = self._filtered.words[here : here + shards]
         chosen = self._chosen._replace(rows=self._chosen.rows.carried(samples_of(then), runs))
         copy._load(datasets, self.spec, self.verify, counts, chosen)
-        return copy
+        return copy._weighed_as(self)
 
     def _runs(self, then: Sequence[Manifest]) -> Iterable[tuple[int, int, int]]:
         """The shards that are here and at other versions, as `RowSet.carried` takes them: all but those at the end."""
@@ -270,8 +320,15 @@ class DatasetSource:
         member, number = self._members.find(shard)
         return self.datasets[member], number
 
-    def rows(self, shard: int, index: ShardIndex) -> NDArray[np.int64] | int:
-        """The rows of an open shard that the view's rows are; a number where they just begin later."""
+    def rows(self, shard: int, index: ShardIndex) -> NDArray[np.int64] | int | DrawnRows:
+        """The rows of an open shard that the view's rows are, or draws find; a number where they just begin later."""
+        rows = self._viewed_rows(shard, index)
+        if self.draws is None:
+            return rows
+        viewed = ViewedShard(index, int(self.counts[shard]), rows)
+        return DrawnRows(viewed, self._weighing.whole, self.draws, *self._weighing.begins[shard : shard + 2].tolist())
+
+    def _viewed_rows(self, shard: int, index: ShardIndex) -> NDArray[np.int64] | int:
         if self._chosen is not None:
             return self._chosen.rows.rows(shard)
         return self._view.rows_of(shard, index, self._matcher(shard))
@@ -294,6 +351,7 @@ class DatasetSource:
             "filtered": self._filtered,
             "chosen": None if self._chosen is None else (self._chosen.rows.memory, self._chosen.texts),
             "excluded": None if self.excluded is None else self.excluded.memory,
+            "weights": None if self.weights is None else (self.weights, self._draws, self._weighing),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -305,6 +363,8 @@ class DatasetSource:
         chosen = None if state["chosen"] is None else _Chosen(rows(state["chosen"][0]), state["chosen"][1])
         self.excluded = None if state["excluded"] is None else rows(state["excluded"])
         self._load(state["datasets"], state["spec"], state["verify"], state["filtered"], chosen)
+        if state["weights"] is not None:
+            self._weigh(*state["weights"])
         if self.fingerprint != state["fingerprint"]:
             raise FormatError(
                 "the data set was replaced by another one since this object was made",

@@ -10,6 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def groups(keys: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Each key with the slots that have it, in order of key."""
+    order = np.argsort(keys, kind="stable")
+    ends = np.flatnonzero(np.diff(keys[order], append=-1)) + 1
+    start = 0
+    for end in ends.tolist():
+        slots = order[start:end]
+        start = end
+        yield int(keys[slots[0]]), slots
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one step consists of. Arrays are of length b.

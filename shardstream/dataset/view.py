@@ -108,15 +108,23 @@ def exact_of(name: str, values: Any) -> tuple[Any, ...]:
     values = plain(values)
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | set | frozenset):
         values = [values]
-    listed = [plain(value) for value in values]
-    for value in listed:
-        if not isinstance(value, str | bool | int | float) or value != value:
-            raise UsageError(
-                f"where can compare {name!r} with numbers and class names, not with {value!r}",
-                field=name,
-                hint='for example where={"cls": [1, 5, 9]}; nothing equals NaN, a transform can look for it',
-            )
-    return tuple(sorted(set(listed), key=lambda value: (isinstance(value, str), value)))
+    hint = 'for example where={"cls": [1, 5, 9]}; nothing equals NaN, a transform can look for it'
+    listed = {checked_value(name, value, option="where", hint=hint) for value in values}
+    return tuple(sorted(listed, key=lambda value: (isinstance(value, str), value)))
+
+
+def checked_value(name: str, value: Any, *, option: str, hint: str) -> str | float:
+    """What a column may be compared with, as a plain value.
+
+    Raises:
+        UsageError: It is not a number, nor a class name; names the option that it was given to.
+    """
+    value = plain(value)
+    if not isinstance(value, str | bool | int | float) or value != value:
+        raise UsageError(
+            f"{option} can compare {name!r} with numbers and class names, not with {value!r}", field=name, hint=hint
+        )
+    return value
 
 
 def plain(value: Any) -> Any:
@@ -138,7 +146,7 @@ def matcher_of(spec: ViewSpec, manifest: Manifest) -> Matcher | None:
     """
     if not spec.where:
         return None
-    wanted = [(name, wanted_values(name, values, manifest)) for name, values in spec.where]
+    wanted = [(name, in_column(name, values, manifest, option="where")) for name, values in spec.where]
 
     def matches(index: ShardIndex) -> NDArray[np.bool_]:
         found = np.ones(index.samples, np.bool_)
@@ -156,8 +164,8 @@ def matcher_of(spec: ViewSpec, manifest: Manifest) -> Matcher | None:
     return matches
 
 
-def scalar_type(name: str, manifest: Manifest) -> FieldType:
-    """The type of a column of numbers that stands in the indexes.
+def scalar_type(name: str, manifest: Manifest, *, option: str = "where") -> FieldType:
+    """The type of a column of numbers that stands in the indexes; ``option`` is what asks for it, for messages.
 
     Raises:
         FieldError: There is no such field, or its values do not stand there.
@@ -168,39 +176,38 @@ def scalar_type(name: str, manifest: Manifest) -> FieldType:
         raise unknown_field(name, fields, url=url)
     if kind.kind != "scalar":
         scalars = [field for field, one in fields.items() if one.kind == "scalar"]
+        others = "; by other values, a transform leaves out samples: it returns None for them"
         raise FieldError(
-            f"where needs a number that stands in the index, and {name!r} is {kind}",
+            f"{option} needs a number that stands in the index, and {name!r} is {kind}",
             url=url,
             field=name,
-            hint="there are "
-            + (", ".join(scalars) or "none")
-            + "; by other values, a transform leaves out samples: it returns None for them",
+            hint="there are " + (", ".join(scalars) or "none") + (others if option == "where" else ""),
         )
     return kind
 
 
-def wanted_values(name: str, values: Sequence[Any], manifest: Manifest) -> NDArray[Any]:
-    """Values, class names among them, in the dtype of a column.
+def in_column(name: str, values: Sequence[Any], manifest: Manifest, *, option: str) -> NDArray[Any]:
+    """Values, class names among them, in the dtype of a column of numbers; ``option`` is what they were given to.
 
     Raises:
         FieldError: As `scalar_type`; a class that is not known, or a value that the column cannot hold.
     """
-    kind = scalar_type(name, manifest)
-    numbers = [_label(value, name, manifest) if isinstance(value, str) else value for value in values]
+    kind = scalar_type(name, manifest, option=option)
+    numbers = [_label(value, name, manifest, option) if isinstance(value, str) else value for value in values]
     try:
         return to_comparables(kind, numbers)
     except FieldError as error:
         raise FieldError(
-            f"where asks for what the column cannot hold: {error.what}",
+            f"{option} asks for what the column cannot hold: {error.what}",
             url=manifest.url,
             field=name,
             hint="leave it out: no sample can have it",
         ) from None
 
 
-def _label(value: str, name: str, manifest: Manifest) -> int:
+def _label(value: str, name: str, manifest: Manifest, option: str) -> int:
     if manifest.classes is None:
-        what = f"where asks for the class {value!r}, and the data set has no class names"
+        what = f"{option} asks for the class {value!r}, and the data set has no class names"
         raise FieldError(what, url=manifest.url, field=name, hint="write numbers, or pack it with classes= (--classes)")
     return class_label(value, manifest.classes, url=manifest.url, error=FieldError, field=name)
 

@@ -10,6 +10,7 @@ Module map, from the outside in::
     quotas.py      the weights of a mixture as integers
     walks.py       endless paths through the spans, epoch after epoch, that use every sample evenly
     sized.py       SizedOrder: epochs of another size, as pieces of an endless walk through the data set's own
+    draws.py       WeightedDraws: rows that come as often as their weights say, in the place of samples of each shard
     epoch.py       EpochOrder: position in the epoch -> (shard, row); ties the parts below together
     sequence.py    position -> (lane, offset): chunks dealt to the lanes in turn, then the ragged last row
     lanes.py       lane -> its span of the line, and back
@@ -25,6 +26,7 @@ directly and every process computes the same answer.
 
 from __future__ import annotations
 
+from shardstream.order.draws import WEIGHT_BITS, WeightedDraws
 from shardstream.order.epoch import EpochOrder
 from shardstream.order.mixing import MixBy, MixedOrder, mixing_parameters
 from shardstream.order.parameters import ORDER_VERSION, ORDER_VERSIONS, OrderParameters, default_parameters
@@ -38,6 +40,7 @@ __all__ = [
     "BLOCK",
     "ORDER_VERSION",
     "ORDER_VERSIONS",
+    "WEIGHT_BITS",
     "EpochOrder",
     "MixBy",
     "MixedOrder",
@@ -47,6 +50,7 @@ __all__ = [
     "SplitBy",
     "Stop",
     "Tail",
+    "WeightedDraws",
     "default_parameters",
     "mixing_parameters",
     "quotas_of",

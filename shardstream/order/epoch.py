@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
+from shardstream.order.draws import Counts, EpochDraws, WeightedDraws
 from shardstream.order.lanes import Integers, Lanes, epoch_lanes
 from shardstream.order.line import checked_counts, epoch_line, stored_line
 from shardstream.order.parameters import OrderParameters
@@ -26,7 +27,8 @@ class EpochOrder:
     1 MiB. Not for several threads at once.
 
     Args:
-        counts: Samples of each shard of the view, int64, shape (shards,). Zeros are fine.
+        counts: Samples of each shard of the view, int64, shape (shards,). Zeros are fine. Or ``WeightedDraws``: then
+            places of draws stand wherever rows are spoken of, ``WeightedDraws.spacing`` from one to the next.
         seed: Seed of the run; taken modulo 2**64.
         epoch: Epoch, in [0, 2**32).
         parameters: See ``OrderParameters``; they say which version of the order this is.
@@ -44,7 +46,7 @@ class EpochOrder:
 
     def __init__(
         self,
-        counts: NDArray[np.int64],
+        counts: Counts,
         *,
         seed: int,
         epoch: int,
@@ -52,6 +54,10 @@ class EpochOrder:
         shuffle: bool = True,
     ) -> None:
         checked_epoch(epoch)
+        self._draws: EpochDraws | None = None
+        if isinstance(counts, WeightedDraws):
+            self._draws = counts.epoch(seed=seed, epoch=epoch)
+            counts = self._draws.counts
         counts = checked_counts(counts)
         if shuffle:
             self._line = epoch_line(counts, parameters, seed=seed, epoch=epoch)
@@ -101,9 +107,10 @@ class EpochOrder:
         return self._locate_in_lanes(self._lanes.lane_of(span), offset)
 
     def _locate_in_lanes(self, lane: Integers, offset: Integers) -> tuple[Integers, Integers]:
-        if self._windows is None:
-            return self._line.find(offset)  # the one lane is the line
-        return self._line.find(self._windows.line_positions(lane, offset))
+        # without windows the one lane is the line
+        position = offset if self._windows is None else self._windows.line_positions(lane, offset)
+        shard, row = self._line.find(position)
+        return shard, row if self._draws is None else self._draws.places(shard, row)
 
     def locate_windows(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """The stored sample at each position, and which rows of its shard are read around the same time.
@@ -130,7 +137,10 @@ class EpochOrder:
             position, begin, end = offset, np.zeros_like(offset), np.full_like(offset, self.samples)
         else:
             position, begin, end = self._windows.find(lane, offset)
-        return *self._line.find_between(position, begin, end), lane, begin
+        shard, *rows = self._line.find_between(position, begin, end)
+        if self._draws is not None:
+            rows = [self._draws.places(shard, row) for row in rows]
+        return shard, *rows, lane, begin
 
     def lanes_of(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Which lane each position is read from, and its offset inside that lane, before windows are permuted.
@@ -158,7 +168,7 @@ class HeldEpochs:
         shuffle: Whether epochs are shuffled.
     """
 
-    def __init__(self, counts: Integers, most: int, *, seed: int, parameters: OrderParameters, shuffle: bool) -> None:
+    def __init__(self, counts: Counts, most: int, *, seed: int, parameters: OrderParameters, shuffle: bool) -> None:
         self._order_of = partial(EpochOrder, counts, seed=seed, parameters=parameters, shuffle=shuffle)
         self._most = most
         self._held: dict[int, tuple[EpochOrder, int]] = {}  # with the read that used it last; that used last, last

@@ -175,8 +175,13 @@ def _turn(samples: int, spans: int, *, seed: int, epoch: int, group: int) -> int
     which nearly all stay together. Steps of the golden ratio keep away from all earlier parts.
     """
     whole = int(rng.words(1, seed=seed, domain=rng.Domain.TURN, epoch=epoch, a=group, b=1)[0]) * spans >> 64
-    part = int(rng.words(1, seed=seed, domain=rng.Domain.TURN, a=group)[0]) + epoch * _STEP & _WORD
+    part = moved_on(int(rng.words(1, seed=seed, domain=rng.Domain.TURN, a=group)[0]), epoch)
     return (whole << 64 | part) * samples // (spans << 64)
+
+
+def moved_on(word: int, epoch: int) -> int:
+    """A part of 2**64 that begins with a word, and goes on by the golden ratio from epoch to epoch, around."""
+    return word + epoch * _STEP & _WORD
 
 
 def _groups(counts: NDArray[np.int64], groups: int, *, seed: int, epoch: int) -> Iterator[_Pieces]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from shardstream import rng
 from shardstream.errors import UsageError, did_you_mean
+from shardstream.order.draws import Counts, WeightedDraws, samples_of, without_empty
 from shardstream.order.epoch import EpochOrder, HeldEpochs, checked_epoch, checked_positions, gathered
 from shardstream.order.held import HeldPermutations
 from shardstream.order.lanes import Integers, Lanes, epoch_lanes
@@ -53,7 +54,8 @@ class MixedOrder:
         samples: Positions of the epoch: as asked for, under ``by="batches"`` cut to whole rows of ``lanes * chunk``.
 
     Args:
-        counts: Of each source, the samples of its shards: int64, shape (shards,). Zeros are fine.
+        counts: Of each source, the samples of its shards: int64, shape (shards,). Zeros are fine. Or ``WeightedDraws``,
+            see ``EpochOrder``.
         quotas: Of each source, its samples in a block of labels, from ``quotas_of``.
         samples: Positions of an epoch (E).
         seed: Seed of the run; taken modulo 2**64. Sources after the first have seeds derived from it.
@@ -80,7 +82,7 @@ class MixedOrder:
 
     def __init__(
         self,
-        counts: Sequence[NDArray[np.int64]],
+        counts: Sequence[Counts],
         *,
         quotas: Sequence[int],
         samples: int,
@@ -107,7 +109,14 @@ class MixedOrder:
         self._walks = Walks(self._lanes, parameters.groups)
         self._labels = _Labels(checked_quotas(quotas, len(counts)), seed, parameters.lanes)
         self._sources = [
-            _Source(checked_counts(one), number, samples, seed=seed, parameters=parameters, shuffle=shuffle)
+            _Source(
+                one if isinstance(one, WeightedDraws) else checked_counts(one),
+                number,
+                samples,
+                seed=seed,
+                parameters=parameters,
+                shuffle=shuffle,
+            )
             for number, one in enumerate(counts)
         ]
 
@@ -185,7 +194,7 @@ class _Source:
     neighbours take turns on one walk, so that spans are long enough to be shuffled.
 
     Args:
-        counts: Samples of its shards.
+        counts: Samples of its shards, or how they are drawn.
         number: Which source.
         samples: Positions of an epoch of the mixture.
         seed: Seed of the run.
@@ -194,9 +203,9 @@ class _Source:
     """
 
     def __init__(
-        self, counts: Integers, number: int, samples: int, *, seed: int, parameters: OrderParameters, shuffle: bool
+        self, counts: Counts, number: int, samples: int, *, seed: int, parameters: OrderParameters, shuffle: bool
     ) -> None:
-        total, mixed_lanes = int(counts.sum()), parameters.lanes
+        total, mixed_lanes = samples_of(counts), parameters.lanes
         if total == 0:
             raise UsageError(f"source {number} has no samples", hint="leave it out of the mixture")
         self._sharers = 1
@@ -206,8 +215,7 @@ class _Source:
         ):
             parameters = _fewer_lanes(total, parameters)
             self._sharers = mixed_lanes // parameters.lanes
-            self._shards = np.flatnonzero(counts)  # a filter may leave few samples in very many shards
-            counts = counts[self._shards]
+            self._shards, counts = without_empty(counts)  # a filter may leave few samples in very many shards
         self._walks = Walks(Lanes(total, parameters), parameters.groups)
         if number:
             seed = int(rng.words(1, seed=seed, domain=rng.Domain.SOURCE, a=number)[0])

@@ -12,6 +12,7 @@ from shardstream.dataset.conditions import Filter, Keys, Where
 from shardstream.dataset.opening import Versions, open_datasets
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import Split, ViewSpec
+from shardstream.dataset.weights import Weights, WeightSpec
 from shardstream.decode.plan import unknown_output
 from shardstream.decode.usercall import Names
 from shardstream.errors import FieldError, UsageError, did_you_mean
@@ -76,6 +77,11 @@ class ShardDataset(Stream):
         exclude_keys: Samples that were found to be bad, a list or a file of keys as in ``where``: they are treated as
             damaged ones are under ``on_error="skip"``, but not read, and not counted by ``max_skips``. All others keep
             their positions, so a run goes on from its state with another list.
+        weights: How often each sample comes, in the place of once: ``"weight"``, a stored number; ``{"cls": {"cat": 3,
+            "dog": 1}}``, a weight for each label; or ``{"cls": "balanced"}``, each label the same share. An epoch has
+            ``epoch_size`` draws (default: as many as samples), in which each sample comes as often as its share says,
+            rounded up or down, in each epoch otherwise. 0 means never. Costs two scans of the indexes, when this is
+            made. See ``docs/order.md``.
         version: Which version of a data set that grew; of several data sets, a list with one for each. Default: the
             newest. A state of an older version brings its version along, see `load_state_dict`.
         transform: Called in the worker with each sample's dict; what it returns is delivered, ``None`` drops the
@@ -87,7 +93,8 @@ class ShardDataset(Stream):
         *How long an epoch is, and how it ends.*
 
         epoch_size: Samples of an epoch over all ranks, for training by steps: epochs are then pieces of an endless walk
-            through the data set, each sample once before any comes again. Default: all samples.
+            through the data set, each sample once before any comes again. With ``weights``, the draws of an epoch.
+            Default: all samples.
         tail: What happens to samples that fill no batch on every rank: ``"drop"`` leaves them out, ``"pad"`` repeats
             others, marked in ``__valid__``, ``"exact"`` ends with a short batch. Default: ``"drop"`` when shuffling,
             else ``"exact"``, since an evaluation must not lose samples in silence.
@@ -145,7 +152,7 @@ class ShardDataset(Stream):
         AccessError: The store refuses.
         StorageError: The store cannot be reached, and the cache has no manifest of the data set.
         FieldError: ``fields`` asks for what does not exist; names the nearest. ``where`` asks for a value that its
-            column cannot hold.
+            column cannot hold. A weight is negative, infinite or NaN, or a sample or a label has none.
         MissingExtraError: The library of a backend is not installed.
         UsageError: Another argument cannot work.
 
@@ -168,6 +175,7 @@ class ShardDataset(Stream):
         split_by: SplitBy = "samples",
         where: Where | None = None,
         exclude_keys: Keys | None = None,
+        weights: Weights | None = None,
         version: Versions = None,
         transform: Callable[..., Any] | None = None,
         batch_transform: Callable[..., Any] | None = None,
@@ -235,6 +243,8 @@ class ShardDataset(Stream):
         source = DatasetSource(datasets, ViewSpec.of(split, split_by), verify=verify, excluded=excluded)
         if where is not None:
             source = narrowed(source, where)
+        if weights is not None:
+            source = source.weighted(WeightSpec.of(weights), epoch_size)
         self._start(Content((ContentPart.of(source, options),), epoch_size=epoch_size), settings)
 
     @property
@@ -268,6 +278,7 @@ class ShardDataset(Stream):
         unit = f"batches of {settings.batch_size}" if settings.batch_size else "single samples"
         size = f"{plural(source.samples, 'sample')} in {plural(source.shards, 'shard')}"
         view = f" ({source})" if str(source) else ""
+        view += "" if source.weights is None else f", {source.weights}"
         epoch = "" if self._content.epoch_size is None else f", epochs of {self._content.epoch_size}"
         return f"ShardDataset({source.url!r}: {size}{view}, {order}{epoch}, as {unit})"
 
@@ -285,6 +296,8 @@ class ShardDataset(Stream):
             part = ContentPart.of(part.source, dataclasses.replace(part.options, **options))
         size = changes.pop("epoch_size", self._content.epoch_size)
         check_positive("epoch_size", size)
+        if part.source.weights is not None:
+            part = ContentPart.of(part.source.drawing(size), part.options)
         content = dataclasses.replace(self._content, parts=(part,), epoch_size=size)
         return self._with(content, dataclasses.replace(self._settings, **changes))
 

@@ -76,10 +76,11 @@ def frozen() -> Iterator[None]:
 )
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
 @pytest.mark.usefixtures("frozen")
-def test_workers_gain_no_memory_with_more_samples(folders: dict[int, Path], method: str) -> None:
+@pytest.mark.parametrize("weights", [None, "id"])
+def test_workers_gain_no_memory_with_more_samples(folders: dict[int, Path], method: str, weights: str | None) -> None:
     most: dict[int, int] = {}
     for samples, folder in folders.items():
-        dataset = ss.ShardDataset(folder, shuffle=True, batch_size=32, batch_transform=gained)
+        dataset = ss.ShardDataset(folder, shuffle=True, batch_size=32, batch_transform=gained, weights=weights)
         assert len(dataset) >= samples // 32
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)

@@ -1,7 +1,8 @@
 """Adds the golden vectors of the order that are missing; never changes one that is there.
 
 For each version of the order, ``golden_v1.json`` has epochs, and ``golden_mixtures_v1.json`` epochs of mixtures;
-``golden_splits_v1.json`` has the parts of splits, which all versions share.
+``golden_splits_v1.json`` has the parts of splits, which all versions share, and ``golden_weights_v2.json`` epochs of
+draws by weight, of version 2.
 
 ``python -m tests.order.make_golden`` from the root of the repository. A case once named stays as it is: users' runs
 resume by it. New cases get new names; a new order gets a new version and a new file.
@@ -18,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from .reference import Epoch, Mixture, MixturePosition, Position, Shape, split, split_by_shards
+from .reference_weights import weighted_epoch
 
 VERSIONS = (1, 2)
 PATHS = {version: Path(__file__).with_name(f"golden_v{version}.json") for version in VERSIONS}
 MIXTURES_PATHS = {version: Path(__file__).with_name(f"golden_mixtures_v{version}.json") for version in VERSIONS}
+WEIGHTS_PATH = Path(__file__).with_name("golden_weights_v2.json")
 SPLITS_PATH = Path(__file__).with_name("golden_splits_v1.json")
 
 Case = dict[str, Any]
@@ -212,6 +215,47 @@ MIXTURES: dict[str, Make] = {
 }  # fmt: skip
 
 
+def _weighted(
+    weights: list[list[int]],
+    samples: int,
+    *,
+    seed: int,
+    epoch: int,
+    shape: Shape,
+    alike: list[list[int]] | None = None,
+) -> Callable[[], Case]:
+    def make() -> Case:
+        of_version = replace(shape, version=2)
+        run: Case = {"samples": samples, "seed": seed, "epoch": epoch}
+        found = weighted_epoch(weights, **run, shape=of_version, alike=alike)
+        return {
+            "weights": weights, "alike": alike, **run, "shape": _stored(of_version),
+            "shards": [shard for shard, _ in found], "rows": [row for _, row in found],
+        }  # fmt: skip
+
+    return make
+
+
+_LIGHT = [[3, 0, 1, 4], [], [1, 5, 9, 2, 6], [0], [5, 3, 5]]
+_HEAVY = [[(1 << 56) // (row + shard + 1) for row in range(5)] for shard in range(4)]
+_LABELS = [[0, 1, 0, 2, 0, 1, 1, 0], [2, 0, 0, 1, 0, 0, 0, 2]]
+
+WEIGHTS: dict[str, Callable[[], Case]] = {
+    "one-lane": _weighted(_LIGHT, 12, seed=0, epoch=0, shape=Shape(1, 4, 1)),
+    "next-epoch": _weighted(_LIGHT, 12, seed=0, epoch=1, shape=Shape(1, 4, 8)),
+    "more-draws": _weighted(_LIGHT, 90, seed=1, epoch=3, shape=Shape(4, 2, 5)),
+    "fewer-draws": _weighted(_LIGHT, 5, seed=2, epoch=2**32 - 1, shape=Shape(2, 1, 3)),
+    "one-draw": _weighted(_LIGHT, 1, seed=3, epoch=7, shape=Shape(1, 1, 1)),
+    "alike": _weighted([[2] * 6, [2] * 5], 11, seed=4, epoch=2, shape=Shape(3, 1, 4)),
+    "heavy": _weighted(_HEAVY, 70, seed=5, epoch=9, shape=Shape(8, 1, 4, 2, 2, 2)),
+    "labels": _weighted(
+        [[(3, 5, 8)[label] for label in one] for one in _LABELS], 40, seed=2**64 - 1, epoch=4,
+        shape=Shape(8, 2, 3, 2, 2, 2), alike=_LABELS,
+    ),
+    "groups": _weighted(_LIGHT, 64, seed=6, epoch=5, shape=Shape(16, 1, 2, 2, 2, 4, 2)),
+}  # fmt: skip
+
+
 def made_by(makers: dict[str, Make], version: int) -> dict[str, Callable[[], Case]]:
     """The same for one version."""
     return {name: partial(make, version) for name, make in makers.items()}
@@ -221,6 +265,7 @@ FILES: dict[Path, dict[str, Callable[[], Case]]] = {
     **{path: made_by(CASES, version) for version, path in PATHS.items()},
     **{path: made_by(MIXTURES, version) for version, path in MIXTURES_PATHS.items()},
     SPLITS_PATH: SPLITS,
+    WEIGHTS_PATH: WEIGHTS,
 }
 
 

@@ -15,6 +15,7 @@ from shardstream.dataset.row_set import packed, unpacked
 from shardstream.dataset.shared import SharedWords, source_and_shard
 from shardstream.dataset.source import DatasetSource, digest, joint_identity
 from shardstream.dataset.view import ViewSpec
+from shardstream.dataset.weights import Weighing, WeightSpec, WholeWeights
 from shardstream.decode.plan import DecodePlan, compile_fields
 from shardstream.errors import FieldError, UsageError
 from shardstream.order import (
@@ -23,6 +24,7 @@ from shardstream.order import (
     MixedOrder,
     OrderParameters,
     SizedOrder,
+    WeightedDraws,
     default_parameters,
     mixing_parameters,
 )
@@ -72,7 +74,7 @@ class ContentPart:
             "options": as_dict(self.options),
             "chosen": None if chosen is None else [packed(chosen[0]), chosen[1]],
             "excluded": None if excluded is None else packed(excluded),
-        }
+        } | ({} if source["weights"] is None else {"weights": _plain_weights(*source["weights"])})
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> ContentPart:
@@ -82,11 +84,7 @@ class ContentPart:
             FormatError: There is another data set by now.
             StorageError: It cannot be read.
         """
-        filtered = None
-        if plain["counts"] is not None:
-            counts = np.frombuffer(plain["counts"], np.int64)
-            filtered = SharedWords(len(counts))
-            filtered.words[:] = counts
+        filtered = None if plain["counts"] is None else SharedWords.of(np.frombuffer(plain["counts"], np.int64))
         chosen, excluded = plain.get("chosen"), plain.get("excluded")  # earlier versions wrote neither
         options = DecodeOptions(**plain["options"])
         source: DatasetSource = object.__new__(DatasetSource)
@@ -99,6 +97,7 @@ class ContentPart:
                 "filtered": filtered,
                 "chosen": None if chosen is None else (unpacked(chosen[0]), tuple(chosen[1])),
                 "excluded": None if excluded is None else unpacked(excluded),
+                "weights": _weights_of(plain["weights"]) if "weights" in plain else None,
             }
         )
         return cls.of(source, options)
@@ -283,18 +282,19 @@ class Content:
             if self.epoch_size is not None and not sources[0].samples:
                 what = "there are no samples to fill an epoch with"
                 raise UsageError(what, url=self.url, hint="widen split= and where=, or leave them out")
-            return default_parameters(sources[0].samples, shuffle=settings.shuffle, **shape)
+            samples = sources[0].samples if sources[0].draws is None else self.samples
+            return default_parameters(samples, shuffle=settings.shuffle, **shape)
         totals = [source.samples for source in sources]
         return mixing_parameters(totals, self.quotas, samples=self.samples, **shape)
 
     def order(self, settings: StreamOptions, epoch: int, parameters: OrderParameters) -> ContentOrder:
         """The order of an epoch; O(shards)."""
-        counts = [part.source.counts.astype(np.int64) for part in self.parts]
+        counts = [part.source.draws or part.source.counts.astype(np.int64) for part in self.parts]
         seed, shuffle = settings.seed, settings.shuffle
         fixed: dict[str, Any] = {"seed": seed, "epoch": epoch, "parameters": parameters, "shuffle": shuffle}
         if self.names:
             return ContentOrder(MixedOrder(counts, quotas=self.quotas, samples=self.samples, by=self.by, **fixed))
-        if self.epoch_size is None:
+        if self.epoch_size is None or isinstance(counts[0], WeightedDraws):
             return ContentOrder(EpochOrder(counts[0], **fixed))
         return ContentOrder(SizedOrder(counts[0], samples=self.epoch_size, **fixed))
 
@@ -318,6 +318,22 @@ class ContentOrder:
         if isinstance(self._order, MixedOrder):
             return self._order.locate_windows(positions)
         return (None, *self._order.locate_windows(positions))
+
+
+def _plain_weights(spec: WeightSpec, draws: int | None, weighing: Weighing) -> dict[str, Any]:
+    return {
+        "spec": as_dict(spec),
+        "draws": draws,
+        "whole": as_dict(weighing.whole),
+        "begins": weighing.begins.tobytes(),
+        "digest": weighing.digest,
+    }
+
+
+def _weights_of(plain: Mapping[str, Any]) -> tuple[WeightSpec, int | None, Weighing]:
+    words = SharedWords.of(np.frombuffer(plain["begins"], np.int64))
+    weighing = Weighing(WholeWeights(**plain["whole"]), words, plain["digest"])
+    return WeightSpec(**plain["spec"]), plain["draws"], weighing
 
 
 def _plain_data_set(address: DatasetAddress) -> dict[str, Any]:

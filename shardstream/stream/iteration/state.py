@@ -228,8 +228,8 @@ def _check_version(state: Mapping[str, Any]) -> None:
 
 def _check_identity(state: Mapping[str, Any], content: Content, settings: StreamOptions) -> None:
     if state["fingerprint"] != content.fingerprint:
-        other_view = state.get("data") == content.data
-        what = "another view of this data (split, where, take, epoch size, mixture)" if other_view else "other data"
+        view = "another view of this data (split, where, take, weights, epoch size, mixture)"
+        what = view if state.get("data") == content.data else "other data"
         hint = "open the data set, with the view, that the state was saved with"
         if state.get("versions", list(content.versions)) != list(content.versions):
             hint += (
