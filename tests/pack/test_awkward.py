@@ -127,5 +127,5 @@ def test_every_row_is_accounted_for_from_the_list_to_training(awkward: tuple[Pat
         batches = list(ss.Loader(ds, num_workers=2))
     assert sum(len(batch["cls"]) for batch in batches) == ROWS - len(rejects)
     assert {batch["image"].shape[1:] for batch in batches} == {(3, 32, 32)}
-    with ss.Reader(str(out)) as reader:
-        assert len({sample["__key__"] for sample in reader}) == len(reader) == ROWS - len(rejects)
+    reader = ss.Reader(str(out))
+    assert len({sample["__key__"] for sample in reader}) == len(reader) == ROWS - len(rejects)
