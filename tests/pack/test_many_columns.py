@@ -96,11 +96,11 @@ def test_a_cell_that_does_not_fit_is_named(tmp_path: Path) -> None:
     found, rejects = packed(tmp_path / "out", path, {"x": "a*:uint8"}, key="line")
     assert sorted(one["x"].tolist() for one in found.values()) == [[1, 2, 3], [4, 5, 6]]
     assert rejects == [
-        "3: column 'a2': '' is no uint8",
+        "3: column 'a2': '' cannot be read as uint8",
         "4: column 'a3': 256 does not fit uint8 [0, 255]",
-        "5: column 'a2': 'x' is no uint8",
+        "5: column 'a2': 'x' cannot be read as uint8",
         "6: the line has 2 columns where the first has 3",
-        "7: column 'a3': '3.5' is no uint8",
+        "7: column 'a3': '3.5' cannot be read as uint8",
     ]
     path = tmp_path / "list.jsonl"
     path.write_text('{"a1": 1, "a2": null}\n{"a1": 1, "a2": 2}\n{"a1": 1}\n{"a1": [1], "a2": 1}\n')

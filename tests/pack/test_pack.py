@@ -119,7 +119,7 @@ def test_what_cannot_be_read_is_listed(tmp_path: Path) -> None:
         "wrong.txt": "str",
         "bad.json": "json",
         "loop.jpg": "symbolic links",
-        "pipe.jpg": "no regular file",
+        "pipe.jpg": "not a regular file",
         "noextension": "no extension",
         "a\x01.b c": "cannot be the name",
         "": "no path",

@@ -221,7 +221,7 @@ def test_sizes_and_contents_of_odd_paths(tmp_path: Path) -> None:
     url = (tmp_path / "a b.jpg").as_uri()
     assert (files.size(url), files.read(url)) == (3, b"123")
     assert files.size(str(tmp_path)) == files.size(str(tmp_path / "gone")) == files.size("a\0b") == 0
-    for path, message in (("s3://", "no URL"), ("http://host", "names no file"), ("1://a/b", "no URL")):
+    for path, message in (("s3://", "not the URL"), ("http://host", "names no file"), ("1://a/b", "not the URL")):
         with pytest.raises(Unreadable, match=message):
             files.read(path)
         assert files.size(path) == 0

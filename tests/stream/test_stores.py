@@ -128,7 +128,7 @@ def test_secrets_stay_where_they_are(folder, s3, tmp_path, caplog) -> None:
     dataset = ss.ShardDataset(s3.url(), storage_options=options, cache=tmp_path / "cache", **SETTINGS)
     loader = ss.Loader(dataset, num_workers=0)
     next(iter(loader))
-    shown = [repr(dataset), repr(dataset._source._datasets[0].location), json.dumps(loader.state_dict()), caplog.text]
+    shown = [repr(dataset), repr(dataset._source.datasets[0].location), json.dumps(loader.state_dict()), caplog.text]
     shown += [repr(loader.stats), dataset.manifest.url]
     kept = [file.read_bytes() for file in (tmp_path / "cache").rglob("*") if file.is_file()]
     secret = options["secret_access_key"]
@@ -162,7 +162,7 @@ def test_a_replica_is_known_by_what_is_in_it(folder, web, tmp_path, caplog) -> N
     part = write_dataset(tmp_path / "part", numbered([60, 40, 70, 30], bin=payload)[:2][::-1])
     dataset = ss.ShardDataset(web.url(), replicas=[other, part, tmp_path / "nothing"], **SETTINGS)
     assert flat(dataset) == local(folder)
-    homes = dataset._source._datasets[0]
+    homes = dataset._source.datasets[0]
     assert [homes.shard(number).store.url for number in range(4)] == [str(part), str(part), web.url(), web.url()]
     assert homes.shard(0).name == "shard-000001.tar"
     assert "the replica" in caplog.text
@@ -218,7 +218,7 @@ def test_without_store_and_cache_it_is_one_error(folder, web, proxy, tmp_path, m
 def _be_impatient(monkeypatch: pytest.MonkeyPatch, dataset: ss.ShardDataset) -> None:
     from shardstream.storage.base.policy import RetryPolicy
 
-    store = dataset._source._datasets[0].store
+    store = dataset._source.datasets[0].store
     monkeypatch.setattr(store, "policy", RetryPolicy(deadline=1.0, contact=1.0, stall=1.0))
 
 
