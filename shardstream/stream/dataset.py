@@ -316,8 +316,9 @@ class ShardDataset(Stream):
             {'cls': 'class 17'}
         """
         self._check_dicts("map")
-        if function is None:
-            raise UsageError("map needs a function of a sample's dict", hint="for example ds.map(augment)")
+        given: object = function
+        if not callable(given):
+            raise UsageError(f"map needs a function of a sample's dict, got {given!r}", hint="as in ds.map(augment)")
         return self.replace(transform=(*self._content.parts[0].options.transforms, function))
 
     def filter(self, where: Where) -> Self:

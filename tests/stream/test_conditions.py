@@ -235,6 +235,11 @@ def test_keys_that_are_not_there_are_named(folder: Path, tmp_path: Path) -> None
             ss.ShardDataset(folder, exclude_keys=given_keys)
     with pytest.raises(SourceError, match=r"the list cannot be read(.|\n)*keys by themselves are a list"):
         found(folder, {"__key__": "k000001"})
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"k000001\n" * 9)[:-9])
+    refused = {tmp_path / "cut.gz": "copy or compress it again", tmp_path: "pass a file"}  # not: a list of keys
+    for path, message in refused.items():
+        with pytest.raises(SourceError, match=message):
+            found(folder, {"__key__": path})
     (tmp_path / "latin").write_bytes(b"k000001\nk\xe4\n")
     with pytest.raises(SourceError, match="a key is not UTF-8") as caught:
         found(folder, {"__key__": tmp_path / "latin"})

@@ -192,7 +192,7 @@ def negative(value: Any) -> Any:
     ("act", "message"),
     [
         (lambda ds: ds.map(None), "map needs a function"),
-        (lambda ds: ds.map(5), "transform must be callable, got 5"),
+        (lambda ds: ds.map(5), "map needs a function of a sample's dict, got 5"),
         (lambda ds: ds.to_tuple("id").map(odd), r"map needs samples as dicts(.|\n)*to_tuple last"),
         (lambda ds: ds.to_tuple("id").rename({"id": "n"}), "rename needs samples as dicts"),
         (lambda ds: ds.to_tuple("id").select("id"), "select needs samples as dicts"),
