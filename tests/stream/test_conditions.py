@@ -201,6 +201,9 @@ def test_what_a_callable_raises_has_its_place(folder: Path) -> None:
         ss.ShardDataset(folder, where={"width": lambda width: 1 // 0})
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert caught.value.place["shard"] == "shard-000000.tar"
+    for function in (lambda width: width > 5 and width < 9, lambda width: [[True], [True, False]]):
+        with pytest.raises(TransformError, match=r"raised ValueError(.|\n)*a NumPy array for each column"):
+            ss.ShardDataset(folder, where={"width": function})
 
 
 # ---------------------------------------------------------------------------------------------------------------- keys
