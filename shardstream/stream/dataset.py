@@ -45,8 +45,8 @@ class ShardDataset(Stream):
     ``transform`` (``docs/decoding.md``), bytes and arrays of varying shape as `Ragged` (``docs/ragged.md``), all else
     as lists.
     ``__valid__``, bool (B,), says which slots hold a sample of their own wherever some may not: under ``tail="pad"``,
-    ``on_error="skip"``, or after ``transform`` dropped one. An optional output that is a slab has a mask of its own,
-    ``NAME.__valid__``: False where the sample has no such field.
+    ``on_error="skip"`` or ``exclude_keys``, or after ``transform`` dropped one. An optional output that is a slab has a
+    mask of its own, ``NAME.__valid__``: False where the sample has no such field.
 
     Args:
         url: The folder of the data set, or its URL: ``s3://``, ``az://``, ``abfss://``, ``gs://``, ``https://``,
