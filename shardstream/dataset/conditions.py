@@ -36,6 +36,7 @@ _COMPARES: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 _OPERATORS = (*_COMPARES, "!=")
+_ARRAYS = "it gets a NumPy array for each column: write `lambda w, h: (w > 9) & (h > 9)`, not `and`"
 _EXAMPLE = 'for example where={"width": (">=", 256)}, or [(">=", 256), ("<", 512)] for both'
 
 
@@ -78,18 +79,18 @@ class Condition:
         assert self.function is not None
         place = {"url": index.url or None, "shard": index.path}
         try:
-            found = self.function(*columns)
+            found = np.asarray(self.function(*columns))
         except ShardStreamError:
             raise
         except Exception as error:  # whatever a user's code raises gets its place, with the original chained
             what = f"where, {self.text}, raised {type(error).__name__}: {error}"
-            raise TransformError(what, hint="the traceback shows the line in your code", **place) from error
-        found = np.asarray(found)
+            hint = _ARRAYS if isinstance(error, ValueError) else "the traceback shows the line in your code"
+            raise TransformError(what, hint=hint, **place) from error
         if found.dtype != np.bool_ or found.shape != (len(columns[0]),):
             raise UsageError(
                 f"where, {self.text}, must return a bool for each of {len(columns[0])} samples, got {found.dtype} "
                 f"{list(found.shape)}",
-                hint="it gets a NumPy array for each column: write `lambda w, h: (w > 9) & (h > 9)`, not `and`",
+                hint=_ARRAYS,
                 **place,
             )
         return found

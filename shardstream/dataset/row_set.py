@@ -59,7 +59,12 @@ class RowSet:
 
     def add(self, shard: int, rows: NDArray[np.int64]) -> None:
         """Add rows of a shard."""
-        np.bitwise_or.at(self._bits(shard), rows >> 3, np.left_shift(1, rows & 7).astype(np.uint8))
+        if len(rows):
+            first = int(rows.min()) & ~7
+            flags = np.zeros(int(rows.max()) - first + 1, np.bool_)
+            flags[rows - first] = True
+            bits = np.packbits(flags, bitorder="little")
+            self._bits(shard)[first >> 3 :][: len(bits)] |= bits
 
     def has(self, shard: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether each of these rows of a shard is there: bool (len(rows),)."""

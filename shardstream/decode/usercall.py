@@ -20,7 +20,7 @@ import hashlib
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -143,10 +143,21 @@ class Names:
         kept = [name for name in sample if self.rest or name in new or str(name).startswith("__")]
         named = {new.get(name, name): sample[name] for name in kept}
         if len(named) < len(kept):
-            twice = next(name for name in new.values() if name in sample and name not in new)
+            later = [new.get(name, name) for name in kept]
+            twice = next(name for name in later if later.count(name) > 1)
             hint = "give each its own, or leave one out by select"
             raise UsageError(f"two entries would have the name {twice!r}", **context.place, field=twice, hint=hint)
         return named
+
+
+def names_behind(functions: Sequence[Any], names: Iterable[str]) -> dict[str, str]:
+    """The names that outputs have behind the callables and `Names` of a user, without those that are left out."""
+    found = {name: name for name in names}
+    for one in functions:
+        if isinstance(one, Names):
+            new = dict(one.new)
+            found = {name: new.get(now, now) for name, now in found.items() if one.rest or now in new}
+    return found
 
 
 class SampleCalls:

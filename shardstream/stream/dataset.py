@@ -45,8 +45,8 @@ class ShardDataset(Stream):
     ``transform`` (``docs/decoding.md``), bytes and arrays of varying shape as `Ragged` (``docs/ragged.md``), all else
     as lists.
     ``__valid__``, bool (B,), says which slots hold a sample of their own wherever some may not: under ``tail="pad"``,
-    ``on_error="skip"``, or after ``transform`` dropped one. An optional output that is a slab has a mask of its own,
-    ``NAME.__valid__``: False where the sample has no such field.
+    ``on_error="skip"`` or ``exclude_keys``, or after ``transform`` dropped one. An optional output that is a slab has a
+    mask of its own, ``NAME.__valid__``: False where the sample has no such field.
 
     Args:
         url: The folder of the data set, or its URL: ``s3://``, ``az://``, ``abfss://``, ``gs://``, ``https://``,
@@ -316,8 +316,9 @@ class ShardDataset(Stream):
             {'cls': 'class 17'}
         """
         self._check_dicts("map")
-        if function is None:
-            raise UsageError("map needs a function of a sample's dict", hint="for example ds.map(augment)")
+        given: object = function
+        if not callable(given):
+            raise UsageError(f"map needs a function of a sample's dict, got {given!r}", hint="as in ds.map(augment)")
         return self.replace(transform=(*self._content.parts[0].options.transforms, function))
 
     def filter(self, where: Where) -> Self:

@@ -201,6 +201,9 @@ def test_what_a_callable_raises_has_its_place(folder: Path) -> None:
         ss.ShardDataset(folder, where={"width": lambda width: 1 // 0})
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert caught.value.place["shard"] == "shard-000000.tar"
+    for function in (lambda width: width > 5 and width < 9, lambda width: [[True], [True, False]]):
+        with pytest.raises(TransformError, match=r"raised ValueError(.|\n)*a NumPy array for each column"):
+            ss.ShardDataset(folder, where={"width": function})
 
 
 # ---------------------------------------------------------------------------------------------------------------- keys
@@ -235,6 +238,11 @@ def test_keys_that_are_not_there_are_named(folder: Path, tmp_path: Path) -> None
             ss.ShardDataset(folder, exclude_keys=given_keys)
     with pytest.raises(SourceError, match=r"the list cannot be read(.|\n)*keys by themselves are a list"):
         found(folder, {"__key__": "k000001"})
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"k000001\n" * 9)[:-9])
+    refused = {tmp_path / "cut.gz": "copy or compress it again", tmp_path: "pass a file"}  # not: a list of keys
+    for path, message in refused.items():
+        with pytest.raises(SourceError, match=message):
+            found(folder, {"__key__": path})
     (tmp_path / "latin").write_bytes(b"k000001\nk\xe4\n")
     with pytest.raises(SourceError, match="a key is not UTF-8") as caught:
         found(folder, {"__key__": tmp_path / "latin"})

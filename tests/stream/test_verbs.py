@@ -138,6 +138,37 @@ def test_renamed_and_selected_outputs_are_those_that_were(folder: Path) -> None:
     assert targets.shape == (10, 24, 24)
 
 
+def test_outputs_renamed_behind_a_map_are_batched_as_what_they_are(tmp_path: Path) -> None:
+    shards = numbered([6], jpg=photograph, png=lambda n: labels(), half=float, wide=lambda n: 2**64 - 1 - n)
+    shards[0] = [one | {"rows": np.ones(5, np.float32)} for one in shards[0]]
+    types = {"id": "int16", "half": "float16", "wide": "uint64", "rows": "array"}
+    fields = {"jpg": CenterCrop(24), "mask": Mask(source="png", like="jpg"), "id": np.int32}
+    fields |= dict.fromkeys(["half", "wide", "rows"])
+    whole = dataset(write_dataset(tmp_path, shards, types=types), fields=fields, batch_size=3)
+    names = {"jpg": "image", "mask": "target", "id": "half", "half": "id", "wide": "id64"}
+    first, then = next(iter(whole.rename(names).map(as_it_is))), next(iter(whole.map(as_it_is).rename(names)))
+    assert set(first) == set(then)
+    assert first["image"].shape == (3, 3, 24, 24)
+    for name in ("image", "target", "half", "id", "id64"):
+        assert first[name].dtype == then[name].dtype
+        assert first[name].stride() == then[name].stride()
+        assert torch.equal(first[name], then[name])
+    made = next(iter(whole.map(as_it_is).select("half").map(from_half)))
+    assert (made["id"].dtype, made["id"].tolist()) == (torch.int64, [0, 1 << 40, 2 << 40])  # not what was left out
+
+
+def from_half(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"id": int(sample["half"]) << 40}
+
+
+def test_sources_of_a_mixture_renamed_behind_a_map_have_one_dtype(tmp_path: Path) -> None:
+    narrow = dataset(write_dataset(tmp_path / "a", numbered([20], cls=lambda n: n), types={"cls": "int16"}))
+    others = write_dataset(tmp_path / "b", numbered([20], label=lambda n: n << 20), types={"label": "int32"})
+    wide = dataset(others, fields=["id", "label"])
+    mixed = ss.Mixture({"narrow": narrow.map(as_it_is).rename({"cls": "label"}), "wide": wide}, batch_size=4)
+    assert {batch["label"].dtype for batch in mixed} == {torch.int32}
+
+
 def test_crops_for_the_device_keep_their_names(folder: Path) -> None:
     fields = {"jpg": RandomResizedCrop(24, resize="device"), "cls": None}
     whole = dataset(folder, fields=fields, batch_size=5)
@@ -161,7 +192,7 @@ def negative(value: Any) -> Any:
     ("act", "message"),
     [
         (lambda ds: ds.map(None), "map needs a function"),
-        (lambda ds: ds.map(5), "transform must be callable, got 5"),
+        (lambda ds: ds.map(5), "map needs a function of a sample's dict, got 5"),
         (lambda ds: ds.to_tuple("id").map(odd), r"map needs samples as dicts(.|\n)*to_tuple last"),
         (lambda ds: ds.to_tuple("id").rename({"id": "n"}), "rename needs samples as dicts"),
         (lambda ds: ds.to_tuple("id").select("id"), "select needs samples as dicts"),
@@ -186,6 +217,8 @@ def test_what_a_mapped_sample_lacks_is_named(folder: Path) -> None:
             list(one)
     with pytest.raises(UsageError, match="two entries would have the name 'cls'"):
         list(dataset(folder).map(odd).rename({"id": "cls"}))
+    with pytest.raises(UsageError, match="two entries would have the name 'x'"):
+        list(dataset(folder).map(odd).rename({"id": "x", "cls": "x"}))
     with pytest.raises(UsageError, match="it is int"):
         list(dataset(folder).map(lambda sample: sample["id"]).select("id"))
     cropped = dataset(folder, fields={"jpg": CenterCrop(24), "mask": Mask(source="png", like="jpg")})

@@ -24,7 +24,7 @@ from shardstream.errors import BatchError, DataError
 from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, first_good, location_in
 from shardstream.stream.tensors.crops import CropSlab, CropSlabs, collate_cuts
 from shardstream.stream.tensors.nested import refuse_devices
-from shardstream.stream.tensors.numbers import Numbers, Where, is_number, missing_number, stored_dtypes
+from shardstream.stream.tensors.numbers import Numbers, Where, converted, is_number, missing_number, stored_dtypes
 from shardstream.stream.tensors.ragged import Ragged, type_name
 from shardstream.stream.tensors.slabs import empty_slab, slab_of, slab_over, torch_dtype
 
@@ -67,10 +67,10 @@ class BatchBuilder:
         self.transform = None if batch_transform is None else UserCall(batch_transform, what="batch_transform")
         self._mark = mark
         outputs = [(output, decoder) for decoder in decoders for output in decoder.plan.outputs]
-        forms = [(output.name, _form(output, decoder)) for output, decoder in outputs]
+        forms = [(decoder.names.get(output.name), _form(output, decoder)) for output, decoder in outputs]
         # A transform may have made stored arrays equal; those that it left as they are are rows by their looks.
         stored = all(decoder.transform is None for decoder in decoders)
-        self._forms = {name: form for name, form in forms if form and (stored or form != "arrays")}
+        self._forms = {name: form for name, form in forms if name and form and (stored or form != "arrays")}
 
     def samples(self, step: Step) -> tuple[list[Any], dict[int, str]]:
         """The step's samples, slot by slot, as `SampleDecoder.samples`."""
@@ -257,9 +257,8 @@ class SlabBuilder:
         data = column.data
         if output.name not in self._converted:
             return slab_over(data)
-        numbers = self._decoder.numbers
-        slab = empty_slab(data.shape, torch_dtype(numbers.declared[output.name]))
-        numbers.converted(output.name, data, partial(location_in, rows), slab.numpy())
+        slab = empty_slab(data.shape, torch_dtype(self._decoder.numbers.declared[output.name]))
+        converted(output.name, data, partial(location_in, rows), slab.numpy())
         return slab
 
 

@@ -26,11 +26,11 @@ from shardstream.dataset.step import Step
 from shardstream.decode.context import SampleContext
 from shardstream.decode.plan import Output
 from shardstream.decode.specs import Decoder
-from shardstream.decode.usercall import sample_call
+from shardstream.decode.usercall import names_behind, sample_call
 from shardstream.errors import BatchError, DataError
 from shardstream.stream.iteration.content import ContentPart
 from shardstream.stream.iteration.settings import SkipPolicy
-from shardstream.stream.tensors.numbers import Numbers, Where, stored_dtypes
+from shardstream.stream.tensors.numbers import Numbers, Where, converted, declared_dtypes, stored_dtypes
 
 _MOST_THREADS = 8
 """Threads by default: where one process decodes for a machine with more cores, workers gain more."""
@@ -172,6 +172,7 @@ class SampleDecoder:
         seed: As given.
         policy: What is done about broken samples.
         transform: A user's callable for each sample, or ``None``.
+        names: Those of outputs behind it, where they were renamed or selected after a map.
         status: As given.
     """
 
@@ -193,8 +194,11 @@ class SampleDecoder:
         self.seed = seed
         self.policy = SkipPolicy(options.on_error, options.max_skips)
         self.transform = sample_call(options.transforms)
+        self.names = names_behind(options.transforms, self.plan.names)
         self.status = status
         self._stored = stored_dtypes(self.plan, self.fields)
+        own = declared_dtypes(self.plan, self.fields)
+        self._declared = {name: numbers.declared.get(self.names.get(name, ""), dtype) for name, dtype in own.items()}
         self._threaded = threaded(self.plan.outputs)
         self._reader = reader
         self._excludes = reader.excludes
@@ -246,13 +250,14 @@ class SampleDecoder:
         Such a number becomes one of Python. Any other dtype is one that a user's callable chose, and stays.
         """
         stored = self._stored.get(name)
-        declared = self.numbers.declared.get(name, stored)
+        declared = self._declared.get(name)
         if declared is None or not isinstance(value, np.generic | np.ndarray):
             return value
         if value.dtype != declared:
             if stored is None or value.dtype != stored:
                 return value
-            value = self.numbers.converted(name, np.asarray(value)[None], where)[0]
+            numbers = np.asarray(value)[None]
+            value = converted(name, numbers, where, np.empty(numbers.shape, declared))[0]
         return value.item() if isinstance(value, np.generic) else value
 
     def location(self, step: Step) -> dict[str, str | int]:

@@ -59,7 +59,7 @@ def keyed_rows(datasets: Sequence[OpenedDataset], keys: Keys, what: str, *, veri
     if isinstance(keys, str | os.PathLike):
         return rows_of_keys(datasets, _lines(keys), what=what, verify=verify)
     if isinstance(given, bytes) or not isinstance(given, Collection):
-        hint = f'for example {what}["a/1", "a/2"], or the path of a file that has one a line'
+        hint = 'for example ["a/1", "a/2"], or the path of a file that has one a line'
         raise UsageError(f"{what} must list keys, got {keys!r}", hint=hint)
     return rows_of_keys(datasets, keys, what=what, verify=verify)
 
@@ -69,6 +69,8 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
     try:
         file = open_list(locate(path))
     except SourceError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
         hint = 'a path names a file that has one key a line; keys by themselves are a list: ["a/1"]'
         raise SourceError(error.what, hint=hint, **error.place) from error
     rest, line = b"", 0

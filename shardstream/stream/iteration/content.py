@@ -17,6 +17,7 @@ from shardstream.dataset.source import DatasetSource, digest, joint_identity
 from shardstream.dataset.view import ViewSpec
 from shardstream.dataset.weights import Weighing, WeightSpec, WholeWeights
 from shardstream.decode.plan import DecodePlan, compile_fields
+from shardstream.decode.usercall import names_behind
 from shardstream.errors import FieldError, UsageError
 from shardstream.order import (
     EpochOrder,
@@ -61,6 +62,13 @@ class ContentPart:
             plan = plan.delivering(options.delivered)
         source.check_fields(plan.sources)
         return cls(source, options, plan)
+
+    @property
+    def dtypes(self) -> dict[str, np.dtype[Any]]:
+        """By output, as batches call it, the dtype of its numbers."""
+        names = names_behind(self.options.transforms, self.plan.names)
+        own = declared_dtypes(self.plan, self.source.fields)
+        return {names[name]: dtype for name, dtype in own.items() if name in names}
 
     def as_plain(self) -> dict[str, Any]:
         """What it is, by URLs, arguments and versions, see `of_plain`."""
@@ -147,7 +155,7 @@ class Content:
         Raises:
             FieldError: Parts that share batches hold numbers that no dtype has room for.
         """
-        own = [declared_dtypes(part.plan, part.source.fields) for part in self.parts]
+        own = [part.dtypes for part in self.parts]
         if self.by == "batches":
             return [Numbers(dtypes) for dtypes in own]
         shared = {name: dtype for name in dict.fromkeys(chain(*own)) if (dtype := self._common(name, own)) is not None}

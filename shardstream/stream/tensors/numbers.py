@@ -80,27 +80,6 @@ class Numbers:
             was, now = (str(one).removeprefix("torch.") for one in (before, dtype))
             raise _error(name, 0, where, f"numbers were {was} in an earlier batch and are {now} now", _ONE_TYPE)
 
-    def converted(self, name: str, values: NDArray[Any], where: Where, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Stored numbers or fixed arrays, (n, ...), in the dtype that the output has.
-
-        Args:
-            name: The output.
-            values: The numbers.
-            where: Where the i-th lies, for errors.
-            out: Where to write them, of that dtype.
-
-        Raises:
-            FieldError: It cannot hold one.
-        """
-        dtype = self.declared.get(name, values.dtype)
-        if dtype == values.dtype:
-            return values
-        check_fit(values, dtype, lambda i: {**where(i), "field": name})
-        if out is None:
-            return values.astype(dtype)
-        np.copyto(out, values, casting="unsafe")  # all of them fit; floats are rounded
-        return out
-
     def lacking(self, name: str, values: Sequence[Any], where: Where | None) -> None:
         """Refuse numbers and fixed arrays of a stored column where some samples have none.
 
@@ -123,6 +102,23 @@ class Numbers:
                 if name in self.declared:
                     what = f'declare another, as in fields={{"{name}": np.{wide}}}'
                 raise _error(name, slot, where, error.what, f"one dtype holds for all batches: {what}") from None
+
+
+def converted(name: str, values: NDArray[Any], where: Where, out: NDArray[Any]) -> NDArray[Any]:
+    """Stored numbers or fixed arrays, (n, ...), in another dtype.
+
+    Args:
+        name: The output.
+        values: The numbers.
+        where: Where the i-th lies, for errors.
+        out: Where to write them, of that dtype.
+
+    Raises:
+        FieldError: It cannot hold one.
+    """
+    check_fit(values, out.dtype, lambda i: {**where(i), "field": name})
+    np.copyto(out, values, casting="unsafe")  # all of them fit; floats are rounded
+    return out
 
 
 def missing_number(name: str, count: int, location: Mapping[str, Any]) -> BatchError:
