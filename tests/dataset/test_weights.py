@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -146,6 +148,54 @@ def test_stored_weights_keep_their_ratios(dtype, values):
     if max(map(int, exact)) < 2**20 and dtype[0] != ">" and "float" not in dtype:
         assert whole.tolist() == exact
     assert 0 < whole.sum() < 1 << 60
+
+
+@thorough
+@given(st.sampled_from(["float16", "float32", "float64", "uint64", "int64", "uint8"]), st.data())
+def test_stored_weights_are_scaled_as_the_documents_say(dtype, data):
+    """Extreme ratios, subnormal numbers, and thousands of light ones beside a heavy one, in several shards."""
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        limits: Any = np.finfo(kind)
+        extreme = [limits.max, limits.tiny, limits.smallest_subnormal]
+        number: Any = st.floats(0, float(limits.max), width=kind.itemsize * 8)
+    else:
+        limits = np.iinfo(kind)
+        extreme = [limits.max, limits.max // 2]
+        number = st.integers(0, limits.max)
+    number |= st.sampled_from([0, 1, *(one.item() if hasattr(one, "item") else one for one in extreme)])
+    runs = st.lists(st.tuples(number, st.sampled_from([1, 3, 70_000])), max_size=3)
+    parts = data.draw(st.lists(runs, min_size=1, max_size=3))
+    columns = [np.concatenate([np.full(n, one, kind) for one, n in runs] + [np.empty(0, kind)]) for runs in parts]
+    having = Counter(one for column in columns for one in column.tolist())
+    if not any(having):
+        return
+    floats = kind.kind == "f"
+    up = {one: Fraction(2) ** math.frexp(one)[1] if floats and one else Fraction(one) for one in having}
+    total = sum(up[one] * times for one, times in having.items())
+    scales = floats or total >= 1 << 60
+    power = 1200 if scales else 0
+    while scales and Fraction(2) ** power * total + having.total() >= 1 << 60:
+        power -= 1
+    if floats:
+        power = min(power, 53 - math.frexp(max(having))[1])
+    scaled = {one: Fraction(one) * Fraction(2) ** power for one in having}
+    expected = {one: max(round(x) if floats else math.floor(x), 1) if one else 0 for one, x in scaled.items()}
+    shards = [shard_of(w=one, number=number) for number, one in enumerate(columns)]
+    weighing, _ = weighed("w", shards)
+    for shard, column in zip(shards, columns, strict=True):
+        found = weighing.whole.of(shard, np.arange(shard.samples))
+        assert found.tolist() == [expected[one] for one in column.tolist()]
+    assert weighing.begins[-1] == sum(expected[one] * times for one, times in having.items())
+
+
+def test_many_light_samples_beside_a_heavy_one_keep_their_share():
+    column = np.ones(1 << 21, np.float32)
+    column[7] = 1e12
+    for dtype in ("float32", "int64"):
+        weighing, _ = weighed("w", [shard_of(w=column.astype(dtype))])
+        heavy, light = weighing.whole.of(shard_of(w=column.astype(dtype)), np.array([7, 8])).tolist()
+        assert abs(heavy / light / float(column[7]) - 1) < 1e-3
 
 
 @thorough
