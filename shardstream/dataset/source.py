@@ -326,7 +326,8 @@ class DatasetSource:
         if self.draws is None:
             return rows
         viewed = ViewedShard(index, int(self.counts[shard]), rows)
-        return DrawnRows(viewed, self._weighing.whole, self.draws, *self._weighing.begins[shard : shard + 2].tolist())
+        begin, end = self._weighing.begins[shard : shard + 2].tolist()
+        return DrawnRows(viewed, self._weighing.whole, self.draws, shard, begin, end)
 
     def _viewed_rows(self, shard: int, index: ShardIndex) -> NDArray[np.int64] | int:
         if self._chosen is not None:

@@ -57,7 +57,7 @@ def weighed(spec: Any, shards: list[ShardIndex], rows: list[np.ndarray | int] | 
 
 
 def drawn_of(weighing: Any, view: Callable[[int], ViewedShard], shard: int, draws: WeightedDraws) -> DrawnRows:
-    return DrawnRows(view(shard), weighing.whole, draws, *weighing.begins[shard : shard + 2].tolist())
+    return DrawnRows(view(shard), weighing.whole, draws, shard, *weighing.begins[shard : shard + 2].tolist())
 
 
 def sequence(weighing: Any, view: Callable[[int], ViewedShard], samples: int, **run: Any) -> list[tuple[int, int]]:
@@ -320,6 +320,19 @@ def test_shares_of_an_epoch_hold_within_a_tenth_of_a_percent():
                 of_draws = np.array([labels[shard * 5000 + row] for shard, row in drawn])
                 found = np.bincount(of_draws, minlength=4) / 100_000
                 assert np.abs(found - shares).max() < 0.001
+
+
+@pytest.mark.parametrize("samples", [100, 150, 200, 1000])
+def test_shares_hold_where_shards_are_equal_and_draws_few(samples):
+    """Draws at one distance meet equal shards at the same place each time, where not always the same label may lie."""
+    rng = np.random.default_rng(0)
+    in_turn, mixed = np.arange(10_000) % 10, rng.permutation(np.repeat(np.arange(10), 1000))
+    for labels, most in ((in_turn.astype(np.uint8), 5), (mixed.astype(np.uint8), 12)):
+        weighing, view = weighed({"cls": "balanced"}, [shard_of(cls=one) for one in np.split(labels, 100)])
+        for epoch in range(5):
+            drawn = sequence(weighing, view, samples, seed=1, epoch=epoch, parameters=_MANY, shuffle=False)
+            found = np.bincount([labels[shard * 100 + row] for shard, row in drawn], minlength=10)
+            assert np.abs(found - samples / 10).max() <= most
 
 
 @pytest.mark.parametrize("rows", [1_000_000, pytest.param(10_000_000, marks=pytest.mark.full)])
