@@ -168,7 +168,12 @@ class Weighing:
 
 
 def weigh(
-    spec: WeightSpec, manifests: Sequence[Manifest], counts: NDArray[Any], view: Callable[[int], ViewedShard]
+    spec: WeightSpec,
+    manifests: Sequence[Manifest],
+    counts: NDArray[Any],
+    view: Callable[[int], ViewedShard],
+    *,
+    earlier: bool = False,
 ) -> Weighing:
     """The weights of all samples of a view; scans the indexes twice.
 
@@ -177,6 +182,7 @@ def weigh(
         manifests: Of the data sets.
         counts: Samples of the view in each shard.
         view: Opens a shard.
+        earlier: This is an earlier version of what was asked for, so labels may not occur yet.
 
     Raises:
         FieldError: A field that is not a number in the index; a sample without a weight, or a negative or infinite one,
@@ -195,7 +201,8 @@ def weigh(
     if spec.labels is None:
         whole = _of_numbers(spec.field, samples, scan(lambda one: _sums(one, spec.field)))
     else:
-        whole = _of_labels(spec, manifests, *_merged(scan(lambda one: _labels(one, spec.field)), spec.field))
+        found = _merged(scan(lambda one: _labels(one, spec.field)), spec.field)
+        whole = _of_labels(spec, manifests, *found, earlier=earlier)
     words = SharedWords(len(counts) + 1)
     hashes = xxhash.xxh3_128()
 
@@ -332,7 +339,9 @@ def _merged(parts: Iterable[Labels], field: str) -> Labels:
     return labels, counts
 
 
-def _of_labels(spec: WeightSpec, manifests: Sequence[Manifest], labels: NDArray[Any], counts: Integers) -> WholeWeights:
+def _of_labels(
+    spec: WeightSpec, manifests: Sequence[Manifest], labels: NDArray[Any], counts: Integers, *, earlier: bool
+) -> WholeWeights:
     """The weight of each label that occurs.
 
     Raises:
@@ -349,7 +358,7 @@ def _of_labels(spec: WeightSpec, manifests: Sequence[Manifest], labels: NDArray[
     given = in_column(spec.field, names, manifest, option="weights")
     place = {"url": manifest.url, "field": spec.field}
     unknown = np.flatnonzero(~np.isin(given, labels))
-    if len(unknown):
+    if len(unknown) and not earlier:
         raise FieldError(f"no sample has the label {names[unknown[0]]!r}", **place, hint="leave it out of weights=")
     _, first_named = np.unique(given, return_index=True)
     again = np.setdiff1d(np.arange(len(given)), first_named)

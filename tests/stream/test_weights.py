@@ -396,6 +396,31 @@ def test_a_data_set_that_grew_goes_on_with_its_draws(tmp_path):
     assert len(seen + rest) == 200
 
 
+def test_a_class_that_came_later_has_a_weight_and_earlier_runs_go_on(tmp_path):
+    def grow(label: int, numbers: range) -> None:
+        with ss.ShardWriter(tmp_path / "ds", append=True, shard_size="2kB", format="record") as writer:
+            for i in numbers:
+                writer.write({"__key__": f"{i}", "id": i, "cls": label if label else i % 2})
+
+    def dataset(*weights: int) -> ss.ShardDataset:
+        of_labels = {"cls": dict(enumerate(weights))}
+        return ss.ShardDataset(
+            tmp_path / "ds", fields=["id"], batch_size=16, shuffle=True, weights=of_labels, tail="exact"
+        )
+
+    grow(0, range(100))
+    old = dataset(1, 3)
+    items = iter(old)
+    next(items)
+    state, rest = old.state_dict(), drawn(items)
+    grow(2, range(100, 150))
+    new = dataset(1, 3, 9)
+    new.load_state_dict(state)
+    assert drawn(ss.Loader(new, num_workers=2)) == rest
+    with pytest.raises(UsageError, match="the state is of other data"):
+        dataset(1, 2, 9).load_state_dict(state)
+
+
 def test_what_it_is_called(folder):
     for weights, words in (
         ("weight", "weighted by 'weight'"),
