@@ -367,9 +367,11 @@ def _of_labels(
     absent = np.setdiff1d(labels, given)
     if len(absent):
         first = absent[0].item()
+        classes = manifest.classes if any(isinstance(one, str) for one in names) else None
+        name = f" ({classes[first]!r})" if classes and type(first) is int and 0 <= first < len(classes) else ""
         others = f", nor for {plural(len(absent) - 1, 'other')}" if len(absent) > 1 else ""
         raise FieldError(
-            f"weights= gives no weight for the label {first!r}{others}",
+            f"weights= gives no weight for the label {first!r}{name}{others}",
             **place,
             hint="give every label a weight, 0 for never, or leave samples out by where=",
         )

@@ -246,6 +246,7 @@ def test_labels_whose_numbers_have_no_common_multiple_are_balanced_without_huge_
         ([], "w", UsageError, "there are no samples"),
         ([1, 2], {"w": {1: 1}}, FieldError, "no weight for the label 2"),
         ([1, 2, 4, 5], {"w": {1: 1, 4: 1}}, FieldError, "no weight for the label 2, nor for 1 other"),
+        ([0, 1, 2], {"w": {"cat": 1, "dog": 1}}, FieldError, r"no weight for the label 2 \('emu'\)"),
         ([0, 1], {"w": {"cat": 1, "dog": 1, "emu": 2}}, FieldError, "no sample has the label 'emu'"),
         ([0, 1], {"w": {"cat": 1, 0: 1, 1: 1}}, FieldError, "names the label 0 twice"),
         ([0, 1], {"w": {"cat": 1, "cow": 1}}, FieldError, "no class is called 'cow'"),
