@@ -28,15 +28,19 @@ class DrawnRows:
         viewed: The shard.
         whole: The weights of its rows.
         draws: The draws.
+        shard: Its number.
         begin: Weight of all rows before this shard.
         end: The same with it.
     """
 
-    def __init__(self, viewed: ViewedShard, whole: WholeWeights, draws: WeightedDraws, begin: int, end: int) -> None:
+    def __init__(
+        self, viewed: ViewedShard, whole: WholeWeights, draws: WeightedDraws, shard: int, begin: int, end: int
+    ) -> None:
         self.spacing = draws.spacing
         self._viewed = viewed
         self._whole = whole
         self._draws = draws
+        self._shard = shard
         self._begin = begin
         self._end = end
         self._epochs: dict[int, _Drawn] = {}  # by what their draws are moved by; that used last, last
@@ -71,9 +75,9 @@ class DrawnRows:
                 field=self._whole.field,
                 hint="open the data set anew",
             )
-        alike = np.argsort(self._whole.alike(index, rows), kind="stable")
+        laid = self._draws.laid(self._shard, weights, self._whole.alike(index, rows))
         times = np.empty_like(weights)
-        times[alike] = self._draws.counts(self._begin, weights[alike], moved)
+        times[laid] = self._draws.counts(self._begin, weights[laid], moved)
         sums = np.add.reduceat(times, np.arange(0, len(times), _BLOCK))
         firsts = np.cumsum(np.concatenate([[self._draws.first(self._begin, moved)], sums]))
         return _Drawn(firsts, times.astype(np.min_scalar_type(int(times.max()))))

@@ -144,18 +144,18 @@ class DatasetSource:
         copy._weigh(self.weights, draws, self._weighing)
         return copy
 
-    def _weigh(self, weights: WeightSpec, draws: int | None, known: Weighing | None) -> None:
-        """Have samples drawn by weight; ``known`` is what was read of the weights before."""
+    def _weigh(self, weights: WeightSpec, draws: int | None, known: Weighing | None, *, earlier: bool = False) -> None:
+        """Have samples drawn by weight; ``known`` is what was read of them before, ``earlier`` as for `weigh`."""
         self.check_fields([weights.field])
         self.weights, self._draws = weights, draws
-        self._weighing = known or weigh(weights, self.manifests, self.counts, self._viewed)
+        self._weighing = known or weigh(weights, self.manifests, self.counts, self._viewed, earlier=earlier)
         self.draws = WeightedDraws(self._weighing.begins, self.samples if draws is None else draws)
         self.fingerprint = digest([self._identity(), "weights", self._weighing.digest, self.draws.samples])
 
-    def _weighed_as(self, other: DatasetSource) -> DatasetSource:
+    def _weighed_as(self, other: DatasetSource, *, earlier: bool = False) -> DatasetSource:
         """This, which is another view of the same samples, weighted as that one is."""
         if other.weights is not None:
-            self._weigh(other.weights, other._draws, None)
+            self._weigh(other.weights, other._draws, None, earlier=earlier)
         return self
 
     def _viewed(self, shard: int) -> ViewedShard:
@@ -259,7 +259,7 @@ class DatasetSource:
             copy.excluded = self.excluded.carried(samples_of(then), self._runs(then))
         if self._chosen is None:
             copy._load(datasets, self.spec, self.verify)
-            return copy._weighed_as(self)
+            return copy._weighed_as(self, earlier=True)
         for now, other in zip(self.manifests, then, strict=True):
             if other.shards > now.shards:
                 raise UsageError(
@@ -274,7 +274,7 @@ class DatasetSource:
             counts.words[there : there + shards] = self._filtered.words[here : here + shards]
         chosen = self._chosen._replace(rows=self._chosen.rows.carried(samples_of(then), runs))
         copy._load(datasets, self.spec, self.verify, counts, chosen)
-        return copy._weighed_as(self)
+        return copy._weighed_as(self, earlier=True)
 
     def _runs(self, then: Sequence[Manifest]) -> Iterable[tuple[int, int, int]]:
         """The shards that are here and at other versions, as `RowSet.carried` takes them: all but those at the end."""
@@ -326,7 +326,8 @@ class DatasetSource:
         if self.draws is None:
             return rows
         viewed = ViewedShard(index, int(self.counts[shard]), rows)
-        return DrawnRows(viewed, self._weighing.whole, self.draws, *self._weighing.begins[shard : shard + 2].tolist())
+        begin, end = self._weighing.begins[shard : shard + 2].tolist()
+        return DrawnRows(viewed, self._weighing.whole, self.draws, shard, begin, end)
 
     def _viewed_rows(self, shard: int, index: ShardIndex) -> NDArray[np.int64] | int:
         if self._chosen is not None:

@@ -1,8 +1,8 @@
 """How often each sample comes: weights by a stored number, or by the value of a label, as integers.
 
-Weights are read in two scans of the indexes: the first finds the largest, or which labels occur, which says how they
-become integers (`WholeWeights`); the second adds these up, shard by shard (`Weighing`). From then on a process holds
-a number a shard, and about a byte a row of the shards that are open, see ``drawn_rows.py``.
+Weights are read in two scans of the indexes: the first finds what they add up to, or which labels occur, which says
+how they become integers (`WholeWeights`); the second adds these up, shard by shard (`Weighing`). From then on a process
+holds a number a shard, and about a byte a row of the shards that are open, see ``drawn_rows.py``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Weights: TypeAlias = str | Mapping[str, Mapping[Any, float | str | Fraction] | L
 
 _FORMS = 'weights="weight" for a field that holds them, weights={"cls": {"cat": 3, "dog": 1}}, or {"cls": "balanced"}'
 _SCANNERS = 8  # threads that read indexes, as for a filter
-_SLAB = 1 << 16  # rows that are looked at together
+_SLAB = 1 << 16  # rows that are looked at together; fingerprints depend on it
 _MOST_LABELS = 1 << 20
 _FLOAT_BITS = 53
 
@@ -168,7 +168,12 @@ class Weighing:
 
 
 def weigh(
-    spec: WeightSpec, manifests: Sequence[Manifest], counts: NDArray[Any], view: Callable[[int], ViewedShard]
+    spec: WeightSpec,
+    manifests: Sequence[Manifest],
+    counts: NDArray[Any],
+    view: Callable[[int], ViewedShard],
+    *,
+    earlier: bool = False,
 ) -> Weighing:
     """The weights of all samples of a view; scans the indexes twice.
 
@@ -177,6 +182,7 @@ def weigh(
         manifests: Of the data sets.
         counts: Samples of the view in each shard.
         view: Opens a shard.
+        earlier: This is an earlier version of what was asked for, so labels may not occur yet.
 
     Raises:
         FieldError: A field that is not a number in the index; a sample without a weight, or a negative or infinite one,
@@ -193,9 +199,10 @@ def weigh(
 
     samples = int(counts.sum(dtype=np.int64))
     if spec.labels is None:
-        whole = _of_numbers(spec.field, samples, max(scan(lambda one: _largest(one, spec.field)), default=0))
+        whole = _of_numbers(spec.field, samples, scan(lambda one: _sums(one, spec.field)))
     else:
-        whole = _of_labels(spec, manifests, *_merged(scan(lambda one: _labels(one, spec.field)), spec.field))
+        found = _merged(scan(lambda one: _labels(one, spec.field)), spec.field)
+        whole = _of_labels(spec, manifests, *found, earlier=earlier)
     words = SharedWords(len(counts) + 1)
     hashes = xxhash.xxh3_128()
 
@@ -252,24 +259,50 @@ def _wrong(
     return FieldError(f"the sample {what}", **place, field=field, hint=hint)
 
 
-def _largest(viewed: ViewedShard, field: str) -> float:
-    """The largest weight of a shard; FieldError where one is not a number from 0 on."""
+def _sums(viewed: ViewedShard, field: str) -> tuple[float, Fraction]:
+    """The largest weight of a shard, and what all add up to; FieldError where one is not a number from 0 on."""
     largest: float = 0
+    total = Fraction(0)
     for rows, values in _present(viewed, field):
         wrong = ~(np.isfinite(values) & (values >= 0))
         if wrong.any():
             what = f"has the weight {values[wrong][0].item()!r}"
             raise _wrong(viewed, field, rows, wrong, what, "weights are finite numbers from 0 on; 0 means never")
         largest = max(largest, values.max().item())
-    return largest
+        total += _sum(values)
+    return largest, total
 
 
-def _of_numbers(field: str, samples: int, largest: float) -> WholeWeights:
-    """Integers as they are, if they add up to less than 2^60; floats with as many bits as that leaves, at most 53."""
-    room = WEIGHT_BITS - samples.bit_length()  # for the bits of each
-    if type(largest) is float:
-        return WholeWeights(field, min(room, _FLOAT_BITS) - math.frexp(largest)[1])
-    return WholeWeights(field, min(room - int(largest).bit_length(), 0))
+def _sum(values: NDArray[Any]) -> Fraction:
+    """What at most 2^31 numbers from 0 on add up to, each float being rounded up to a power of two.
+
+    So it is the same on every machine, as sums of floats are not, and twice as much at most.
+    """
+    if values.dtype.kind == "f":
+        powers, counts = np.unique(np.frexp(values[values > 0].astype(np.float64))[1], return_counts=True)
+        parts = zip(powers.tolist(), counts.tolist(), strict=True)
+        return sum((count * Fraction(2) ** power for power, count in parts), Fraction(0))
+    high, low = divmod(values.astype(np.uint64), np.uint64(1 << 32))
+    return Fraction((int(high.sum()) << 32) + int(low.sum()))
+
+
+def _of_numbers(field: str, samples: int, sums: Iterable[tuple[float, Fraction]]) -> WholeWeights:
+    """Integers as they are, if they add up to less than 2^60; else, and floats, with as many bits as that leaves."""
+    largest: float = 0
+    total = Fraction(0)
+    for most, weight in sums:
+        largest, total = max(largest, most), total + weight
+    floats = type(largest) is float
+    if not total or (not floats and total < 1 << WEIGHT_BITS):
+        return WholeWeights(field)
+    power = _log2(((1 << WEIGHT_BITS) - 1 - samples) / total)  # what is rounded up adds 1 a sample at most
+    return WholeWeights(field, min(power, _FLOAT_BITS - math.frexp(largest)[1]) if floats else power)
+
+
+def _log2(number: Fraction) -> int:
+    """The logarithm of a number above 0, rounded down."""
+    power = number.numerator.bit_length() - number.denominator.bit_length()
+    return power if number >= Fraction(2) ** power else power - 1
 
 
 Labels: TypeAlias = tuple[NDArray[Any], Integers]
@@ -306,7 +339,9 @@ def _merged(parts: Iterable[Labels], field: str) -> Labels:
     return labels, counts
 
 
-def _of_labels(spec: WeightSpec, manifests: Sequence[Manifest], labels: NDArray[Any], counts: Integers) -> WholeWeights:
+def _of_labels(
+    spec: WeightSpec, manifests: Sequence[Manifest], labels: NDArray[Any], counts: Integers, *, earlier: bool
+) -> WholeWeights:
     """The weight of each label that occurs.
 
     Raises:
@@ -323,7 +358,7 @@ def _of_labels(spec: WeightSpec, manifests: Sequence[Manifest], labels: NDArray[
     given = in_column(spec.field, names, manifest, option="weights")
     place = {"url": manifest.url, "field": spec.field}
     unknown = np.flatnonzero(~np.isin(given, labels))
-    if len(unknown):
+    if len(unknown) and not earlier:
         raise FieldError(f"no sample has the label {names[unknown[0]]!r}", **place, hint="leave it out of weights=")
     _, first_named = np.unique(given, return_index=True)
     again = np.setdiff1d(np.arange(len(given)), first_named)
@@ -332,9 +367,11 @@ def _of_labels(spec: WeightSpec, manifests: Sequence[Manifest], labels: NDArray[
     absent = np.setdiff1d(labels, given)
     if len(absent):
         first = absent[0].item()
+        classes = manifest.classes if any(isinstance(one, str) for one in names) else None
+        name = f" ({classes[first]!r})" if classes and type(first) is int and 0 <= first < len(classes) else ""
         others = f", nor for {plural(len(absent) - 1, 'other')}" if len(absent) > 1 else ""
         raise FieldError(
-            f"weights= gives no weight for the label {first!r}{others}",
+            f"weights= gives no weight for the label {first!r}{name}{others}",
             **place,
             hint="give every label a weight, 0 for never, or leave samples out by where=",
         )

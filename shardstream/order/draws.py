@@ -6,7 +6,8 @@ So a row of weight w comes ⌊wE/T⌋ or ⌈wE/T⌉ times, an epoch has E draws 
 more goes to is another matter in each epoch. Of a shard, nothing but the weight before it is held.
 
 On that line, rows of a shard lie sorted by what they are alike in, such as their label: so each label of a shard has
-its share of the draws as well, to less than one. The draws of a shard are then counted in the order of its rows.
+about its share of the draws as well. Each shard begins with another row, or draws at one distance would meet the same
+labels in shards of equal weight. The draws of a shard are then counted in the order of its rows.
 
 Where a draw stands is a *place*: draw m of an epoch is at place 2^k m + g, with g in [0, 2^k) keyed by seed and epoch.
 """
@@ -79,6 +80,27 @@ class WeightedDraws:
         word = int(rng.words(1, seed=seed, domain=rng.Domain.DRAWS)[0])
         moved = moved_on(word, epoch) >> 64 - self._bits
         return EpochDraws(self._firsts(self._first_places, moved), self._bits, moved)
+
+    @staticmethod
+    def laid(shard: int, weights: Integers, alike: Integers) -> Integers:
+        """The rows of a shard in the order in which they lie on the line.
+
+        They are sorted, and begin with the first one before which there is a part of their weight that goes on by 0.618
+        from shard to shard.
+
+        Args:
+            shard: Its number.
+            weights: Their weights, int64 (n,).
+            alike: What they are sorted by, (n,).
+
+        Returns:
+            int64 (n,).
+        """
+        rows: Integers = np.argsort(alike, kind="stable")
+        ordered = weights[rows]
+        ends = np.cumsum(ordered)
+        first = int(np.searchsorted(ends - ordered, moved_on(0, shard) * int(ends[-1]) >> 64))
+        return np.roll(rows, -first)
 
     def counts(self, begin: int, weights: Integers, moved: int) -> Integers:
         """How often rows come that lie end to end on the line.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -55,7 +57,7 @@ def weighed(spec: Any, shards: list[ShardIndex], rows: list[np.ndarray | int] | 
 
 
 def drawn_of(weighing: Any, view: Callable[[int], ViewedShard], shard: int, draws: WeightedDraws) -> DrawnRows:
-    return DrawnRows(view(shard), weighing.whole, draws, *weighing.begins[shard : shard + 2].tolist())
+    return DrawnRows(view(shard), weighing.whole, draws, shard, *weighing.begins[shard : shard + 2].tolist())
 
 
 def sequence(weighing: Any, view: Callable[[int], ViewedShard], samples: int, **run: Any) -> list[tuple[int, int]]:
@@ -149,6 +151,54 @@ def test_stored_weights_keep_their_ratios(dtype, values):
 
 
 @thorough
+@given(st.sampled_from(["float16", "float32", "float64", "uint64", "int64", "uint8"]), st.data())
+def test_stored_weights_are_scaled_as_the_documents_say(dtype, data):
+    """Extreme ratios, subnormal numbers, and thousands of light ones beside a heavy one, in several shards."""
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        limits: Any = np.finfo(kind)
+        extreme = [limits.max, limits.tiny, limits.smallest_subnormal]
+        number: Any = st.floats(0, float(limits.max), width=kind.itemsize * 8)
+    else:
+        limits = np.iinfo(kind)
+        extreme = [limits.max, limits.max // 2]
+        number = st.integers(0, limits.max)
+    number |= st.sampled_from([0, 1, *(one.item() if hasattr(one, "item") else one for one in extreme)])
+    runs = st.lists(st.tuples(number, st.sampled_from([1, 3, 70_000])), max_size=3)
+    parts = data.draw(st.lists(runs, min_size=1, max_size=3))
+    columns = [np.concatenate([np.full(n, one, kind) for one, n in runs] + [np.empty(0, kind)]) for runs in parts]
+    having = Counter(one for column in columns for one in column.tolist())
+    if not any(having):
+        return
+    floats = kind.kind == "f"
+    up = {one: Fraction(2) ** math.frexp(one)[1] if floats and one else Fraction(one) for one in having}
+    total = sum(up[one] * times for one, times in having.items())
+    scales = floats or total >= 1 << 60
+    power = 1200 if scales else 0
+    while scales and Fraction(2) ** power * total + having.total() >= 1 << 60:
+        power -= 1
+    if floats:
+        power = min(power, 53 - math.frexp(max(having))[1])
+    scaled = {one: Fraction(one) * Fraction(2) ** power for one in having}
+    expected = {one: max(round(x) if floats else math.floor(x), 1) if one else 0 for one, x in scaled.items()}
+    shards = [shard_of(w=one, number=number) for number, one in enumerate(columns)]
+    weighing, _ = weighed("w", shards)
+    for shard, column in zip(shards, columns, strict=True):
+        found = weighing.whole.of(shard, np.arange(shard.samples))
+        assert found.tolist() == [expected[one] for one in column.tolist()]
+    assert weighing.begins[-1] == sum(expected[one] * times for one, times in having.items())
+
+
+def test_many_light_samples_beside_a_heavy_one_keep_their_share():
+    column = np.ones(1 << 21, np.float32)
+    column[7] = 1e12
+    for dtype in ("float32", "int64"):
+        weighing, _ = weighed("w", [shard_of(w=column.astype(dtype))])
+        heavy, light = weighing.whole.of(shard_of(w=column.astype(dtype)), np.array([7, 8])).tolist()
+        assert abs(heavy / light / float(column[7]) - 1) < 1e-3
+
+
+@thorough
 @given(
     st.lists(
         st.tuples(st.fractions(0, 1000) | st.fractions(0, 1, max_denominator=7), st.integers(1, 1 << 40)),
@@ -196,6 +246,7 @@ def test_labels_whose_numbers_have_no_common_multiple_are_balanced_without_huge_
         ([], "w", UsageError, "there are no samples"),
         ([1, 2], {"w": {1: 1}}, FieldError, "no weight for the label 2"),
         ([1, 2, 4, 5], {"w": {1: 1, 4: 1}}, FieldError, "no weight for the label 2, nor for 1 other"),
+        ([0, 1, 2], {"w": {"cat": 1, "dog": 1}}, FieldError, r"no weight for the label 2 \('emu'\)"),
         ([0, 1], {"w": {"cat": 1, "dog": 1, "emu": 2}}, FieldError, "no sample has the label 'emu'"),
         ([0, 1], {"w": {"cat": 1, 0: 1, 1: 1}}, FieldError, "names the label 0 twice"),
         ([0, 1], {"w": {"cat": 1, "cow": 1}}, FieldError, "no class is called 'cow'"),
@@ -270,6 +321,19 @@ def test_shares_of_an_epoch_hold_within_a_tenth_of_a_percent():
                 of_draws = np.array([labels[shard * 5000 + row] for shard, row in drawn])
                 found = np.bincount(of_draws, minlength=4) / 100_000
                 assert np.abs(found - shares).max() < 0.001
+
+
+@pytest.mark.parametrize("samples", [100, 150, 200, 1000])
+def test_shares_hold_where_shards_are_equal_and_draws_few(samples):
+    """Draws at one distance meet equal shards at the same place each time, where not always the same label may lie."""
+    rng = np.random.default_rng(0)
+    in_turn, mixed = np.arange(10_000) % 10, rng.permutation(np.repeat(np.arange(10), 1000))
+    for labels, most in ((in_turn.astype(np.uint8), 5), (mixed.astype(np.uint8), 12)):
+        weighing, view = weighed({"cls": "balanced"}, [shard_of(cls=one) for one in np.split(labels, 100)])
+        for epoch in range(5):
+            drawn = sequence(weighing, view, samples, seed=1, epoch=epoch, parameters=_MANY, shuffle=False)
+            found = np.bincount([labels[shard * 100 + row] for shard, row in drawn], minlength=10)
+            assert np.abs(found - samples / 10).max() <= most
 
 
 @pytest.mark.parametrize("rows", [1_000_000, pytest.param(10_000_000, marks=pytest.mark.full)])

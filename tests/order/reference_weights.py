@@ -17,6 +17,15 @@ def draws_moved(samples: int, *, seed: int, epoch: int) -> Fraction:
     return Fraction((word + epoch * STEP) % 2**64 * places // 2**64, places)
 
 
+def laid(weights: list[int], keys: list[int], shard: int) -> list[int]:
+    """The rows of a shard as they lie on the line."""
+    rows = sorted(range(len(weights)), key=lambda row: (keys[row], row))
+    before = sum(weights) * (shard * STEP % 2**64) // 2**64
+    firsts = (first for first in range(len(rows)) if sum(weights[row] for row in rows[:first]) >= before)
+    first = next(firsts, 0)
+    return rows[first:] + rows[:first]
+
+
 def drawn_rows(
     weights: list[list[int]], samples: int, *, seed: int, epoch: int, alike: list[list[int]] | None = None
 ) -> list[list[int]]:
@@ -24,9 +33,9 @@ def drawn_rows(
     moved = draws_moved(samples, seed=seed, epoch=epoch)
     distance = Fraction(sum(map(sum, weights)), samples)
     drawn, before = [], 0
-    for of_shard, keys in zip(weights, alike or weights, strict=True):
+    for shard, (of_shard, keys) in enumerate(zip(weights, alike or weights, strict=True)):
         times = [0] * len(of_shard)
-        for row in sorted(range(len(of_shard)), key=lambda row: (keys[row], row)):
+        for row in laid(of_shard, keys, shard):
             after = before + of_shard[row]
             times[row] = math.ceil(after / distance - moved) - math.ceil(before / distance - moved)
             before = after

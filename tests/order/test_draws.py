@@ -34,10 +34,10 @@ def begins_of(weights: list[list[int]]) -> np.ndarray:
 def rows_of(draws: WeightedDraws, weights: list[list[int]], begin: int, shard: int, places: np.ndarray) -> list[int]:
     """The rows of a shard at these places, which lie on the line sorted by weight."""
     of_shard = np.array(weights[shard], np.int64)
-    by_weight = np.argsort(of_shard, kind="stable")
+    laid = draws.laid(shard, of_shard, of_shard)
     times = np.empty_like(of_shard)
     moved = int(draws.moved(places)[0])
-    times[by_weight] = draws.counts(begin, of_shard[by_weight], moved)
+    times[laid] = draws.counts(begin, of_shard[laid], moved)
     return np.repeat(np.arange(len(of_shard)), times)[draws.number(places) - draws.first(begin, moved)].tolist()
 
 

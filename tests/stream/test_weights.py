@@ -8,6 +8,7 @@ import pickle
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -292,6 +293,64 @@ def test_a_mixture_draws_from_a_weighted_source(folder):
     assert ss.Mixture({"a": weighted.repeat(2), "b": plain}, batch_size=10).samples == 3 * N
 
 
+@cache
+def parts_of(folder: Path, kind: str, size: int | None) -> dict[str, tuple[ss.ShardDataset, float]]:
+    """Sources of a mixture, a weighted one among them: a view of it, or longer or shorter than its data."""
+    options: dict[str, Any] = {"fields": ["id"], "weights": BALANCED, "epoch_size": size}
+    weighted = {
+        "plain": lambda: ss.ShardDataset(folder, **options),
+        "take": lambda: ss.ShardDataset(folder, **options).take(90),
+        "split": lambda: ss.ShardDataset(folder, **options, split=("a", {"a": 0.5, "b": 0.5})),
+        "where": lambda: ss.ShardDataset(folder, **options, where={"odd": lambda odd: odd == 1}),
+        "repeat": lambda: ss.ShardDataset(folder, **options).repeat(1.5),
+        "choose": lambda: ss.ShardDataset(folder, **options).choose(13),
+    }[kind]()
+    other = ss.ShardDataset(folder, fields=["id"], weights="weight")
+    return {"weighted": (weighted, 0.6), "all": (ss.ShardDataset(folder, fields=["id"]), 0.25), "other": (other, 0.15)}
+
+
+@settings(max_examples=20)
+@given(
+    st.sampled_from(["plain", "take", "split", "where", "repeat", "choose"]),
+    st.sampled_from([None, 40, 500]),
+    st.sampled_from(["samples", "batches"]),
+    st.integers(0, 3),
+    stages,
+)
+def test_a_mixture_of_weighted_sources_that_stops_anywhere_goes_on(folder, kind, size, by, epoch, stages):
+    parts = parts_of(folder, kind, size)
+    run = {"by": by, "epoch": 300, "seed": 4, "lanes": 6, "chunk": 2, "window": 20}
+
+    def mixture(batch_size: int, **options: Any) -> ss.Mixture:
+        made = ss.Mixture(parts, **run, batch_size=batch_size, **options)
+        made.set_epoch(epoch)
+        return made
+
+    unit = 12  # batches of one source are of the size that the order was made for
+    plain = mixture(unit, tail="exact")
+    line, following = drawn(plain), drawn(plain)
+    seen, state = [], None
+    for _, ranks, batch, steps in stages:
+        batch = batch if by == "samples" else unit
+        steps = min(steps, (len(line) - len(seen)) // (ranks * batch))
+        by_rank = []
+        for rank in range(ranks):
+            loader = ss.Loader(mixture(batch, tail="pad", rank=rank, world_size=ranks), num_workers=0)
+            if state is not None:
+                loader.load_state_dict(state)
+            items = iter(loader)
+            by_rank.append([ids_of(next(items)) for _ in range(steps)])
+            saved = loader.state_dict()
+        seen += flat(in_turn(by_rank))
+        state = through_json(saved)
+        assert seen == line[: len(seen)]
+    rest = ss.Loader(mixture(unit, tail="exact"), num_workers=0)
+    rest.load_state_dict(state)
+    if state["epoch"] == epoch:
+        assert seen + drawn(rest) == line
+    assert drawn(rest) == following
+
+
 @pytest.mark.parametrize("how", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_copies_draw_the_same(folder, how):
     options = {"fields": ["id"], "batch_size": 10, "shuffle": True, "tail": "exact", "epoch_size": 500}
@@ -335,6 +394,31 @@ def test_a_data_set_that_grew_goes_on_with_its_draws(tmp_path):
     new.load_state_dict(state)
     assert drawn(new) == rest
     assert len(seen + rest) == 200
+
+
+def test_a_class_that_came_later_has_a_weight_and_earlier_runs_go_on(tmp_path):
+    def grow(label: int, numbers: range) -> None:
+        with ss.ShardWriter(tmp_path / "ds", append=True, shard_size="2kB", format="record") as writer:
+            for i in numbers:
+                writer.write({"__key__": f"{i}", "id": i, "cls": label if label else i % 2})
+
+    def dataset(*weights: int) -> ss.ShardDataset:
+        of_labels = {"cls": dict(enumerate(weights))}
+        return ss.ShardDataset(
+            tmp_path / "ds", fields=["id"], batch_size=16, shuffle=True, weights=of_labels, tail="exact"
+        )
+
+    grow(0, range(100))
+    old = dataset(1, 3)
+    items = iter(old)
+    next(items)
+    state, rest = old.state_dict(), drawn(items)
+    grow(2, range(100, 150))
+    new = dataset(1, 3, 9)
+    new.load_state_dict(state)
+    assert drawn(ss.Loader(new, num_workers=2)) == rest
+    with pytest.raises(UsageError, match="the state is of other data"):
+        dataset(1, 2, 9).load_state_dict(state)
 
 
 def test_what_it_is_called(folder):
