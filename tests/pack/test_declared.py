@@ -70,6 +70,7 @@ def check(out: Path, found: dict[str, Any], *, rows: str = "uint16") -> None:
         ("array:float16", [70_000.0], r"70000.0 does not fit float16, at \[0\]"),
         ("array:float32", [2**24 + 1], "the integer 16777217 has no exact float32"),
         ("array:float32", np.array([2**24 + 1]), "the integer 16777217 has no exact float32"),
+        ("array:float32", [0.5, 2**24 + 1], r"the integer 16777217 has no exact float32, at \[1\]"),
         ("array:float64", [0.5, 2**53 + 1], "the integer 9007199254740993 has no exact float64"),
         ("array:uint8", [True], r"expected uint8, got True \(bool\)"),
         ("array:bool", [1], r"expected bool, got 1 \(int\)"),
@@ -95,6 +96,10 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, kind: str, value: Any, wha
         ("array:uint16:4", np.arange(8)[::2], np.array([0, 2, 4, 6], np.uint16)),
         ("array:int16", np.array([1, -2], ">i4"), np.array([1, -2], np.int16)),
         ("array:uint64", [2**63, 1], np.array([2**63, 1], np.uint64)),
+        ("array:uint64", [2**63 + 1, 1], np.array([2**63 + 1, 1], np.uint64)),
+        ("array:uint64", [[2**64 - 1], [0]], np.array([[2**64 - 1], [0]], np.uint64)),
+        ("array:int64", [np.uint64(3), np.int64(2**62 + 1)], np.array([3, 2**62 + 1])),
+        ("array:float32", [0.1, 2**24, 16_777_217.0], np.array([0.1, 2**24, 16_777_217.0], np.float32)),
         ("array:float32", [0.1, 2, math.inf], np.array([0.1, 2, math.inf], np.float32)),
         ("array:float32:2", np.array([0.5, 2], np.float16), np.array([0.5, 2], np.float32)),
         ("array:float64", torch.tensor([3]), np.array([3.0])),
@@ -109,12 +114,13 @@ def test_what_is_held_exactly_is_taken(tmp_path: Path, kind: str, value: Any, st
     assert types(tmp_path / "out") == {"x": "array" if kind.count(":") == 1 else kind}
 
 
-NUMBERS = st.integers(-(2**70), 2**70) | st.integers(-300, 300) | st.floats() | st.booleans()
+INTEGERS = st.builds(lambda power, by: 2**power + by, st.sampled_from((11, 24, 53, 63, 64)), st.integers(-3, 3))
+NUMBERS = INTEGERS | st.integers(-(2**70), 2**70) | st.integers(-300, 300) | st.floats() | st.booleans()
 
 
 @given(st.lists(NUMBERS, max_size=4), st.sampled_from(SCALAR_TYPES))
 def test_lists_are_taken_as_single_numbers_are(values: list[Any], kind: str) -> None:
-    plain = set(map(type, values)) in ({int}, {float}, {bool})  # numpy makes one kind of several
+    mixed = bool in map(type, values) and set(map(type, values)) != {bool}  # of which numpy makes numbers
     element = parse_type(kind)
     try:
         expected = np.array([to_scalar(element, value) for value in values], kind)
@@ -127,7 +133,7 @@ def test_lists_are_taken_as_single_numbers_are(values: list[Any], kind: str) -> 
         return
     assert isinstance(found, np.ndarray)
     assert found.dtype == np.dtype(kind)
-    if plain or (kind.startswith("float") and bool not in map(type, values)):
+    if not mixed:
         assert expected is not None
         assert np.array_equal(found, expected, equal_nan=found.dtype.kind == "f")
 

@@ -96,11 +96,11 @@ def test_a_cell_that_does_not_fit_is_named(tmp_path: Path) -> None:
     found, rejects = packed(tmp_path / "out", path, {"x": "a*:uint8"}, key="line")
     assert sorted(one["x"].tolist() for one in found.values()) == [[1, 2, 3], [4, 5, 6]]
     assert rejects == [
-        "3: column 'a2': '' is no uint8",
+        "3: column 'a2': '' cannot be read as uint8",
         "4: column 'a3': 256 does not fit uint8 [0, 255]",
-        "5: column 'a2': 'x' is no uint8",
+        "5: column 'a2': 'x' cannot be read as uint8",
         "6: the line has 2 columns where the first has 3",
-        "7: column 'a3': '3.5' is no uint8",
+        "7: column 'a3': '3.5' cannot be read as uint8",
     ]
     path = tmp_path / "list.jsonl"
     path.write_text('{"a1": 1, "a2": null}\n{"a1": 1, "a2": 2}\n{"a1": 1}\n{"a1": [1], "a2": 1}\n')
@@ -118,3 +118,31 @@ def test_a_column_whose_name_holds_a_star(tmp_path: Path) -> None:
     path.write_text("a,a*\n1,2\n")
     found, _ = packed(tmp_path / "out", path, {"x": "a*:int8"}, key="line")
     assert found["0000000002"]["x"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "key", "first"),
+    [
+        ("row0,1.5,2.5\nrow1,2,3\n", {"x": "*:float32"}, "0", [1.5, 2.5]),
+        ("true,false\nfalse,false\n", {"x": "*:bool"}, "line", [True, False]),
+        ("0,1,2\n1,2,3\n", {"x": "*:float32", "cls": "0"}, "line", [1, 2]),
+        ("kind,2010,2011\n1,2,3\n", {"x": "20*:float32", "cls": "kind"}, "line", [2, 3]),
+        ("id,2010,2011\na,2,3\n", {"x": "*:float32"}, "id", [2, 3]),
+        (",a,b\n0,2,3\n", {"x": "*:float32"}, "line", [0, 2, 3]),
+    ],
+)
+def test_no_first_line_is_lost_and_no_header_packed(
+    tmp_path: Path, text: str, fields: dict[str, str], key: str, first: list[float]
+) -> None:
+    (tmp_path / "list.csv").write_text(text)
+    found, rejects = packed(tmp_path / "out", tmp_path / "list.csv", fields, key=key)
+    assert found[min(found)]["x"].tolist() == first
+    assert len(found) == (2 if text[0] in "rt0" else 1)
+    assert rejects == []
+
+
+def test_a_first_line_that_lacks_a_number_is_a_reject_and_no_header(tmp_path: Path) -> None:
+    for number, fields in enumerate(({"x": "*:float32"}, {"x": "*:float32", "cls": "0"})):
+        (tmp_path / "list.csv").write_text("0,,2\n1,2,3\n")
+        found, rejects = packed(tmp_path / f"{number}", tmp_path / "list.csv", fields, key="line")
+        assert (len(found), rejects) == (1, ["1: column '1': '' cannot be read as float32"])
