@@ -253,6 +253,37 @@ def test_tar_files(tmp_path: Path) -> None:
     assert rejects == ["3: field 'x.npy': expected array:uint16, got an array of float32 [3]"]
 
 
+def test_npy_files_become_arrays_of_one_shape(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        np.save(tmp_path / "in" / f"{number}.npy", np.arange(2 + number // 2))
+    with ss.ShardWriter(tmp_path / "tars") as writer:
+        for number in range(3):
+            writer.write({"__key__": f"{number}", "npy": (tmp_path / "in" / f"{number}.npy").read_bytes()})
+    for source in (tmp_path / "in", f"{tmp_path}/tars/*.tar"):
+        out = tmp_path / f"out{len(str(source))}"
+        found, (reason,) = packed(out, source, {"npy": "array:uint16:2"})
+        assert types(out)["npy"] == "array:uint16:2"
+        assert [one["npy"].tolist() for one in found.values()] == [[0, 1]] * 2
+        assert reason == "3: field 'npy': expected array:uint16:2, got an array of uint16 [3]"
+
+
+def test_appended_lists_of_another_type_are_refused_before_anything_is_packed(tmp_path: Path) -> None:
+    path = table(tmp_path / "list.parquet", v=pa.array([[1, 2], [3]]))
+    packed(tmp_path / "out", path, {"v": "v:json"}, key="line")
+    for fields in ({"v": "v"}, {"v": "array:uint8"}):
+        with pytest.raises(FieldError, match="json in the data set, but array"):
+            ss.pack_plan(path, tmp_path / "out", fields=fields, key="line", append=True)
+
+
+def test_a_type_of_a_field_that_few_samples_have(tmp_path: Path) -> None:
+    rows = [{"__key__": f"{n}", "n": n} | ({"few": [n % 9]} if n == 1903 else {}) for n in range(2000)]
+    with pytest.raises(UsageError, match=r"none of 1,000 samples looked at has a field 'few'.*\n.*transform="):
+        ss.pack_plan(rows, tmp_path / "out", fields={"few": "array:uint8"})
+    ss.pack(rows, tmp_path / "out", fields={"few": "array:uint8"}, transform=dict, workers=0)
+    assert types(tmp_path / "out") == {"n": "int64", "few": "array"}
+
+
 def test_a_type_without_a_field_is_an_error(tmp_path: Path) -> None:
     for source in (listed(), generated()):
         with pytest.raises(UsageError, match=r"no sample has a field 'tokns', .* array:uint16:4.*\n.*did you mean"):

@@ -92,14 +92,17 @@ def fitted(kind: FieldType, value: object) -> object:
     Raises:
         FieldError: One of them is not held exactly; says which.
     """
-    if isinstance(kind, ArrayOf):
-        # Bytes count as an encoded value.
-        encoded = isinstance(value, bytes | bytearray | memoryview)
-        return _in_dtype(_decoded(kind, value) if encoded else value, FieldType.parse(kind.elements), kind.declared)
-    if kind.kind == "fixed":
-        assert kind.dtype is not None
-        return _in_dtype(value, FieldType.parse(kind.dtype.name), kind.name)
-    return value
+    if not is_array(kind):
+        return value
+    elements = kind.elements if isinstance(kind, ArrayOf) else _element(kind)
+    # Bytes count as an encoded value.
+    array = _decoded(kind, value) if isinstance(value, bytes | bytearray | memoryview) else value
+    return _in_dtype(array, FieldType.parse(elements), declared_name(kind))
+
+
+def _element(kind: FieldType) -> str:
+    assert kind.dtype is not None
+    return kind.dtype.name
 
 
 def _decoded(kind: FieldType, value: Any) -> NDArray[Any]:
