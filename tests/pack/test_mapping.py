@@ -108,6 +108,16 @@ def test_a_label_that_is_the_number_of_a_column_makes_no_header(tmp_path: Path, 
     assert values(path, {"y": "kind:int", "z": "0:int"}, key="line") == [{"y": 3, "z": 4}]
 
 
+def test_a_header_is_known_by_the_key_and_by_the_column_of_an_unknown_type(tmp_path: Path) -> None:
+    path = make(tmp_path, "id,kind\na,2\n", "list.csv")
+    for key in ("id", "line"):
+        with pytest.raises(UsageError, match="'itn' is not a field type, for column 'kind'"):
+            read(path, {"cls": "kind:itn"}, key=key)
+    with pytest.raises(UsageError, match=r"no column 'kinds'.*\n.*its columns are id, kind"):
+        read(path, {"cls": "kinds"}, key="id")
+    assert values(make(tmp_path, "line,3\nb,4\n", "list.csv"), {"x": "0"}, key="line") == [{"x": "line"}, {"x": "b"}]
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "expected"),
     [

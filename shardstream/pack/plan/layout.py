@@ -189,12 +189,12 @@ def _check_declared(source: Source, options: PackOptions, names: Collection[str]
     """Refuse types of fields that no sample has, and no transform makes."""
     for name, kind in source.declared.items():
         if options.transform is None and name not in names:
-            there = ", ".join(map(repr, sorted(names)))
+            there = ", ".join(map(repr, sorted(names))) or "none"
             all_seen = len(source) <= SAMPLED
+            who = "no sample" if all_seen else f"none of {SAMPLED:,} samples looked at"
             rarer = "" if all_seen else "; one that fewer have, too: it may return each sample as it is"
             raise UsageError(
-                f"{'no sample' if all_seen else f'none of {SAMPLED:,} samples looked at'} has a field {name!r}, which is "
-                f"declared {declared_name(kind)}",
+                f"{who} has a field {name!r}, which is declared {declared_name(kind)}",
                 url=source.url,
                 field=name,
                 hint=f"{did_you_mean(name, names)}there are {there}; others need a transform={rarer}",
