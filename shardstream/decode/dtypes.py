@@ -101,7 +101,7 @@ class Array(Decoder):
                 f"expected a number or an array of numpy, got a {type(value).__name__}",
                 hint="make an array of it in the callable before: np.asarray(value, np.int64)",
             )
-        self.check(value.dtype)
+        self.check(value.dtype, name)
         if out is None:
             return value.astype(self.dtype)
         out[...] = value

@@ -70,6 +70,7 @@ def check(out: Path, found: dict[str, Any], *, rows: str = "uint16") -> None:
         ("array:float16", [70_000.0], r"70000.0 does not fit float16, at \[0\]"),
         ("array:float32", [2**24 + 1], "the integer 16777217 has no exact float32"),
         ("array:float32", np.array([2**24 + 1]), "the integer 16777217 has no exact float32"),
+        ("array:float32", [0.5, 2**24 + 1], r"the integer 16777217 has no exact float32, at \[1\]"),
         ("array:float64", [0.5, 2**53 + 1], "the integer 9007199254740993 has no exact float64"),
         ("array:uint8", [True], r"expected uint8, got True \(bool\)"),
         ("array:bool", [1], r"expected bool, got 1 \(int\)"),
@@ -95,6 +96,10 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, kind: str, value: Any, wha
         ("array:uint16:4", np.arange(8)[::2], np.array([0, 2, 4, 6], np.uint16)),
         ("array:int16", np.array([1, -2], ">i4"), np.array([1, -2], np.int16)),
         ("array:uint64", [2**63, 1], np.array([2**63, 1], np.uint64)),
+        ("array:uint64", [2**63 + 1, 1], np.array([2**63 + 1, 1], np.uint64)),
+        ("array:uint64", [[2**64 - 1], [0]], np.array([[2**64 - 1], [0]], np.uint64)),
+        ("array:int64", [np.uint64(3), np.int64(2**62 + 1)], np.array([3, 2**62 + 1])),
+        ("array:float32", [0.1, 2**24, 16_777_217.0], np.array([0.1, 2**24, 16_777_217.0], np.float32)),
         ("array:float32", [0.1, 2, math.inf], np.array([0.1, 2, math.inf], np.float32)),
         ("array:float32:2", np.array([0.5, 2], np.float16), np.array([0.5, 2], np.float32)),
         ("array:float64", torch.tensor([3]), np.array([3.0])),
@@ -109,12 +114,13 @@ def test_what_is_held_exactly_is_taken(tmp_path: Path, kind: str, value: Any, st
     assert types(tmp_path / "out") == {"x": "array" if kind.count(":") == 1 else kind}
 
 
-NUMBERS = st.integers(-(2**70), 2**70) | st.integers(-300, 300) | st.floats() | st.booleans()
+INTEGERS = st.builds(lambda power, by: 2**power + by, st.sampled_from((11, 24, 53, 63, 64)), st.integers(-3, 3))
+NUMBERS = INTEGERS | st.integers(-(2**70), 2**70) | st.integers(-300, 300) | st.floats() | st.booleans()
 
 
 @given(st.lists(NUMBERS, max_size=4), st.sampled_from(SCALAR_TYPES))
 def test_lists_are_taken_as_single_numbers_are(values: list[Any], kind: str) -> None:
-    plain = set(map(type, values)) in ({int}, {float}, {bool})  # numpy makes one kind of several
+    mixed = bool in map(type, values) and set(map(type, values)) != {bool}  # of which numpy makes numbers
     element = parse_type(kind)
     try:
         expected = np.array([to_scalar(element, value) for value in values], kind)
@@ -127,7 +133,7 @@ def test_lists_are_taken_as_single_numbers_are(values: list[Any], kind: str) -> 
         return
     assert isinstance(found, np.ndarray)
     assert found.dtype == np.dtype(kind)
-    if plain or (kind.startswith("float") and bool not in map(type, values)):
+    if not mixed:
         assert expected is not None
         assert np.array_equal(found, expected, equal_nan=found.dtype.kind == "f")
 
@@ -245,6 +251,37 @@ def test_tar_files(tmp_path: Path) -> None:
     found, rejects = packed(tmp_path / "out", f"{tmp_path}/tars/*.tar", {"x.npy": "array:uint16"})
     assert {key: one["x.npy"].dtype for key, one in found.items()} == {"0": np.uint16, "1": np.uint16}
     assert rejects == ["3: field 'x.npy': expected array:uint16, got an array of float32 [3]"]
+
+
+def test_npy_files_become_arrays_of_one_shape(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        np.save(tmp_path / "in" / f"{number}.npy", np.arange(2 + number // 2))
+    with ss.ShardWriter(tmp_path / "tars") as writer:
+        for number in range(3):
+            writer.write({"__key__": f"{number}", "npy": (tmp_path / "in" / f"{number}.npy").read_bytes()})
+    for source in (tmp_path / "in", f"{tmp_path}/tars/*.tar"):
+        out = tmp_path / f"out{len(str(source))}"
+        found, (reason,) = packed(out, source, {"npy": "array:uint16:2"})
+        assert types(out)["npy"] == "array:uint16:2"
+        assert [one["npy"].tolist() for one in found.values()] == [[0, 1]] * 2
+        assert reason == "3: field 'npy': expected array:uint16:2, got an array of uint16 [3]"
+
+
+def test_appended_lists_of_another_type_are_refused_before_anything_is_packed(tmp_path: Path) -> None:
+    path = table(tmp_path / "list.parquet", v=pa.array([[1, 2], [3]]))
+    packed(tmp_path / "out", path, {"v": "v:json"}, key="line")
+    for fields in ({"v": "v"}, {"v": "array:uint8"}):
+        with pytest.raises(FieldError, match="json in the data set, but array"):
+            ss.pack_plan(path, tmp_path / "out", fields=fields, key="line", append=True)
+
+
+def test_a_type_of_a_field_that_few_samples_have(tmp_path: Path) -> None:
+    rows = [{"__key__": f"{n}", "n": n} | ({"few": [n % 9]} if n == 1903 else {}) for n in range(2000)]
+    with pytest.raises(UsageError, match=r"none of 1,000 samples looked at has a field 'few'.*\n.*transform="):
+        ss.pack_plan(rows, tmp_path / "out", fields={"few": "array:uint8"})
+    ss.pack(rows, tmp_path / "out", fields={"few": "array:uint8"}, transform=dict, workers=0)
+    assert types(tmp_path / "out") == {"n": "int64", "few": "array"}
 
 
 def test_a_type_without_a_field_is_an_error(tmp_path: Path) -> None:

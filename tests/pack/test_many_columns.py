@@ -118,3 +118,31 @@ def test_a_column_whose_name_holds_a_star(tmp_path: Path) -> None:
     path.write_text("a,a*\n1,2\n")
     found, _ = packed(tmp_path / "out", path, {"x": "a*:int8"}, key="line")
     assert found["0000000002"]["x"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "key", "first"),
+    [
+        ("row0,1.5,2.5\nrow1,2,3\n", {"x": "*:float32"}, "0", [1.5, 2.5]),
+        ("true,false\nfalse,false\n", {"x": "*:bool"}, "line", [True, False]),
+        ("0,1,2\n1,2,3\n", {"x": "*:float32", "cls": "0"}, "line", [1, 2]),
+        ("kind,2010,2011\n1,2,3\n", {"x": "20*:float32", "cls": "kind"}, "line", [2, 3]),
+        ("id,2010,2011\na,2,3\n", {"x": "*:float32"}, "id", [2, 3]),
+        (",a,b\n0,2,3\n", {"x": "*:float32"}, "line", [0, 2, 3]),
+    ],
+)
+def test_no_first_line_is_lost_and_no_header_packed(
+    tmp_path: Path, text: str, fields: dict[str, str], key: str, first: list[float]
+) -> None:
+    (tmp_path / "list.csv").write_text(text)
+    found, rejects = packed(tmp_path / "out", tmp_path / "list.csv", fields, key=key)
+    assert found[min(found)]["x"].tolist() == first
+    assert len(found) == (2 if text[0] in "rt0" else 1)
+    assert rejects == []
+
+
+def test_a_first_line_that_lacks_a_number_is_a_reject_and_no_header(tmp_path: Path) -> None:
+    for number, fields in enumerate(({"x": "*:float32"}, {"x": "*:float32", "cls": "0"})):
+        (tmp_path / "list.csv").write_text("0,,2\n1,2,3\n")
+        found, rejects = packed(tmp_path / f"{number}", tmp_path / "list.csv", fields, key="line")
+        assert (len(found), rejects) == (1, ["1: column '1': '' cannot be read as float32"])

@@ -98,6 +98,26 @@ def test_a_header_is_known_by_the_columns_that_are_asked_for(tmp_path: Path) -> 
     assert values(path, {"jpg": "photo", "cls": "kind"}) == [{"jpg": File(str(tmp_path / "1.jpg")), "cls": 2}]
 
 
+@pytest.mark.parametrize("fields", [{"jpg": "0"}, {"jpg": "0", "cls": "1:int"}, {"jpg": "0", "tokens": "array:uint16"}])
+def test_a_label_that_is_the_number_of_a_column_makes_no_header(tmp_path: Path, fields: dict[str, str]) -> None:
+    path = make(tmp_path, "0.jpg\t0\n1.jpg\t1\n2.jpg\t0\n")
+    assert [one["jpg"] for one in values(path, fields)] == [File(str(tmp_path / f"{i}.jpg")) for i in range(3)]
+    path = make(tmp_path, "0\t1\n3\t4\n")
+    assert values(path, {"y": "0:int", "z": "1:int"}, key="line") == [{"y": 0, "z": 1}, {"y": 3, "z": 4}]
+    path = make(tmp_path, "kind\t0\n3\t4\n")
+    assert values(path, {"y": "kind:int", "z": "0:int"}, key="line") == [{"y": 3, "z": 4}]
+
+
+def test_a_header_is_known_by_the_key_and_by_the_column_of_an_unknown_type(tmp_path: Path) -> None:
+    path = make(tmp_path, "id,kind\na,2\n", "list.csv")
+    for key in ("id", "line"):
+        with pytest.raises(UsageError, match="'itn' is not a field type, for column 'kind'"):
+            read(path, {"cls": "kind:itn"}, key=key)
+    with pytest.raises(UsageError, match=r"no column 'kinds'.*\n.*its columns are id, kind"):
+        read(path, {"cls": "kinds"}, key="id")
+    assert values(make(tmp_path, "line,3\nb,4\n", "list.csv"), {"x": "0"}, key="line") == [{"x": "line"}, {"x": "b"}]
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "expected"),
     [

@@ -166,6 +166,9 @@ def test_arrays_of_their_own_dtypes_are_looked_at_sample_by_sample(tmp_path: Pat
     with pytest.raises(FieldError, match="int32 does not hold every value of float32") as caught:
         list(dataset)
     assert caught.value.place == {"shard": "shard-000000.tar", "sample": 1, "key": "k1", "field": "x"}
+    write_dataset(tmp_path / "rows", [[{"__key__": "a", "row": np.ones(2, np.uint16)}]])
+    with pytest.raises(FieldError, match=r'\{"row": np.int8\} in `fields` looks at each value'):
+        ss.ShardDataset(tmp_path / "rows", fields={"row": Array("int8")}, batch_size=1).peek()
     with pytest.raises(FieldError, match="got a list"):
         ss.ShardDataset(tmp_path / "d", fields={"x": [np.ndarray.tolist, Array("int32")]}, batch_size=1).peek()
 

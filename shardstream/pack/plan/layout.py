@@ -139,7 +139,7 @@ def make_layout(source: Source, options: PackOptions, files: Files, store: Store
     if source.mean_bytes is not None:
         types = dict(source.types)
         if source.declared.keys() - types.keys():
-            _check_declared(source, options, {*types, *_names(_sampled(source, _TRIED))})
+            _check_declared(source, options, {*types, *_names(_sampled(source, SAMPLED))})
         per_shard = _per_shard(source, options, files, types, source.mean_bytes)
         return PackLayout(source, options, files, types, per_shard, _digest(identity))
     sampled = list(_sampled(source, SAMPLED))
@@ -189,12 +189,15 @@ def _check_declared(source: Source, options: PackOptions, names: Collection[str]
     """Refuse types of fields that no sample has, and no transform makes."""
     for name, kind in source.declared.items():
         if options.transform is None and name not in names:
-            there = ", ".join(map(repr, sorted(names)))
+            there = ", ".join(map(repr, sorted(names))) or "none"
+            all_seen = len(source) <= SAMPLED
+            who = "no sample" if all_seen else f"none of {SAMPLED:,} samples looked at"
+            rarer = "" if all_seen else "; one that fewer have, too: it may return each sample as it is"
             raise UsageError(
-                f"no sample has a field {name!r}, which is declared {declared_name(kind)}",
+                f"{who} has a field {name!r}, which is declared {declared_name(kind)}",
                 url=source.url,
                 field=name,
-                hint=f"{did_you_mean(name, names)}there are {there}; others need a transform=",
+                hint=f"{did_you_mean(name, names)}there are {there}; others need a transform={rarer}",
             )
 
 

@@ -324,7 +324,8 @@ def open_plan(
     layout = make_layout(origin, options, files, destination.store)
     complete = _complete(destination, layout.fingerprint, append, overwrite)
     if append and destination.old is not None:
-        types = stored_types({**origin.types, **origin.declared})
+        implied = origin.implied if options.transform is None else {}
+        types = stored_types({**implied, **origin.types, **origin.declared})
         check_grows(destination.old, framing=options.format, fields=types, classes=_classes(origin, options))
     pattern = destination.pattern(layout.stem, framing_of(options.format).suffix)
     duplicates = b""

@@ -92,14 +92,17 @@ def fitted(kind: FieldType, value: object) -> object:
     Raises:
         FieldError: One of them is not held exactly; says which.
     """
-    if isinstance(kind, ArrayOf):
-        # Bytes count as an encoded value.
-        encoded = isinstance(value, bytes | bytearray | memoryview)
-        return _in_dtype(_decoded(kind, value) if encoded else value, FieldType.parse(kind.elements), kind.declared)
-    if kind.kind == "fixed":
-        assert kind.dtype is not None
-        return _in_dtype(value, FieldType.parse(kind.dtype.name), kind.name)
-    return value
+    if not is_array(kind):
+        return value
+    elements = kind.elements if isinstance(kind, ArrayOf) else _element(kind)
+    # Bytes count as an encoded value.
+    array = _decoded(kind, value) if isinstance(value, bytes | bytearray | memoryview) else value
+    return _in_dtype(array, FieldType.parse(elements), declared_name(kind))
+
+
+def _element(kind: FieldType) -> str:
+    assert kind.dtype is not None
+    return kind.dtype.name
 
 
 def _decoded(kind: FieldType, value: Any) -> NDArray[Any]:
@@ -117,16 +120,16 @@ def _in_dtype(value: object, elements: FieldType, declared: str) -> NDArray[Any]
     dtype = elements.dtype
     array = _array(value, declared)
     if isinstance(value, list | tuple | int | float):
-        if not _plainly(array, dtype):
-            _check_each(value, array.shape, elements, declared)
-        return _cast(array, dtype)
+        if _plainly(array, dtype):
+            return _cast(array, dtype)
+        return _one_by_one(value, array.shape, elements, declared)
     have = array.dtype.kind
     if array.dtype.newbyteorder("<") == dtype:
         return array
     if have in "iu" and dtype.kind in "iuf":
-        if not _plainly(array, dtype):
-            _check_each(array.tolist(), array.shape, elements, declared)
-        return _cast(array, dtype)
+        if _plainly(array, dtype):
+            return _cast(array, dtype)
+        return _one_by_one(array.tolist(), array.shape, elements, declared)
     if have == dtype.kind == "f" and array.dtype.itemsize < dtype.itemsize:
         return _cast(array, dtype)
     given = f"an array of {array.dtype.name} {list(array.shape)}" if have in "biufc" else _short(value)
@@ -147,8 +150,10 @@ def _plainly(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     if have in "iu" and dtype.kind == "f":
         exact = 2 << np.finfo(dtype).nmant  # up to which it tells integers apart
         return -exact <= int(array.min()) and int(array.max()) <= exact
-    if have == dtype.kind == "f":  # from 2**53 on it may have been an integer
-        return bool((~np.isfinite(array) | (np.abs(array) < min(1 << 53, float(np.finfo(dtype).max)))).all())
+    if have == dtype.kind == "f":  # floats, and integers that numpy made floats: exactly, up to 2**53
+        kept = _cast(array, dtype) == array
+        kept |= (array != np.floor(array)) & (np.abs(array) < np.finfo(dtype).max)
+        return bool((~np.isfinite(array) | kept & (np.abs(array) < 1 << 53)).all())
     return have == dtype.kind == "b"
 
 
@@ -172,13 +177,15 @@ def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         return array.astype(dtype)
 
 
-def _check_each(value: Any, shape: tuple[int, ...], elements: FieldType, declared: str) -> None:
-    """Refuse the first number that a column of single numbers would refuse."""
+def _one_by_one(value: Any, shape: tuple[int, ...], elements: FieldType, declared: str) -> NDArray[Any]:
+    """The numbers, each as a column of single numbers takes it: numpy makes integers floats beside others."""
     numbers = np.empty(shape, object)
     numbers[...] = value
     for place, number in np.ndenumerate(numbers):
         try:
-            to_scalar(elements, number)
+            numbers[place] = to_scalar(elements, number)
         except FieldError as error:
             what = f"{error.what}, at {list(place)} of what was declared {declared}"
             raise FieldError(what, hint=error.hint) from None
+    assert elements.dtype is not None
+    return _cast(numbers, elements.dtype)

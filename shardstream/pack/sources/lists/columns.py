@@ -82,9 +82,10 @@ class Wanted:
 def understand(kind: CellKind, first: Cells, wanted: Wanted, *, names: Sequence[str] | None = None) -> Columns:
     """The columns of a list by its first record.
 
-    It is a header if it names every column of ``wanted.fields``, or if one of its columns is called like a path
-    (`PATH_NAMES`, in any case); the label is then the column that is called like one (`LABEL_NAMES`). Without a header,
-    the path comes first and the label second.
+    It is a header if it names the column of ``wanted.key``, or every column of ``wanted.fields`` and at least one of
+    them by what is not a number, or if one of its columns is called like a path (`PATH_NAMES`, in any case); the label
+    is then the column that is called like one (`LABEL_NAMES`). Without a header, the path comes first and the label
+    second.
 
     Args:
         kind: How records are written.
@@ -114,11 +115,16 @@ def understand(kind: CellKind, first: Cells, wanted: Wanted, *, names: Sequence[
 def _is_header(first: list[str], wanted: Wanted) -> bool:
     names = [name.strip() for name in first]
     chosen, _ = _chosen(wanted, names)
-    if chosen and all(rule.in_header(names) for rule in chosen):
+    found = {rule.in_header(names) for rule in chosen}
+    if True in found and False not in found:
+        return True
+    if wanted.key in names and wanted.key not in MODES and not wanted.key.isdecimal():
         return True
     numbers = [str(number) for number in range(len(names))]
     if any(rule.is_pattern(names) and not rule.matching(names) + rule.matching(numbers) for rule in chosen):
         return True  # so that the error names what stands there
+    if any(rule.column not in names and unknown_type(rule.column, names) for rule in chosen):
+        return True  # the same
     return any(name.lower() in PATH_NAMES for name in names)
 
 

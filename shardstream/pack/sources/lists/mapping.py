@@ -83,19 +83,24 @@ class FieldRule:
         pattern = re.compile(".*".join(map(re.escape, self.column.split("*"))), re.DOTALL)
         return [number for number, name in enumerate(names) if pattern.fullmatch(name)]
 
-    def in_header(self, names: Sequence[str]) -> bool:
-        """Whether a line that holds these may be a header with its column; numbers alone are not names."""
+    def in_header(self, names: Sequence[str]) -> bool | None:
+        """Whether a line that holds these is a header with its column; ``None`` if it may be one, or no header.
+
+        A number is the number of a column, and may be a cell of a list without header; so may what is empty.
+        """
         if not self.is_pattern(names):
-            return self.column in names
-        found = self.matching(names)
-        return bool(found) and not all(_is_number(names[number]) for number in found)
+            known = self.column in names
+            return None if known and self.column.isdecimal() and int(self.column) < len(names) else known
+        found = [names[number] for number in self.matching(names)]
+        return (None if any(map(_is_value, found)) or not any(found) else True) if found else False
 
 
-def _is_number(text: str) -> bool:
+def _is_value(text: str) -> bool:
+    """Whether this is a number, true or false."""
     try:
         float(text)
     except ValueError:
-        return False
+        return text.lower() in _TRUTH
     return True
 
 
