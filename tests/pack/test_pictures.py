@@ -108,6 +108,17 @@ def test_a_column_of_pictures_is_one(tmp_path: Path) -> None:
     assert (report.rejects, str(report.manifest.fields["image"])) == (1, "image")
 
 
+@pytest.mark.parametrize("bad", [1, 20])
+def test_a_stream_of_pictures_is_one_too(tmp_path: Path, bad: int) -> None:
+    """One web page among them does not make bytes of all, which nobody would make smaller, or decode."""
+    files = [GIF, PNG, TIFF] * 10 + [b"<html>"] * bad
+    stream = ({"__key__": f"{number}", "image": data} for number, data in enumerate(files))
+    report = run_pack(stream, tmp_path / "out", PackOptions(max_side=8), workers=0)
+    expected = (1, "image", 8) if bad == 1 else (0, "bytes", 30)
+    first = probe(samples(tmp_path / "out")["0"]["image"])
+    assert (report.rejects, str(report.manifest.fields["image"]), first.width) == expected
+
+
 def test_the_writer_stores_them_as_images(tmp_path: Path) -> None:
     pixels = photo(8, 9)
     with ss.ShardWriter(tmp_path / "out", fields={"any": "image"}) as writer:

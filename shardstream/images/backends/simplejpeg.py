@@ -18,8 +18,8 @@ from shardstream.images.header import ImageInfo
 from shardstream.images.resize import scratch
 from shardstream.images.structure import lacks_end
 
-# What libjpeg warns of where no pixel is lost, as of stray bytes before a segment of the header. All else is damage: its
-# other warnings, and its errors about a marker in the middle of a scan, behind which it has filled up the rest.
+# What libjpeg warns of where no pixel is lost, as of stray bytes before a segment of the header. All else is damage:
+# its other warnings, and its errors about a marker in the middle of a scan, behind which it has filled up the rest.
 _HARMLESS = re.compile(
     "Unknown Adobe color transform|Warning: unknown JFIF revision|Invalid SOS parameters for sequential"
     "|Corrupt JPEG data: (?:bad ICC|.* before marker 0x(?:c[0-3]|d[bd]|e.|fe))"
