@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,15 @@ def test_verify_does_not_decode_what_was_changed_since(stored: Path) -> None:
     path.write_bytes(data)
     kinds = [problem.kind for problem in verify(stored, decode=True).problems if problem.key == first.key]
     assert kinds == ["value"]
+
+
+def test_verify_says_which_picture_needs_what_is_not_installed(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(_data: bytes) -> None:
+        raise MissingExtraError("pi-heif is needed for HEIC files", hint="install it")
+
+    monkeypatch.setattr(import_module("shardstream.diagnose.verify"), "probe", lacking)
+    with pytest.raises(MissingExtraError, match=r"pi-heif is needed .*key good0, field jpg"):
+        verify(stored, decode=True)
 
 
 def test_repack_leaves_them_out_and_says_which(stored: Path, tmp_path: Path) -> None:
