@@ -291,6 +291,7 @@ def test_the_commands(tmp_path: Path) -> None:
     done = run("pack", source, kept, *flags, "--damaged", "keep", "--json")
     assert json.loads(done.stdout.splitlines()[-1])["damaged"] == 2
     assert "jpg: kept as they are: 2 damaged" in run("pack", source, tmp_path / "k", *flags, "--damaged", "keep").output
+    assert "plain, 2 damaged" in run("info", kept).output
     assert run("verify", kept, "--quiet").exit_code == 0
     found = run("verify", kept, "--decode", "--quiet")
     assert found.exit_code == 1
