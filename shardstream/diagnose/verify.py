@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, TypeAlias, Unpack
+from typing import Any, Literal, TypeAlias, Unpack
 
 import numpy as np
 
@@ -336,6 +336,6 @@ def _damage(data: memoryview, index: ShardIndex, column: Column, row: int) -> st
     except DecodeError as error:
         return error.what
     except MissingExtraError as error:
-        place = {"shard": index.path, "sample": row, "key": index.keys[row], "field": column.name}
+        place: dict[str, Any] = {"shard": index.path, "sample": row, "key": index.keys[row], "field": column.name}
         raise error.at(**place) from error.__cause__
     return None

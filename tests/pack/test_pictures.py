@@ -154,6 +154,15 @@ def test_what_is_not_always_a_picture_is_bytes(tmp_path: Path) -> None:
     )
 
 
+def test_several_data_sets_have_pictures_where_all_of_them_do(tmp_path: Path) -> None:
+    for name, kind in (("image", "image"), ("bytes", "bytes")):
+        with ss.ShardWriter(tmp_path / name, fields={"gif": kind}) as writer:
+            writer.write({"__key__": "a", "gif": GIF})
+    for names in (["image", "bytes"], ["bytes", "image"]):
+        found = ss.ShardDataset([tmp_path / name for name in names])
+        assert [sample["gif"] for sample in found] == [GIF, GIF]
+
+
 def test_the_manifest_says_it_beside_the_type(tmp_path: Path) -> None:
     """Readers that do not know it see bytes: type, index and fingerprint are those of bytes."""
     for name, kind in (("image", "image"), ("bytes", "bytes")):
