@@ -154,6 +154,21 @@ def test_what_is_not_always_a_picture_is_bytes(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_appending_makes_bytes_of_pictures_only_where_it_is_told_to(tmp_path: Path, streamed: bool) -> None:
+    def given(name: str, data: bytes) -> Any:
+        found = [{"__key__": f"{name}{number}", "image": data} for number in range(3)]
+        return iter(found) if streamed else found
+
+    out = tmp_path / "out"
+    ss.pack(given("a", GIF), out, workers=0)
+    with pytest.raises(FieldError, match="too few of the values that are appended are pictures"):
+        ss.pack(given("b", b"junk"), out, append=True, workers=0)
+    assert str(ss.Manifest.load(out).fields["image"]) == "image"
+    grown = ss.pack(given("b", b"junk"), out, append=True, fields={"image": "bytes"}, workers=0)
+    assert (grown.samples, str(grown.fields["image"])) == (6, "bytes")
+
+
 def test_several_data_sets_have_pictures_where_all_of_them_do(tmp_path: Path) -> None:
     for name, kind in (("image", "image"), ("bytes", "bytes")):
         with ss.ShardWriter(tmp_path / name, fields={"gif": kind}) as writer:
