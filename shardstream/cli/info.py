@@ -12,6 +12,7 @@ from shardstream import diagnose
 from shardstream.cli.flags import DatasetUrl, Json, arguments_of, reads_dataset
 from shardstream.cli.report import print_found, reporting, size, stdout
 from shardstream.cli.stores import format_url
+from shardstream.pack.encode.images import DAMAGED
 from shardstream.text import in_one_line, json_text
 
 _SHOWN_CLASSES = 8
@@ -42,11 +43,12 @@ def _print(found: diagnose.Info, url: str) -> None:
 
 
 def _stored(field: diagnose.FieldInfo) -> str:
-    files = sum(field.kinds.values())
-    if files:
+    stored = "zstd" if field.codec == "zstd" else "plain"
+    files, damaged = sum(field.kinds.values()), field.kinds.get(DAMAGED, 0)
+    if files > damaged:  # JPEG files were made addressable, as far as they can be
         share = field.kinds.get("addressable", 0) / files
-        return f"{share:.1%} addressable" if share < 1 else "addressable"
-    return "zstd" if field.codec == "zstd" else "plain"
+        stored = f"{share:.1%} addressable" if share < 1 else "addressable"
+    return f"{stored}, {damaged:,} damaged" if damaged else stored
 
 
 def _rows(found: diagnose.Info) -> list[tuple[str, str]]:

@@ -396,6 +396,8 @@ def _merged_fields(manifests: Sequence[Manifest]) -> tuple[dict[str, FieldType],
             first, where = found.setdefault(name, (kind, one.url))
             if first != kind:
                 conflicts[name] = f"the field is {first} in {where}, but {kind} in {one.url}"
+            elif first.is_image and not kind.is_image:
+                found[name] = kind, one.url  # bytes, not all of which are image files
     return {name: kind for name, (kind, _) in found.items()}, conflicts
 
 

@@ -46,8 +46,9 @@ class FieldInfo:
         codec: How its values are compressed: ``"none"`` or ``"zstd"``.
         mean_bytes: Estimate of the stored bytes of a value, from the first shard; ``None`` if that has none.
         present: Estimate of the share of samples that have it, in [0, 1], from the first shard.
-        kinds: Of a JPEG field, how many files are ``"addressable"``, and of each kind that was kept as it is. Empty
-            where files were packed as they are.
+        kinds: Of a JPEG field, how many files are ``"addressable"``, and of each kind that was kept as it is; of any
+            field of pictures, how many are stored although they are ``"damaged"``. Empty where there is nothing to
+            count.
     """
 
     name: str

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, TypeAlias, Unpack
+from typing import Any, Literal, TypeAlias, Unpack
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.diagnose.members import differences
 from shardstream.diagnose.whole import ReadShard, TooLarge, read_shards
-from shardstream.errors import DataError, DecodeError, NotFoundError, ShardStreamError, StorageError
+from shardstream.errors import DataError, DecodeError, MissingExtraError, NotFoundError, ShardStreamError, StorageError
 from shardstream.images.damage import check_damage
 from shardstream.images.header import probe
 from shardstream.progress import OnProgress, ProgressEvent, ignore
@@ -53,9 +53,9 @@ class Problem:
         kind: ``missing`` (no such object), ``unreadable`` (the disk does not give it back), ``size``, ``checksum`` (of
             the whole object), ``index`` (it cannot be read), ``samples`` (their number), ``fields`` (a field that the
             manifest lacks, or of another type), ``value`` (the checksum of one value, or its size), ``tar`` (a member
-            that is not what the index says) ``version`` (the
-            manifest of an old version, or its table), ``keys`` (the table of keys, where there is one) or ``picture``
-            (it is as it was written, but damaged; only where pictures are decoded).
+            that is not what the index says), ``version`` (the manifest of an old version, or its table), ``keys`` (the
+            table of keys, where there is one) or ``picture`` (it is as it was written, but damaged; only where pictures
+            are decoded).
         shard: Object name.
         what: In words.
         sample: Number in the shard, from 0.
@@ -143,6 +143,7 @@ def verify(
         UsageError: ``max_value`` is not a size, there is no such version, or no place that takes these options.
         DataError: Its manifest is damaged.
         StorageError: The store cannot be read.
+        MissingExtraError: A package is not installed that a picture, or a compressed value, takes to be decoded.
 
     Example:
         >>> verify("out/").ok
@@ -312,7 +313,7 @@ class _Shard:
             row for row in (rows if valid is None else rows[valid]).tolist() if (column.name, row) not in self._wrong
         ]
         self.pictures += len(chosen)
-        look = partial(_damage, data, column)
+        look = partial(_damage, data, index, column)
         found = each(look, chosen, at_once=cores(), what=f"a picture of {self.name} to be decoded")
         for row, error in zip(chosen, found, strict=True):
             if error is not None:
@@ -324,7 +325,7 @@ class _Shard:
         return Problem(kind, self.name, error.what, offset=int(offset) if offset is not None else None)
 
 
-def _damage(data: memoryview, column: Column, row: int) -> str | None:
+def _damage(data: memoryview, index: ShardIndex, column: Column, row: int) -> str | None:
     """Why a picture is damaged; ``None`` if it is not."""
     offsets, lengths = column.extents(np.array([row]))
     stored = data[int(offsets[0]) : int(offsets[0] + lengths[0])]
@@ -334,4 +335,7 @@ def _damage(data: memoryview, column: Column, row: int) -> str | None:
         check_damage(stored, probe(stored), decode=True)
     except DecodeError as error:
         return error.what
+    except MissingExtraError as error:
+        place: dict[str, Any] = {"shard": index.path, "sample": row, "key": index.keys[row], "field": column.name}
+        raise error.at(**place) from error.__cause__
     return None

@@ -52,9 +52,15 @@ def encode(
     if kind == "jpg":
         return _jpeg(_for_jpeg(image), quality, subsampling)
     picture: Any = image if _is_pil(image) else _to_pil(_checked(image, kind))
-    if kind == "png":
-        return pillow.saved(picture, kind)
-    return pillow.saved(picture, kind, quality=quality, lossless=lossless)
+    options: dict[str, Any] = {} if kind == "png" else {"quality": quality, "lossless": lossless}
+    try:
+        return pillow.saved(picture, kind, **options)
+    except (OSError, ValueError) as error:  # of a mode or a size that such files do not have
+        raise FieldError(
+            f"a picture of mode {picture.mode} and {picture.width} x {picture.height} pixels cannot be encoded as "
+            f"{kind}: {error}",
+            hint="convert it before: picture.convert('RGB')",
+        ) from error
 
 
 def _is_pil(image: object) -> bool:
@@ -77,8 +83,8 @@ def _checked(image: Any, kind: EncodedKind) -> NDArray[Any]:
         allowed = ((1,), (3,)) if kind == "jpg" else ((1,), (3,), (4,))
         if image.dtype == np.uint8 and image.ndim in (2, 3) and channels in allowed:
             return image[..., 0] if image.shape[2:] == (1,) else image
-        if image.dtype == np.uint16 and image.ndim == 2 and kind == "png":
-            return image
+        if image.dtype.newbyteorder("=") == np.uint16 and image.ndim == 2 and kind == "png":
+            return image.astype(np.uint16, copy=False)
         given = f"{image.dtype.name} {list(image.shape)}"
     else:
         given = type(image).__name__

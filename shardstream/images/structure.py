@@ -195,7 +195,7 @@ def _tiff_tags(data: Encoded) -> dict[int, NDArray[np.int64]]:
     found = {}
     for _ in range(count):
         tag, kind, number = entry.unpack_from(data, at)
-        if tag in _TIFF_TAGS:
+        if tag in _TIFF_TAGS and number:
             dtype = np.dtype(order + _TIFF_NUMBERS[kind])
             place = at + entry.size
             if number * dtype.itemsize > room:

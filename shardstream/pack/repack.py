@@ -92,7 +92,8 @@ def repack(
         quality: The same.
         strip: The same.
         drop_damaged: Decode every picture, and leave out the samples of damaged ones, as ``verify(decode=True)``
-            names them: they are listed in ``rejects.jsonl`` in ``dest``. The default stores them as they are.
+            names them, and those of pictures that take a package which is not installed: all are listed in
+            ``rejects.jsonl`` in ``dest``. The default stores them as they are.
 
     Distribution:
         workers: The same.

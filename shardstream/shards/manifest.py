@@ -62,8 +62,8 @@ class Manifest:
         history: The versions before this one that can still be read, oldest first.
         index_bytes: Size of the largest index, so that one read from the end of a shard surely gets it.
         codecs: Fields whose payloads are compressed one by one.
-        kinds: By JPEG field, how many of its files are addressable, and of each kind that was kept as it is. Empty
-            where files were not looked at.
+        kinds: By JPEG field, how many of its files are addressable, and of each kind that was kept as it is; by any
+            field of pictures, how many are stored although they are damaged. Empty where there is nothing to count.
         url: Where it was loaded from; empty before it was written.
 
     Example:

@@ -79,11 +79,19 @@ def test_png_and_lossless_webp_keep_every_pixel(photo):
         (np.zeros((0, 40, 3), np.uint8), "png"),
         ([[1, 2]], "png"),
         (b"bytes", "jpg"),
+        (Image.new("CMYK", (4, 4)), "png"),
+        (Image.new("F", (4, 4)), "png"),
+        (Image.new("L", (20_000, 1)), "webp"),
     ],
 )
 def test_values_that_are_no_image(value, kind):
     with pytest.raises(FieldError, match="cannot be encoded"):
         encode(value, kind)
+
+
+def test_png_of_big_endian_numbers():
+    pixels = np.arange(12, dtype=">u2").reshape(3, 4)
+    assert (opened(encode(pixels, "png")) == pixels).all()
 
 
 def test_arguments(photo):

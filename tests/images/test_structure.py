@@ -192,6 +192,17 @@ def test_decoding_finds_what_libjpeg_only_warns_of(kind: str, begin: int, end: i
         check_damage(broken, probe(broken), decode=True)
 
 
+@pytest.mark.parametrize("marker", [b"\xff\x7b", b"\xff\xc4\xff\xc4", b"\xff\xdb\0\4\x0f\0"])
+def test_decoding_finds_a_marker_in_the_middle_of_a_scan(marker: bytes) -> None:
+    """libjpeg fills up the rest with grey, and then says what it thinks of the marker, not that pixels are lost."""
+    data = picture("baseline")
+    at = data.index(b"\xff\xda") + 300
+    broken = data[:at] + marker + data[at + len(marker) :]
+    whole(broken)
+    with pytest.raises(DecodeError, match="does not decode"):
+        check_damage(broken, probe(broken), decode=True)
+
+
 def test_decoding_takes_no_warning_about_headers_for_damage() -> None:
     data = picture("baseline")
     unknown = data.replace(b"JFIF\0\1", b"JFIF\0\7", 1)
@@ -264,6 +275,13 @@ def test_what_pillow_decodes_is_never_taken_for_damage(kind: str, missing: int) 
 def test_a_gif_without_its_trailer_lacks_no_pixel() -> None:
     assert found(other("GIF")[:-1], "GIF") is None
     assert found(other("GIF")[:-3], "GIF") is not None
+
+
+def test_a_tiff_tag_without_a_value_raises_nothing() -> None:
+    data = bytearray(other("TIFF-tiff_lzw"))
+    at = data.index(struct.pack("<HHI", 259, 3, 1))  # its compression
+    struct.pack_into("<I", data, at + 4, 0)
+    assert found(bytes(data), "TIFF") is None
 
 
 @given(data=st.binary(max_size=80), kind=st.sampled_from(OTHERS))

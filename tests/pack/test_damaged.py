@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +255,15 @@ def test_verify_does_not_decode_what_was_changed_since(stored: Path) -> None:
     assert kinds == ["value"]
 
 
+def test_verify_says_which_picture_needs_what_is_not_installed(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(_data: bytes) -> None:
+        raise MissingExtraError("pi-heif is needed for HEIC files", hint="install it")
+
+    monkeypatch.setattr(import_module("shardstream.diagnose.verify"), "probe", lacking)
+    with pytest.raises(MissingExtraError, match=r"pi-heif is needed .*key good0, field jpg"):
+        verify(stored, decode=True)
+
+
 def test_repack_leaves_them_out_and_says_which(stored: Path, tmp_path: Path) -> None:
     same = repack(stored, tmp_path / "same", workers=0)
     assert same.samples == 6
@@ -281,6 +291,7 @@ def test_the_commands(tmp_path: Path) -> None:
     done = run("pack", source, kept, *flags, "--damaged", "keep", "--json")
     assert json.loads(done.stdout.splitlines()[-1])["damaged"] == 2
     assert "jpg: kept as they are: 2 damaged" in run("pack", source, tmp_path / "k", *flags, "--damaged", "keep").output
+    assert "plain, 2 damaged" in run("info", kept).output
     assert run("verify", kept, "--quiet").exit_code == 0
     found = run("verify", kept, "--decode", "--quiet")
     assert found.exit_code == 1

@@ -108,6 +108,17 @@ def test_a_column_of_pictures_is_one(tmp_path: Path) -> None:
     assert (report.rejects, str(report.manifest.fields["image"])) == (1, "image")
 
 
+@pytest.mark.parametrize("bad", [1, 20])
+def test_a_stream_of_pictures_is_one_too(tmp_path: Path, bad: int) -> None:
+    """One web page among them does not make bytes of all, which nobody would make smaller, or decode."""
+    files = [GIF, PNG, TIFF] * 10 + [b"<html>"] * bad
+    stream = ({"__key__": f"{number}", "image": data} for number, data in enumerate(files))
+    report = run_pack(stream, tmp_path / "out", PackOptions(max_side=8), workers=0)
+    expected = (1, "image", 8) if bad == 1 else (0, "bytes", 30)
+    first = probe(samples(tmp_path / "out")["0"]["image"])
+    assert (report.rejects, str(report.manifest.fields["image"]), first.width) == expected
+
+
 def test_the_writer_stores_them_as_images(tmp_path: Path) -> None:
     pixels = photo(8, 9)
     with ss.ShardWriter(tmp_path / "out", fields={"any": "image"}) as writer:
@@ -141,6 +152,30 @@ def test_what_is_not_always_a_picture_is_bytes(tmp_path: Path) -> None:
         "bytes",
         "image",
     )
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_appending_makes_bytes_of_pictures_only_where_it_is_told_to(tmp_path: Path, streamed: bool) -> None:
+    def given(name: str, data: bytes) -> Any:
+        found = [{"__key__": f"{name}{number}", "image": data} for number in range(3)]
+        return iter(found) if streamed else found
+
+    out = tmp_path / "out"
+    ss.pack(given("a", GIF), out, workers=0)
+    with pytest.raises(FieldError, match="too few of the values that are appended are pictures"):
+        ss.pack(given("b", b"junk"), out, append=True, workers=0)
+    assert str(ss.Manifest.load(out).fields["image"]) == "image"
+    grown = ss.pack(given("b", b"junk"), out, append=True, fields={"image": "bytes"}, workers=0)
+    assert (grown.samples, str(grown.fields["image"])) == (6, "bytes")
+
+
+def test_several_data_sets_have_pictures_where_all_of_them_do(tmp_path: Path) -> None:
+    for name, kind in (("image", "image"), ("bytes", "bytes")):
+        with ss.ShardWriter(tmp_path / name, fields={"gif": kind}) as writer:
+            writer.write({"__key__": "a", "gif": GIF})
+    for names in (["image", "bytes"], ["bytes", "image"]):
+        found = ss.ShardDataset([tmp_path / name for name in names])
+        assert [sample["gif"] for sample in found] == [GIF, GIF]
 
 
 def test_the_manifest_says_it_beside_the_type(tmp_path: Path) -> None:

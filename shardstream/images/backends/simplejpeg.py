@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 
 import numpy as np
@@ -18,10 +18,11 @@ from shardstream.images.header import ImageInfo
 from shardstream.images.resize import scratch
 from shardstream.images.structure import lacks_end
 
-# What libjpeg warns of where pixels are lost. Others, and stray bytes before a segment of the header, change no pixel.
-_LOST = re.compile(
-    "Premature end of JPEG file|Inconsistent progression sequence"
-    "|Corrupt JPEG data: (?!bad ICC|.* before marker 0x(?:c[0-3]|d[bd]|e.|fe))"
+# What libjpeg warns of where no pixel is lost, as of stray bytes before a segment of the header. All else is damage:
+# its other warnings, and its errors about a marker in the middle of a scan, behind which it has filled up the rest.
+_HARMLESS = re.compile(
+    "Unknown Adobe color transform|Warning: unknown JFIF revision|Invalid SOS parameters for sequential"
+    "|Corrupt JPEG data: (?:bad ICC|.* before marker 0x(?:c[0-3]|d[bd]|e.|fe))"
 )
 
 
@@ -82,10 +83,15 @@ class SimpleJpeg(NamedBackend):
         height, width = scaled_size((info.height, info.width), scale)
         buffer = scratch("decoded", (height * width * 3,))
         least = (height, width, scale) if scale > 1 else (0, 0, 1)
+        decode = partial(self._library.decode_jpeg, data, "RGB", True, True, *least, buffer)
         try:
-            self._library.decode_jpeg(data, "RGB", True, True, *least, buffer)
+            decode()
         except ValueError as error:
-            if _LOST.match(str(error)):
-                raise undecodable(info, error) from error
-            return False
+            if _HARMLESS.match(str(error)):
+                return False
+            try:
+                decode(False)
+            except ValueError:  # what it refuses whole may be of a kind that it does not know
+                return False
+            raise undecodable(info, error) from error
         return True

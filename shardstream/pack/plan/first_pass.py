@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeAlias
 
+import numpy as np
 import xxhash
 
 from shardstream.dataset.opened import OpenedDataset
@@ -23,12 +24,15 @@ from shardstream.pack.execution.task import ShardTask, Task
 from shardstream.pack.options import PackOptions
 from shardstream.pack.output.receipts import FOLDER, ShardResult, rejects_of
 from shardstream.pack.output.rejects import SortedRejects, StoredRejects, save_rejects
+from shardstream.pack.plan.inference import infer_types
+from shardstream.pack.plan.layout import SAMPLED
+from shardstream.pack.plan.permute import Permutation
 from shardstream.pack.sources import Reject, Source
 from shardstream.pack.sources.base import Item, SourcePart, StreamSource
 from shardstream.pack.sources.declared import declared_name
 from shardstream.pack.sources.numbered import numbered
 from shardstream.pack.sources.stored import StoredSource
-from shardstream.pack.sources.values import KEY
+from shardstream.pack.sources.values import KEY, is_picture_name
 from shardstream.pack.writer import ShardWriter
 from shardstream.shards.fields import FieldType
 from shardstream.shards.heads import MANIFEST_NAME
@@ -80,12 +84,25 @@ def materialize(
             _one_by_one(source, types, place, store, files, options)
     found = StoredSource(OpenedDataset(place), key=source.key, fingerprint=known, unique=not source.travels)
     found.url, found.decoded = source.url, first.check == "decode"
+    if options.transform is None:
+        found.types = _with_pictures(found, types)
     found.implied, found.declared = dict(source.implied), dict(source.declared)
     found.notes = (
         *source.notes,
         f"It can only be read in order: {found.manifest.bytes:,} bytes went through temporary shards first.",
     )
     return numbered(found), StoredRejects(place)
+
+
+def _with_pictures(source: StoredSource, known: _Types) -> dict[str, FieldType]:
+    """Its types. What is called like a picture, and is one nearly always, is one, as where samples can be counted."""
+    stored = dict(source.types)
+    mixed = {name for name, kind in stored.items() if str(kind) == "bytes" and is_picture_name(name)} - known.keys()
+    if not mixed:
+        return stored
+    numbers = Permutation(len(source), seed=0)(np.arange(min(SAMPLED, len(source)), dtype=np.int64))
+    others = {name: kind for name, kind in stored.items() if name not in mixed}
+    return infer_types(source.part(numbers), others, url=source.url)
 
 
 def _named(types: _Types) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from shardstream.errors import SourceError, UsageError, did_you_mean
+from shardstream.errors import FieldError, SourceError, UsageError, did_you_mean
 from shardstream.pack.encode.files import Files
 from shardstream.pack.execution.task import ShardTask
 from shardstream.pack.execution.workers import run_in_processes
@@ -327,6 +327,7 @@ def open_plan(
         implied = origin.implied if options.transform is None else {}
         types = stored_types({**implied, **origin.types, **origin.declared})
         check_grows(destination.old, framing=options.format, fields=types, classes=_classes(origin, options))
+        _check_pictures(destination.old, layout)
     pattern = destination.pattern(layout.stem, framing_of(options.format).suffix)
     duplicates = b""
     if options.dedup and complete is None:
@@ -335,6 +336,19 @@ def open_plan(
     return PackPlan(
         destination, layout.fingerprint, origin.notes, pattern, layout, complete, rejects, duplicates, grows
     )
+
+
+def _check_pictures(old: Manifest, layout: PackLayout) -> None:
+    """Refuse what would make bytes of a data set's pictures, unless it was declared."""
+    for name in layout.types.keys() & old.fields.keys() - layout.source.declared.keys():
+        stored, kind = old.fields[name], layout.types[name]
+        if kind == stored and stored.is_image and not kind.is_image:
+            raise FieldError(
+                f"the field is {stored} in the data set, but too few of the values that are appended are pictures",
+                url=layout.source.url,
+                field=name,
+                hint=f"fields={{{name!r}: 'image'}} rejects what is not a picture, 'bytes' makes bytes of them all",
+            )
 
 
 def _classes(source: Source, options: PackOptions) -> Sequence[str] | None:

@@ -15,7 +15,7 @@ from shardstream.shards.writing import encode_value
 KEY = "__key__"
 # Types of Python whose values all have one type under one name, with such a value. Bytes have not under all names.
 _PLAIN: dict[type, bytes | str | float] = {bytes: b"", str: "", int: 0, float: 0.0, bool: False}
-_PICTURE_NAMES = frozenset(("image", "images", "img", "imgs", "picture", "photo"))
+_PICTURE_NAMES = frozenset(("image", "images", "img", "imgs", "picture", "pictures", "photo", "photos"))
 
 
 def encode(name: str, value: object, declared: FieldType | None = None) -> tuple[FieldType, Encoded]:
