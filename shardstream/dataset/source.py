@@ -159,8 +159,7 @@ class DatasetSource:
         return self
 
     def _viewed(self, shard: int) -> ViewedShard:
-        dataset, number = self.dataset_of(shard)
-        index = dataset.open(number, verify=self.verify).index
+        index = self._index(shard)
         return ViewedShard(index, int(self.counts[shard]), self._viewed_rows(shard, index))
 
     @property
@@ -238,13 +237,9 @@ class DatasetSource:
         return found, counts
 
     def _indexes(self, shards: Sequence[int], *, needed: bool) -> Iterable[ShardIndex | None]:
-        def index_of(shard: int) -> ShardIndex:
-            dataset, number = self.dataset_of(shard)
-            return dataset.open(number, verify=self.verify).index
-
         if not needed:
             return [None] * len(shards)
-        return each(index_of, shards, at_once=SCANNERS, what="the indexes that where= looks at")
+        return each(self._index, shards, at_once=SCANNERS, what="the indexes that where= looks at")
 
     def at(self, versions: Sequence[int]) -> DatasetSource:
         """The same view of the data sets as they were at these versions, one for each.
@@ -320,6 +315,10 @@ class DatasetSource:
         member, number = self._members.find(shard)
         return self.datasets[member], number
 
+    def _index(self, shard: int) -> ShardIndex:
+        dataset, number = self.dataset_of(shard)
+        return dataset.open(number, verify=self.verify).index
+
     def rows(self, shard: int, index: ShardIndex) -> NDArray[np.int64] | int | DrawnRows:
         """The rows of an open shard that the view's rows are, or draws find; a number where they just begin later."""
         rows = self._viewed_rows(shard, index)
@@ -340,8 +339,7 @@ class DatasetSource:
     def _count_matches(self, shard: int, first: int, last: int) -> int:
         matcher = self._matcher(shard)
         assert matcher is not None
-        dataset, number = self.dataset_of(shard)
-        return int(matcher(dataset.open(number, verify=self.verify).index)[first:last].sum())
+        return int(matcher(self._index(shard))[first:last].sum())
 
     def __getstate__(self) -> dict[str, Any]:
         return {

@@ -18,7 +18,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.dataset.shared import SharedWords
-from shardstream.dataset.view import checked_value, in_column, plain, scalar_type
+from shardstream.dataset.view import SCANNERS, checked_value, in_column, plain, scalar_type
 from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.order import WEIGHT_BITS
 from shardstream.order.quotas import as_fraction
@@ -31,7 +31,6 @@ Integers = NDArray[np.int64]
 Weights: TypeAlias = str | Mapping[str, Mapping[Any, float | str | Fraction] | Literal["balanced"]]
 
 _FORMS = 'weights="weight" for a field that holds them, weights={"cls": {"cat": 3, "dog": 1}}, or {"cls": "balanced"}'
-_SCANNERS = 8  # threads that read indexes, as for a filter
 _SLAB = 1 << 16  # rows that are looked at together; fingerprints depend on it
 _MOST_LABELS = 1 << 20
 _FLOAT_BITS = 53
@@ -195,7 +194,7 @@ def weigh(
     filled = np.flatnonzero(counts).tolist()
 
     def scan(look: Callable[[ViewedShard], Any]) -> Iterator[Any]:
-        return each(lambda shard: look(view(shard)), filled, at_once=_SCANNERS, what="the indexes that weights= reads")
+        return each(lambda shard: look(view(shard)), filled, at_once=SCANNERS, what="the indexes that weights= reads")
 
     samples = int(counts.sum(dtype=np.int64))
     if spec.labels is None:

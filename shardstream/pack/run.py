@@ -165,7 +165,7 @@ def pack(
         strip: Drop EXIF (but for the orientation), colour profiles and comments of JPEG files.
         damaged: What becomes of pictures that are damaged: ``"reject"`` leaves their samples out, as rejects;
             ``"keep"`` stores such files as they are, counted as ``"damaged"`` in ``kinds``.
-        check: How they are found: ``"header"`` sees files that are cut short, and what is no picture, at no cost to
+        check: How they are found: ``"header"`` sees files that are cut short, and what is not a picture, at no cost to
             speak of; ``"decode"`` decodes every picture as well, and takes for damage what readers would refuse, or
             fill up with grey (``docs/packing.md`` says what it costs).
 

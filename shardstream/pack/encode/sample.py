@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from shardstream.errors import DecodeError, FieldError, MissingExtraError
+from shardstream.errors import DecodeError, FieldError, MissingExtraError, ShardStreamError
 from shardstream.pack.encode.files import Unreadable
 from shardstream.pack.encode.images import ImageOptions
 from shardstream.pack.sources.base import File, Item, LabelFile
@@ -16,6 +16,9 @@ from shardstream.shards.fields import Encoded, FieldType, from_bytes
 
 Transform: TypeAlias = Callable[[dict[str, Any]], "Mapping[str, Any] | None"]
 """A user's function of a sample: what is to be stored in its place, or ``None`` to leave it out."""
+
+UNREADABLE = (DecodeError, FieldError, MissingExtraError)
+"""What makes a reject of the sample whose value it is about."""
 
 
 class Loaded(NamedTuple):
@@ -83,13 +86,9 @@ class SampleEncoder:
                     encoded, what = self.images.prepare(bytes(encoded))
                     if what is not None:
                         kinds[name] = what
-            except DecodeError as error:
-                raise Unreadable(error.what) from error
-            except FieldError as error:
+            except UNREADABLE as error:
                 named = name in self.declared or (declared is not None and is_array(declared))
-                raise Unreadable(f"field {name!r}: {error.what}" if named else error.what) from error
-            except MissingExtraError as error:  # of this file alone: others may need nothing
-                raise Unreadable(f"{error.what}; {error.hint}") from error
+                raise unreadable(error, name if named else None) from error
             fields[name] = kind, encoded
         return Loaded(fields, kinds)
 
@@ -101,6 +100,14 @@ class SampleEncoder:
             if isinstance(value, bytes) and kind is not None and kind.kind == "payload" and not kind.is_image:
                 found[name] = from_bytes(kind, memoryview(value))
         return found
+
+
+def unreadable(error: ShardStreamError, declared: str | None) -> Unreadable:
+    """One of `UNREADABLE` as the reason of a reject; ``declared`` names the field if its type was."""
+    if isinstance(error, MissingExtraError):  # of this file alone: others may need nothing
+        return Unreadable(f"{error.what}; {error.hint}")
+    named = isinstance(error, FieldError) and declared is not None
+    return Unreadable(f"field {declared!r}: {error.what}" if named else error.what)
 
 
 def values_of(item: Item, contents: Mapping[str, bytes]) -> dict[str, Any]:

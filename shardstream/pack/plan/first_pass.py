@@ -15,11 +15,11 @@ import numpy as np
 import xxhash
 
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.errors import DecodeError, FieldError, MissingExtraError, SourceError
+from shardstream.errors import SourceError
 from shardstream.pack.encode.files import Files, Unreadable
 from shardstream.pack.encode.images import ImageOptions
 from shardstream.pack.encode.reading import read_all
-from shardstream.pack.encode.sample import SampleEncoder, values_of
+from shardstream.pack.encode.sample import UNREADABLE, SampleEncoder, unreadable, values_of
 from shardstream.pack.execution.task import ShardTask, Task
 from shardstream.pack.options import PackOptions
 from shardstream.pack.output.receipts import FOLDER, ShardResult, rejects_of
@@ -170,13 +170,9 @@ def _write_one(writer: ShardWriter, types: _Types, sample: Mapping[str, Any]) ->
     """Write a sample; `Unreadable` if it cannot be packed, as where it is packed in one pass."""
     try:
         writer.write(sample)
-    except DecodeError as error:
-        raise Unreadable(error.what) from error
-    except FieldError as error:
-        field = error.place.get("field")
-        raise Unreadable(f"field {field!r}: {error.what}" if field in types else error.what) from error
-    except MissingExtraError as error:
-        raise Unreadable(f"{error.what}; {error.hint}") from error
+    except UNREADABLE as error:
+        declared = next((name for name in types if name == error.place.get("field")), None)
+        raise unreadable(error, declared) from error
 
 
 def _nothing(source: StreamSource, rejects: Iterable[Reject]) -> SourceError:
