@@ -31,7 +31,7 @@ class Column:
     Attributes:
         name: Field name.
         type: Field type.
-        codec: How payload bytes are compressed one by one: ``"none"`` or ``"zstd"``.
+        codec: How payload bytes are encoded one by one: ``"none"``, ``"zstd"``, or in a catalogue a form of `foreign`.
         valid: Bitmap, uint8 of length ceil(n / 8), least significant bit first; ``None`` if every sample has a value.
         values: Scalars: the values themselves, in the type's dtype.
         offsets: Payloads, and fixed arrays that do not lie densely: byte offset in the object.
@@ -43,7 +43,7 @@ class Column:
 
     name: str
     type: FieldType
-    codec: Codec = "none"
+    codec: str = "none"
     valid: NDArray[np.uint8] | None = None
     values: NDArray[Any] | None = None
     offsets: NDArray[np.unsignedinteger[Any]] | None = None

@@ -1,0 +1,162 @@
+"""``ForeignFormat``: what it takes to stream the data of another library in place.
+
+A format recognises its objects in a listing, and scans one of them at a time into rows: where each value lies in the
+object. Rows are written down as one of our indexes (``shards/catalogue.py``), and read like our own from then on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
+
+from shardstream.errors import FormatError
+from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.rows import ScannedRows
+from shardstream.storage import Store
+from shardstream.storage.base.store import ObjectMeta
+
+Form: TypeAlias = Callable[[memoryview, str], "bytes | memoryview"]
+"""The bytes of one of our types, of a value as another library stores it; the text is what the column says besides.
+
+Raises ValueError where the bytes are no such value. Takes no more room than some times what it is given.
+"""
+LARGEST_SIDECAR = 256 << 20
+"""Bytes of a file that describes a data set, such as ``index.json``; larger ones are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignObject:
+    """An object that holds samples.
+
+    Attributes:
+        path: Its name below the root.
+        size: Its bytes.
+        about: What the scan of this object has to know from elsewhere, such as the columns that an ``index.json``
+            announces. JSON: it is part of the catalogue's identity, and carried to other processes.
+    """
+
+    path: str
+    size: int
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """A data set of a foreign format.
+
+    Attributes:
+        objects: What holds samples, in the data set's own order.
+        classes: Names of the classes, label i being ``classes[i]``; ``None`` where nothing says them.
+        notes: One sentence each on what was left out, or decided, that a user should know.
+    """
+
+    objects: tuple[ForeignObject, ...]
+    classes: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Listing:
+    """The objects from which a format is recognised: all below a root, or those that a user named.
+
+    Args:
+        store: The root.
+        objects: In order of path.
+    """
+
+    def __init__(self, store: Store, objects: Sequence[ObjectMeta]) -> None:
+        self.store = store
+        self.objects = tuple(objects)
+        self._sizes = {one.path: one.size for one in self.objects}
+
+    @property
+    def url(self) -> str:
+        """The root, for messages."""
+        return self.store.url
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._sizes
+
+    def size(self, path: str) -> int:
+        """Bytes of an object of this listing; KeyError if there is none."""
+        return self._sizes[path]
+
+    def ending(self, *suffixes: str) -> list[ObjectMeta]:
+        """The objects whose names end with one of these, in any case; hidden files (``.x``, ``._x``) are left out."""
+        return [
+            one
+            for one in self.objects
+            if one.path.lower().endswith(suffixes) and not one.path.rpartition("/")[2].startswith(".")
+        ]
+
+    def start(self, path: str, length: int) -> bytes:
+        """The first bytes of an object, fewer where it is shorter."""
+        return bytes(self.store.get(path, 0, min(length, self.size(path))))
+
+    def read(self, path: str) -> bytes:
+        """All of a small object that describes others.
+
+        Raises:
+            FormatError: It is larger than `LARGEST_SIDECAR`.
+        """
+        if self.size(path) > LARGEST_SIDECAR:
+            raise FormatError(
+                f"{self.size(path)} bytes are too many for a file that describes a data set",
+                url=self.store.locate(path),
+                hint="look at it: it is not what its name says",
+            )
+        return bytes(self.store.get(path))
+
+
+class ForeignFormat(ABC):
+    """How another library stores samples. One instance serves all data sets; it holds no state.
+
+    Attributes:
+        name: What users call it: ``--source-format NAME``.
+        title: What messages call it.
+        options: Options of reading by name, each with what it means: ``--option NAME=VALUE``; ``recognise`` gets them.
+        window: Bytes of one read of `ObjectBytes` where the object is not mapped: small for formats that hop.
+        forms: Foreign encodings by name; a column's codec is then ``"FORMAT.NAME"`` or ``"FORMAT.NAME:TEXT"``.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    options: ClassVar[Mapping[str, str]] = {}
+    window: ClassVar[int] = 4 << 20
+    forms: ClassVar[Mapping[str, Form]] = {}
+
+    @abstractmethod
+    def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
+        """The objects of a listing that hold samples; ``None`` where it is not of this format.
+
+        Looks at names and first bytes, and never guesses: where another format might claim the same listing, this one
+        returns ``None`` unless it is sure.
+
+        Args:
+            listing: What there is.
+            options: Of those that `options` names.
+
+        Raises:
+            FormatError: It is of this format, in a kind that cannot be read: says which, and what to do.
+            UsageError: An option cannot work.
+            StorageError: It cannot be read.
+        """
+
+    @abstractmethod
+    def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
+        """Where the values of an object lie: all of its samples in order, at most `rows.PIECE` at a time.
+
+        Pure: the same bytes and ``about`` give the same rows. Nothing is allocated for what the object announces before
+        that is compared with its size; what recurses has a depth.
+
+        Args:
+            data: The object.
+            about: Of its `ForeignObject`.
+
+        Raises:
+            FormatError: It is damaged so that nothing of it can be trusted, or of a kind that cannot be read; says
+                which, with the offset. Where samples before the damage are whole, they are given, and the last
+                `ScannedRows.damage` says what is lost.
+            StorageError: It cannot be read.
+        """

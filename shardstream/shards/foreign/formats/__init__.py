@@ -1,0 +1,1 @@
+"""A file a format: which objects hold samples, and where values lie in them. ``registry`` knows them all."""

@@ -1,0 +1,212 @@
+"""What a scan gives: rows of places, as columns. `RowBuilder` puts them together row by row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.errors import FormatError
+from shardstream.shards.fields import IMAGE, FieldType, type_of_extension
+from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.index import Column
+
+PIECE = 4096
+"""Samples that a scan gives at a time: an object of more is several shards, so that no index is large."""
+_SNIFFED = 16  # values of a column whose first bytes are looked at, beside every 64th
+_START = 12  # bytes that tell an image
+_ODD = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScannedRows:
+    """Some samples of an object, in order: one shard of a catalogue.
+
+    Attributes:
+        keys: Their keys, n of them, see `usable_key`.
+        columns: Their fields. Offsets are in the object; a ``codec`` may be the name of a form.
+        damage: What is lost after these rows, if the object is damaged there.
+    """
+
+    keys: Sequence[str]
+    columns: tuple[Column, ...]
+    damage: FormatError | None = None
+
+
+def image_type(start: bytes | memoryview) -> str | None:
+    """``jpg``, ``png`` or ``webp`` of a value's first 12 bytes; ``None`` for all else."""
+    if start[:3] == b"\xff\xd8\xff":
+        return "jpg"
+    if start[:8] == b"\x89PNG\r\n\x1a\n":
+        return "png"
+    return "webp" if start[:4] == b"RIFF" and start[8:12] == b"WEBP" else None
+
+
+def usable_key(text: str) -> str:
+    """A key that `check_key` takes, of a name in a foreign file: slashes at its ends go, double ones become single.
+
+    What is not UTF-8, and was decoded with ``surrogateescape``, stands as ``%XX``. Empty only where ``text`` was.
+    """
+    key = re.sub("/+", "/", text).strip("/")
+    return "".join(f"%{ord(one) - 0xDC00:02X}" if "\udc80" <= one <= "\udcff" else one for one in key)
+
+
+def usable_field(text: str) -> str:
+    """A field name of a foreign one: ``/`` becomes ``.``, other characters that no name has ``_``.
+
+    >>> usable_field("image/object/bbox xmin")
+    'image.object.bbox_xmin'
+    """
+    name = _ODD.sub("_", text.replace("/", ".")).strip(".")
+    name = re.sub(r"\.\.+", ".", name)
+    return name.lstrip("_") if name.startswith("__") else name or "_"
+
+
+def numbered_keys(path: str, first: int, count: int) -> list[str]:
+    """Keys for samples that have none: the object's name without its last extension, and the row.
+
+    >>> numbered_keys("train/shard.00000.mds", 12, 2)
+    ['train/shard.00000/00000012', 'train/shard.00000/00000013']
+    """
+    folder, slash, base = path.rpartition("/")
+    stem = base.rpartition(".")[0] or base
+    prefix = usable_key(f"{folder}{slash}{stem}")
+    return [f"{prefix}/{row:08d}" for row in range(first, first + count)]
+
+
+def pieces(count: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of runs of rows of nearly equal length, at most `PIECE` each; none of no rows."""
+    parts = -(-count // PIECE)
+    for part in range(parts):
+        yield count * part // parts, count * (part + 1) // parts
+
+
+def sniffed_type(data: ObjectBytes, offsets: NDArray[Any], lengths: NDArray[Any], otherwise: str) -> FieldType:
+    """The type of a column of bytes by the first bytes of some of its values: all JPEG, PNG or WebP, or any of them."""
+    count = len(offsets)
+    chosen = sorted({*range(min(count, _SNIFFED)), *range(0, count, 64)})
+    found = set()
+    for offset, length in zip(offsets[chosen].tolist(), lengths[chosen].tolist(), strict=True):
+        found.add(image_type(data.get(offset, min(length, _START))))
+    return _common(found, otherwise)
+
+
+def _common(found: set[str | None], otherwise: str) -> FieldType:
+    if not found or None in found:
+        kind = FieldType.parse(otherwise)
+        return FieldType.parse("bytes") if kind.is_image and found else kind
+    return FieldType.parse(found.pop() if len(found) == 1 else IMAGE)  # type: ignore[arg-type] # no None
+
+
+@dataclass(slots=True)
+class _Values:
+    """The values of a field so far: the rows that have one, and where they lie, or numbers."""
+
+    rows: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    numbers: list[int | float] = field(default_factory=list)
+    kind: str | None = None
+    codec: str = "none"
+    kinds: set[str | None] = field(default_factory=set)  # of images among those that were looked at
+
+
+class RowBuilder:
+    """Collects rows in order; a format calls `begin` for each, then `value` or `number` for each field it has.
+
+    Args:
+        data: The object.
+
+    Example::
+
+        rows = RowBuilder(data)
+        rows.begin("n01/0001")
+        rows.value("jpg", 512, 1000)
+        rows.number("cls", 3)
+        found = rows.take()
+    """
+
+    def __init__(self, data: ObjectBytes) -> None:
+        self._data = data
+        self._keys: list[str] = []
+        self._fields: dict[str, _Values] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def begin(self, key: str) -> None:
+        """The next sample, with its key, see `usable_key`."""
+        self._keys.append(key)
+
+    def value(self, name: str, offset: int, length: int, kind: str | None = None, codec: str = "none") -> None:
+        """A value of the sample that was begun last.
+
+        Args:
+            name: The field, see `usable_field`.
+            offset: Where it lies in the object.
+            length: Its bytes.
+            kind: Its type; ``None``: an image by its first bytes, else what the name's last extension says.
+            codec: The form it is stored in, as a column's codec.
+
+        Raises:
+            FormatError: It is not inside of the object, the sample has one already, or the field had another type.
+        """
+        values = self._of(name, offset, kind, codec)
+        if length < 0 or offset < 0 or offset + length > self._data.size:
+            raise self._data.damaged(f"a value of {length} bytes ({name}) reaches past the end of the object", offset)
+        if kind is None and (len(values.rows) < _SNIFFED or len(self._keys) % 64 == 0):
+            values.kinds.add(image_type(self._data.get(offset, min(length, _START))))
+        values.rows.append(len(self._keys) - 1)
+        values.offsets.append(offset)
+        values.lengths.append(length)
+
+    def number(self, name: str, value: int | float, kind: str = "int64") -> None:
+        """A number of the sample that was begun last, which is kept in the index; raises as `value`."""
+        values = self._of(name, 0, kind, "none")
+        values.rows.append(len(self._keys) - 1)
+        values.numbers.append(value)
+
+    def _of(self, name: str, offset: int, kind: str | None, codec: str) -> _Values:
+        values = self._fields.get(name)
+        if values is None:
+            values = self._fields[name] = _Values(kind=kind, codec=codec)
+        if (values.kind, values.codec) != (kind, codec):
+            raise self._data.damaged(f"field {name!r} is {kind or 'bytes'} here, and was {values.kind}", offset)
+        if values.rows and values.rows[-1] == len(self._keys) - 1:
+            raise self._data.damaged(f"sample {self._keys[-1]!r} has two values of {name!r}", offset)
+        return values
+
+    def take(self, damage: FormatError | None = None) -> ScannedRows:
+        """The rows since the last call; then the builder is empty."""
+        columns = tuple(self._column(name, values) for name, values in sorted(self._fields.items()))
+        found = ScannedRows(self._keys, columns, damage)
+        self._keys, self._fields = [], {}
+        return found
+
+    def _column(self, name: str, values: _Values) -> Column:
+        count, rows = len(self._keys), values.rows
+        valid = None
+        if len(rows) < count:
+            has = np.zeros(count, np.bool_)
+            has[rows] = True
+            valid = np.packbits(has, bitorder="little")
+        extension = type_of_extension(name.rpartition(".")[2]).name
+        kind = _common(values.kinds, extension) if values.kind is None else FieldType.parse(values.kind)
+        if kind.kind == "scalar":
+            numbers = np.zeros(count, kind.dtype)
+            numbers[rows] = values.numbers
+            return Column(name, kind, valid=valid, values=numbers)
+        offsets, lengths = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
+        offsets[rows], lengths[rows] = values.offsets, values.lengths
+        return Column(
+            name,
+            kind,
+            codec=values.codec,
+            valid=valid,
+            offsets=offsets,
+            lengths=None if kind.kind == "fixed" else lengths,
+        )
