@@ -133,6 +133,20 @@ class Flags:
     source_options: SourceOptions
     dest_options: DestOptions
     transport: TransportOption
+    source_format: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="Format of data of another library: webdataset, mds, ... (default: as recognised)", metavar="FORMAT"
+        ),
+    ]
+    format_options: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--format-option",
+            help="Option of reading that format, as group=key; may be repeated.",
+            metavar="NAME=VALUE",
+        ),
+    ]
     cache: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--cache", metavar="DIR", help="Keep what is read over a network in this folder."),
@@ -264,10 +278,22 @@ def _parse_meta(text: str | None) -> dict[str, Any] | None:
     return meta
 
 
+def parse_format_options(texts: list[str] | None) -> dict[str, str] | None:
+    """``NAME=VALUE`` each; ``None`` if none; UsageError."""
+    options = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--format-option {text} must be NAME=VALUE", hint="--format-option group=key")
+        options[name] = value
+    return options or None
+
+
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "meta": _parse_meta,
     "transform": lambda name: None if name is None else load_transform(name),
     "storage_options": parse_options,
+    "format_options": parse_format_options,
     "source_options": partial(parse_options, flag="--source-option"),
     "dest_options": partial(parse_options, flag="--dest-option"),
 }

@@ -60,10 +60,10 @@ class OpenShards:
             return known[1].done
         dataset, number = self._sources[source].dataset_of(shard)
         where = dataset.shard(number)
-        request = dataset.tail_request(where)
-        if request is None or where.store.mapped:
+        index = dataset.index_bytes(number, where)
+        if index is None or index.store.mapped:
             return True
-        read = Read(where.store, request, order=order, size=where.size)
+        read = Read(index.store, index.request, order=order, size=index.size)
         self._coming[key] = where, read
         self._queue.submit([read])
         return False

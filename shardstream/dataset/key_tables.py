@@ -150,7 +150,7 @@ def scan_once(dataset: OpenedDataset, shard: int) -> ShardIndex:
         DataError, StorageError: As `OpenedDataset.open`.
     """
     found = dataset.shard(shard)
-    if found.store.mapped:
+    if found.store.mapped and dataset.manifest.reader.tail_bytes(0):
         with suppress(DataError, NotFoundError):  # it may be whole at another place
             return _scan_apart(found.store, found.name, dataset.manifest)
     return dataset.open(shard).index

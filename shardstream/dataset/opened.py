@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shardstream.dataset.foreign.kept import FoundCatalogue
+from shardstream.dataset.foreign.make import Making, find_or_make
+from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.numbering import Numbering
-from shardstream.dataset.shard import OpenShard, Shard
+from shardstream.dataset.shard import IndexBytes, OpenShard, Shard
 from shardstream.dataset.shared import SharedBytes
 from shardstream.errors import (
     ChangedError,
@@ -24,7 +27,7 @@ from shardstream.errors import (
     StorageError,
     UsageError,
 )
-from shardstream.shards.heads import MANIFEST_NAME, OldVersion, no_data_set, old_version
+from shardstream.shards.heads import MANIFEST_NAME, OldVersion, is_no_data_set, no_data_set, old_version
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Request, RetryPolicy, Store, open_store
@@ -47,16 +50,20 @@ class DatasetAddress:
         version: Which version; ``None`` for the newest.
         replicas: Places that have its shards too.
         cache: Where blocks that come over a network are kept.
+        foreign: Of data of another library, which objects are meant and how they are read.
     """
 
     location: Location
     version: int | None = None
     replicas: tuple[Location, ...] = ()
     cache: Cache | None = None
+    foreign: ForeignSpec = field(default_factory=ForeignSpec)
 
     def open(self) -> OpenedDataset:
         """The data set; raises what `OpenedDataset` does."""
-        return OpenedDataset(self.location, replicas=self.replicas, cache=self.cache, version=self.version)
+        return OpenedDataset(
+            self.location, replicas=self.replicas, cache=self.cache, version=self.version, foreign=self.foreign
+        )
 
     def opened(self) -> OpenedDataset:
         """The same, opened once in a process and kept for its next task."""
@@ -83,12 +90,15 @@ class OpenedDataset:
         cache: Where blocks of shards that come over a network are kept.
         version: Which version of a data set that grew; ``None`` for the newest. Whatever is published meanwhile, the
             data set stays at this version, in all processes.
+        foreign: Of data of another library, which objects are meant and how they are read; they are indexed now where
+            no catalogue of them is found, if that takes less than a minute.
 
     Raises:
         NotFoundError: There is no data set.
-        DataError: Its manifest is damaged.
+        DataError: Its manifest is damaged, or data of another library are.
         StorageError: It cannot be read, and the cache has no manifest either.
-        UsageError: There is no such version, or the folder of the cache holds something else.
+        UsageError: There is no such version, the folder of the cache holds something else, or data of another library
+            have to be indexed first.
     """
 
     def __init__(
@@ -98,13 +108,19 @@ class OpenedDataset:
         replicas: Sequence[Location] = (),
         cache: Cache | None = None,
         version: int | None = None,
+        foreign: ForeignSpec | None = None,
     ) -> None:
-        self._load(DatasetAddress(location, version, tuple(replicas), cache), None)
+        self._load(DatasetAddress(location, version, tuple(replicas), cache, foreign or ForeignSpec()), None)
 
-    def _load(self, address: DatasetAddress, kept: _Kept | None) -> None:
-        self.location, self._cache, self._kept = address.location, address.cache, kept
+    def _load(self, address: DatasetAddress, known: _Kept | FoundCatalogue | None) -> None:
+        self.location, self._cache = address.location, address.cache
+        self._foreign = known if isinstance(known, FoundCatalogue) else None
+        self._kept = known if isinstance(known, _Kept) else None
         self.store = open_store(self.location)
-        self.manifest = self._find_manifest(address.version) if kept is None else kept.manifest(self.store.url)
+        if self._foreign is not None:
+            self.manifest: Manifest = self._foreign.catalogue
+        else:
+            self.manifest = self._find(address) if self._kept is None else self._kept.manifest(self.store.url)
         self.address = replace(address, version=self.manifest.version)
         self._main = self._with_cache()
 
@@ -118,6 +134,20 @@ class OpenedDataset:
         if version == self.manifest.version:
             return self
         return replace(self.address, version=version).open()
+
+    def _find(self, address: DatasetAddress) -> Manifest:
+        """The manifest of a data set of ours, or the catalogue of another library's."""
+        if not address.foreign.names and address.foreign.source is None:
+            try:
+                return self._find_manifest(address.version)
+            except NotFoundError as error:
+                if not is_no_data_set(error):
+                    raise
+        found = find_or_make(address.location, address.foreign, address.cache, Making())
+        if address.version not in (None, 1):
+            raise UsageError("data of another library have no versions", url=self.store.url, hint="leave version out")
+        self._foreign = found
+        return found.catalogue
 
     def _find_manifest(self, version: int | None) -> Manifest:
         if self.store.mapped:
@@ -259,10 +289,17 @@ class OpenedDataset:
             if found is not None:
                 yield Shard(replica.store, found, size)
 
-    def tail_request(self, shard: Shard) -> Request | None:
-        """The bytes that opening a shard begins with, to be read ahead; ``None`` if its framing begins otherwise."""
+    def index_bytes(self, number: int, shard: Shard) -> IndexBytes | None:
+        """Where the bytes lie that opening a shard begins with, to be read ahead; ``None``: its framing begins otherwise.
+
+        Args:
+            number: Which shard.
+            shard: Where it is read.
+        """
+        if self._foreign is not None:
+            return self._foreign.index_bytes(number, self._main)
         length = min(self.manifest.reader.tail_bytes(self.manifest.index_bytes), shard.size)
-        return Request(shard.name, shard.size - length, length) if length else None
+        return IndexBytes(shard.store, Request(shard.name, shard.size - length, length), shard.size) if length else None
 
     def open(
         self, number: int, *, verify: bool = True, coming: tuple[Shard, Callable[[], memoryview]] | None = None
@@ -275,7 +312,7 @@ class OpenedDataset:
         Args:
             number: Which.
             verify: Compare the checksum of the index.
-            coming: Where it is read and what gives the bytes of `tail_request`, where these were read ahead.
+            coming: Where it is read and what gives the bytes of `index_bytes`, where these were read ahead.
 
         Raises:
             DataError: Its index is damaged everywhere, or the shard does not belong to the data set.
@@ -317,14 +354,18 @@ class OpenedDataset:
                 raise
             shard.store.renew(shard.name)  # whoever reads it compares it with what it was
         except DataError:
-            request = self.tail_request(shard)
-            if shard.store.mapped or request is None:
+            index = self.index_bytes(number, shard)
+            if index is None or index.store.mapped:
                 raise
-            shard.repair([request])
+            index.repair()
         return self._scan(number, shard, verify)
 
     def _scan(self, number: int, shard: Shard, verify: bool, tail: Callable[[], memoryview] | None = None) -> OpenShard:
         manifest = self.manifest
+        if self._foreign is not None:
+            if shard.store is self._main:
+                self._foreign.check_unchanged(number, shard)
+            tail = tail or self._foreign.index_bytes(number, self._main).get
         end = None if tail is None else (tail(), shard.size)
         index = manifest.reader.scan(shard.store, shard.name, index_bytes=manifest.index_bytes, verify=verify, tail=end)
         check_index(index, manifest, number)
@@ -338,23 +379,26 @@ class OpenedDataset:
         return cached
 
     def _identify(self, name: str) -> Identity | None:
+        if self._foreign is not None and name == self._foreign.catalogue.indexes_name:
+            return Identity(self._foreign.catalogue.indexes_bytes, 0)
         number, table = self.manifest.number_of(name), self.manifest.table
         return None if number is None else Identity(int(table.sizes[number]), int(table.checksums[number]))
 
     @cached_property
-    def _replicas(self) -> list[_Replica]:
-        found = []
+    def _replicas(self) -> list[_Replica | _ForeignReplica]:
+        found: list[_Replica | _ForeignReplica] = []
         for location in self.address.replicas:
             try:
-                found.append(_Replica(location, self.manifest))
+                foreign = self._foreign is not None
+                found.append(_ForeignReplica(location) if foreign else _Replica(location, self.manifest))
             except ShardStreamError as error:
                 logger.warning("the replica %s is not used: %s", in_one_line(location), error.what)
         return found
 
-    def __getstate__(self) -> tuple[DatasetAddress, _Kept | None]:
-        return self.address, self._kept
+    def __getstate__(self) -> tuple[DatasetAddress, _Kept | FoundCatalogue | None]:
+        return self.address, self._foreign or self._kept
 
-    def __setstate__(self, state: tuple[DatasetAddress, _Kept | None]) -> None:
+    def __setstate__(self, state: tuple[DatasetAddress, _Kept | FoundCatalogue | None]) -> None:
         self._load(*state)
 
 
@@ -389,6 +433,20 @@ class _Kept(NamedTuple):
 
     def manifest(self, url: str) -> Manifest:
         return Manifest.parse(self.head.view, lambda _: self.table.view, url=url, old=self.old)
+
+
+class _ForeignReplica:
+    """Another place that has objects of another library, known by their names and sizes."""
+
+    def __init__(self, location: Location) -> None:
+        self.store = open_store(location)
+
+    def find(self, name: str, size: int, checksum: int) -> str | None:
+        """Its name here; ``None`` if it is not here."""
+        try:
+            return name if self.store.size(name) == size else None
+        except NotFoundError:
+            return None
 
 
 class _Replica:

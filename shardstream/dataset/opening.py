@@ -5,9 +5,12 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 from shardstream.braces import without_braces
+from shardstream.dataset.foreign.places import grouped
+from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import NotFoundError, UsageError
 from shardstream.shards.heads import MANIFEST_NAME
@@ -25,6 +28,8 @@ class Opening(TypedDict, total=False):
     replicas: Sequence[PathOrUrl]
     storage_options: Mapping[str, Any] | None
     transport: Transport
+    source_format: str | None
+    format_options: Mapping[str, str] | None
 
 
 def open_datasets(
@@ -35,6 +40,8 @@ def open_datasets(
     version: Versions = None,
     storage_options: Mapping[str, Any] | None = None,
     transport: Transport = "auto",
+    source_format: str | None = None,
+    format_options: Mapping[str, str] | None = None,
 ) -> list[OpenedDataset]:
     """The data sets that ``url`` names; see `ShardDataset` for the arguments.
 
@@ -44,26 +51,36 @@ def open_datasets(
         StorageError: It cannot be read.
     """
     options: dict[str, Any] = {"storage_options": storage_options, "transport": transport}
-    locations = [locate(path, **options) for path in find_paths(url)]
+    places = find_places(url)
+    locations = [locate(path, **options) for path, _ in places]
     others = [locate(path, **options) for path in find_replicas(replicas)]
     refuse_unused(storage_options, [*locations, *others])
     spec = None if cache is None else Cache.of(cache)
     return [
-        OpenedDataset(location, replicas=others, cache=spec, version=one)
-        for location, one in zip(locations, versions_of(version, len(locations)), strict=True)
+        OpenedDataset(
+            location,
+            replicas=others,
+            cache=spec,
+            version=one,
+            foreign=ForeignSpec.of(names, source_format, format_options),
+        )
+        for location, (_, names), one in zip(locations, places, versions_of(version, len(locations)), strict=True)
     ]
 
 
 def open_dataset(url: PathOrUrl, **opening: Unpack[Opening]) -> OpenedDataset:
-    """The one data set of this URL, taken as it is written: no list, no glob, no braces.
+    """The one data set of this URL.
 
     Args:
-        url: Folder or URL of the data set, a store, or a `Location`.
+        url: Folder or URL of the data set, a store, or a `Location`. Of data of another library also one file, or files
+            by braces or a glob.
         version: Which version of a data set that grew. Default: the newest.
         cache: Folder of a cache for what comes over a network, or a `Cache`. Default: none.
         replicas: Places that have its shards too, or some of them; asked first, in this order.
         storage_options: Credentials and settings by name, of all these places. Default: the environment's.
         transport: The library that speaks to the stores, see `shardstream.storage.base.location.Transport`.
+        source_format: Name of the format of data of another library. Default: as it is recognised.
+        format_options: Options of reading it. Default: those that its catalogue was made with, if there is one.
 
     Raises:
         UsageError: One of the arguments cannot work, or there is no such version.
@@ -71,8 +88,27 @@ def open_dataset(url: PathOrUrl, **opening: Unpack[Opening]) -> OpenedDataset:
         DataError: Its manifest is damaged.
         StorageError: It cannot be read.
     """
-    location = locate(url, storage_options=opening.get("storage_options"), transport=opening.get("transport", "auto"))
-    return open_datasets([location], **opening)[0]
+    if not isinstance(url, str | os.PathLike) or not _is_foreign(os.fspath(url)):
+        url = locate(url, storage_options=opening.get("storage_options"), transport=opening.get("transport", "auto"))
+    return open_datasets(url, **opening)[0]
+
+
+def _is_foreign(text: str) -> bool:
+    """Whether braces, a glob or a name are of files of another library."""
+    if "://" not in text and os.path.isdir(text):
+        return False
+    with suppress(UsageError, NotFoundError):
+        return all(names for _, names in find_places(text))
+    return False
+
+
+def find_places(url: PathOrUrl | Sequence[PathOrUrl]) -> list[tuple[PathOrUrl, tuple[str, ...]]]:
+    """What ``url`` names: folders, and files of other libraries, those of one place together; raises as `find_paths`.
+
+    Returns:
+        Roots, each with the names of files below it; with none where all of it is meant.
+    """
+    return grouped(find_paths(url))
 
 
 def refuse_unused(
@@ -120,11 +156,12 @@ def versions_of(version: Versions, count: int) -> Sequence[int | None]:
 def find_paths(url: PathOrUrl | Sequence[PathOrUrl]) -> list[PathOrUrl]:
     """The folders that ``url`` names, in order: of a list its own, of braces as written, of a glob sorted by name.
 
-    Braces are ``{a,b}`` or ``{000..011}``, as many as wanted. A glob matches folders that hold a data set. A folder
-    that exists is taken by its name, whatever characters are in it; a store is taken as it is.
+    Braces are ``{a,b}`` or ``{000..011}``, as many as wanted. A glob matches folders that hold a data set, else files;
+    in a URL only files, by the last part of their names, which are found later. A folder that exists is taken by its
+    name, whatever characters are in it; a store is taken as it is.
 
     Raises:
-        UsageError: An empty list, braces that cannot be read, or a glob in a URL.
+        UsageError: An empty list, braces that cannot be read, or a glob in a URL that is of folders.
         NotFoundError: A glob that matches no data set.
 
         >>> find_paths("data/part-{08..10}")
@@ -158,14 +195,19 @@ def _expand(url: PathOrUrl) -> Iterator[PathOrUrl]:
 
 def _refuse_glob(url: str) -> None:
     shown = locate(url).url  # without the query, which may be a key, and may have any character
-    if "*" in shown or "[" in shown.partition("://")[2].partition("/")[2]:
-        raise UsageError("a glob needs a local path", url=shown, hint="list the data sets, or use braces")
+    folder = shown.partition("://")[2].rpartition("/")[0]
+    if "*" in folder or "[" in folder.partition("/")[2]:
+        raise UsageError("a glob of folders needs a local path", url=shown, hint="list the data sets, or use braces")
 
 
 def _matching(pattern: str) -> list[str]:
-    found = sorted(path for path in glob.glob(pattern) if os.path.exists(os.path.join(path, MANIFEST_NAME)))
+    there = sorted(glob.glob(pattern))
+    found = [path for path in there if os.path.exists(os.path.join(path, MANIFEST_NAME))]
+    found = found or [path for path in there if os.path.isfile(path)]
     if not found:
         raise NotFoundError(
-            "no data set matches", url=pattern, hint=f"a data set is a folder with a {MANIFEST_NAME}, as pack makes it"
+            "no data set matches",
+            url=pattern,
+            hint=f"a data set is a folder with a {MANIFEST_NAME}, as pack makes it, or files of another library",
         )
     return found

@@ -37,6 +37,23 @@ class Shard(NamedTuple):
         )
 
 
+class IndexBytes(NamedTuple):
+    """Where the bytes of an index lie: a store, the range there, and the size of the object that it is a range of."""
+
+    store: Store
+    request: Request
+    size: int
+
+    def get(self) -> memoryview:
+        """Read them now."""
+        return self.store.get(*self.request)
+
+    def repair(self) -> None:
+        """Have what a cache holds of them looked at, and dropped where it is damaged."""
+        path, offset, length = self.request
+        self.store.repair(path, offset, length or 0)
+
+
 @dataclass(frozen=True, slots=True)
 class OpenShard:
     """A shard whose index is at hand.

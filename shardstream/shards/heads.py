@@ -26,10 +26,17 @@ OLD_MANIFEST_NAME = re.compile(r"dataset-v[1-9][0-9]*\.json")
 TABLE_NAME = re.compile(r"shards-[0-9a-f]{16}\.table")
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _CHECKSUM = "checksum"
+_NO_DATA_SET = "there is no data set here"
 
 
 def parse_head(
-    head: memoryview, read: Callable[[dict[str, Any]], T], *, url: str, name: str = MANIFEST_NAME, compare: bool = True
+    head: memoryview,
+    read: Callable[[dict[str, Any]], T],
+    *,
+    url: str,
+    name: str = MANIFEST_NAME,
+    compare: bool = True,
+    format: str = "shardstream",
 ) -> T:
     """What ``read`` makes of the JSON object in the bytes of ``dataset.json``.
 
@@ -39,6 +46,7 @@ def parse_head(
         url: Where the data set lies.
         name: Of the head: that of an old version is another file.
         compare: Compare its checksum, if it has one.
+        format: What it says that it is.
 
     Raises:
         VersionError: A newer version of shardstream wrote it.
@@ -48,7 +56,7 @@ def parse_head(
     place = f"{url}/{name}"
     try:
         found = json.loads(str(head, "utf-8"))
-        if not isinstance(found, dict) or found.get("format") != "shardstream":
+        if not isinstance(found, dict) or found.get("format") != format:
             raise FormatError("not a manifest of shardstream", url=place, hint="pass the folder of a packed data set")
         check_version(found["format_version"], url=place)
         # No writer takes what is not JSON or not UTF-8 (NaN, half of a surrogate pair), nor could any verb print it.
@@ -172,4 +180,9 @@ def no_data_set(url: str, error: NotFoundError) -> NotFoundError:
     if "bucket" in error.what or "container" in error.what:
         return error
     hint = "make one with `shardstream pack`; a run that was cut short has none"
-    return NotFoundError("there is no data set here", url=url, hint=hint)
+    return NotFoundError(_NO_DATA_SET, url=url, hint=hint)
+
+
+def is_no_data_set(error: NotFoundError) -> bool:
+    """Whether it is an error of `no_data_set`: the place is there, and can be asked."""
+    return error.what == _NO_DATA_SET

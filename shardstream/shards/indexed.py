@@ -75,7 +75,7 @@ class IndexedFraming(Framing):
             for row, size in too_large(column, rows, max_value):
                 raise oversized(index, name, row, size, max_value)
             try:
-                out[name] = _values(index, column, buffers, rows, verify)
+                out[name] = self._values(index, column, buffers, rows, verify)
             except MemoryError as error:
                 raise BatchError(
                     f"{len(rows)} values do not fit into memory together",
@@ -86,23 +86,42 @@ class IndexedFraming(Framing):
                 ) from error
         return out
 
+    def _values(
+        self, index: ShardIndex, column: Column, buffers: Buffers, rows: NDArray[np.int64], verify: bool
+    ) -> FieldValues:
+        valid = column.valid_rows(rows)
+        if column.type.kind == "scalar":
+            assert column.values is not None
+            return FieldValues(column.type, column.values[rows], valid)
+        chosen = rows if valid is None else rows[valid]
+        read = _fixed if column.type.kind == "fixed" else self._payloads
+        found = read(index, column, buffers, chosen, verify)
+        if valid is None:
+            return FieldValues(column.type, found, None)
+        if isinstance(found, list):
+            views = iter(found)
+            return FieldValues(column.type, [next(views) if has else None for has in valid.tolist()], valid)
+        values = np.zeros((len(rows), *found.shape[1:]), found.dtype)
+        values[valid] = found
+        return FieldValues(column.type, values, valid)
 
-def _values(index: ShardIndex, column: Column, buffers: Buffers, rows: NDArray[np.int64], verify: bool) -> FieldValues:
-    valid = column.valid_rows(rows)
-    if column.type.kind == "scalar":
-        assert column.values is not None
-        return FieldValues(column.type, column.values[rows], valid)
-    chosen = rows if valid is None else rows[valid]
-    read = _fixed if column.type.kind == "fixed" else _payloads
-    found = read(index, column, buffers, chosen, verify)
-    if valid is None:
-        return FieldValues(column.type, found, None)
-    if isinstance(found, list):
-        views = iter(found)
-        return FieldValues(column.type, [next(views) if has else None for has in valid.tolist()], valid)
-    values = np.zeros((len(rows), *found.shape[1:]), found.dtype)
-    values[valid] = found
-    return FieldValues(column.type, values, valid)
+    def _payloads(
+        self, index: ShardIndex, column: Column, buffers: Buffers, rows: NDArray[np.int64], verify: bool
+    ) -> list[memoryview | None]:
+        views = buffers.views(index.path, *column.extents(rows))
+        if verify:
+            _verify(index, column, rows, views)
+        return [*(views if column.codec == "none" else self.decoded(index, column, rows, views))]
+
+    def decoded(
+        self, index: ShardIndex, column: Column, rows: NDArray[np.int64], stored: list[memoryview]
+    ) -> list[memoryview]:
+        """The bytes of the column's type, of values that are stored in its codec.
+
+        Raises:
+            DecodeError: One is not; names its place.
+        """
+        return _decompressed(index, column, rows, stored)
 
 
 def _fixed(index: ShardIndex, column: Column, buffers: Buffers, rows: NDArray[np.int64], verify: bool) -> NDArray[Any]:
@@ -111,15 +130,6 @@ def _fixed(index: ShardIndex, column: Column, buffers: Buffers, rows: NDArray[np
         _verify(index, column, rows, list(raw))
     assert column.type.shape is not None
     return np.ndarray((len(rows), *column.type.shape), column.type.dtype, raw)
-
-
-def _payloads(
-    index: ShardIndex, column: Column, buffers: Buffers, rows: NDArray[np.int64], verify: bool
-) -> list[memoryview | None]:
-    views = buffers.views(index.path, *column.extents(rows))
-    if verify:
-        _verify(index, column, rows, views)
-    return [*(_decompressed(index, column, rows, views) if column.codec == "zstd" else views)]
 
 
 def _verify(index: ShardIndex, column: Column, rows: NDArray[np.int64], stored: Sequence[Any]) -> None:
@@ -133,7 +143,7 @@ def _verify(index: ShardIndex, column: Column, rows: NDArray[np.int64], stored: 
         raise ChecksumError(
             "stored bytes differ from those that were written",
             hint="restore the shard from its source; on_error='skip' goes on without the sample",
-            **_place(index, column, row),
+            **place_of_bytes(index, column, row),
         )
 
 
@@ -146,10 +156,11 @@ def _decompressed(
         try:
             out.append(decompress(data, size=size))
         except DecodeError as error:
-            raise error.at(**_place(index, column, row)) from error.__cause__
+            raise error.at(**place_of_bytes(index, column, row)) from error.__cause__
     return out
 
 
-def _place(index: ShardIndex, column: Column, row: int) -> Place:
+def place_of_bytes(index: ShardIndex, column: Column, row: int) -> Place:
+    """The place of a stored value, for errors, with its offset."""
     offsets, _ = column.extents(np.array([row]))
     return place_of_value(index, column.name, row) | {"offset": int(offsets[0])}

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgpack
@@ -56,6 +56,10 @@ Hasher = xxhash.xxh3_64
 _SLASH = ord("/")
 _TWO_SLASHES = re.compile(b"//")
 _NARROWED = ("offsets", "lengths", "raw_lengths")
+
+
+def _no_form(codec: str) -> bool:
+    return False
 
 
 def checksum(data: bytes | bytearray | memoryview) -> int:
@@ -180,7 +184,14 @@ def check_version(version: object, **place: str | int | None) -> None:
 
 
 def parse_index(
-    data: memoryview, *, path: str, framing: str, end: int, url: str = "", verify: bool = True
+    data: memoryview,
+    *,
+    path: str,
+    framing: str,
+    end: int,
+    url: str = "",
+    verify: bool = True,
+    is_form: Callable[[str], bool] = _no_form,
 ) -> ShardIndex:
     """The index in ``data`` (head to trailer), as views of it.
 
@@ -191,6 +202,7 @@ def parse_index(
         end: Bytes of the object that precede the index; every value must lie in them.
         url: The store's root, for messages.
         verify: Compare the checksum. Bounds are checked in any case.
+        is_form: Whether a codec is a form that foreign values are stored in. Default: none is.
 
     Raises:
         ChecksumError: The bytes differ from those written.
@@ -200,7 +212,7 @@ def parse_index(
     if verify and checksum(data[:-_CHECKSUM_BYTES]) != stored:
         raise ChecksumError("the index is damaged", shard=path, offset=end, hint="fetch or write the shard again")
     try:
-        return _parse(data, path, framing, end, url)
+        return _parse(data, path, framing, end, url, is_form)
     except FormatError:
         raise
     except (struct.error, ValueError, TypeError, KeyError, msgpack.UnpackException, RecursionError) as error:
@@ -209,7 +221,7 @@ def parse_index(
         ) from error
 
 
-def _parse(data: memoryview, path: str, framing: str, end: int, url: str) -> ShardIndex:
+def _parse(data: memoryview, path: str, framing: str, end: int, url: str, is_form: Callable[[str], bool]) -> ShardIndex:
     magic, version, length = _HEAD.unpack_from(data)
     if magic != _HEAD_MAGIC:
         raise ValueError("none begins where the trailer says")
@@ -234,7 +246,8 @@ def _parse(data: memoryview, path: str, framing: str, end: int, url: str) -> Sha
         if not isinstance(name, str) or name in columns:
             raise ValueError(f"a field is called {name!r}, or there are two of that name")
         check_field_name(name)
-        columns[name] = _column(body, entry, tables.get(name, {}), samples, end)
+        columns[name] = column = _column(body, entry, tables.get(name, {}))
+        _check_column(column, samples, end, is_form)
     stored = int.from_bytes(data[-_CHECKSUM_BYTES:], "little")
     return ShardIndex(path, framing, samples, keys, columns, end, url=url, checksum=stored)
 
@@ -262,17 +275,13 @@ def _check_keys(ends: NDArray[Any], blob: NDArray[np.uint8]) -> None:
         raise ValueError("one of its keys begins or ends with '/', or holds '//'")
 
 
-def _column(
-    body: memoryview, entry: dict[str, Any], table: dict[str, tuple[str, int, int]], samples: int, end: int
-) -> Column:
+def _column(body: memoryview, entry: dict[str, Any], table: dict[str, tuple[str, int, int]]) -> Column:
     kind = FieldType.parse(entry["type"])
     parts = {}
     for role, allowed in _ROLES.items():
         if role in table:
             parts[role] = _array(body, *table[role], allowed or (kind.dtype.str if kind.dtype is not None else "",))
-    column = Column(entry["name"], kind, codec=entry["codec"], base=entry["base"], **parts)
-    _check_column(column, samples, end)
-    return column
+    return Column(entry["name"], kind, codec=entry["codec"], base=entry["base"], **parts)
 
 
 def _array(body: memoryview, dtype: str, offset: int, count: int, allowed: tuple[str, ...]) -> NDArray[Any]:
@@ -284,14 +293,15 @@ def _array(body: memoryview, dtype: str, offset: int, count: int, allowed: tuple
     return np.frombuffer(body, kind, count, offset)
 
 
-def _check_column(column: Column, samples: int, end: int) -> None:
+def _check_column(column: Column, samples: int, end: int, is_form: Callable[[str], bool]) -> None:
     name, kind = column.name, column.type.kind
     for role in _ROLES:
         values = getattr(column, role)
         wanted = -(-samples // 8) if role == "valid" else samples
         if values is not None and len(values) != wanted:
             raise ValueError(f"{role} of {name!r} are {len(values)}, not {wanted}")
-    if column.codec not in ("none", "zstd") or (column.codec == "zstd") != (column.raw_lengths is not None):
+    ours = column.codec in ("none", "zstd")
+    if not (ours or is_form(column.codec)) or (column.codec == "zstd") != (column.raw_lengths is not None):
         raise ValueError(f"codec {column.codec!r} of {name!r}")
     if column.codec != "none" and kind != "payload":
         raise ValueError(f"{name!r} is compressed, but no payload")

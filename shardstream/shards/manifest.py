@@ -283,7 +283,7 @@ class Manifest:
         data = table(name)
         manifest = cls(
             framing=framing_of(head["framing"]).name,
-            fields={field: _type_of(entry) for field, entry in fields.items()},
+            fields={field: type_of_entry(entry) for field, entry in fields.items()},
             naming=tuple(NamedShards(run["pattern"], run["shards"]) for run in head["naming"]),
             table=ShardTable.parse(data, url=f"{url}/{name}"),
             classes=None if classes is None else tuple(classes),
@@ -336,10 +336,7 @@ class Manifest:
         store.put(MANIFEST_NAME, sealed)
 
     def _entry(self, field: str) -> dict[str, Any]:
-        kind = self.fields[field]
-        entry: dict[str, Any] = {"type": kind.name}
-        if kind.name == "bytes" and kind.is_image:
-            entry["as"] = IMAGE
+        entry = field_entry(self.fields[field])
         if field in self.codecs:
             entry["codec"] = self.codecs[field]
         if field in self.kinds:
@@ -352,7 +349,13 @@ class Manifest:
         return _table_name(self.table.checksum)
 
 
-def _type_of(entry: Mapping[str, Any]) -> FieldType:
+def field_entry(kind: FieldType) -> dict[str, Any]:
+    """What a head says of a field of this type: the type that is stored, and what it means besides."""
+    return {"type": kind.name} | ({"as": IMAGE} if kind.name == "bytes" and kind.is_image else {})
+
+
+def type_of_entry(entry: Mapping[str, Any]) -> FieldType:
+    """The type that a head says a field has; FieldError or KeyError where it says none."""
     return FieldType.parse(IMAGE if (entry["type"], entry.get("as")) == ("bytes", IMAGE) else entry["type"])
 
 

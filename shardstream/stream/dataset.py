@@ -119,6 +119,10 @@ class ShardDataset(Stream):
             ``docs/storage.md`` for each store's.
         transport: ``"auto"`` (default): obstore for S3, Azure, GCS and HTTP, fsspec for all else; ``"fsspec"`` or
             ``"obstore"`` for the one or the other.
+        source_format: Of data of another library, which are streamed where they lie, the name of their format:
+            ``"webdataset"``, ``"mds"``, ... Default: as it is recognised. See ``docs/foreign.md``.
+        format_options: Options of reading them, text by name, such as ``{"group": "key"}``. Default: those that their
+            catalogue was made with.
 
         *Decoding, and what is done about damage.*
 
@@ -149,12 +153,14 @@ class ShardDataset(Stream):
 
     Raises:
         NotFoundError: There is no data set.
+        FormatError: Data of another library are damaged, or of a kind that cannot be read.
         AccessError: The store refuses.
         StorageError: The store cannot be reached, and the cache has no manifest of the data set.
         FieldError: ``fields`` asks for what does not exist; names the nearest. ``where`` asks for a value that its
             column cannot hold. A weight is negative, infinite or NaN, or a sample or a label has none.
         MissingExtraError: The library of a backend is not installed.
-        UsageError: Another argument cannot work.
+        UsageError: Another argument cannot work; or data of another library have to be indexed first, which takes
+            longer than a minute: names the command.
 
     Example:
         >>> ds = ss.ShardDataset("out/", fields=["cls"], batch_size=32, shuffle=True)
@@ -191,6 +197,8 @@ class ShardDataset(Stream):
         replicas: Sequence[PathOrUrl] = (),
         storage_options: Mapping[str, Any] | None = None,
         transport: Transport = "auto",
+        source_format: str | None = None,
+        format_options: Mapping[str, str] | None = None,
         # Decoding, and what is done about damage.
         backend: Backend | BackendName = "auto",
         on_error: OnError = "raise",
@@ -236,6 +244,8 @@ class ShardDataset(Stream):
             version=version,
             storage_options=storage_options,
             transport=transport,
+            source_format=source_format,
+            format_options=format_options,
         )
         excluded = None
         if exclude_keys is not None:

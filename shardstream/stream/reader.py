@@ -58,6 +58,8 @@ class Reader(Sequence[dict[str, Any]]):
         replicas: The same.
         storage_options: The same.
         transport: The same.
+        source_format: The same.
+        format_options: The same.
 
     Raises:
         NotFoundError: There is no data set.
@@ -83,12 +85,16 @@ class Reader(Sequence[dict[str, Any]]):
         replicas: Sequence[PathOrUrl] = (),
         storage_options: Mapping[str, Any] | None = None,
         transport: Transport = "auto",
+        source_format: str | None = None,
+        format_options: Mapping[str, str] | None = None,
     ) -> None:
         arguments: dict[str, Any] = {
             "cache": cache,
             "replicas": replicas,
             "storage_options": storage_options,
             "transport": transport,
+            "source_format": source_format,
+            "format_options": format_options,
         }
         self._dataset = open_dataset(url, version=version, **arguments)
         self.manifest = self._dataset.manifest

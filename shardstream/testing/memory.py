@@ -12,6 +12,7 @@ from typing import Any
 
 from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError
 from shardstream.storage import Head, ObjectMeta, RetryPolicy
+from shardstream.storage.base.store import version_number
 from shardstream.storage.transfer.client import Body, Client, Fault, Upload
 from shardstream.storage.transfer.remote import RemoteStore
 from shardstream.testing.faults import FaultName, FaultRule, StoreRequest
@@ -231,8 +232,8 @@ class MemoryClient(Client):
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[list[ObjectMeta]]:
         await self._ask(StoreRequest("list", prefix))
         found = [
-            ObjectMeta(path, len(data))
-            for path, (data, _) in list(self.shelf.objects.items())
+            ObjectMeta(path, len(data), version_number(version))
+            for path, (data, version) in list(self.shelf.objects.items())
             if path.startswith(prefix) and path > after
         ]
         for meta in reversed(found):

@@ -139,7 +139,7 @@ def _scan(folder: str, *, follow: bool = True) -> Iterator[tuple[str, bool]]:
 def _listed(store: Store) -> Iterator[Entry]:
     """Objects whose name ends with a slash are how some tools mark folders."""
     try:
-        for path, size in store.list():
+        for path, size, _ in store.list():
             if not path.endswith("/") and "//" not in path and "/." not in path and not path.startswith("."):
                 yield Entry(path, size)
     except NotFoundError as error:

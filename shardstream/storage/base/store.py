@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import NotFoundError, StorageError
@@ -19,10 +20,23 @@ _PIECE = 8 << 20  # of an object that is copied through this machine
 
 
 class ObjectMeta(NamedTuple):
-    """An object in a listing: its path below the store's root, and its size in bytes."""
+    """An object in a listing.
+
+    Attributes:
+        path: Its path below the store's root.
+        size: Its size in bytes.
+        version: A number of 64 bits that changes when the object is replaced: of its ETag, or when its file was last
+            written; 0 where the store says neither.
+    """
 
     path: str
     size: int
+    version: int = 0
+
+
+def version_number(version: object) -> int:
+    """`ObjectMeta.version` of what a store calls the version of an object; ``None`` where it has none."""
+    return 0 if version is None else xxhash.xxh3_64_intdigest(str(version).encode())
 
 
 class Head(NamedTuple):
@@ -120,6 +134,10 @@ class Store(ABC):
     @abstractmethod
     def size(self, path: str) -> int:
         """Size of an object in bytes; NotFoundError if there is none."""
+
+    def meta(self, path: str) -> ObjectMeta:
+        """What a listing says of an object, asked for it alone; NotFoundError if there is none."""
+        return ObjectMeta(path, self.size(path))
 
     def exists(self, path: str) -> bool:
         """Whether there is an object of this name."""

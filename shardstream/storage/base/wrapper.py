@@ -143,7 +143,7 @@ class FolderStore(Store):
 
     def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
         cut = len(self.folder) + 1
-        return (ObjectMeta(path[cut:], size) for path, size in self.inner.list(self._path(prefix)))
+        return (meta._replace(path=meta.path[cut:]) for meta in self.inner.list(self._path(prefix)))
 
     def create(self, path: str) -> ObjectWriter:
         return self.inner.create(self._path(path))

@@ -9,6 +9,7 @@
     FOLDER/sets/FINGERPRINT/*.blocks   the objects, see ``blocks``
     FOLDER/sets/FINGERPRINT/*.keys     what was made of the data set: key tables, and the lock of who makes them
     FOLDER/manifests/                  manifests for starts without the store, see ``manifests``
+    FOLDER/catalogues/                 catalogues of foreign data sets
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ LEASE = "lease"
 KEPT = ".keys"
 SETS = "sets"
 MANIFESTS = "manifests"
+CATALOGUES = "catalogues"
 SAID_FULL, SAID_SMALL = 0, 1
 _MARK = {"format": "shardstream cache", "version": 1}
-_FILES, _FOLDERS = {MARKER, LEDGER, LEASE}, {SETS, MANIFESTS}
+_FILES, _FOLDERS = {MARKER, LEDGER, LEASE}, {SETS, MANIFESTS, CATALOGUES}
 _OURS = _FILES | _FOLDERS | {"lost+found"}
 _WAIT = 10.0
 _GIB = 1 << 30

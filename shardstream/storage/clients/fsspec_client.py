@@ -22,7 +22,7 @@ from urllib.parse import quote
 from shardstream.errors import AccessError, MissingExtraError, NotFoundError, StorageError, UsageError, did_you_mean
 from shardstream.extras import require
 from shardstream.storage.base.location import Location
-from shardstream.storage.base.store import Head, ObjectMeta
+from shardstream.storage.base.store import Head, ObjectMeta, version_number
 from shardstream.storage.clients.fsspec_options import file_system_of, protocol_of, same_host_session
 from shardstream.storage.clients.obstore_errors import Answer, Expired, OutOfRange, WrongRegion, from_answer, refusal
 from shardstream.storage.clients.web import check_listed, check_writable
@@ -166,7 +166,7 @@ class FsspecClient(Client):
             raise NotFoundError("no such object")
         if size is None:
             raise StorageError("the server does not say how long the file is")
-        version = next((info[name] for name in (*_VERSION, *_TIMES) if info.get(name)), None)
+        version = _version_of(info)
         return Head(int(size), None if version is None else str(version))
 
     async def open(self, path: str, start: int, stop: int | None, *, etag: str | None = None) -> Body:
@@ -192,7 +192,7 @@ class FsspecClient(Client):
         for name, info in found.items():
             path = name.lstrip("/") if not base else name.removeprefix(base)
             if path.startswith(prefix) and path > after and info.get("type") != "directory":
-                page.append(ObjectMeta(path, int(info["size"])))
+                page.append(ObjectMeta(path, int(info["size"]), version_number(_version_of(info))))
         yield page
 
     # ------------------------------------------------------------------------------------------------------ writing
@@ -389,3 +389,8 @@ def without_answer(error: BaseException, hint: str) -> Exception:
     if isinstance(error, NotImplementedError):
         return StorageError("the file system cannot do that")
     return StorageError(f"fsspec failed ({type(error).__name__})")
+
+
+def _version_of(info: Mapping[str, Any]) -> Any:
+    """What the file system says of an object that changes when it is replaced; ``None`` where it says nothing."""
+    return next((info[name] for name in (*_VERSION, *_TIMES) if info.get(name)), None)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from shardstream.errors import AccessError, NotFoundError, StorageError, UsageError
 from shardstream.extras import require
 from shardstream.storage.base.location import Location
-from shardstream.storage.base.store import Head, ObjectMeta
+from shardstream.storage.base.store import Head, ObjectMeta, version_number
 from shardstream.storage.clients import forked_obstore
 from shardstream.storage.clients.aws import s3_settings
 from shardstream.storage.clients.azure import azure_settings
@@ -255,7 +255,11 @@ class ObstoreClient(Client):
             return await anext(pages, None)
 
         while page is not None:
-            yield [ObjectMeta(meta["path"], meta["size"]) for meta in page if meta["path"].startswith(prefix)]
+            yield [
+                ObjectMeta(meta["path"], meta["size"], version_number(meta["e_tag"] or meta["last_modified"]))
+                for meta in page
+                if meta["path"].startswith(prefix)
+            ]
             page = await self._try(following)
 
     # ------------------------------------------------------------------------------------------------------ writing

@@ -135,16 +135,19 @@ class LocalStore(Store):
         return view[max(0, len(view) - length) :], len(view)
 
     def size(self, path: str) -> int:
+        return self.meta(path).size
+
+    def meta(self, path: str) -> ObjectMeta:
         with self._waiting(path, "to be looked at"):
             info = self.file_of(path).stat()
         if not stat.S_ISREG(info.st_mode):
             raise NotFoundError("no such object", url=self.locate(path))
-        return info.st_size
+        return ObjectMeta(path, info.st_size, info.st_mtime_ns)
 
     def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
         for path in sorted(path for path in self._files(prefix) if not _is_temporary(path)):
             with suppress(NotFoundError):  # deleted meanwhile
-                yield ObjectMeta(path, self.size(path))
+                yield self.meta(path)
 
     def _files(self, prefix: str) -> Iterator[str]:
         """Paths that begin with ``prefix``, temporary ones too; folders that hold none of them are not looked into."""

@@ -184,9 +184,10 @@ class RemoteStore(Store):
             while (metas := self._request(listing.page, "listing", "the list", prefix, limit=limit)) is not None:
                 if listing.from_start:
                     found.clear()
-                found.add((os.fsencode(path), size) for path, size in metas)
-            for name, size in found:
-                yield ObjectMeta(os.fsdecode(name), size)
+                # One number of both.
+                found.add((os.fsencode(meta.path), meta.version << 64 | meta.size) for meta in metas)
+            for name, number in found:
+                yield ObjectMeta(os.fsdecode(name), number & (1 << 64) - 1, number >> 64)
 
     # ------------------------------------------------------------------------------------------------------ writing
 

@@ -1,9 +1,11 @@
-"""The foreign formats by name, in the order in which they are asked."""
+"""The foreign formats by name, in the order in which they are asked, and their forms."""
 
 from __future__ import annotations
 
-from shardstream.errors import UsageError
-from shardstream.shards.foreign.contract import ForeignFormat
+from collections.abc import Mapping
+
+from shardstream.errors import FormatError, UsageError, did_you_mean
+from shardstream.shards.foreign.contract import ForeignFormat, Form, Listing, Recognised
 
 # One a line: those that are told by a file of theirs (index.json) before those that are told by names.
 _ALL: tuple[ForeignFormat, ...] = ()
@@ -16,4 +18,55 @@ def format_named(name: str) -> ForeignFormat:
     try:
         return FORMATS[name]
     except KeyError:
-        raise UsageError(f"unknown source format {name!r}", hint=f"formats are {', '.join(FORMATS)}") from None
+        hint = f"{did_you_mean(name, FORMATS)}formats are {', '.join(FORMATS)}"
+        raise UsageError(f"there is no source format {name!r}", hint=hint) from None
+
+
+def form_of(codec: str) -> tuple[Form, str]:
+    """The form that a column's codec names, and the text that it is called with; UsageError where there is none."""
+    name, _, text = codec.partition(":")
+    source, _, form = name.partition(".")
+    found = FORMATS[source].forms.get(form) if source in FORMATS else None
+    if found is None:
+        raise UsageError(f"there is no form {name!r}")
+    return found, text
+
+
+def recognise(
+    listing: Listing, name: str | None, options: Mapping[str, str]
+) -> tuple[ForeignFormat, Recognised] | None:
+    """The format of a listing; ``None`` where no format takes it for its own.
+
+    Args:
+        listing: What there is.
+        name: The format that a user named; ``None`` to ask all.
+        options: Of reading; those that a format does not know are refused.
+
+    Raises:
+        FormatError: It is of the format, in a kind that cannot be read; or not of the format that was named.
+        UsageError: There is no such format or option, or several formats take the listing for theirs.
+        StorageError: It cannot be read.
+    """
+    asked = FORMATS.values() if name is None else [format_named(name)]
+    answers = [(one, _ask(one, listing, options, named=name is not None)) for one in asked]
+    found = [(one, answer) for one, answer in answers if answer is not None]
+    if len(found) > 1:
+        names = " and ".join(one.title for one, _ in found)
+        hint = "say which it is with source_format=" + " or ".join(repr(one.name) for one, _ in found)
+        raise UsageError(f"{names} are found here", url=listing.url, hint=hint)
+    if not found and name is not None:
+        raise FormatError(f"nothing of format {name!r} is here", url=listing.url, hint="leave source_format out")
+    if not found:
+        return None
+    unknown = [option for option in options if option not in found[0][0].options]
+    if unknown:
+        there = ", ".join(found[0][0].options) or "none"
+        what = f"{found[0][0].title} has no option {unknown[0]!r}"
+        raise UsageError(what, url=listing.url, hint=f"{did_you_mean(unknown[0], found[0][0].options)}it has {there}")
+    return found[0]
+
+
+def _ask(format: ForeignFormat, listing: Listing, options: Mapping[str, str], *, named: bool) -> Recognised | None:
+    chosen = options if named else {option: options[option] for option in format.options if option in options}
+    found = format.recognise(listing, chosen)
+    return found if found is not None and found.objects else None

@@ -1,0 +1,172 @@
+"""One foreign object to the indexes of its samples: `scan_object`, and what that returns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from shardstream.errors import ChangedError, FieldError, FormatError, UsageError
+from shardstream.shards.fields import FieldType, check_field_name
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject
+from shardstream.shards.foreign.framing import FRAMING, NAME
+from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.rows import ScannedRows
+from shardstream.shards.index import Column, Keys, ShardIndex, check_key
+from shardstream.shards.layout import checksums, pack_index
+from shardstream.storage import Store, fetch
+from shardstream.storage.base.store import ObjectMeta
+
+_PART = 64 << 20  # bytes of values whose checksums are made at once
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How an object is to be scanned.
+
+    Attributes:
+        format: Its format.
+        chosen: As `Catalogue.chosen`.
+        checked: As `Catalogue.checked`.
+    """
+
+    format: ForeignFormat
+    chosen: Mapping[str, str]
+    checked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One shard of an object: its samples, and their index.
+
+    Attributes:
+        samples: How many.
+        fields: Types by name; ``"image"`` where all are image files of several formats.
+        index: The bytes of the index.
+        covered: Bytes of the object that its values take, for estimates.
+    """
+
+    samples: int
+    fields: Mapping[str, str]
+    index: bytes
+    covered: int
+    damage: str | None = None
+
+
+def about_digest(one: ForeignObject) -> int:
+    """Of what the scan of an object has to know from elsewhere."""
+    return xxhash.xxh3_64_intdigest(json.dumps(one.about, sort_keys=True).encode())
+
+
+def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, wanted: Wanted) -> Iterator[Piece]:
+    """The shards of an object, in order.
+
+    Raises:
+        FormatError: It is damaged, or cannot be read.
+        FieldError, UsageError: It has no such fields as were chosen.
+        ChangedError: It was replaced while it was scanned.
+        StorageError: It cannot be read.
+    """
+    data = ObjectBytes(store, one.path, one.size, window=wanted.format.window)
+    for rows in wanted.format.scan(data, one.about):
+        if rows.keys or rows.damage is not None:
+            yield _piece(store, one, rows, wanted)
+    now = store.meta(one.path)
+    if (now.size, now.version) != (meta.size, meta.version):
+        raise ChangedError(
+            "the object was replaced while it was being indexed", url=store.locate(one.path), hint="index it again"
+        )
+
+
+def _piece(store: Store, one: ForeignObject, rows: ScannedRows, wanted: Wanted) -> Piece:
+    place = {"url": store.locate(one.path)}
+    columns = choose(rows.columns, wanted.chosen, place["url"])
+    for column in columns:
+        check_field_name(column.name)
+    keys = [_encoded(key, row, place["url"]) for row, key in enumerate(rows.keys)]
+    ends = np.cumsum([len(key) for key in keys], dtype=np.uint64)
+    blob = b"".join(keys)
+    if wanted.checked:
+        index = ShardIndex(one.path, NAME, len(keys), Keys(ends, memoryview(blob)), {}, one.size, url=store.url)
+        columns = tuple(_with_checksums(store, index, column) for column in columns)
+    covered = sum(_covered(column, len(keys)) for column in columns)
+    return Piece(
+        len(keys),
+        {column.name: str(column.type) for column in columns},
+        pack_index(NAME, (ends, blob), columns, end=one.size) if keys else b"",
+        covered,
+        None if rows.damage is None else str(rows.damage),
+    )
+
+
+def _encoded(key: str, row: int, url: str) -> bytes:
+    try:
+        return check_key(key).encode()
+    except UsageError as error:
+        raise FormatError(f"{error.what}: {key!r}", url=url, sample=row, hint="name the samples otherwise") from error
+
+
+def _covered(column: Column, samples: int) -> int:
+    if column.lengths is not None:
+        return int(column.lengths.sum(dtype=np.int64))
+    return column.type.width * samples if column.type.kind == "fixed" else 0
+
+
+def choose(columns: tuple[Column, ...], chosen: Mapping[str, str], url: str) -> tuple[Column, ...]:
+    """The fields that are wanted, under their new names: ``{"label": "cls", "text": "caption:str"}``; empty: all.
+
+    Raises:
+        FieldError: There is no such field, or it cannot be of that type.
+    """
+    if not chosen:
+        return columns
+    there = {column.name: column for column in columns}
+    out = []
+    for name, text in chosen.items():
+        source, _, kind = text.partition(":")
+        column = there.get(source)
+        if column is None:
+            continue  # in other objects; `united` says where it is in none
+        out.append(replace(column, name=name, type=_as(column, kind, url) if kind else column.type))
+    return tuple(out)
+
+
+def _as(column: Column, text: str, url: str) -> FieldType:
+    kind = FieldType.parse(text)
+    if kind != column.type and (kind.kind != "payload" or column.type.kind != "payload" or column.codec != "none"):
+        raise FieldError(
+            f"the field is {column.type}, and cannot be read as {kind}",
+            url=url,
+            field=column.name,
+            hint="leave the type out",
+        )
+    return kind
+
+
+def _with_checksums(store: Store, index: ShardIndex, column: Column) -> Column:
+    if column.type.kind == "scalar":
+        return column
+    index = replace(index, columns={column.name: column})
+    sums = np.zeros(index.samples, np.uint64)
+    rows = np.arange(index.samples)
+    valid = column.valid_rows(rows)
+    chosen = rows if valid is None else rows[valid]
+    offsets, lengths = column.extents(chosen)
+    ends = np.cumsum(lengths)
+    start = 0
+    while start < len(chosen):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + _PART, side="right")))
+        part = chosen[start:stop]
+        buffers = fetch(store, _planner(index, part, column.name))
+        sums[part] = checksums(buffers.views(index.path, offsets[start:stop], lengths[start:stop]))
+        start = stop
+    return replace(column, checksums=sums)
+
+
+def _planner(index: ShardIndex, rows: Any, field: str) -> Callable[[], Any]:
+    return lambda: FRAMING.plan(index, rows, [field])

@@ -1,0 +1,331 @@
+"""A catalogue: a data set of ours without the bytes, which lie in objects of other libraries.
+
+::
+
+    shardstream-catalogue.json                   for people and totals, like dataset.json
+    shardstream-objects-CHECKSUM.table           the objects and the shards: names, sizes, where each index lies
+    shardstream-indexes-FINGERPRINT.bin          the indexes of all shards, one after another
+
+A shard is a run of samples of one object; its index is one of ours, and says where in the object each value lies. What
+identifies the data set are the names, sizes and indexes of its objects; when they were last written, or their ETags,
+stands beside, only to notice that one was replaced. ``docs/foreign.md`` specifies the bytes.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from shardstream.errors import ChecksumError, FormatError
+from shardstream.shards.fields import FieldType, check_field_name
+from shardstream.shards.foreign.formats.registry import format_named
+from shardstream.shards.foreign.framing import FRAMING, NAME
+from shardstream.shards.framing import Framing
+from shardstream.shards.heads import parse_head, seal
+from shardstream.shards.index import Keys
+from shardstream.shards.layout import FORMAT_VERSION, checksum
+from shardstream.shards.manifest import Manifest, field_entry, type_of_entry
+from shardstream.shards.table import ShardTable
+from shardstream.storage import Store
+
+CATALOGUE_NAME = "shardstream-catalogue.json"
+FORMAT = "shardstream-catalogue"
+OURS = re.compile(r"shardstream-(catalogue\.json|objects-[0-9a-f]{16}\.table|indexes-[0-9a-f]{16}\.bin)")
+"""Names of the three objects of a catalogue, which may lie beside the data."""
+_TABLE = re.compile(r"shardstream-objects-[0-9a-f]{16}\.table")
+_HEAD = struct.Struct("<8sIIQQQQ16x")  # magic, version, zero, objects, shards, bytes of names, checksum of the rest
+_MAGIC = b"SSOBJCT\n"
+_RESTORE = "make it anew: `shardstream index URL`"
+# Columns in the order in which they are stored: of objects, then of shards.
+_OF_OBJECTS = (("sizes", "<u8"), ("versions", "<u8"), ("checksums", "<u8"), ("abouts", "<u8"), ("name_ends", "<u8"))
+_OF_SHARDS = (("index_ends", "<u8"), ("index_checksums", "<u8"), ("objects", "<u4"), ("samples", "<u4"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObjectTable:
+    """The objects of a catalogue, and its shards. All arrays are read-only; m objects, n shards.
+
+    Attributes:
+        sizes: uint64 (m,), bytes of each object.
+        versions: uint64 (m,), see `ObjectMeta.version`.
+        checksums: uint64 (m,), XXH3-64 of the object; 0 where nobody has read all of it.
+        abouts: uint64 (m,), XXH3-64 of what the scan of each had to know from elsewhere.
+        name_ends: uint64 (m,), where each name ends in ``names``.
+        index_ends: uint64 (n,), where the index of each shard ends in the object of indexes.
+        index_checksums: uint64 (n,), XXH3-64 of each index.
+        objects: uint32 (n,), the object that each shard is of.
+        samples: uint32 (n,).
+        names: The names below the root, in UTF-8, one after another.
+    """
+
+    sizes: NDArray[np.uint64]
+    versions: NDArray[np.uint64]
+    checksums: NDArray[np.uint64]
+    abouts: NDArray[np.uint64]
+    name_ends: NDArray[np.uint64]
+    index_ends: NDArray[np.uint64]
+    index_checksums: NDArray[np.uint64]
+    objects: NDArray[np.uint32]
+    samples: NDArray[np.uint32]
+    names: memoryview
+
+    def pack(self) -> bytes:
+        """The table as bytes; the header holds the checksum of the rest."""
+        parts = [np.ascontiguousarray(getattr(self, name), kind).tobytes() for name, kind in _OF_OBJECTS + _OF_SHARDS]
+        body = b"".join([*parts, self.names])
+        head = _HEAD.pack(
+            _MAGIC, FORMAT_VERSION, 0, len(self.sizes), len(self.samples), len(self.names), checksum(body)
+        )
+        return head + body
+
+    @classmethod
+    def parse(cls, data: memoryview, *, url: str) -> Self:
+        """The table in ``data``, as views of it; DataError where it is none."""
+        if len(data) < _HEAD.size or bytes(data[:8]) != _MAGIC:
+            raise FormatError("not a table of objects", url=url, hint=_RESTORE)
+        _, _, _, objects, shards, names, expected = _HEAD.unpack_from(data)
+        body = data[_HEAD.size :]
+        if len(body) != 40 * objects + 24 * shards + names or checksum(body) != expected:
+            raise ChecksumError("the table of objects is damaged or truncated", url=url, hint=_RESTORE)
+        columns, at = {}, 0
+        for kinds, count in ((_OF_OBJECTS, objects), (_OF_SHARDS, shards)):
+            for name, kind in kinds:
+                columns[name] = np.frombuffer(body, kind, count, at)
+                at += columns[name].nbytes
+        found = cls(**columns, names=body[at:])
+        found._check(url)
+        return found
+
+    def _check(self, url: str) -> None:
+        """What a checksum does not say: somebody may have written it so."""
+        ends, indexes, objects = self.name_ends, self.index_ends, self.objects
+        sound = (
+            (int(ends[-1]) if len(ends) else 0) == len(self.names)
+            and not np.any(ends[1:] <= ends[:-1])
+            and not np.any(indexes[1:] <= indexes[:-1])
+            and (not len(objects) or int(objects.max()) < len(self.sizes))
+        )
+        if not sound:
+            raise FormatError("the table of objects contradicts itself", url=url, hint=_RESTORE)
+
+    @property
+    def identity(self) -> str:
+        """Of what is stored, and in which order; not of when: 32 hexadecimal digits."""
+        hasher = xxhash.xxh3_128()
+        for name, kind in _OF_OBJECTS + _OF_SHARDS:
+            if name not in ("versions", "abouts"):
+                hasher.update(np.ascontiguousarray(getattr(self, name), kind).data)
+        hasher.update(self.names)
+        return hasher.hexdigest()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Catalogue(Manifest):
+    """The manifest of a foreign data set.
+
+    Attributes:
+        source: Name of the format, see `foreign`.
+        options: Of reading it, as they were given.
+        objects: The objects and shards.
+        chosen: Which fields there are of those of the format, ``{"label": "cls"}``; empty for all, under their names.
+        checked: Whether values have checksums, which takes reading them all.
+        notes: What was left out or decided, a sentence each.
+    """
+
+    source: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    objects: ObjectTable = None  # type: ignore[assignment] # there is no empty one
+    chosen: Mapping[str, str] = field(default_factory=dict)
+    checked: bool = False
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def made(
+        cls,
+        objects: ObjectTable,
+        fields: Mapping[str, FieldType],
+        *,
+        source: str,
+        options: Mapping[str, str],
+        chosen: Mapping[str, str],
+        checked: bool,
+        classes: Sequence[str] | None,
+        notes: Sequence[str],
+        url: str,
+    ) -> Self:
+        """The catalogue of objects that were scanned."""
+        rows = objects.objects
+        table = ShardTable(objects.samples, objects.sizes[rows], objects.checksums[rows])
+        largest = int(np.diff(objects.index_ends, prepend=np.uint64(0)).max(initial=0))
+        return cls(
+            framing=NAME,
+            fields=dict(sorted(fields.items())),
+            naming=(),
+            table=table,
+            classes=None if classes is None else tuple(classes),
+            index_bytes=largest,
+            url=url,
+            source=source,
+            options=dict(options),
+            objects=objects,
+            chosen=dict(chosen),
+            checked=checked,
+            notes=tuple(notes),
+        )
+
+    @property
+    def bytes(self) -> int:  # not of shards: an object may be several
+        return int(self.objects.sizes.sum(dtype=np.uint64))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        identity = {
+            "format_version": FORMAT_VERSION,
+            "source": self.source,
+            "fields": {name: field_entry(kind) for name, kind in self.fields.items()},
+            "objects": self.objects.identity,
+        }
+        return xxhash.xxh3_128_hexdigest(json.dumps(identity, sort_keys=True).encode())
+
+    @property
+    def reader(self) -> Framing:
+        return FRAMING
+
+    @property
+    def table_name(self) -> str:
+        return f"shardstream-objects-{checksum(self.objects.pack()):016x}.table"
+
+    @property
+    def indexes_name(self) -> str:
+        """Object name of the indexes."""
+        return f"shardstream-indexes-{self.fingerprint[:16]}.bin"
+
+    @property
+    def indexes_bytes(self) -> int:
+        """Bytes of all indexes."""
+        ends = self.objects.index_ends
+        return int(ends[-1]) if len(ends) else 0
+
+    def index_range(self, shard: int) -> tuple[int, int]:
+        """Offset and length of the index of a shard, in the object of indexes."""
+        ends = self.objects.index_ends
+        start = int(ends[shard - 1]) if shard else 0
+        return start, int(ends[shard]) - start
+
+    @cached_property
+    def names(self) -> Keys:
+        """Names of the objects."""
+        return Keys(self.objects.name_ends, self.objects.names, shard=CATALOGUE_NAME)
+
+    def shard_name(self, shard: int) -> str:
+        if not 0 <= shard < self.shards:
+            raise IndexError(f"shard {shard} of {self.shards}")
+        return self.names[int(self.objects.objects[shard])]
+
+    @cached_property
+    def _sorted_names(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """Hashes of the names of all shards, sorted, and which shard each is of."""
+        hashes = np.array([checksum(name.encode()) for name in self.names], np.uint64)[self.objects.objects]
+        order = np.argsort(hashes, kind="stable")
+        return hashes[order], order
+
+    def number_of(self, name: str) -> int | None:
+        hashes, shards = self._sorted_names
+        at = int(np.searchsorted(hashes, np.uint64(checksum(name.encode()))))
+        if at == len(hashes) or self.shard_name(int(shards[at])) != name:
+            return None
+        return int(shards[at])
+
+    # --------------------------------------------------------------------------------------------------- its bytes
+
+    @classmethod
+    def parse_catalogue(
+        cls, head: memoryview, table: Callable[[str], memoryview], *, place: str, url: str
+    ) -> Catalogue:
+        """The catalogue in the bytes of its two objects.
+
+        Args:
+            head: ``shardstream-catalogue.json``.
+            table: Gives the bytes of the table of this name.
+            place: Where it lies.
+            url: Where the data lie.
+
+        Raises:
+            VersionError: A newer version wrote it.
+            FormatError, ChecksumError: It is damaged.
+        """
+
+        def read(found: dict[str, Any]) -> Catalogue:
+            for name in found["fields"]:
+                check_field_name(name)
+            options, chosen, notes, classes = (found[name] for name in ("options", "chosen", "notes", "classes"))
+            texts = [*options, *options.values(), *chosen, *chosen.values(), *notes, *(classes or ())]
+            if not all(type(text) is str for text in texts):
+                raise TypeError("options, chosen fields, notes and classes must be text")
+            format_named(found["source"])
+            data = table(_table_name(found))
+            catalogue = cls.made(
+                ObjectTable.parse(data, url=f"{place}/{found['table']}"),
+                {name: type_of_entry(entry) for name, entry in found["fields"].items()},
+                source=found["source"],
+                options=options,
+                chosen=chosen,
+                checked=found["checked"] is True,
+                classes=classes,
+                notes=notes,
+                url=url,
+            )
+            if found["fingerprint"] != catalogue.fingerprint or found["table"] != catalogue.table_name:
+                raise FormatError(f"{CATALOGUE_NAME} and the table of objects disagree", url=place, hint=_RESTORE)
+            return catalogue
+
+        return parse_head(head, read, url=place, name=CATALOGUE_NAME, format=FORMAT)
+
+    def head(self) -> builtins.bytes:
+        """The bytes of ``shardstream-catalogue.json``."""
+        return seal(
+            {
+                "format": FORMAT,
+                "format_version": FORMAT_VERSION,
+                "source": self.source,
+                "options": dict(self.options),
+                "chosen": dict(self.chosen),
+                "checked": self.checked,
+                "samples": self.samples,
+                "objects": len(self.objects.sizes),
+                "shards": self.shards,
+                "bytes": self.bytes,
+                "fields": {name: field_entry(kind) for name, kind in self.fields.items()},
+                "classes": None if self.classes is None else list(self.classes),
+                "notes": list(self.notes),
+                "table": self.table_name,
+                "indexes": self.indexes_name,
+                "fingerprint": self.fingerprint,
+            }
+        )
+
+    def save(self, store: Store) -> None:
+        """Write the table, then the head; the indexes are there already."""
+        store.put(self.table_name, self.objects.pack())
+        store.put(CATALOGUE_NAME, self.head())
+
+
+def table_name_of(head: memoryview, *, url: str) -> str:
+    """Object name of the table that a head speaks of; raises as `Catalogue.parse_catalogue`."""
+    return parse_head(head, _table_name, url=url, name=CATALOGUE_NAME, format=FORMAT)
+
+
+def _table_name(head: dict[str, Any]) -> str:
+    if not _TABLE.fullmatch(name := head["table"]):
+        raise ValueError(f"not the name of a table: {name!r}")
+    return str(name)
