@@ -27,6 +27,7 @@ from shardstream.shards.manifest import Manifest
 
 if TYPE_CHECKING:
     from shardstream import augment, decode  # `testing` is above rooms that import this module
+    from shardstream.dataset.foreign.indexing import index
     from shardstream.load import DevicePrefetcher, Loader, Synthetic
     from shardstream.storage.cache import Cache
     from shardstream.stream import Crops, Mixture, Ragged, Reader, ShardDataset, convert_state, show
@@ -51,6 +52,7 @@ __all__ = [
     "decode",
     "errors",
     "export",
+    "index",
     "merge",
     "pack",
     "pack_plan",
@@ -65,6 +67,7 @@ _LOAD = ("DevicePrefetcher", "Loader", "Synthetic")
 _LAZY = {
     **dict.fromkeys(_LOAD, "shardstream.load"),
     "Cache": "shardstream.storage.cache",
+    "index": "shardstream.dataset.foreign.indexing",
     **dict.fromkeys(_STREAM, "shardstream.stream"),
 }
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shardstream.dataset.foreign.kept import FoundCatalogue
-from shardstream.dataset.foreign.make import Making, find_or_make
+from shardstream.dataset.foreign.make import find_or_make
+from shardstream.dataset.foreign.plan import Making
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.numbering import Numbering
 from shardstream.dataset.shard import IndexBytes, OpenShard, Shard
@@ -290,7 +291,7 @@ class OpenedDataset:
                 yield Shard(replica.store, found, size)
 
     def index_bytes(self, number: int, shard: Shard) -> IndexBytes | None:
-        """Where the bytes lie that opening a shard begins with, to be read ahead; ``None``: its framing begins otherwise.
+        """Where the bytes lie that opening a shard begins with, to be read ahead; ``None``: it is read as a whole.
 
         Args:
             number: Which shard.

@@ -24,6 +24,7 @@ from shardstream.waits import watched
 
 _JOURNAL = "scanned.journal"
 _LOCK = "lock"
+_PIECE = 8 << 20
 _PATIENCE_S = 900.0  # for another process that makes the same catalogue
 _OLD_S = 24 * 3600.0  # what no catalogue names any more may still be in use by a run of the day before
 
@@ -139,6 +140,27 @@ class Shelf:
                 yield journal
             finally:
                 journal.close()
+
+    def copy_to(self, store: Store) -> FoundCatalogue:
+        """Put the catalogue beside the data, in place of the one that is there.
+
+        Raises:
+            StorageError: The store cannot be written.
+        """
+        found = self.find()
+        assert found is not None, "it was made a moment ago"
+        catalogue = found.catalogue
+        with store.create(catalogue.indexes_name) as out:
+            for piece in self.store.pieces(catalogue.indexes_name, _PIECE):
+                out.write(piece)
+        catalogue.save(store)
+        used = {CATALOGUE_NAME, catalogue.table_name, catalogue.indexes_name}
+        for meta in list(store.list("shardstream-")):
+            if OURS.fullmatch(meta.path) and meta.path not in used:
+                store.delete(meta.path)
+        beside = read_catalogue(store, store.url)
+        assert beside is not None, "the same"
+        return beside
 
     def forget_journal(self) -> None:
         """Remove what was scanned so far: it is in the catalogue."""

@@ -1,0 +1,154 @@
+"""``index``: make the catalogue of data of another library now, or bring it up to date."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardstream.dataset.foreign.kept import FoundCatalogue, Shelf
+from shardstream.dataset.foreign.make import find_or_make
+from shardstream.dataset.foreign.plan import Damaged, Making
+from shardstream.dataset.foreign.spec import ForeignSpec
+from shardstream.dataset.opening import find_places
+from shardstream.errors import UsageError
+from shardstream.progress import OnProgress, ignore
+from shardstream.storage import PathOrUrl, Transport, locate, open_store
+from shardstream.storage.cache import Cache
+from shardstream.threads import cores
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """What `index` made.
+
+    Attributes:
+        url: Where the data lie.
+        format: Name of their format.
+        title: What people call it.
+        samples: Samples.
+        objects: Objects that hold them.
+        scanned: Objects that were scanned now; the others were known.
+        bytes: Bytes of the objects.
+        index_bytes: Bytes of the catalogue's indexes.
+        fields: Types by name.
+        classes: Names of the classes, if anything says them.
+        notes: What was left out or decided, a sentence each.
+        place: Where the catalogue lies.
+        fingerprint: Identity of the data.
+        seconds: Time taken.
+    """
+
+    url: str
+    format: str
+    title: str
+    samples: int
+    objects: int
+    scanned: int
+    bytes: int
+    index_bytes: int
+    fields: Mapping[str, str]
+    classes: tuple[str, ...] | None
+    notes: tuple[str, ...]
+    place: str
+    fingerprint: str
+    seconds: float
+
+
+def index(
+    url: PathOrUrl,
+    *,
+    source_format: str | None = None,
+    format_options: Mapping[str, str] | None = None,
+    fields: Mapping[str, str] | None = None,
+    checksums: bool = False,
+    damaged: Damaged = "error",
+    beside: bool = False,
+    cache: str | os.PathLike[str] | Cache | None = None,
+    workers: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    transport: Transport = "auto",
+    progress: OnProgress | None = None,
+) -> IndexReport:
+    """Find every sample of a data set of another library once, so that it can be streamed where it lies.
+
+    What is written is a catalogue: some 20 to 60 bytes a sample that say where its values are. Opening such a data set
+    makes one by itself where that takes less than a minute. A run that was interrupted goes on when the same command is
+    given again; of a data set that was indexed before, only what changed is read.
+
+    Args:
+        url: A folder, a file, or files by braces or a glob, local or in a store.
+        source_format: Name of the format. Default: as it is recognised. See ``docs/foreign.md``.
+        format_options: Options of reading it, text by name. Default: those of the catalogue that is there, if any.
+        fields: Which fields to take, and what they are called then: ``{"label": "cls", "text": "caption:str"}``.
+            Default: all, under their names.
+        checksums: Read everything and store a checksum of each value, which every read is then compared with. Default:
+            only what it takes to find the values is read.
+        damaged: ``"error"`` (default) refuses objects that are damaged; ``"reject"`` leaves out what is lost of them.
+        beside: Put the catalogue beside the data, for all who read them. Default: in ``cache``, or a folder of the user
+            on this machine.
+        cache: A cache in whose folder the catalogue is kept; give the same to `ShardDataset`.
+        workers: Processes; 0 or 1 works in this one. Default: one a core.
+        storage_options: Credentials and settings of the store by name.
+        transport: The library that speaks to the store.
+        progress: Called with a `ProgressEvent` after each object.
+
+    Raises:
+        NotFoundError: There is nothing of a format that is known.
+        FormatError: It is damaged, or of a kind that cannot be read; says which.
+        FieldError: A field is of several types, or there is none of a name.
+        UsageError: An argument cannot work.
+        StorageError: It cannot be read, or the catalogue cannot be written.
+
+    Example:
+        >>> ss.index("s3://bucket/imagenet/train-{0000..1023}.tar").samples
+        1281167
+    """
+    started = time.monotonic()
+    (place, names), *others = find_places(url)
+    if others:
+        raise UsageError("one data set is indexed at a time", url=str(others[0][0]), hint="index them one by one")
+    if beside and names:
+        raise UsageError(
+            "a catalogue beside the data is for all of a folder",
+            url=str(place),
+            hint="index the folder, or leave beside out",
+        )
+    location = locate(place, storage_options=storage_options, transport=transport)
+    spec = ForeignSpec.of(names, source_format, format_options)
+    making = Making(
+        chosen=None if fields is None else dict(fields),
+        checked=checksums or None,
+        damaged=damaged,
+        workers=cores() if workers is None else workers,
+        limit=None,
+        progress=progress or ignore,
+    )
+    spec_cache = None if cache is None else Cache.of(cache)
+    found = find_or_make(location, spec, spec_cache, making)
+    store = open_store(location)
+    if beside and found.store.url != store.url:
+        found = Shelf(store.url, spec, spec_cache).copy_to(store)
+    return _report(found, making.scanned, time.monotonic() - started)
+
+
+def _report(found: FoundCatalogue, scanned: int, seconds: float) -> IndexReport:
+    catalogue = found.catalogue
+    return IndexReport(
+        catalogue.url,
+        catalogue.source,
+        catalogue.title,
+        catalogue.samples,
+        len(catalogue.objects.sizes),
+        scanned,
+        catalogue.bytes,
+        catalogue.indexes_bytes,
+        {name: str(kind) for name, kind in catalogue.fields.items()},
+        catalogue.classes,
+        catalogue.notes,
+        found.store.url,
+        catalogue.fingerprint,
+        seconds,
+    )

@@ -1,0 +1,142 @@
+"""``Plan``: what a listing has, and how it is to be scanned."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import xxhash
+
+from shardstream.dataset.foreign.journal import ObjectState
+from shardstream.dataset.foreign.scan import Wanted, about_digest
+from shardstream.dataset.foreign.spec import ForeignSpec
+from shardstream.errors import NotFoundError, UsageError
+from shardstream.progress import OnProgress, ignore
+from shardstream.shards.catalogue import Catalogue
+from shardstream.shards.foreign.contract import ForeignFormat, Listing, Recognised
+from shardstream.shards.foreign.formats.registry import recognise
+from shardstream.shards.heads import no_data_set
+from shardstream.storage import Store
+from shardstream.storage.base.store import ObjectMeta
+
+Damaged: TypeAlias = Literal["error", "reject"]
+LIMIT_S = 60.0
+"""Seconds that opening a data set may take to index it; what takes longer is a command of its own."""
+_SPLIT = re.compile(r"(train(ing)?|val(id(ation)?)?|test|dev|eval)(?![A-Za-z])", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Making:
+    """How a catalogue is made.
+
+    Attributes:
+        chosen: As `Catalogue.chosen`; ``None``: as in the catalogue that is there, else all fields.
+        checked: As `Catalogue.checked`; ``None``: as in the catalogue that is there, else without.
+        damaged: What becomes of objects that are damaged: ``"error"``, or ``"reject"`` for what cannot be read of them.
+        workers: Processes that scan; 0: this one.
+        limit: Seconds that it may take, as far as that can be told in advance; ``None`` for any.
+        progress: Told of each object.
+        rejected: What was left out, a sentence each, with ``damaged="reject"``.
+        scanned: Objects that were scanned now.
+    """
+
+    chosen: Mapping[str, str] | None = None
+    checked: bool | None = None
+    damaged: Damaged = "error"
+    workers: int = 0
+    limit: float | None = LIMIT_S
+    progress: OnProgress = ignore
+    rejected: list[str] = field(default_factory=list)
+    scanned: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a listing has, and how it is to be scanned."""
+
+    store: Store
+    format: ForeignFormat
+    recognised: Recognised
+    metas: Sequence[ObjectMeta]
+    wanted: Wanted
+    options: Mapping[str, str]
+
+    def states(self) -> list[ObjectState]:
+        """What each object is, for comparing."""
+        how = [self.format.name, dict(self.options), dict(self.wanted.chosen), self.wanted.checked]
+        wanted = xxhash.xxh3_64_intdigest(json.dumps(how, sort_keys=True).encode())
+        return [
+            ObjectState(one.path, one.size, meta.version, about_digest(one), wanted)
+            for one, meta in zip(self.recognised.objects, self.metas, strict=True)
+        ]
+
+    def matches(self, found: Catalogue) -> bool:
+        """Whether a catalogue is of these very objects, read in this way."""
+        how = (found.source, found.options, found.chosen, found.checked)
+        if how != (self.format.name, self.options, self.wanted.chosen, self.wanted.checked):
+            return False
+        states, objects = self.states(), found.objects
+        return (
+            list(found.names) == [one.path for one in states]
+            and objects.sizes.tolist() == [one.size for one in states]
+            and objects.versions.tolist() == [one.version for one in states]
+            and objects.abouts.tolist() == [one.about for one in states]
+            and found.classes == self.recognised.classes
+        )
+
+
+def plan_of(listing: Listing, spec: ForeignSpec, making: Making, found: Catalogue | None) -> Plan:
+    """How a listing is to be scanned: as ``spec`` and ``making`` say, else as the catalogue that was found, if any.
+
+    Raises:
+        NotFoundError: No format takes the listing for its own.
+        FormatError, UsageError, StorageError: As `recognise`; or there are several splits.
+    """
+    source, options = spec.source, None if spec.options is None else dict(spec.options)
+    if found is not None and source in (None, found.source):
+        source = found.source
+        options = dict(found.options) if options is None else options
+    answer = recognise(listing, source, options or {})
+    if answer is None:
+        raise no_data_set(listing.url, NotFoundError(""))
+    format, recognised = answer
+    if not spec.names:
+        _refuse_splits(listing.url, [one.path for one in recognised.objects])
+    metas = {meta.path: meta for meta in listing.objects}
+    same = found is not None and found.source == format.name
+    chosen = (dict(found.chosen) if same and found else {}) if making.chosen is None else making.chosen
+    checked = (same and found is not None and found.checked) if making.checked is None else making.checked
+    return Plan(
+        listing.store,
+        format,
+        recognised,
+        [metas[one.path] for one in recognised.objects],
+        Wanted(format, chosen, checked),
+        options or {},
+    )
+
+
+def _refuse_splits(url: str, paths: Sequence[str]) -> None:
+    """Refuse to mix what is for training with what is for testing.
+
+    Args:
+        url: The root.
+        paths: The objects below it, by a folder or by the beginning of whose names splits are told.
+    """
+    found: dict[str, str] = {}
+    for path in paths:
+        first, slash, rest = path.partition("/")
+        told = _SPLIT.match(first)
+        if told is not None:
+            end = first if slash else f"{told[0]}*{path[path.rfind('.') :] if '.' in path else ''}"
+            found.setdefault(told[0].lower(), end)
+        elif slash and (told := _SPLIT.match(rest.rpartition("/")[2])) is not None:
+            found.setdefault(told[0].lower(), f"{path.rpartition('/')[0]}/{told[0]}*")
+    if len(found) > 1:
+        places = " or ".join(f"{url}/{place}" for place in found.values())
+        raise UsageError(
+            f"there are several splits here: {', '.join(found)}", url=url, hint=f"open one of them: {places}"
+        )

@@ -1,0 +1,154 @@
+"""The pieces of all objects become a catalogue: one type for each field, the indexes one after another, a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from shardstream.dataset.foreign.journal import ObjectState
+from shardstream.dataset.foreign.kept import FoundCatalogue, Shelf
+from shardstream.dataset.foreign.plan import Making, Plan
+from shardstream.dataset.foreign.scan import Piece
+from shardstream.errors import FieldError, FormatError
+from shardstream.shards.catalogue import Catalogue, ObjectTable
+from shardstream.shards.fields import IMAGE, FieldType
+from shardstream.shards.foreign.framing import NAME, is_form
+from shardstream.shards.layout import pack_index, parse_index
+from shardstream.sizes import plural
+
+PiecesOf: TypeAlias = Callable[[int], Iterable[Piece]]
+_IMAGES = frozenset(("jpg", "png", "webp", IMAGE))
+_NEW = "indexes.new"
+
+
+def write_catalogue(
+    plan: Plan, states: Sequence[ObjectState], pieces_of: PiecesOf, shelf: Shelf, making: Making
+) -> FoundCatalogue:
+    """Write the catalogue of objects that were scanned, on this machine; what it was before stays until it is whole.
+
+    Args:
+        plan: The objects.
+        states: What each is.
+        pieces_of: Gives the pieces of an object, by its number; called twice for each.
+        shelf: Where the catalogue goes.
+        making: What becomes of damage.
+
+    Raises:
+        FormatError: An object is damaged, or none has a sample.
+        FieldError: A field is of several types, or is in no object.
+        StorageError: The disk is full.
+    """
+    fields = _united(
+        plan, (piece for number in range(len(states)) for piece in _whole(plan, number, pieces_of, making))
+    )
+    ends, sums, objects, samples = [], [], [], []
+    at = 0
+
+    def indexes() -> Iterator[bytes]:
+        nonlocal at
+        for number, state in enumerate(states):
+            for piece in pieces_of(number):
+                if not piece.samples:
+                    continue
+                data = _retyped(piece, fields, state)
+                at += len(data)
+                ends.append(at)
+                sums.append(int.from_bytes(data[-8:], "little"))
+                objects.append(number)
+                samples.append(piece.samples)
+                yield data
+
+    names = [state.path.encode() for state in states]
+    with shelf.folder.replacing(_NEW) as descriptor:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.writelines(indexes())
+        table = ObjectTable(
+            sizes=np.array([state.size for state in states], "<u8"),
+            versions=np.array([state.version for state in states], "<u8"),
+            checksums=np.zeros(len(states), "<u8"),
+            abouts=np.array([state.about for state in states], "<u8"),
+            name_ends=np.cumsum([len(name) for name in names], dtype=np.uint64).astype("<u8"),
+            index_ends=np.array(ends, "<u8"),
+            index_checksums=np.array(sums, "<u8"),
+            objects=np.array(objects, "<u4"),
+            samples=np.array(samples, "<u4"),
+            names=memoryview(b"".join(names)),
+        )
+    catalogue = Catalogue.made(
+        table,
+        fields,
+        source=plan.format.name,
+        options=plan.options,
+        chosen=plan.wanted.chosen,
+        checked=plan.wanted.checked,
+        classes=plan.recognised.classes,
+        notes=[*plan.recognised.notes, *making.rejected],
+        url=plan.store.url,
+    )
+    if not catalogue.samples:
+        raise FormatError(
+            f"{plan.format.title}: there is no sample in any object", url=plan.store.url, hint="look at it"
+        )
+    shelf.store.move(_NEW, catalogue.indexes_name)
+    catalogue.save(shelf.store)
+    found = shelf.find()
+    assert found is not None, "it was written a moment ago"
+    return found
+
+
+def _whole(plan: Plan, number: int, pieces_of: PiecesOf, making: Making) -> Iterator[Piece]:
+    """The pieces of an object; what is damaged is an error, or told."""
+    for piece in pieces_of(number):
+        if piece.damage is not None:
+            if making.damaged == "error":
+                raise FormatError(
+                    f"an object is damaged: {piece.damage}",
+                    hint=f"`shardstream index {plan.store.url} --damaged reject` leaves out what is lost",
+                )
+            making.rejected.append(piece.damage.replace("\n", " "))
+        yield replace(piece, fields=dict(piece.fields))
+
+
+def _united(plan: Plan, pieces: Iterable[Piece]) -> dict[str, FieldType]:
+    """The type of each field in all objects."""
+    kinds: dict[str, Counter[str]] = {}
+    for piece in pieces:
+        for name, kind in piece.fields.items():
+            kinds.setdefault(name, Counter())[kind] += piece.samples
+    missing = [name for name in plan.wanted.chosen if name not in kinds]
+    if missing:
+        text = plan.wanted.chosen[missing[0]].partition(":")[0]
+        raise FieldError(
+            f"no object has a field {text!r}",
+            url=plan.store.url,
+            field=missing[0],
+            hint="index it without fields to see all",
+        )
+    return {name: _common(name, found, plan.store.url) for name, found in kinds.items()}
+
+
+def _common(name: str, found: Counter[str], url: str) -> FieldType:
+    if len(found) == 1:
+        return FieldType.parse(next(iter(found)))
+    if set(found) <= _IMAGES:
+        return FieldType.parse(IMAGE)
+    if set(found) <= _IMAGES | {"bytes"}:
+        return FieldType.parse("bytes")
+    told = ", ".join(f"{kind} in {plural(count, 'sample')}" for kind, count in found.most_common())
+    raise FieldError(
+        f"the field is of several types: {told}", url=url, field=name, hint="leave it out: fields= names those to take"
+    )
+
+
+def _retyped(piece: Piece, fields: Mapping[str, FieldType], state: ObjectState) -> bytes:
+    """The index of a piece, with the types that the data set has."""
+    if all(FieldType.parse(kind).name == fields[name].name for name, kind in piece.fields.items()):
+        return piece.index
+    index = parse_index(memoryview(piece.index), path=state.path, framing=NAME, end=state.size, is_form=is_form)
+    columns = [replace(column, type=fields[name]) for name, column in index.columns.items()]
+    ends, blob = index.keys.parts
+    return pack_index(NAME, (ends.astype(np.uint64), bytes(blob)), columns, end=state.size)
