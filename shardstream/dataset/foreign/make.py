@@ -15,7 +15,7 @@ from shardstream.dataset.foreign.scan import Piece
 from shardstream.dataset.foreign.scanning import scan_all
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.foreign.write import write_catalogue
-from shardstream.errors import StorageError
+from shardstream.errors import ShardStreamError, StorageError
 from shardstream.shards.fields import IMAGE
 from shardstream.shards.foreign.contract import Listing
 from shardstream.shards.foreign.framing import NAME, is_form
@@ -63,6 +63,8 @@ def find_or_make(location: Location, spec: ForeignSpec, cache: Cache | None, mak
             if found is not None and plan.matches(found.catalogue):
                 return found
             return _make(plan, shelf, journal, found or beside, making)
+    except ShardStreamError:  # some of which are OSErrors
+        raise
     except OSError as error:
         raise StorageError(
             f"the catalogue of {store.url} cannot be kept on this machine ({error.strerror or error})",

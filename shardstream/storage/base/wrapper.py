@@ -40,6 +40,9 @@ class WrapperStore(Store):
     def size(self, path: str) -> int:
         return self.inner.size(path)
 
+    def meta(self, path: str) -> ObjectMeta:
+        return self.inner.meta(path)
+
     def exists(self, path: str) -> bool:
         return self.inner.exists(path)
 
@@ -140,6 +143,9 @@ class FolderStore(Store):
 
     def size(self, path: str) -> int:
         return self.inner.size(self._path(path))
+
+    def meta(self, path: str) -> ObjectMeta:
+        return self.inner.meta(self._path(path))._replace(path=path)
 
     def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
         cut = len(self.folder) + 1

@@ -256,7 +256,7 @@ class ObstoreClient(Client):
 
         while page is not None:
             yield [
-                ObjectMeta(meta["path"], meta["size"], version_number(meta["e_tag"] or meta["last_modified"]))
+                ObjectMeta(meta["path"], meta["size"], version_number(meta["e_tag"]))
                 for meta in page
                 if meta["path"].startswith(prefix)
             ]

@@ -21,7 +21,7 @@ from shardstream.storage.base.buffers import joined
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.base.sorting import SortedNames
-from shardstream.storage.base.store import Head, ObjectMeta, ObjectWriter, Store, past_the_end
+from shardstream.storage.base.store import Head, ObjectMeta, ObjectWriter, Store, past_the_end, version_number
 from shardstream.storage.transfer.client import Client, Fault, Upload, replaced
 from shardstream.storage.transfer.fetch import Fetched, Known, fetch
 from shardstream.storage.transfer.listing import Listing
@@ -177,6 +177,10 @@ class RemoteStore(Store):
 
     def size(self, path: str) -> int:
         return self.head(path).size
+
+    def meta(self, path: str) -> ObjectMeta:
+        size, version = self.head(path)
+        return ObjectMeta(path, size, version_number(version))
 
     def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
         listing, limit = Listing(prefix), self.policy.deadline
