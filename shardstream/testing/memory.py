@@ -232,7 +232,7 @@ class MemoryClient(Client):
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[list[ObjectMeta]]:
         await self._ask(StoreRequest("list", prefix))
         found = [
-            ObjectMeta(path, len(data), version_number(version))
+            ObjectMeta(path, len(data), version_number(f"v{version}"))
             for path, (data, version) in list(self.shelf.objects.items())
             if path.startswith(prefix) and path > after
         ]
