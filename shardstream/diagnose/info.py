@@ -130,7 +130,7 @@ def info(url: PathOrUrl, **opening: Unpack[Opening]) -> Info:
     checked = None if index is None else any(column.checksums is not None for column in index.columns.values())
     return Info(
         url=manifest.url,
-        format=manifest.framing,
+        format=manifest.format,
         format_version=FORMAT_VERSION,
         version=manifest.version,
         old_versions=tuple(one.version for one in manifest.history),

@@ -14,11 +14,20 @@ from shardstream.dataset.key_tables import stored_tables
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.diagnose.members import differences
-from shardstream.diagnose.whole import ReadShard, TooLarge, read_shards
-from shardstream.errors import DataError, DecodeError, MissingExtraError, NotFoundError, ShardStreamError, StorageError
+from shardstream.diagnose.whole import FetchedValues, ReadShard, TooLarge, read_pieces, read_shards
+from shardstream.errors import (
+    ChangedError,
+    DataError,
+    DecodeError,
+    MissingExtraError,
+    NotFoundError,
+    ShardStreamError,
+    StorageError,
+)
 from shardstream.images.damage import check_damage
 from shardstream.images.header import probe
 from shardstream.progress import OnProgress, ProgressEvent, ignore
+from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.compression import decompress
 from shardstream.shards.framing import MAX_VALUE, oversized, too_large
 from shardstream.shards.index import Column, ShardIndex
@@ -31,6 +40,7 @@ from shardstream.threads import cores, each
 
 ProblemKind: TypeAlias = Literal[
     "missing",
+    "changed",
     "unreadable",
     "size",
     "checksum",
@@ -50,7 +60,7 @@ class Problem:
     """One thing that is wrong.
 
     Attributes:
-        kind: ``missing`` (no such object), ``unreadable`` (the disk does not give it back), ``size``, ``checksum`` (of
+        kind: ``missing`` (no such object), ``changed`` (written again since it was indexed), ``unreadable`` (the disk does not give it back), ``size``, ``checksum`` (of
             the whole object), ``index`` (it cannot be read), ``samples`` (their number), ``fields`` (a field that the
             manifest lacks, or of another type), ``value`` (the checksum of one value, or its size), ``tar`` (a member
             that is not what the index says), ``version`` (the manifest of an old version, or its table), ``keys`` (the
@@ -152,10 +162,16 @@ def verify(
     started, largest = time.monotonic(), parse_size(max_value, name="max_value")
     dataset = open_dataset(url, **opening)
     store = dataset.store
-    manifest = Manifest.read(store, version=opening.get("version"))  # not as the cache has it
+    foreign = isinstance(dataset.manifest, Catalogue)
+    if foreign:
+        manifest = dataset.manifest
+        shards = read_pieces(replace(dataset.address, cache=None, replicas=()).open())
+    else:
+        manifest = Manifest.read(store, version=opening.get("version"))  # not as the cache has it
+        shards = read_shards(store, manifest)
     problems, tell = list[Problem](), ignore if progress is None else progress
     samples = size = values = pictures = 0
-    for number, found in enumerate(read_shards(store, manifest)):
+    for number, found in enumerate(shards):
         shard = _Shard(manifest, number, found, largest)
         wrong = list(shard.problems())
         sound = _sound_copy(dataset, number) if wrong else None
@@ -166,7 +182,8 @@ def verify(
         pictures += shard.pictures
         detail = {"shards": number + 1, "total_shards": manifest.shards, "problems": len(problems)}
         tell(ProgressEvent("verify", size, manifest.bytes, "bytes", detail))
-    problems.extend([*_old_versions(store, manifest), *_key_tables(store, manifest)])
+    if not foreign:
+        problems.extend([*_old_versions(store, manifest), *_key_tables(store, manifest)])
     return VerifyReport(
         manifest.url, tuple(problems), manifest.shards, samples, size, values, time.monotonic() - started, pictures
     )
@@ -220,11 +237,17 @@ class _Shard:
         """All problems of this shard."""
         data, index = self._found.data, self._found.index
         if isinstance(data, StorageError):
-            kinds: dict[type[StorageError], ProblemKind] = {NotFoundError: "missing", TooLarge: "size"}
+            kinds: dict[type[StorageError], ProblemKind] = {
+                NotFoundError: "missing",
+                TooLarge: "size",
+                ChangedError: "changed",
+            }
             yield Problem(kinds.get(type(data), "unreadable"), self.name, data.what)
             return
         self.bytes = len(data)
         yield from self._object(data)
+        if isinstance(index, ShardIndex) and index.framing == "foreign":
+            self.bytes = sum(int(column.extents(np.arange(index.samples))[1].sum()) for column in _stored(index))
         if isinstance(index, ShardStreamError):
             yield self._from_error("index", index)
             return
@@ -233,15 +256,16 @@ class _Shard:
         for column in index.columns.values():
             yield from self._sizes(index, column)
             yield from self._values(data, index, column)
-        if self._manifest.framing == "tar":
+        if self._manifest.framing == "tar" and isinstance(data, memoryview):
             yield from self._members(data, index)
 
-    def _object(self, data: memoryview) -> Iterator[Problem]:
+    def _object(self, data: memoryview | FetchedValues) -> Iterator[Problem]:
         size = int(self._manifest.table.sizes[self._number])
         if len(data) != size:
             yield Problem("size", self.name, f"the object has {len(data)} bytes, not {size}")
             return  # its checksum cannot be right
-        if checksum(data) != int(self._manifest.table.checksums[self._number]):
+        known = int(self._manifest.table.checksums[self._number])
+        if isinstance(data, memoryview) and known and checksum(data) != known:
             yield Problem("checksum", self.name, "the object is not the one that was written")
 
     def _totals(self, index: ShardIndex) -> Iterator[Problem]:
@@ -263,7 +287,7 @@ class _Shard:
             self._wrong.add((column.name, row))
             yield Problem("value", self.name, error.what, row, str(error.place.get("key", "")), column.name)
 
-    def _values(self, data: memoryview, index: ShardIndex, column: Column) -> Iterator[Problem]:
+    def _values(self, data: memoryview | FetchedValues, index: ShardIndex, column: Column) -> Iterator[Problem]:
         if column.checksums is None:
             return
         rows = np.arange(index.samples)
@@ -306,7 +330,7 @@ class _Shard:
             if kind is not None and kind.is_image:
                 yield from self._decoded(data, index, column)
 
-    def _decoded(self, data: memoryview, index: ShardIndex, column: Column) -> Iterator[Problem]:
+    def _decoded(self, data: memoryview | FetchedValues, index: ShardIndex, column: Column) -> Iterator[Problem]:
         rows = np.arange(index.samples)
         valid = column.valid_rows(rows)
         chosen = [
@@ -325,7 +349,12 @@ class _Shard:
         return Problem(kind, self.name, error.what, offset=int(offset) if offset is not None else None)
 
 
-def _damage(data: memoryview, index: ShardIndex, column: Column, row: int) -> str | None:
+def _stored(index: ShardIndex) -> list[Column]:
+    """The columns whose values lie in the object."""
+    return [column for column in index.columns.values() if column.type.kind != "scalar"]
+
+
+def _damage(data: memoryview | FetchedValues, index: ShardIndex, column: Column, row: int) -> str | None:
     """Why a picture is damaged; ``None`` if it is not."""
     offsets, lengths = column.extents(np.array([row]))
     stored = data[int(offsets[0]) : int(offsets[0] + lengths[0])]

@@ -6,11 +6,15 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
-from shardstream.errors import DataError, NotFoundError, ShardStreamError, StorageError
+import numpy as np
+
+from shardstream.dataset.opened import OpenedDataset
+from shardstream.errors import ChangedError, DataError, NotFoundError, ShardStreamError, StorageError
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Store
+from shardstream.storage import Buffers, Store, fetch
 from shardstream.storage.transfer.loop import submit
 
 _PART = 8 << 20  # of one request
@@ -24,10 +28,58 @@ class TooLarge(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class ReadShard:
-    """The bytes of a shard, and its index; or why there are none."""
+    """The bytes of a shard, and its index; or why there are none.
 
-    data: memoryview | StorageError
+    Attributes:
+        data: All bytes of the object, or of another library's those that its values take.
+        index: The index.
+    """
+
+    data: memoryview | FetchedValues | StorageError
     index: ShardIndex | ShardStreamError
+
+
+class FetchedValues:
+    """Bytes of some values of an object, addressed as if all of it were here: ``values[begin:end]``.
+
+    Args:
+        path: The object.
+        size: Its bytes.
+        buffers: What was fetched.
+    """
+
+    def __init__(self, path: str, size: int, buffers: Buffers) -> None:
+        self._path = path
+        self._size = size
+        self._buffers = buffers
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, span: slice) -> memoryview:
+        return self._buffers.view(self._path, span.start, span.stop - span.start)
+
+
+def read_pieces(dataset: OpenedDataset) -> Iterator[ReadShard]:
+    """The same as `read_shards` of a data set of another library, whose objects may be many shards each.
+
+    Raises:
+        StorageError: A remote store cannot be read.
+    """
+    for number in range(dataset.manifest.shards):
+        try:
+            opened = dataset.open(number)
+            store, name, size = opened.shard
+            if store.mapped:
+                yield ReadShard(store.get(name), opened.index)
+                continue
+            rows, index = np.arange(opened.index.samples), opened.index
+            buffers = fetch(store, partial(opened.framing.plan, index, rows, list(index.columns)))
+            yield ReadShard(FetchedValues(name, size, buffers), index)
+        except (NotFoundError, ChangedError) as error:
+            yield ReadShard(error, error)
+        except DataError as error:
+            yield ReadShard(memoryview(b""), error)
 
 
 def read_shards(store: Store, manifest: Manifest) -> Iterator[ReadShard]:

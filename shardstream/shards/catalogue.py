@@ -198,6 +198,10 @@ class Catalogue(Manifest):
         return xxhash.xxh3_128_hexdigest(json.dumps(identity, sort_keys=True).encode())
 
     @property
+    def format(self) -> str:
+        return self.source
+
+    @property
     def title(self) -> str:
         """What people call its format."""
         return format_named(self.source).title

@@ -103,7 +103,7 @@ class Manifest:
         rows = [("field", "type", "stored as")]
         rows += [(name, str(kind), self._stored(name)) for name, kind in islice(self.fields.items(), _SHOWN)]
         notes = [f"... and {len(self.fields) - _SHOWN:,} more fields"] if len(self.fields) > _SHOWN else []
-        notes.append(f"format {self.framing}, version {self.version}, fingerprint {self.fingerprint}")
+        notes.append(f"format {self.format}, version {self.version}, fingerprint {self.fingerprint}")
         if self.classes is not None:
             names = ", ".join(cut(in_one_line(name), 40) for name in self.classes[:_NAMES])
             notes.append(f"{len(self.classes):,} classes: {names}{', ...' if len(self.classes) > _NAMES else ''}")
@@ -112,6 +112,11 @@ class Manifest:
     def _stored(self, name: str) -> str:
         kinds = (f"{count:,} {cut(in_one_line(kind), 40)}" for kind, count in self.kinds.get(name, {}).items())
         return ", ".join(filter(None, [self.codecs.get(name, ""), *islice(kinds, 4)]))
+
+    @property
+    def format(self) -> str:
+        """How samples lie in its shards, for people."""
+        return self.framing
 
     @property
     def samples(self) -> int:
