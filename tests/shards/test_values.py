@@ -19,6 +19,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import shardstream as ss
 from shardstream.diagnose import verify
 from shardstream.errors import DecodeError, FieldError
 from shardstream.shards.fields import SCALAR_TYPES, FieldType, agree, meant_type
@@ -284,3 +285,4 @@ def test_older_versions_take_them_as_bytes(old_package: Path, tmp_path: Path) ->
     # What an older version has written anew knows the meaning no more; indexes that still do are not at odds with it.
     assert {name: str(kind) for name, kind in Manifest.load(grows).fields.items()} == as_bytes
     assert verify(grows).ok
+    assert ss.Reader(grows).get("a")["tokens"] == stored("tokens", SAMPLES[0][1]["tokens"])
