@@ -27,14 +27,14 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import ChecksumError, FormatError
-from shardstream.shards.fields import FieldType, check_field_name
+from shardstream.shards.fields import FieldType, check_field_name, meant_type
 from shardstream.shards.foreign.formats.registry import format_named
 from shardstream.shards.foreign.framing import FRAMING, NAME
 from shardstream.shards.framing import Framing
 from shardstream.shards.heads import parse_head, seal
 from shardstream.shards.index import Keys
 from shardstream.shards.layout import FORMAT_VERSION, checksum
-from shardstream.shards.manifest import Manifest, field_entry, type_of_entry
+from shardstream.shards.manifest import Manifest, field_entry
 from shardstream.shards.table import ShardTable
 from shardstream.storage import Store
 
@@ -285,7 +285,7 @@ class Catalogue(Manifest):
             data = table(_table_name(found))
             catalogue = cls.made(
                 ObjectTable.parse(data, url=f"{place}/{found['table']}"),
-                {name: type_of_entry(entry) for name, entry in found["fields"].items()},
+                {name: meant_type(entry["type"], entry.get("as")) for name, entry in found["fields"].items()},
                 source=found["source"],
                 options=options,
                 chosen=chosen,

@@ -16,7 +16,7 @@ import numpy as np
 import xxhash
 
 from shardstream.errors import FieldError, FormatError, NotFoundError, UsageError, did_you_mean
-from shardstream.shards.fields import IMAGE, FieldType, check_field_name
+from shardstream.shards.fields import FieldType, check_field_name, meant_type
 from shardstream.shards.framing import Framing
 from shardstream.shards.framings import framing_of
 from shardstream.shards.heads import (
@@ -139,7 +139,7 @@ class Manifest:
         identity = {
             "format_version": FORMAT_VERSION,
             "framing": self.framing,
-            "fields": {name: kind.name for name, kind in self.fields.items()},
+            "fields": {name: kind.stored for name, kind in self.fields.items()},
             "naming": [[run.pattern, run.count] for run in self.naming],
             "table": f"{self.table.checksum:016x}",
         }
@@ -288,7 +288,7 @@ class Manifest:
         data = table(name)
         manifest = cls(
             framing=framing_of(head["framing"]).name,
-            fields={field: type_of_entry(entry) for field, entry in fields.items()},
+            fields={field: meant_type(entry["type"], entry.get("as")) for field, entry in fields.items()},
             naming=tuple(NamedShards(run["pattern"], run["shards"]) for run in head["naming"]),
             table=ShardTable.parse(data, url=f"{url}/{name}"),
             classes=None if classes is None else tuple(classes),
@@ -356,12 +356,7 @@ class Manifest:
 
 def field_entry(kind: FieldType) -> dict[str, Any]:
     """What a head says of a field of this type: the type that is stored, and what it means besides."""
-    return {"type": kind.name} | ({"as": IMAGE} if kind.name == "bytes" and kind.is_image else {})
-
-
-def type_of_entry(entry: Mapping[str, Any]) -> FieldType:
-    """The type that a head says a field has; FieldError or KeyError where it says none."""
-    return FieldType.parse(IMAGE if (entry["type"], entry.get("as")) == ("bytes", IMAGE) else entry["type"])
+    return {"type": kind.stored} | ({} if str(kind) == kind.stored else {"as": str(kind)})
 
 
 def _counts(entry: Mapping[str, Any]) -> dict[str, int]:
