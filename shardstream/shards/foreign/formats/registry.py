@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from shardstream.errors import UsageError
 from shardstream.shards.foreign.contract import ForeignFormat
+from shardstream.shards.foreign.formats.tar_of_tars import TarOfTars
+from shardstream.shards.foreign.formats.webdataset import WebDataset
 
 # One a line: those that are told by a file of theirs (index.json) before those that are told by names.
-_ALL: tuple[ForeignFormat, ...] = ()
+_ALL: tuple[ForeignFormat, ...] = (TarOfTars(), WebDataset())
 
 FORMATS: dict[str, ForeignFormat] = {one.name: one for one in _ALL}
 
