@@ -51,7 +51,9 @@ def usable_key(text: str) -> str:
 
     What is not UTF-8, and was decoded with ``surrogateescape``, stands as ``%XX``. Empty only where ``text`` was.
     """
-    key = re.sub("/+", "/", text).strip("/")
+    key = (re.sub("/+", "/", text) if "//" in text else text).strip("/")
+    if key.isascii():
+        return key
     return "".join(f"%{ord(one) - 0xDC00:02X}" if "\udc80" <= one <= "\udcff" else one for one in key)
 
 
@@ -132,6 +134,7 @@ class RowBuilder:
 
     def __init__(self, data: ObjectBytes) -> None:
         self._data = data
+        self._size = data.size
         self._keys: list[str] = []
         self._fields: dict[str, _Values] = {}
 
@@ -142,7 +145,15 @@ class RowBuilder:
         """The next sample, with its key, see `usable_key`."""
         self._keys.append(key)
 
-    def value(self, name: str, offset: int, length: int, kind: str | None = None, codec: str = "none") -> None:
+    def value(
+        self,
+        name: str,
+        offset: int,
+        length: int,
+        kind: str | None = None,
+        codec: str = "none",
+        start: bytes | None = None,
+    ) -> None:
         """A value of the sample that was begun last.
 
         Args:
@@ -151,16 +162,19 @@ class RowBuilder:
             length: Its bytes.
             kind: Its type; ``None``: an image by its first bytes, else what the name's last extension says.
             codec: The form it is stored in, as a column's codec.
+            start: Its first 12 bytes or more, where they are at hand; ``None``: they are read where they are needed.
 
         Raises:
             FormatError: It is not inside of the object, the sample has one already, or the field had another type.
         """
         values = self._of(name, offset, kind, codec)
-        if length < 0 or offset < 0 or offset + length > self._data.size:
+        if length < 0 or offset < 0 or offset + length > self._size:
             raise self._data.damaged(f"a value of {length} bytes ({name}) reaches past the end of the object", offset)
-        if kind is None and (len(values.rows) < _SNIFFED or len(self._keys) % 64 == 0):
-            values.kinds.add(image_type(self._data.get(offset, min(length, _START))))
-        values.rows.append(len(self._keys) - 1)
+        row = len(self._keys) - 1
+        if kind is None and (row & 63 == 63 or len(values.rows) < _SNIFFED):
+            begins = self._data.get(offset, min(length, _START)) if start is None else start[:length]
+            values.kinds.add(image_type(begins))
+        values.rows.append(row)
         values.offsets.append(offset)
         values.lengths.append(length)
 
@@ -174,7 +188,7 @@ class RowBuilder:
         values = self._fields.get(name)
         if values is None:
             values = self._fields[name] = _Values(kind=kind, codec=codec)
-        if (values.kind, values.codec) != (kind, codec):
+        if values.kind != kind or values.codec != codec:
             raise self._data.damaged(f"field {name!r} is {kind or 'bytes'} here, and was {values.kind}", offset)
         if values.rows and values.rows[-1] == len(self._keys) - 1:
             raise self._data.damaged(f"sample {self._keys[-1]!r} has two values of {name!r}", offset)
