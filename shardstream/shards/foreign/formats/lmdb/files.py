@@ -48,7 +48,7 @@ class KeyNames:
 
     def of(self, keys: list[bytes], offset: int) -> list[str]:
         """Keys of samples; FormatError, with this offset, where one can be none."""
-        if self._integers or any(map(_is_number, keys)):
+        if self._integers or b"\0" in b"".join(keys):
             names = [self._number(key) for key in keys]
         else:
             names = [key.decode("utf-8", "surrogateescape") for key in keys]
@@ -136,9 +136,11 @@ def scan_bytes(pages: Pages, entries: Iterator[Entries], names: KeyNames) -> Ite
 
     def checked() -> Iterator[Entries]:
         for some in entries:
-            for key, offset in zip(some.keys, some.offsets.tolist(), strict=True):
-                if not names.readable(key):
-                    raise _unclaimed(pages.data, key, offset)
+            joined = b"".join(some.keys)
+            if not (joined.isascii() and joined.decode().isprintable()):
+                for key, offset in zip(some.keys, some.offsets.tolist(), strict=True):
+                    if not names.readable(key):
+                        raise _unclaimed(pages.data, key, offset)
             yield some
 
     yield from scan_files(pages, checked(), names, "bin", "bytes")

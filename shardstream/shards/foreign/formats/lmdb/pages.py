@@ -33,7 +33,7 @@ _TREE = struct.Struct("<IHHQQQQQ")
 _SIZES = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 _NONE = (1 << 64) - 1  # root of a tree without entries
 _DEPTH = 32
-_GROUP = 64  # leaf pages that are looked at together
+_GROUP = 256  # leaf pages that are looked at together
 _GAP = 8  # pages between two that are read with them rather than with one more request
 _LISTED = 20  # names in an error
 # Flags of pages, of nodes, and of trees.
@@ -118,10 +118,16 @@ class _Nodes:
     ends: NDArray[np.int64]
 
     def keys(self, block: NDArray[np.uint8]) -> list[bytes]:
-        data, first = block.tobytes(), self.rows * block.shape[1]
-        return [
-            data[a:b] for a, b in zip((first + self.begins + 8).tolist(), (first + self.ends).tolist(), strict=True)
-        ]
+        starts = self.begins + 8
+        lengths = self.ends - starts
+        ends = np.cumsum(lengths)
+        first = self.rows * block.shape[1] + starts - (ends - lengths)
+        data = block.reshape(-1).take(np.repeat(first, lengths) + np.arange(int(lengths.sum()))).tobytes()
+        begin, found = 0, []
+        for end in ends.tolist():
+            found.append(data[begin:end])
+            begin = end
+        return found
 
 
 class Pages:
@@ -293,8 +299,11 @@ class Pages:
 
     def _block(self, pages: list[int]) -> NDArray[np.uint8]:
         """The bytes of pages, a row each; pages that lie near to each other are read together."""
-        out = np.empty((len(pages), self._size), np.uint8)
         numbers = np.array(pages)
+        if (np.diff(numbers) == 1).all():
+            raw = self.data.get(pages[0] * self._size, len(pages) * self._size)
+            return np.frombuffer(raw, np.uint8).reshape(-1, self._size)
+        out = np.empty((len(pages), self._size), np.uint8)
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]
         cuts = [0, *(np.flatnonzero(np.diff(ordered) > _GAP) + 1).tolist(), len(pages)]

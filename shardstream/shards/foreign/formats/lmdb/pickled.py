@@ -30,6 +30,7 @@ from shardstream.shards.foreign.formats.lmdb.values import (
 )
 
 _PROTOCOLS = (2, 3, 4, 5)
+_MEMOIZE, _STOP = 0x94, ord(".")
 _LARGEST_INT = 9  # bytes: what 64 bits hold, and a sign
 _MOST = 1 << 26  # opcodes: a list of 2**25 keys
 # Opcodes that are refused, as pickletools calls them.
@@ -172,7 +173,7 @@ class _Machine:
         self.memo: list[Any] = []
 
     def run(self) -> Found:
-        data, opcodes = self.data, _OPCODES
+        data, opcodes, stack, memo = self.data, _OPCODES, self.stack, self.memo
         if len(data) < 2 or data[0] != 0x80 or data[1] not in _PROTOCOLS:
             raise NotUnderstood("a pickle of protocol 0 or 1, or none; protocols 2 to 5 are read", 0)
         self.pos, at = 2, 2
@@ -181,7 +182,10 @@ class _Machine:
                 at = self.pos
                 opcode = data[at]
                 self.pos = at + 1
-                if opcode == 0x2E:
+                if opcode == _MEMOIZE:  # half of what there is
+                    memo.append(stack[-1])
+                    continue
+                if opcode == _STOP:
                     return self._result(at)
                 act = opcodes.get(opcode)
                 if act is None:
@@ -236,9 +240,6 @@ class _Machine:
             raise NotUnderstood(f"an integer of {length} bytes", self.pos)
         begin = self.take(length)
         self.stack.append(int.from_bytes(self.data[begin : begin + length], "little", signed=True))
-
-    def memorise(self) -> None:
-        self.memo.append(self.stack[-1])
 
     def put(self, width: int) -> None:
         number = self.size(width)
@@ -410,6 +411,18 @@ def settled(found: Any) -> Any:
     return found
 
 
+def _short(kind: Literal["bytes", "text"]) -> Callable[[_Machine], None]:
+    def act(machine: _Machine) -> None:
+        begin = machine.pos + 1
+        length = machine.data[begin - 1]
+        if length > len(machine.data) - begin:
+            raise IndexError
+        machine.pos = begin + length
+        machine.stack.append(machine.found(begin, length, kind))
+
+    return act
+
+
 def _blob(width: int, kind: Literal["bytes", "text"]) -> Callable[[_Machine], None]:
     def act(machine: _Machine) -> None:
         length = machine.size(width)
@@ -458,14 +471,14 @@ _OPCODES: dict[int, Callable[[_Machine], None]] = {
         "G": _number(">d"),
         "\x8a": lambda machine: machine.integer(1),
         "\x8b": lambda machine: machine.integer(4),
-        "\x8c": _blob(1, "text"),
+        "\x8c": _short("text"),
         "X": _blob(4, "text"),
         "\x8d": _blob(8, "text"),
-        "C": _blob(1, "bytes"),
+        "C": _short("bytes"),
         "B": _blob(4, "bytes"),
         "\x8e": _blob(8, "bytes"),
         "\x96": _blob(8, "bytes"),
-        "U": _blob(1, "bytes"),
+        "U": _short("bytes"),
         "T": _blob(4, "bytes"),
         "(": lambda machine: machine.marks.append(len(machine.stack)),
         "t": _Machine.marked_tuple,
@@ -476,7 +489,6 @@ _OPCODES: dict[int, Callable[[_Machine], None]] = {
         "e": _Machine.appends,
         "s": _Machine.set_item,
         "u": _Machine.set_items,
-        "\x94": _Machine.memorise,
         "q": lambda machine: machine.put(1),
         "r": lambda machine: machine.put(4),
         "h": lambda machine: machine.get(1),

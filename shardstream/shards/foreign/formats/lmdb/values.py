@@ -32,7 +32,7 @@ class NotUnderstood(ValueError):
         self.at = at
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would take most of the time of reading a pickle
 class Blob:
     """Bytes or text in a value.
 
@@ -61,7 +61,7 @@ class Blob:
             raise NotUnderstood("a name that is not text", self.offset) from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Array:
     """A numpy array in a value.
 
@@ -90,7 +90,7 @@ class Array:
         return np.frombuffer(self.raw.read(data), self.dtype).reshape(self.shape, order="F" if self.fortran else "C")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Nested:
     """A list or dict of msgpack inside of another, which is a msgpack object of its own.
 
