@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -51,10 +52,13 @@ def usable_key(text: str) -> str:
 
     What is not UTF-8, and was decoded with ``surrogateescape``, stands as ``%XX``. Empty only where ``text`` was.
     """
-    key = re.sub("/+", "/", text).strip("/")
+    key = (re.sub("/+", "/", text) if "//" in text else text).strip("/")
+    if key.isascii():
+        return key
     return "".join(f"%{ord(one) - 0xDC00:02X}" if "\udc80" <= one <= "\udcff" else one for one in key)
 
 
+@lru_cache(maxsize=1024)  # names repeat from sample to sample
 def usable_field(text: str) -> str:
     """A field name of a foreign one: ``/`` becomes ``.``, other characters that no name has ``_``.
 

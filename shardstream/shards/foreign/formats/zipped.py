@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from shardstream.errors import FormatError, UsageError
 from shardstream.shards.fields import type_of_extension
@@ -81,8 +81,7 @@ class Zip(ForeignFormat):
         yield from _rows(data, samples, values, labels)
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
+class _Chosen(NamedTuple):
     """A member that is a value: its number in the directory, the sample's key, and the field."""
 
     number: int
