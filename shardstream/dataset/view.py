@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.order import SplitBy, split_ranges, take_counts
-from shardstream.shards.fields import FieldType, to_comparables
+from shardstream.shards.fields import FieldType
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest, class_label, unknown_field
+from shardstream.shards.scalars import to_comparables
 from shardstream.threads import each
 
 Split: TypeAlias = tuple[str, Mapping[str, float | str]]

@@ -51,7 +51,7 @@ class Array(Decoder):
     fit. A numpy type, ``fields={"x": np.float32}``, takes those too: it looks at each value, and rounds floats.
 
     Fields of type ``array`` may hold another dtype in each sample, so theirs are looked at sample by sample; a batch of
-    them is `Ragged`.
+    them, or of ``values:DTYPE``, is `Ragged`.
 
     Args:
         dtype: Of the output: bool, an integer or a float, as ``"int64"``.
@@ -67,7 +67,7 @@ class Array(Decoder):
 
     dtype: DTypeLike
 
-    accepts: ClassVar[frozenset[str]] = frozenset({"array", "fixed", "scalar"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"array", "fixed", "scalar", "values"})
 
     def __post_init__(self) -> None:
         given: object = self.dtype  # numpy takes None for float64

@@ -17,7 +17,7 @@ from shardstream.decode.specs import Decoder, Slot
 from shardstream.decode.usercall import UserCall, stream_of
 from shardstream.errors import DecodeError, FieldError, ShardStreamError, did_you_mean
 from shardstream.images.backends import Backend, BackendName
-from shardstream.shards.fields import FieldType
+from shardstream.shards.fields import VALUES, FieldType, ValuesType
 
 Part: TypeAlias = "Decoder | Call | Callable[..., Any] | str | None"
 Spec: TypeAlias = "Part | Sequence[Part]"
@@ -329,14 +329,16 @@ class _Draft:
                 )
             if not isinstance(first, Decoder) or first.is_derived:
                 continue
-            if kind.name not in first.accepts and kind.kind not in first.accepts:
+            rows = isinstance(kind, ValuesType)
+            if not first.accepts & {kind.name, kind.kind, *([VALUES] if rows else [])}:
                 raise FieldError(
                     f"{type(first).__name__} cannot decode field {source!r} of type {kind}",
                     field=source,
                     hint="it decodes " + ", ".join(sorted(first.accepts)),
                 )
-            if isinstance(first, Array) and kind.dtype is not None:
-                first.check(kind.dtype, source)
+            dtype = kind.elements if isinstance(kind, ValuesType) else kind.dtype
+            if isinstance(first, Array) and dtype is not None:
+                first.check(dtype, source)
 
     def _compile(self, types: Sequence[FieldType], backend: Backend | BackendName) -> tuple[Decoder | UserCall, ...]:
         steps: list[Decoder | UserCall] = []
@@ -381,7 +383,7 @@ class _Draft:
         slot = None if last is None else last.slot(None if base is None else base.slot)
         rows = False
         if isinstance(last, Array) and len(steps) == 1:
-            rows = any(kind.name == "array" for kind in types)
+            rows = any(kind.name == "array" or isinstance(kind, ValuesType) for kind in types)
             slot = None if rows else _common_slot(types, dtype)
         return Output(
             name=self.name,

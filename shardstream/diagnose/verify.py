@@ -20,6 +20,7 @@ from shardstream.images.damage import check_damage
 from shardstream.images.header import probe
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.compression import decompress
+from shardstream.shards.fields import ValuesType, agree
 from shardstream.shards.framing import MAX_VALUE, oversized, too_large
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.key_table import key_table_name
@@ -232,6 +233,7 @@ class _Shard:
         yield from self._totals(index)
         for column in index.columns.values():
             yield from self._sizes(index, column)
+            yield from self._halves(index, column)
             yield from self._values(data, index, column)
         if self._manifest.framing == "tar":
             yield from self._members(data, index)
@@ -250,7 +252,7 @@ class _Shard:
             yield Problem("samples", self.name, f"the shard has {index.samples} samples, not {expected}")
         for column in index.columns.values():
             kind = self._manifest.fields.get(column.name)
-            if kind != column.type:
+            if kind is None or not agree(kind, column.type):
                 wanted = "no such field" if kind is None else f"the type {kind}"
                 yield Problem(
                     "fields", self.name, f"the type is {column.type}; the manifest has {wanted}", field=column.name
@@ -262,6 +264,16 @@ class _Shard:
             error = oversized(index, column.name, row, size, self._max_value)
             self._wrong.add((column.name, row))
             yield Problem("value", self.name, error.what, row, str(error.place.get("key", "")), column.name)
+
+    def _halves(self, index: ShardIndex, column: Column) -> Iterator[Problem]:
+        """Rows of values that end in the middle of one."""
+        kind = self._manifest.fields.get(column.name)
+        sizes = column.lengths if column.raw_lengths is None else column.raw_lengths
+        if not isinstance(kind, ValuesType) or sizes is None:
+            return
+        for row in np.flatnonzero(sizes % kind.elements.itemsize).tolist():
+            what = f"the value has {sizes[row]} bytes, no multiple of the {kind.elements.itemsize} of {kind}"
+            yield Problem("value", self.name, what, row, index.keys[row], column.name)
 
     def _values(self, data: memoryview, index: ShardIndex, column: Column) -> Iterator[Problem]:
         if column.checksums is None:

@@ -14,7 +14,7 @@ from shardstream.errors import DataError, DestinationError, MissingExtraError
 from shardstream.images.geometry import TURNS
 from shardstream.images.header import probe
 from shardstream.shards.arrays import npy_bytes
-from shardstream.shards.fields import FieldType, from_bytes
+from shardstream.shards.fields import FieldType, ValuesType, from_bytes
 from shardstream.shards.index import escape_key
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import PathOrUrl, Store, open_store
@@ -161,7 +161,7 @@ def _payload(kind: FieldType, data: memoryview) -> tuple[tuple[int, ...] | None,
     if kind.name == "bytes":
         return None, _shortened(bytes(data[:_TEXT]).hex(" "))
     value = from_bytes(kind, data)
-    if kind.name in ("array", "tensor"):
+    if kind.name in ("array", "tensor") or isinstance(kind, ValuesType):
         return tuple(value.shape), _array_text(value)
     return None, _shortened(repr(value))
 
@@ -193,7 +193,7 @@ def _save(target: Store, key: str, values: Iterable[tuple[str, FieldType, Any]])
 def _file(kind: FieldType, value: Any) -> bytes | memoryview:
     if kind.kind == "payload":
         assert isinstance(value, memoryview)
-        return value
+        return npy_bytes(kind.decode(value)) if isinstance(kind, ValuesType) else value
     if kind.kind == "fixed":
         return npy_bytes(value)
     plain = value.item()

@@ -2,6 +2,7 @@
 
 ===============  =============================================================================
 ``fields``       field types, a class for each kind: value <-> bytes, both ways
+``scalars``      what single numbers a column holds
 ``arrays``       arrays as NPY files, torch tensors as safetensors files
 ``compression``  zstd, value by value
 ``index``        ``ShardIndex``: columnar numpy, read without copying; keys, and their names in a tar

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_MAGIC = b"\x93NUMPY"
+NPY_MAGIC = b"\x93NUMPY"
 _MAX_NPY_HEADER = 4096  # a plain dtype and 64 dimensions need a third of it
 # bool, integers, floats, complex numbers, bytes, text, times. No objects, no void, nothing of a platform's own size.
 _DESCR = re.compile(r"[<>|](b1|[iu][1248]|f[248]|c8|c16|[SU][1-9][0-9]{0,8}|[mM]8(\[[0-9]{0,6}[A-Za-z]{1,2}\])?)")
@@ -50,7 +50,7 @@ def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """The header of an NPY 1.0 file, padded to a multiple of 64 bytes: the same bytes with every numpy version."""
     text = repr({"descr": dtype.newbyteorder("<").str, "fortran_order": False, "shape": shape})
     length = -(-(10 + len(text) + 1) // 64) * 64 - 10
-    return _MAGIC + b"\x01\x00" + struct.pack("<H", length) + text.encode("latin1").ljust(length - 1) + b"\n"
+    return NPY_MAGIC + b"\x01\x00" + struct.pack("<H", length) + text.encode("latin1").ljust(length - 1) + b"\n"
 
 
 def npy_bytes(array: NDArray[Any]) -> bytes:
@@ -71,7 +71,7 @@ def npy_array(data: memoryview) -> NDArray[Any]:
     Raises:
         ValueError: It is not an NPY file, or one of another size, or of elements that are not plain.
     """
-    if bytes(data[:6]) != _MAGIC or len(data) < 12:
+    if bytes(data[:6]) != NPY_MAGIC or len(data) < 12:
         raise ValueError("not an NPY file")
     major = data[6]
     start = 10 if major == 1 else 12
@@ -82,10 +82,26 @@ def npy_array(data: memoryview) -> NDArray[Any]:
     body = data[start + size :]
     if dtype.itemsize * math.prod(shape) != len(body):
         raise ValueError(f"{len(body)} bytes hold no {dtype.name} {list(shape)}")
-    stored = np.frombuffer(body, dtype).reshape(shape, order="F" if fortran else "C")
+    stored = _elements(body, dtype).reshape(shape, order="F" if fortran else "C")
+    return stored.astype(dtype.newbyteorder("="), order="C", copy=True)
+
+
+def raw_array(data: memoryview, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The elements that are all of ``data``, (n,): an own copy, in the machine's byte order.
+
+    Raises:
+        ValueError: There is a part of one left over, or they are no elements of this dtype.
+    """
+    if len(data) % dtype.itemsize:
+        raise ValueError(f"{len(data)} bytes are no multiple of {dtype.itemsize}")
+    return _elements(data, dtype).astype(dtype.newbyteorder("="), copy=True)
+
+
+def _elements(data: memoryview, dtype: np.dtype[Any]) -> NDArray[Any]:
+    stored = np.frombuffer(data, dtype)
     if dtype.kind == "b" and np.any(stored.view(np.uint8) > 1):
         raise ValueError("bytes that are neither true nor false")
-    return stored.astype(dtype.newbyteorder("="), order="C", copy=True)
+    return stored
 
 
 @lru_cache(maxsize=256)

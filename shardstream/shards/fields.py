@@ -10,6 +10,8 @@ name                   kind       stored as
 ``jpg png webp``       payload    the image file as it is; decoded by its content, not by its name
 ``bytes``              payload    as it is
 ``image``              payload    ``bytes`` that are image files of any format, which the manifest says beside the type
+``values:DTYPE``       payload    ``bytes`` that are elements one after another, little-endian, which manifest and
+                                  index say beside the type
 ``str``                payload    UTF-8
 ``json``               payload    compact UTF-8 JSON
 ``msgpack``            payload    one msgpack object without extension types
@@ -25,9 +27,7 @@ from __future__ import annotations
 import json
 import math
 import re
-import struct
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -37,7 +37,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError, FieldError
-from shardstream.shards.arrays import bytes_tensor, is_tensor, npy_array, npy_bytes, tensor_bytes, tensor_to_numpy
+from shardstream.shards.arrays import (
+    bytes_tensor,
+    is_tensor,
+    npy_array,
+    npy_bytes,
+    raw_array,
+    tensor_bytes,
+    tensor_to_numpy,
+)
+from shardstream.shards.scalars import to_scalar
 
 FieldKind: TypeAlias = Literal["scalar", "fixed", "payload"]
 Encoded: TypeAlias = "bytes | memoryview | int | float | bool | NDArray[Any]"
@@ -47,6 +56,7 @@ SCALAR_TYPES = (
     *("float16", "float32", "float64"),
 )
 IMAGE = "image"
+VALUES = "values"
 _ALIASES = {"int": "int64", "float": "float64", "jpeg": "jpg"}
 # What a field of stored bytes is by its name, as files are by their extension.
 _EXTENSIONS = {
@@ -71,10 +81,10 @@ _FIELD_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 class FieldType(ABC):
     """The stored type of a field. Make one with `FieldType.parse`; each kind of type is a class.
 
-    Types of one name are equal: what is stored is the same. ``image`` is ``bytes`` that are known to be image files.
+    Types of one name are equal. ``image`` is ``bytes`` that are known to be image files.
 
     Attributes:
-        name: The canonical string, as an index has it.
+        name: The canonical string; of ``image`` that of ``bytes``.
         kind: ``"scalar"`` (dense column in the index), ``"fixed"`` (equal-sized arrays) or ``"payload"``.
         dtype: Element type of scalars and fixed arrays, little-endian; ``None`` for payloads.
         shape: Shape of one value: ``()`` for scalars, ``None`` for payloads.
@@ -100,6 +110,11 @@ class FieldType(ABC):
             24
         """
         return _parse(str(text))
+
+    @property
+    def stored(self) -> str:
+        """The type that is written for it, and that fingerprints hold; `meant_type` is the way back."""
+        return self.name
 
     @cached_property
     def width(self) -> int:
@@ -238,6 +253,35 @@ class ArrayType(PayloadType):
         return npy_array(data)
 
 
+class ValuesType(PayloadType):
+    """Rows of numbers, of one dtype and of any length, without a header.
+
+    Stored as ``bytes``: older readers know no other type that would take them.
+    """
+
+    checked = True
+
+    @cached_property
+    def elements(self) -> np.dtype[Any]:
+        """Their dtype, little-endian."""
+        return np.dtype(self.name.partition(":")[2]).newbyteorder("<")
+
+    @property
+    def stored(self) -> str:
+        return "bytes"
+
+    def pack(self, value: Any) -> bytes:
+        array = tensor_to_numpy(value) if is_tensor(value) else np.asarray(value)
+        if array.dtype.newbyteorder("<") != self.elements or array.ndim != 1:
+            raise TypeError(
+                f"expected one dimension of {self.elements.name}, got {array.dtype.name} {list(array.shape)}"
+            )
+        return array.astype(self.elements, copy=False).tobytes()
+
+    def unpack(self, data: memoryview) -> NDArray[Any]:
+        return raw_array(data, self.elements)
+
+
 class TensorType(PayloadType):
     """Torch tensors, as safetensors files."""
 
@@ -284,6 +328,9 @@ def _parse(text: str) -> FieldType:
         return _PAYLOADS[name](name)
     if name == IMAGE:
         return AnyImageType("bytes")
+    family, _, elements = name.partition(":")
+    if family == VALUES and elements in SCALAR_TYPES:
+        return ValuesType(name)
     if name in SCALAR_TYPES:
         return ScalarType(name, np.dtype(name).newbyteorder("<"), ())
     match = re.fullmatch(r"array:([a-z0-9]+):([0-9]{1,10}(?:,[0-9]{1,10})*)", name)
@@ -293,8 +340,36 @@ def _parse(text: str) -> FieldType:
         f"unknown field type {text!r}",
         hint="types are "
         + ", ".join((*PAYLOAD_TYPES, IMAGE, *SCALAR_TYPES))
-        + " and array:DTYPE:SHAPE (array:float32:3,224,224)",
+        + ", array:DTYPE:SHAPE (array:float32:3,224,224) and values:DTYPE (values:uint16)",
     )
+
+
+def meant_type(stored: str, meaning: object) -> FieldType:
+    """The type of a field, of what stands for it in a manifest or an index.
+
+    Args:
+        stored: The stored type.
+        meaning: What is written beside it, under ``as``; one that is not known is ignored.
+
+    Raises:
+        FieldError: There is no such stored type.
+
+        >>> str(meant_type("bytes", "values:uint16")), str(meant_type("bytes", "values of the future"))
+        ('values:uint16', 'bytes')
+    """
+    kind = FieldType.parse(stored)
+    if not isinstance(meaning, str):
+        return kind
+    try:
+        meant = FieldType.parse(meaning)
+    except FieldError:
+        return kind
+    return meant if meant.stored == kind.stored else kind
+
+
+def agree(one: FieldType, other: FieldType) -> bool:
+    """Whether two places mean one type: also where one of them says what is stored, and not what it means."""
+    return one == other or one.stored == str(other) or str(one) == other.stored
 
 
 def _fixed(dtype: np.dtype[Any], shape: tuple[int, ...]) -> FieldType:
@@ -358,87 +433,6 @@ def infer_type(name: str, value: object) -> FieldType:
         field=name,
         hint="store bytes, str, int, float, bool, dict, list, a numpy array or a torch tensor",
     )
-
-
-def to_scalar(kind: FieldType, value: object) -> int | float | bool:
-    """A value for a scalar column, checked to be representable: ints stay ints, nothing wraps.
-
-    Raises:
-        FieldError: A value of another kind, or outside the range of the column.
-    """
-    dtype = kind.dtype
-    assert dtype is not None
-    plain: Any = value
-    if (isinstance(value, np.generic | np.ndarray) or is_tensor(value)) and plain.ndim == 0:
-        plain = plain.item()
-    if dtype.kind == "b" and isinstance(plain, bool):
-        return plain
-    if dtype.kind in "iu" and isinstance(plain, int) and not isinstance(plain, bool):
-        low, high = _limits(kind.name)
-        if low <= plain <= high:
-            return plain
-        raise FieldError(f"{plain} does not fit {kind.name} [{low}, {high}]", hint="declare a wider type")
-    if dtype.kind == "f" and isinstance(plain, int | float) and not isinstance(plain, bool):
-        return _to_float(kind, plain)
-    raise FieldError(
-        f"expected {kind.name}, got {value!r} ({type(value).__name__})", hint="declare another type, or convert it"
-    )
-
-
-def to_comparables(kind: FieldType, numbers: Sequence[float]) -> NDArray[Any]:
-    """`to_comparable` of each number, in the column's dtype.
-
-    Raises:
-        FieldError: No value of the column is one of them.
-    """
-    if "int" in kind.name and numbers and set(map(type, numbers)) == {int}:  # ids, of which there may be millions
-        for extreme in (min(numbers), max(numbers)):
-            to_scalar(kind, extreme)
-    else:
-        numbers = [to_comparable(kind, number) for number in numbers]
-    return np.array(numbers, kind.dtype)
-
-
-def to_comparable(kind: FieldType, number: float) -> int | float | bool:
-    """What equals this number in a scalar column, if the column can hold it. ``True``, 1 and 1.0 are one number.
-
-    For a column of floats, a float is rounded as `to_scalar` rounds it: so it equals what was stored of it.
-
-    Raises:
-        FieldError: No value of the column is this number.
-
-        >>> to_comparable(FieldType.parse("int64"), 3.0), to_comparable(FieldType.parse("bool"), 1)
-        (3, True)
-    """
-    assert kind.dtype is not None
-    whole = int(number) if math.isfinite(number) and number == int(number) else None
-    if kind.dtype.kind == "f":
-        # The digits of an integer must all be held; a float is rounded, also where it has no fraction.
-        return to_scalar(kind, whole if isinstance(number, int) else number)
-    if whole is None:
-        raise FieldError(f"{number!r} is not an integer, and values are {kind.name}")
-    if kind.dtype.kind == "b" and whole in (0, 1):
-        return bool(whole)
-    return to_scalar(kind, whole)
-
-
-@lru_cache(maxsize=16)
-def _limits(name: str) -> tuple[int, int]:
-    info = np.iinfo(np.dtype(name))
-    return int(info.min), int(info.max)
-
-
-def _to_float(kind: FieldType, value: float) -> float:
-    """Rounded as floats are, but neither an integer loses digits in silence nor a number becomes infinite."""
-    assert kind.dtype is not None
-    try:
-        exact = float(value)
-        (held,) = struct.unpack(code := f"<{kind.dtype.char}", struct.pack(code, exact))
-    except OverflowError as error:
-        raise FieldError(f"{value} does not fit {kind.name}", hint="declare a wider type") from error
-    if isinstance(value, int) and held != value:
-        raise FieldError(f"the integer {value} has no exact {kind.name}", hint="declare int64 or uint64")
-    return exact
 
 
 def to_fixed(kind: FieldType, value: object) -> NDArray[Any]:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError, Place, ShardStreamError
-from shardstream.shards.fields import FieldType
+from shardstream.shards.fields import ArrayType, FieldType, TensorType, ValuesType
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.storage import Buffers, Request, Store
 
@@ -151,7 +151,7 @@ def too_large(column: Column, rows: NDArray[np.int64], max_value: int) -> list[t
         width = column.type.width
         return [(row, width) for row in rows.tolist()] if width > max_value else []
     sizes = column.raw_lengths
-    if sizes is None and column.type.name in ("array", "tensor"):
+    if sizes is None and isinstance(column.type, ArrayType | TensorType | ValuesType):
         sizes = column.lengths
     if sizes is None or not len(rows):
         return []

@@ -29,7 +29,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import ChecksumError, FieldError, FormatError, VersionError
-from shardstream.shards.fields import FieldType, check_field_name
+from shardstream.shards.fields import check_field_name, meant_type
 from shardstream.shards.index import Column, Keys, ShardIndex
 
 FORMAT_VERSION = 1
@@ -93,7 +93,9 @@ def pack_index(framing: str, keys: tuple[NDArray[np.uint64], bytes], columns: It
     ]
     fields = []
     for column in columns:
-        fields.append({"name": column.name, "type": column.type.name, "codec": column.codec, "base": column.base})
+        kind = column.type
+        entry = {"name": column.name, "type": kind.stored, "codec": column.codec, "base": column.base}
+        fields.append(entry if kind.stored == kind.name else {**entry, "as": kind.name})
         for role in _ROLES:
             values = getattr(column, role)
             if values is not None:
@@ -265,7 +267,7 @@ def _check_keys(ends: NDArray[Any], blob: NDArray[np.uint8]) -> None:
 def _column(
     body: memoryview, entry: dict[str, Any], table: dict[str, tuple[str, int, int]], samples: int, end: int
 ) -> Column:
-    kind = FieldType.parse(entry["type"])
+    kind = meant_type(entry["type"], entry.get("as"))
     parts = {}
     for role, allowed in _ROLES.items():
         if role in table:

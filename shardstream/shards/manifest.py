@@ -16,7 +16,7 @@ import numpy as np
 import xxhash
 
 from shardstream.errors import FieldError, FormatError, NotFoundError, UsageError, did_you_mean
-from shardstream.shards.fields import IMAGE, FieldType, check_field_name
+from shardstream.shards.fields import FieldType, check_field_name, meant_type
 from shardstream.shards.framing import Framing
 from shardstream.shards.framings import framing_of
 from shardstream.shards.heads import (
@@ -134,7 +134,7 @@ class Manifest:
         identity = {
             "format_version": FORMAT_VERSION,
             "framing": self.framing,
-            "fields": {name: kind.name for name, kind in self.fields.items()},
+            "fields": {name: kind.stored for name, kind in self.fields.items()},
             "naming": [[run.pattern, run.count] for run in self.naming],
             "table": f"{self.table.checksum:016x}",
         }
@@ -283,7 +283,7 @@ class Manifest:
         data = table(name)
         manifest = cls(
             framing=framing_of(head["framing"]).name,
-            fields={field: _type_of(entry) for field, entry in fields.items()},
+            fields={field: meant_type(entry["type"], entry.get("as")) for field, entry in fields.items()},
             naming=tuple(NamedShards(run["pattern"], run["shards"]) for run in head["naming"]),
             table=ShardTable.parse(data, url=f"{url}/{name}"),
             classes=None if classes is None else tuple(classes),
@@ -337,9 +337,9 @@ class Manifest:
 
     def _entry(self, field: str) -> dict[str, Any]:
         kind = self.fields[field]
-        entry: dict[str, Any] = {"type": kind.name}
-        if kind.name == "bytes" and kind.is_image:
-            entry["as"] = IMAGE
+        entry: dict[str, Any] = {"type": kind.stored}
+        if str(kind) != kind.stored:
+            entry["as"] = str(kind)
         if field in self.codecs:
             entry["codec"] = self.codecs[field]
         if field in self.kinds:
@@ -350,10 +350,6 @@ class Manifest:
     def table_name(self) -> str:
         """Object name of the table: it holds the table's checksum."""
         return _table_name(self.table.checksum)
-
-
-def _type_of(entry: Mapping[str, Any]) -> FieldType:
-    return FieldType.parse(IMAGE if (entry["type"], entry.get("as")) == ("bytes", IMAGE) else entry["type"])
 
 
 def _counts(entry: Mapping[str, Any]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DestinationError, UsageError
 from shardstream.images.encode import encode
-from shardstream.shards.fields import IMAGE, FieldType, check_field_name, infer_type
+from shardstream.shards.fields import IMAGE, FieldType, ValuesType, check_field_name, infer_type
 from shardstream.shards.framings import Format, framing_of, writer_of
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.shards.manifest import Manifest
@@ -175,6 +175,8 @@ def _value(kind: FieldType, number: int, noise: _Noise, image_size: tuple[int, i
             return _scalar(kind.dtype, number, noise)
         return _elements(noise(number, int(np.prod(kind.shape))), kind.dtype).reshape(kind.shape)
     words = [_WORDS[byte % len(_WORDS)] for byte in noise(number, 3 + number % 6)]
+    if isinstance(kind, ValuesType):
+        return _elements(noise(number, number % 64), kind.elements)
     match kind.name:
         case "bytes":
             return noise(number, 16 + number % 48).tobytes()

@@ -20,7 +20,8 @@ import shardstream as ss
 from shardstream.errors import FieldError, SourceError, UsageError
 from shardstream.pack.sources.declared import fitted, parse_type
 from shardstream.pack.sources.lists import tables
-from shardstream.shards.fields import SCALAR_TYPES, to_scalar
+from shardstream.shards.fields import SCALAR_TYPES
+from shardstream.shards.scalars import to_scalar
 
 from .making import jpeg, packed, photo_list, types
 

@@ -23,9 +23,9 @@ from shardstream.shards.fields import (
     infer_type,
     to_bytes,
     to_fixed,
-    to_scalar,
     type_of_extension,
 )
+from shardstream.shards.scalars import to_scalar
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 TREES = st.recursive(

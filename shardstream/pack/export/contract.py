@@ -19,7 +19,8 @@ class Sample(NamedTuple):
 
     Attributes:
         key: Its key.
-        values: By field that it has: payloads as bytes, scalars as Python numbers, fixed arrays as numpy.
+        values: By field that it has: payloads as bytes, scalars as Python numbers, rows of values and fixed arrays as
+            numpy.
     """
 
     key: str

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from shardstream.errors import UsageError
-from shardstream.shards.fields import FieldType, type_of_extension
+from shardstream.shards.fields import FieldType, ValuesType, type_of_extension
 
 _EXTENSIONS = {"bytes": "bin", "str": "txt", "array": "npy", "tensor": "safetensors"}  # where the type's name is none
 _CONTROL = re.compile(r"[%\x00-\x1f\x7f]")
@@ -25,7 +25,7 @@ def extensions(fields: Mapping[str, FieldType]) -> dict[str, str]:
     for name, kind in fields.items():
         if kind.kind == "scalar":
             continue
-        plain = "array" if kind.kind == "fixed" else kind.name
+        plain = "array" if kind.kind == "fixed" or isinstance(kind, ValuesType) else kind.name
         known = type_of_extension(name.rsplit(".", 1)[-1]).name == plain
         found[name] = name if known else f"{name}.{_EXTENSIONS.get(plain, plain)}"
     taken: dict[str, str] = {}

@@ -11,7 +11,7 @@ import numpy as np
 from shardstream.extras import require
 from shardstream.pack.export.contract import Sample, Target
 from shardstream.pack.export.names import extensions
-from shardstream.shards.fields import FieldType
+from shardstream.shards.fields import FieldType, ValuesType
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import ObjectWriter, Store
 
@@ -25,7 +25,8 @@ _TEXT = ("str", "json")
 class ParquetTarget(Target):
     """A table of each shard; a row a sample, a column a field, and the key.
 
-    Numbers keep their types, text and JSON become strings, fixed arrays lists of their elements, all else binary.
+    Numbers keep their types, text and JSON become strings, rows of values and fixed arrays lists of their elements, all
+    else binary.
     Labels with names are a ``ClassLabel`` of ``datasets``, by the schema's metadata.
     """
 
@@ -73,6 +74,9 @@ class ParquetTarget(Target):
             return {"_type": "Image"}
         if name == "cls" and kind.name == "int64" and self.classes is not None:
             return {"names": list(self.classes), "_type": "ClassLabel"}
+        if isinstance(kind, ValuesType):
+            inner = {"dtype": kind.elements.name, "_type": "Value"}
+            return {"feature": inner, "length": -1, "_type": "Sequence"}
         if kind.kind == "fixed":
             assert kind.dtype is not None
             assert kind.shape is not None
@@ -93,6 +97,8 @@ class ParquetTarget(Target):
                 columns.append(_arrays(pa, kind, values, type_))
             elif kind.kind == "scalar":
                 columns.append(pa.array(values, type_))
+            elif isinstance(kind, ValuesType):
+                columns.append(_rows(pa, kind, values, type_))
             else:
                 plain = [None if value is None else bytes(value) for value in values]
                 columns.append(pa.array(plain, pa.binary()).cast(type_))
@@ -123,7 +129,16 @@ def _column_type(pa: Any, kind: FieldType) -> Any:
         return pa.from_numpy_dtype(kind.dtype)
     if kind.kind == "fixed":
         return pa.list_(pa.from_numpy_dtype(kind.dtype), int(np.prod(kind.shape or ())))
+    if isinstance(kind, ValuesType):
+        return pa.list_(pa.from_numpy_dtype(kind.elements))
     return pa.string() if kind.name in _TEXT else pa.binary()
+
+
+def _rows(pa: Any, kind: ValuesType, values: Sequence[Any], type_: Any) -> Any:
+    ends = np.cumsum([0, *(0 if value is None else len(value) for value in values)], dtype=np.int32)
+    flat = np.concatenate([np.zeros(0, kind.elements), *(value for value in values if value is not None)])
+    missing = pa.array([value is None for value in values])
+    return pa.ListArray.from_arrays(pa.array(ends), pa.array(flat), type=type_, mask=missing)
 
 
 def _arrays(pa: Any, kind: FieldType, values: Sequence[Any], type_: Any) -> Any:
@@ -139,7 +154,7 @@ def _paths(pa: Any, schema: Any) -> Iterator[str]:
     for field in schema:
         if pa.types.is_struct(field.type):
             yield from (f"{field.name}.{inner.name}" for inner in field.type)
-        elif pa.types.is_fixed_size_list(field.type):
+        elif pa.types.is_fixed_size_list(field.type) or pa.types.is_list(field.type):
             yield f"{field.name}.list.element"
         else:
             yield field.name

@@ -17,6 +17,8 @@ from shardstream.pack.export.contract import FOLDER, Sample, Target
 from shardstream.pack.output.commits import Pending, creating
 from shardstream.pack.output.stats import PackStats, Report, TaskStats
 from shardstream.pack.sources.stored import opened_as
+from shardstream.shards.fields import FieldType, ValuesType
+from shardstream.shards.framing import place_of_value
 from shardstream.shards.index import ShardIndex
 from shardstream.storage import Location
 
@@ -132,20 +134,19 @@ def read_samples(dataset: OpenedDataset, shard: int, *, original: bool) -> Itera
             found = ((name, batch.value(name, i)) for name in index.columns)
             present = ((name, value) for name, value in found if value is not None)
             values = {
-                name: _as_exported(index, name, row, value, original and dataset.manifest.fields[name].is_image)
+                name: _as_exported(index, dataset.manifest.fields[name], name, row, value, original)
                 for name, value in present
             }
             samples.append(Sample(key, values))
         yield samples
 
 
-def _as_exported(index: ShardIndex, name: str, row: int, value: Any, original: bool) -> Any:
+def _as_exported(index: ShardIndex, kind: FieldType, name: str, row: int, value: Any, original: bool) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    if not original:
-        return value
     try:
-        return restore(value)
+        if isinstance(kind, ValuesType):
+            return kind.decode(value)
+        return restore(value) if original and kind.is_image else value
     except DecodeError as error:
-        place = {"url": index.url or None, "shard": index.path, "sample": row, "key": index.keys[row], "field": name}
-        raise error.at(**place) from error.__cause__
+        raise error.at(**place_of_value(index, name, row)) from error.__cause__

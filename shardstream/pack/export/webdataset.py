@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from shardstream.pack.export.contract import Sample, Target
 from shardstream.pack.export.names import extensions
+from shardstream.shards.arrays import npy_bytes
+from shardstream.shards.fields import FieldType, ValuesType
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.tar import TarShard
 from shardstream.storage import ObjectWriter, Store
+
+_NPY = FieldType.parse("array")
 
 
 class WebDatasetTarget(Target):
@@ -26,7 +31,14 @@ class WebDatasetTarget(Target):
         for part in samples:
             for sample in part:
                 values = {
-                    self._names.get(name, name): (self.fields[name], value) for name, value in sample.values.items()
+                    self._names.get(name, name): _member(self.fields[name], value)
+                    for name, value in sample.values.items()
                 }
                 shard.write(sample.key, values)
         shard.end()
+
+
+def _member(kind: FieldType, value: Any) -> tuple[FieldType, Any]:
+    if isinstance(kind, ValuesType):
+        return _NPY, npy_bytes(value)
+    return kind, value

@@ -1,7 +1,8 @@
 """Types that users declare, and how values become them: exactly, or not at all.
 
 A type is one of the format, or ``array:DTYPE``: arrays of any shape that all have this dtype. These are stored as
-``array``; that they all have it, is seen to here.
+``array``; that they all have it, is seen to here. Bytes that are given for arrays are NPY files; for ``values:DTYPE``
+they are that, or the elements themselves.
 
 Lists and tuples of Python have no dtype. Their numbers are taken one by one, as for columns of single numbers: integers
 must fit, floats are rounded. Arrays and tensors have one: integers become other integers, or floats, where each is held
@@ -19,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FieldError
-from shardstream.shards.arrays import is_tensor, npy_array, tensor_to_numpy
-from shardstream.shards.fields import SCALAR_TYPES, ArrayType, FieldType, to_scalar
+from shardstream.shards.arrays import NPY_MAGIC, is_tensor, npy_array, tensor_to_numpy
+from shardstream.shards.fields import SCALAR_TYPES, ArrayType, FieldType, ValuesType
+from shardstream.shards.scalars import to_scalar
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def declared_name(kind: FieldType) -> str:
 
 def is_array(kind: FieldType) -> bool:
     """Whether it is one of arrays whose dtype is known."""
-    return kind.kind == "fixed" or isinstance(kind, ArrayOf)
+    return kind.kind == "fixed" or isinstance(kind, ArrayOf | ValuesType)
 
 
 def stored_type(kind: FieldType) -> FieldType:
@@ -94,15 +96,23 @@ def fitted(kind: FieldType, value: object) -> object:
     """
     if not is_array(kind):
         return value
-    elements = kind.elements if isinstance(kind, ArrayOf) else _element(kind)
-    # Bytes count as an encoded value.
-    array = _decoded(kind, value) if isinstance(value, bytes | bytearray | memoryview) else value
-    return _in_dtype(array, FieldType.parse(elements), declared_name(kind))
+    if isinstance(value, bytes | bytearray | memoryview):  # an encoded value
+        if isinstance(kind, ValuesType) and memoryview(value).cast("B")[: len(NPY_MAGIC)] != NPY_MAGIC:
+            return value
+        value = _decoded(kind, value)
+    array = _in_dtype(value, FieldType.parse(_element(kind)), declared_name(kind))
+    if isinstance(kind, ValuesType) and array.ndim != 1:
+        what = f"expected {kind}, numbers in one row, got {list(array.shape)}"
+        raise FieldError(what, hint="give a list, or an array of one dimension; 'array' takes any shape")
+    return array
 
 
 def _element(kind: FieldType) -> str:
-    assert kind.dtype is not None
-    return kind.dtype.name
+    if isinstance(kind, ArrayOf):
+        return kind.elements
+    dtype = kind.elements if isinstance(kind, ValuesType) else kind.dtype
+    assert dtype is not None
+    return dtype.name
 
 
 def _decoded(kind: FieldType, value: Any) -> NDArray[Any]:

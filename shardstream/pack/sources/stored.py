@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
-from shardstream.errors import SourceError, UsageError
+from shardstream.errors import DecodeError, SourceError, UsageError
 from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
 from shardstream.pack.sources.duplicates import KeyNumbers, check_unique
 from shardstream.pack.sources.keys import check_mode, key_of_name
-from shardstream.shards.fields import FieldType
+from shardstream.shards.fields import FieldType, ValuesType
 from shardstream.shards.manifest import Manifest, unknown_field
 
 _AT_ONCE = 256  # samples read together
@@ -40,12 +40,17 @@ class StoredPart(SourcePart):
 
     def __iter__(self) -> Iterator[Item | Reject]:
         rows = _rows(self.address, self.fingerprint, self.fields, (os.getpid(), get_ident()))
+        types = rows.dataset.manifest.fields
         for start in range(0, len(self.numbers), _AT_ONCE):
             numbers = self.numbers[start : start + _AT_ONCE]
             batch = rows.read_ids(numbers)
             for i, (number, key) in enumerate(zip(numbers.tolist(), batch.keys, strict=True)):
-                values = {name: _plain(value) for name, value in batch.values(i).items()}
                 place = f"{batch.shards[i]}#{batch.rows[i]}"
+                try:
+                    values = {name: _plain(types[name], value) for name, value in batch.values(i).items()}
+                except DecodeError as error:
+                    yield Reject(number + 1, place, error.what)
+                    continue
                 yield Item(number + 1, place, key_of_name(self.key, key, number + 1), values)
 
 
@@ -165,8 +170,10 @@ def _taken(take: object, samples: int) -> int:
     return min(take, samples)
 
 
-def _plain(value: Any) -> Any:
+def _plain(kind: FieldType, value: Any) -> Any:
     """A stored value as sources give values."""
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(kind, ValuesType):  # bytes that are given for such a field might be taken for an NPY file
+        return kind.decode(value)
     return bytes(value) if isinstance(value, memoryview) else value

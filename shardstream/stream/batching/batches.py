@@ -21,6 +21,7 @@ from shardstream.decode.masks import Mask
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import BatchError, DataError
+from shardstream.shards.fields import ValuesType
 from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, first_good, location_in
 from shardstream.stream.tensors.crops import CropSlab, CropSlabs, collate_cuts
 from shardstream.stream.tensors.nested import refuse_devices
@@ -143,8 +144,10 @@ class BatchBuilder:
 def _form(output: Output, decoder: SampleDecoder) -> Form:
     if output.is_ragged:
         return "rows"
-    if output.stored and output.sources and decoder.fields[output.sources[0]].name in ("array", "tensor"):
-        return "arrays"
+    if output.stored and output.sources:
+        kind = decoder.fields[output.sources[0]]
+        if kind.name in ("array", "tensor") or isinstance(kind, ValuesType):
+            return "arrays"
     if output.is_image:
         return "image"
     return "mask" if any(isinstance(step, Mask) for step in output.steps) else None

@@ -18,7 +18,8 @@ from shardstream.decode.dtypes import check_fit, holds_all
 from shardstream.decode.plan import DecodePlan
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import BatchError, FieldError
-from shardstream.shards.fields import FieldType, to_scalar
+from shardstream.shards.fields import FieldType
+from shardstream.shards.scalars import to_scalar
 from shardstream.stream.tensors.slabs import slab_of, torch_dtype
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.pack.sources.base import LABEL, Value
-from shardstream.pack.sources.declared import ArrayOf, declared_name, fitted, parse_type, type_named
+from shardstream.pack.sources.declared import declared_name, fitted, is_array, parse_type, type_named
 from shardstream.pack.sources.lists.records import Broken, Cells, Column, cell, is_image, kind_of, shown, text_of
 from shardstream.pack.sources.paths import extension_of
 from shardstream.pack.sources.values import is_picture_name
@@ -21,12 +21,13 @@ from shardstream.shards.fields import (
     IMAGE,
     PAYLOAD_TYPES,
     SCALAR_TYPES,
+    VALUES,
     FieldType,
     check_field_name,
     to_fixed,
-    to_scalar,
     type_of_extension,
 )
+from shardstream.shards.scalars import to_scalar
 from shardstream.sizes import plural
 
 FILE = "file"
@@ -36,7 +37,10 @@ _INT64 = FieldType.parse("int64")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _TYPES = (FILE, "text", "int", "float", *PAYLOAD_TYPES, IMAGE, *SCALAR_TYPES)
 _HINT = "write NAME=COLUMN or NAME=COLUMN:TYPE, as jpg=image_path, cls=label:int, caption=text"
-_TYPE_HINT = f"types are {', '.join(_TYPES)}, array:DTYPE (array:uint16) and array:DTYPE:SHAPE (array:float32:512)"
+_TYPE_HINT = (
+    f"types are {', '.join(_TYPES)}, array:DTYPE (array:uint16), "
+    "array:DTYPE:SHAPE (array:float32:512) and values:DTYPE (values:uint16)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +195,7 @@ def unknown_type(text: str, columns: Collection[str]) -> UsageError | None:
                 f"{declared!r} is not a field type, for column {column!r}",
                 hint=f"{did_you_mean(declared, _TYPES)}{_TYPE_HINT}",
             )
-    if parts[0] == "array":
+    if parts[0] in ("array", VALUES):
         return UsageError(f"{text!r} is not a type, and there is no such column", hint=_TYPE_HINT)
     return None
 
@@ -346,7 +350,7 @@ def _convert(kind: FieldType, value: Any) -> Any:
     value = json.loads(value) if isinstance(value, str) else value
     if kind.kind == "fixed":
         return to_fixed(kind, fitted(kind, value))
-    if isinstance(kind, ArrayOf):
+    if is_array(kind):
         return fitted(kind, value)
     return np.asarray(value) if kind.name == "array" and not isinstance(value, bytes) else value
 
