@@ -363,14 +363,14 @@ def whole_object(data: bytes) -> ObjectBytes:
     return ObjectBytes(MemoryStore({"a.zip": data}), "a.zip", len(data))
 
 
-def test_cut_off_at_every_byte_and_flipped_bits(tmp_path):
+def test_cut_off_at_every_third_byte_and_flipped_bits(tmp_path):
     """Nothing but FormatError, and never a value that is not in the file."""
     data = written(MEMBERS)
-    for length in range(4, len(data)):
+    for length in range(4, len(data), 3):
         refused(data[:length], "a.zip")
     rng = random.Random(7)
     path = tmp_path / "a.zip"
-    for _ in range(400):
+    for _ in range(200):
         broken = bytearray(data)
         for _ in range(rng.randrange(1, 4)):
             place = (

@@ -20,6 +20,7 @@ from shardstream.shards.foreign.rows import (
     usable_field,
     usable_key,
 )
+from shardstream.shards.foreign.splits import splits
 from shardstream.shards.foreign.zip_directory import Directory, check_stored, is_skipped, located, read_directory
 
 _LABEL = "cls"
@@ -29,8 +30,6 @@ _IMAGE_NAMES = ("jpg", "jpeg", "png", "webp")
 _BESIDE = re.compile(
     r"(^|/)\.|(^|/)[^/.]+$|\.(txt|md|html|pdf|json|csv|tsv|ya?ml|md5|sha1|sha256|zip|z[0-9]{2})$", re.I
 )
-_TRAIN = {"train", "training"}
-_HELD_OUT = {"val", "valid", "validation", "dev", "test", "testing"}
 
 
 class Zip(ForeignFormat):
@@ -141,9 +140,8 @@ def _refuse_splits(data: ObjectBytes, folders: Iterable[str]) -> None:
     depth = 0
     while parts and all(len(one) > depth and one[depth] == parts[0][depth] for one in parts):
         depth += 1
-    names = {one[depth] for one in parts if len(one) > depth}
-    found = sorted(name for name in names if name.lower() in _TRAIN | _HELD_OUT)
-    if len(found) > 1 and any(name.lower() in _HELD_OUT for name in found):
+    found = splits(one[depth] for one in parts if len(one) > depth)
+    if found:
         above = "/".join(parts[0][:depth])
         choices = [f"{above}/{name}".strip("/") for name in found]
         raise data.damaged(
