@@ -28,6 +28,7 @@ _LARGEST_COMMENT = 0xFFFF
 _DESCRIPTOR, _UTF8 = 1 << 3, 1 << 11
 _ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
 _ZIP64, _UNICODE_NAME = 0x0001, 0x7075  # kinds of extra data
+_UNPACK = "unpack the zip, or write it again without compression (zip -0)"
 _METHODS = {
     1: "shrink",
     6: "implode",
@@ -85,7 +86,7 @@ def is_skipped(name: str) -> bool:
     return name.endswith("/") or name.startswith("__MACOSX/") or name.rpartition("/")[2].startswith(".")
 
 
-def check_stored(data: ObjectBytes, member: Member) -> None:
+def check_stored(data: ObjectBytes, member: Member, remedy: str = _UNPACK) -> None:
     """Refuse members whose bytes do not lie in the zip as they are: encrypted and compressed ones."""
     if member.flags & _ENCRYPTED or member.method == 99:
         raise data.damaged(
@@ -96,7 +97,7 @@ def check_stored(data: ObjectBytes, member: Member) -> None:
         raise data.damaged(
             f"{member.name!r} is compressed ({how}); members are read where they lie, uncompressed",
             member.header,
-            hint="unpack the zip, or write it again without compression (zip -0)",
+            hint=remedy,
         )
     if member.stored != member.size:
         raise data.damaged(f"{member.name!r} has {member.stored} bytes, and {member.size} uncompressed", member.header)

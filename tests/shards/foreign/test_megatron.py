@@ -146,7 +146,6 @@ def test_pairs_that_are_none_are_refused():
         (index_of([(1 << 31) - 1], [0, 1]), "should be 4294967294 bytes"),
         (index_of([1, 1], [0, 2], places=[0, 4]), "sequence 1 does not follow"),
     ],
-    ids=str,
 )
 def test_indexes_that_contradict_are_refused(index, match):
     refused({"a.bin": bytes(6), "a.idx": index}, match)

@@ -11,9 +11,9 @@ from shardstream.errors import FormatError, UsageError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Listing, Recognised
 from shardstream.shards.foreign.formats.megatron import MAGIC
+from shardstream.shards.foreign.names import splits
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
-from shardstream.shards.foreign.splits import splits
 from shardstream.shards.foreign.windows import LENGTH, window_length, windows
 
 _DTYPES = ("uint8", "uint16", "uint32", "int32", "int64")

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from shardstream.errors import FormatError, UsageError
 from shardstream.shards.fields import type_of_extension
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Listing, Recognised
+from shardstream.shards.foreign.names import accompanies, splits
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import (
     RowBuilder,
@@ -20,16 +21,12 @@ from shardstream.shards.foreign.rows import (
     usable_field,
     usable_key,
 )
-from shardstream.shards.foreign.splits import splits
 from shardstream.shards.foreign.zip_directory import Directory, check_stored, is_skipped, located, read_directory
 
 _LABEL = "cls"
 _LARGEST_LABEL = 20  # digits of an int64, and its sign
 _IMAGE_NAMES = ("jpg", "jpeg", "png", "webp")
-# What may lie beside zip files without being data of another format.
-_BESIDE = re.compile(
-    r"(^|/)\.|(^|/)[^/.]+$|\.(txt|md|html|pdf|json|csv|tsv|ya?ml|md5|sha1|sha256|zip|z[0-9]{2})$", re.I
-)
+_OURS = re.compile(r"\.(zip|z[0-9]{2})$", re.IGNORECASE)  # .z01: parts of a zip, which are refused by name
 
 
 class Zip(ForeignFormat):
@@ -44,7 +41,7 @@ class Zip(ForeignFormat):
 
     def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
         zips = listing.ending(".zip")
-        if not zips or not all(_BESIDE.search(one.path) for one in listing.objects):
+        if not zips or not all(_OURS.search(one.path) or accompanies(one.path) for one in listing.objects):
             return None
         if listing.start(zips[0].path, 4) not in (b"PK\3\4", b"PK\5\6", b"PK\7\x08", b"PK00"):
             return None
