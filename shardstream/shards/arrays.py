@@ -14,13 +14,15 @@ import math
 import re
 import struct
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 NPY_MAGIC = b"\x93NUMPY"
 _MAX_NPY_HEADER = 4096  # a plain dtype and 64 dimensions need a third of it
+NPY_HEAD = 12 + _MAX_NPY_HEADER
+"""Bytes of an NPY file that are sure to hold its head."""
 # bool, integers, floats, complex numbers, bytes, text, times. No objects, no void, nothing of a platform's own size.
 _DESCR = re.compile(r"[<>|](b1|[iu][1248]|f[248]|c8|c16|[SU][1-9][0-9]{0,8}|[mM]8(\[[0-9]{0,6}[A-Za-z]{1,2}\])?)")
 # torch dtypes by their safetensors names.
@@ -65,11 +67,27 @@ def npy_bytes(array: NDArray[Any]) -> bytes:
     return npy_header(little.dtype, little.shape) + np.ascontiguousarray(little).tobytes()
 
 
-def npy_array(data: memoryview) -> NDArray[Any]:
-    """The array of an NPY file: an own copy, in the machine's byte order and C order.
+class NpyHead(NamedTuple):
+    """What an NPY file says of its array.
+
+    Attributes:
+        dtype: Of its elements, in the byte order that they are stored in.
+        shape: Of the array.
+        fortran: Whether the first axis varies fastest.
+        start: Where the elements begin.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool
+    start: int
+
+
+def npy_head(data: memoryview) -> NpyHead:
+    """The head of an NPY file, of its first bytes; `NPY_HEAD` of them are enough.
 
     Raises:
-        ValueError: It is not an NPY file, or one of another size, or of elements that are not plain.
+        ValueError: It is not an NPY file, or one of elements that are not plain.
     """
     if bytes(data[:6]) != NPY_MAGIC or len(data) < 12:
         raise ValueError("not an NPY file")
@@ -78,8 +96,17 @@ def npy_array(data: memoryview) -> NDArray[Any]:
     size = int.from_bytes(data[8:start], "little")
     if major not in (1, 2, 3) or size > min(_MAX_NPY_HEADER, len(data) - start):
         raise ValueError(f"an NPY header of version {major} and {size} bytes")
-    dtype, shape, fortran = _npy_head(bytes(data[start : start + size]))
-    body = data[start + size :]
+    return NpyHead(*_npy_head(bytes(data[start : start + size])), start + size)
+
+
+def npy_array(data: memoryview) -> NDArray[Any]:
+    """The array of an NPY file: an own copy, in the machine's byte order and C order.
+
+    Raises:
+        ValueError: It is not an NPY file, or one of another size, or of elements that are not plain.
+    """
+    dtype, shape, fortran, start = npy_head(data)
+    body = data[start:]
     if dtype.itemsize * math.prod(shape) != len(body):
         raise ValueError(f"{len(body)} bytes hold no {dtype.name} {list(shape)}")
     stored = _elements(body, dtype).reshape(shape, order="F" if fortran else "C")

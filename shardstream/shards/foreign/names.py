@@ -1,0 +1,30 @@
+"""What names of objects tell: splits, which are never mixed, and files that only accompany data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_TRAIN = {"train", "training"}
+_HELD_OUT = {"val", "valid", "validation", "dev", "test", "testing"}
+_BESIDE = re.compile(r"(^|/)(\.|[^/.]+$)|\.(txt|md|html|pdf|json|csv|tsv|ya?ml|md5|sha1|sha256)$", re.IGNORECASE)
+
+
+def splits(names: Iterable[str]) -> list[str]:
+    """Those of these names that are splits, in order, if they are of several; else none.
+
+    >>> splits(["val", "train", "fonts"]), splits(["train", "fonts"])
+    (['train', 'val'], [])
+    """
+    found = sorted(name for name in set(names) if name.lower() in _TRAIN | _HELD_OUT)
+    several = len(found) > 1 and any(name.lower() in _HELD_OUT for name in found)
+    return found if several else []
+
+
+def accompanies(path: str) -> bool:
+    """Whether an object may lie beside containers without being data: hidden files, text, lists and checksums.
+
+    >>> accompanies("README.md"), accompanies("images/.cache"), accompanies("LICENSE"), accompanies("1.jpg")
+    (True, True, True, False)
+    """
+    return _BESIDE.search(path) is not None
