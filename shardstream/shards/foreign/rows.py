@@ -92,10 +92,11 @@ def sniffed_type(data: ObjectBytes, offsets: NDArray[Any], lengths: NDArray[Any]
     found = set()
     for offset, length in zip(offsets[chosen].tolist(), lengths[chosen].tolist(), strict=True):
         found.add(image_type(data.get(offset, min(length, _START))))
-    return _common(found, otherwise)
+    return common_type(found, otherwise)
 
 
-def _common(found: set[str | None], otherwise: str) -> FieldType:
+def common_type(found: set[str | None], otherwise: str) -> FieldType:
+    """The type of a field whose values begin as these (`image_type`); ``otherwise`` where they are no images."""
     if not found or None in found:
         kind = FieldType.parse(otherwise)
         return FieldType.parse("bytes") if kind.is_image and found else kind
@@ -195,7 +196,7 @@ class RowBuilder:
             has[rows] = True
             valid = np.packbits(has, bitorder="little")
         extension = type_of_extension(name.rpartition(".")[2]).name
-        kind = _common(values.kinds, extension) if values.kind is None else FieldType.parse(values.kind)
+        kind = common_type(values.kinds, extension) if values.kind is None else FieldType.parse(values.kind)
         if kind.kind == "scalar":
             numbers = np.zeros(count, kind.dtype)
             numbers[rows] = values.numbers
