@@ -87,11 +87,14 @@ class IndexEntry:
         found: The object.
         what: What it is, for messages: ``"shard 3"``.
         url: Of the index.json.
+
+    Attributes:
+        url: The same.
     """
 
     def __init__(self, found: object, what: str, url: str) -> None:
         self._what = what
-        self._url = url
+        self.url = url
         if not isinstance(found, dict):
             self.refuse(f"{what} is no JSON object")
         self._found: Mapping[str, Any] = found
@@ -102,7 +105,7 @@ class IndexEntry:
 
     def entry(self, key: str) -> IndexEntry:
         """The object of a key."""
-        return IndexEntry(self.get(key), f"{key} of {self._what}", self._url)
+        return IndexEntry(self.get(key), f"{key} of {self._what}", self.url)
 
     def count(self, key: str) -> int:
         """A number from 0 on."""
@@ -130,7 +133,7 @@ class IndexEntry:
 
     def refuse(self, what: str, *, hint: str = "write the data set again, or correct the file") -> NoReturn:
         """Raise the error for what is wrong with this index.json."""
-        raise FormatError(what, url=self._url, hint=hint)
+        raise FormatError(what, url=self.url, hint=hint)
 
 
 def is_below(path: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,8 +49,13 @@ class Part:
     meaning: Literal["stored", "sniffed", "digits"] = "stored"
 
 
-def offset_table(data: ObjectBytes, samples: int) -> NDArray[np.uint32]:
-    """The n + 1 offsets of an object's records, as a view; they ascend, and lie inside of it.
+def offset_table(data: ObjectBytes, samples: int, end: int) -> NDArray[np.uint32]:
+    """The n + 1 offsets of an object's records, as a view; they ascend.
+
+    Args:
+        data: The object.
+        samples: How many records the index announces.
+        end: Where the last one ends.
 
     Raises:
         FormatError: The table contradicts the object's size, or ``samples``, which its index announces.
@@ -63,9 +68,9 @@ def offset_table(data: ObjectBytes, samples: int) -> NDArray[np.uint32]:
     if first < 8 + 4 * count:
         raise data.damaged(f"the first sample begins at {first}, inside of the table of offsets", 4)
     descends = table[1:] < table[:-1]
-    if descends.any() or last != data.size:
+    if descends.any() or last != end:
         row = int(descends.argmax()) if descends.any() else count
-        what = f"offset {row} of its table is {int(table[row])}, which does not fit an object of {data.size} bytes"
+        what = f"offset {row} of its table is {int(table[row])}, which does not fit records that end at {end}"
         if data.size >= 1 << 32:
             raise data.damaged(
                 f"{what}: offsets have 32 bits", 4 + 4 * row, hint="write it again, in shards below 4 GiB"
@@ -74,20 +79,23 @@ def offset_table(data: ObjectBytes, samples: int) -> NDArray[np.uint32]:
     return table
 
 
-def scan_records(data: ObjectBytes, parts: Sequence[Part], samples: int) -> Iterator[ScannedRows]:
+def scan_records(
+    data: ObjectBytes, parts: Sequence[Part], samples: int, *, end: int | None = None
+) -> Iterator[ScannedRows]:
     """Where the values of all records lie, and the numbers among them; as `ForeignFormat.scan`.
 
     Args:
         data: The object.
         parts: What each record has, in the order in which the values lie there.
         samples: How many records the index announces.
+        end: Where the last one ends; ``None``: with the object.
 
     Raises:
         FormatError: The object contradicts its index or itself.
     """
-    table = offset_table(data, samples)
-    for begin, end in pieces(samples):
-        piece = _Piece(data, parts, begin, table[begin : end + 1].astype(np.int64))
+    table = offset_table(data, samples, data.size if end is None else end)
+    for begin, stop in pieces(samples):
+        piece = _Piece(data, parts, begin, table[begin : stop + 1].astype(np.int64))
         yield piece.rows()
         if piece.damage is not None:
             return
@@ -250,8 +258,17 @@ class _Window:
         return self.held[place - self.start : place - self.start + length].tobytes()
 
 
-def numbers_of(data: ObjectBytes, field: str, kind: FieldType, start: int, count: int) -> Iterator[ScannedRows]:
-    """Rows of numbers of one length that lie one after another, in pieces: windows of tokens."""
-    for begin, end in pieces(count):
-        offsets: NDArray[Any] = start + np.arange(begin, end, dtype=np.uint64) * kind.width
+def rows_of(data: ObjectBytes, table: NDArray[np.uint32], field: str, codec: str) -> Iterator[ScannedRows]:
+    """Records of an `offset_table` that are each one array, without a size before it."""
+    for begin, end in pieces(len(table) - 1):
+        offsets = table[begin : end + 1].astype(np.uint64)
+        column = Column(field, FieldType.parse("array"), codec=codec, offsets=offsets[:-1], lengths=np.diff(offsets))
+        yield ScannedRows(numbered_keys(data.path, begin, end - begin), (column,))
+
+
+def windows_of(data: ObjectBytes, table: NDArray[np.uint32], field: str, kind: FieldType) -> Iterator[ScannedRows]:
+    """The numbers of all records one after another, cut into windows of one length; what is left over is not given."""
+    start = int(table[0])
+    for begin, end in pieces((int(table[-1]) - start) // kind.width):
+        offsets = start + np.arange(begin, end, dtype=np.uint64) * np.uint64(kind.width)
         yield ScannedRows(numbered_keys(data.path, begin, end - begin), (Column(field, kind, offsets=offsets),))

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from shardstream.errors import UsageError
 from shardstream.shards.foreign.contract import ForeignFormat
+from shardstream.shards.foreign.formats.litdata import LitData
+from shardstream.shards.foreign.formats.mds import Mds
 
 # One a line: those that are told by a file of theirs (index.json) before those that are told by names.
-_ALL: tuple[ForeignFormat, ...] = ()
+_ALL: tuple[ForeignFormat, ...] = (
+    Mds(),
+    LitData(),
+)
 
 FORMATS: dict[str, ForeignFormat] = {one.name: one for one in _ALL}
 
