@@ -27,9 +27,20 @@ from litdata.utilities.encryption import FernetEncryption
 from PIL import Image
 from telling import write_expected
 
-NUMPY = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+NUMPY: tuple[str, ...] = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 NUMPY += ("float16", "float32", "float64", "complex64", "complex128", "bool")
-TORCH = ("float32", "float64", "complex64", "complex128", "float16", "uint8", "int8", "int16", "int32", "int64")
+TORCH: tuple[str, ...] = (
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+    "float16",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+)
 TORCH += ("bool", "uint16")
 
 

@@ -23,6 +23,11 @@ def json_object(text: bytes | str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def shown(value: Any) -> str:
+    """A value of a JSON file for a message: short, and whatever it is."""
+    return f"{value!r:.200}" if value is None or isinstance(value, str | int | float) else f"a {type(value).__name__}"
+
+
 def folders_with_index(listing: Listing, container: re.Pattern[str], known: Set[str] = frozenset()) -> list[str]:
     """Folders below the root that are data sets by themselves: with an ``index.json``, and containers in or below.
 
@@ -111,7 +116,7 @@ class IndexEntry:
         """A number from 0 on."""
         value = self.get(key)
         if type(value) is not int or not 0 <= value < _LARGEST:
-            self.refuse(f"{key} of {self._what} is {value!r:.80}, not a number from 0 on")
+            self.refuse(f"{key} of {self._what} is {shown(value)}, not a number from 0 on")
         return value
 
     def texts(self, key: str) -> list[str]:
@@ -126,7 +131,7 @@ class IndexEntry:
         value = self.get(key)
         if not isinstance(value, str) or not is_below(value):
             self.refuse(
-                f"{key} of {self._what} is {value!r:.200}, which is no path below the folder of {INDEX}",
+                f"{key} of {self._what} is {shown(value)}, which is no path below the folder of {INDEX}",
                 hint="paths are relative, with '/', without '..'; correct the file if you trust it",
             )
         return value

@@ -22,6 +22,7 @@ from shardstream.shards.foreign.index_files import (
     check_names,
     json_object,
     notes_on_others,
+    shown,
     without_index,
 )
 from shardstream.shards.foreign.object_bytes import ObjectBytes
@@ -70,6 +71,34 @@ _TORCH = {
 _ROWS = {"no_header_numpy": _NUMPY, "no_header_tensor": _TORCH}
 
 
+def npy_of_numpy(stored: memoryview, _: str) -> bytes:
+    """An array behind its dtype, number of dimensions and shape, uint32 each, as an NPY file."""
+    return _array(stored, "<", _NUMPY)
+
+
+def npy_of_tensor(stored: memoryview, _: str) -> bytes:
+    """The same of torch, whose numbers are big-endian."""
+    return _array(stored, ">", _TORCH)
+
+
+def npy_of_values(stored: memoryview, dtype: str) -> bytes:
+    """A row of numbers without header, as an NPY file."""
+    kind = np.dtype(dtype)
+    return npy_of(stored, kind, (len(stored) // kind.itemsize,))
+
+
+def _array(stored: memoryview, order: str, dtypes: Mapping[int, str]) -> bytes:
+    if len(stored) < 8:
+        raise ValueError(f"{len(stored)} bytes are no array")
+    number, dimensions = struct.unpack_from(f"{order}II", stored)
+    if number not in dtypes:
+        raise ValueError(f"an array of dtype {number}, which stands for none of numbers")
+    if dimensions > (len(stored) - 8) // 4:
+        raise ValueError(f"{len(stored)} bytes hold no shape of {dimensions} dimensions")
+    shape = struct.unpack_from(f"{order}{dimensions}I", stored, 8)
+    return npy_of(stored[8 + 4 * dimensions :], np.dtype(dtypes[number]), shape)
+
+
 class LitData(ForeignFormat):
     """Folders that ``litdata.optimize`` wrote."""
 
@@ -77,6 +106,15 @@ class LitData(ForeignFormat):
     title: ClassVar[str] = "LitData"
     options: ClassVar[Mapping[str, str]] = {
         "block_size": "tokens a sample, of data that TokensLoader reads; without it a sample is what was written as one"
+    }
+
+    forms: ClassVar[Mapping[str, Form]] = {
+        "numpy": npy_of_numpy,
+        "tensor": npy_of_tensor,
+        "values": npy_of_values,
+        "json": json_of_tagged,
+        "pil": npy_of_pil,
+        "jpeg_array": msgpack_of_jpegs,
     }
 
     def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
@@ -107,43 +145,6 @@ class LitData(ForeignFormat):
         parts = [_part(name, one, data.url) for name, one in zip(about["names"], formats, strict=True)]
         return scan_records(data, parts, samples, end=end)
 
-    @staticmethod
-    def numpy(stored: memoryview, _: str) -> bytes:
-        """An array behind its dtype, number of dimensions and shape, uint32 each, as an NPY file."""
-        return _array(stored, "<", _NUMPY)
-
-    @staticmethod
-    def tensor(stored: memoryview, _: str) -> bytes:
-        """The same of torch, whose numbers are big-endian."""
-        return _array(stored, ">", _TORCH)
-
-    @staticmethod
-    def values(stored: memoryview, dtype: str) -> bytes:
-        """A row of numbers without header, as an NPY file."""
-        kind = np.dtype(dtype)
-        return npy_of(stored, kind, (len(stored) // kind.itemsize,))
-
-    forms: ClassVar[Mapping[str, Form]] = {
-        "numpy": numpy,
-        "tensor": tensor,
-        "values": values,
-        "json": json_of_tagged,
-        "pil": npy_of_pil,
-        "jpeg_array": msgpack_of_jpegs,
-    }
-
-
-def _array(stored: memoryview, order: str, dtypes: Mapping[int, str]) -> bytes:
-    if len(stored) < 8:
-        raise ValueError(f"{len(stored)} bytes are no array")
-    number, dimensions = struct.unpack_from(f"{order}II", stored)
-    if number not in dtypes:
-        raise ValueError(f"an array of dtype {number}, which stands for none of numbers")
-    if dimensions > (len(stored) - 8) // 4:
-        raise ValueError(f"{len(stored)} bytes hold no shape of {dimensions} dimensions")
-    shape = struct.unpack_from(f"{order}{dimensions}I", stored, 8)
-    return npy_of(stored[8 + 4 * dimensions :], np.dtype(dtypes[number]), shape)
-
 
 # ------------------------------------------------------------------------------------------------------- index.json
 
@@ -160,8 +161,10 @@ def _about(
     if loader not in ("PyTreeLoader", "TokensLoader"):
         parquet = loader == "ParquetLoader"
         hint = "give the Parquet files themselves" if parquet else "write it again with the default item_loader"
-        config.refuse(f"samples are read by {loader!r:.80}, which is not known here", hint=hint)
-    about: dict[str, Any] = {"data_format": config.texts("data_format")}
+        config.refuse(f"samples are read by {shown(loader)}, which is not known here", hint=hint)
+    # Of what follows the colon, only dtypes are of use.
+    formats = [one if one.partition(":")[0] in _ROWS else one.partition(":")[0] for one in config.texts("data_format")]
+    about: dict[str, Any] = {"data_format": formats}
     if loader == "PyTreeLoader":
         if "block_size" in options:
             raise UsageError("block_size is for data that TokensLoader reads", hint="leave it out")
@@ -208,13 +211,13 @@ def _located(chunk: IndexEntry, listing: Listing, config: IndexEntry, about: Map
     path = chunk.path("filename")
     compression, level = config.get("compression"), config.get("compression_level")
     if compression is not None and level not in (None, "chunk"):
-        how = "in frames, LDFZ01" if level == "batch" else f"by {level!r:.40}"
-        config.refuse(f"its chunks are compressed inside ({compression!r:.40}, {how})", hint=_WRITE_PLAIN)
+        how = "in frames, LDFZ01" if level == "batch" else f"by {shown(level)}"
+        config.refuse(f"its chunks are compressed inside ({shown(compression)}, {how})", hint=_WRITE_PLAIN)
     inflated = path.replace(f".{compression}.bin", ".bin") if compression else path
     if inflated not in listing:
         if path in listing:
             raise FormatError(
-                f"the chunk is compressed ({compression!r:.40}), and read only uncompressed",
+                f"the chunk is compressed ({shown(compression)}), and read only uncompressed",
                 url=listing.store.locate(path),
                 hint=f"decompress each beside it, this one as {inflated}, or {_WRITE_PLAIN}",
             )

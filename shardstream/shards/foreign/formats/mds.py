@@ -21,6 +21,7 @@ from shardstream.shards.foreign.index_files import (
     check_names,
     json_object,
     notes_on_others,
+    shown,
     without_index,
 )
 from shardstream.shards.foreign.object_bytes import ObjectBytes
@@ -63,6 +64,22 @@ _DTYPES = {
 }
 
 
+def npy_of_ndarray(stored: memoryview, dtype: str) -> bytes:
+    """An array whose shape, and dtype unless it is given, stand before its elements, as an NPY file."""
+    position = 0
+    if not dtype:
+        dtype = _DTYPES.get(stored[0], "") if len(stored) else ""
+        position = 1
+    if not dtype or len(stored) <= position:
+        raise ValueError(f"{len(stored)} bytes are no array")
+    dimensions, width = stored[position] >> 2, 1 << (stored[position] & 3)
+    position += 1
+    if len(stored) < position + dimensions * width:
+        raise ValueError(f"{len(stored)} bytes hold no shape of {dimensions} dimensions")
+    shape = np.frombuffer(stored, f"<u{width}", dimensions, position).tolist()
+    return npy_of(stored[position + dimensions * width :], np.dtype(dtype).newbyteorder("<"), tuple(shape))
+
+
 class Mds(ForeignFormat):
     """Folders that ``MDSWriter`` wrote, merged ones too."""
 
@@ -70,6 +87,13 @@ class Mds(ForeignFormat):
     title: ClassVar[str] = "MosaicML MDS"
     options: ClassVar[Mapping[str, str]] = {
         "text": "columns of str_int and str_float to take as text, with commas between: what fits no number of 64 bits"
+    }
+
+    forms: ClassVar[Mapping[str, Form]] = {
+        "ndarray": npy_of_ndarray,
+        "pil": npy_of_pil,
+        "jpeg_array": msgpack_of_jpegs,
+        "list": msgpack_of_list,
     }
 
     def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
@@ -86,7 +110,7 @@ class Mds(ForeignFormat):
             return None
         if found.get("version") != _VERSION:
             raise FormatError(
-                f"MDS of version {found.get('version')!r:.40} cannot be read",
+                f"MDS of version {shown(found.get('version'))} cannot be read",
                 url=url,
                 hint=f"only version {_VERSION} can; write it again with mosaicml-streaming",
             )
@@ -102,29 +126,6 @@ class Mds(ForeignFormat):
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         return scan_records(data, parts_of(about["columns"], data.url), about["samples"])
 
-    @staticmethod
-    def ndarray(stored: memoryview, dtype: str) -> bytes:
-        """An array whose shape, and dtype unless it is given, stand before its elements, as an NPY file."""
-        position = 0
-        if not dtype:
-            dtype = _DTYPES.get(stored[0], "") if len(stored) else ""
-            position = 1
-        if not dtype or len(stored) <= position:
-            raise ValueError(f"{len(stored)} bytes are no array")
-        dimensions, width = stored[position] >> 2, 1 << (stored[position] & 3)
-        position += 1
-        if len(stored) < position + dimensions * width:
-            raise ValueError(f"{len(stored)} bytes hold no shape of {dimensions} dimensions")
-        shape = np.frombuffer(stored, f"<u{width}", dimensions, position).tolist()
-        return npy_of(stored[position + dimensions * width :], np.dtype(dtype).newbyteorder("<"), tuple(shape))
-
-    forms: ClassVar[Mapping[str, Form]] = {
-        "ndarray": ndarray,
-        "pil": npy_of_pil,
-        "jpeg_array": msgpack_of_jpegs,
-        "list": msgpack_of_list,
-    }
-
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(name.strip() for name in text.split(",") if name.strip())
@@ -136,7 +137,7 @@ class _Shard:
     def __init__(self, found: IndexEntry) -> None:
         if found.get("format") != "mds" or found.get("version") != _VERSION:
             found.refuse(
-                f"a shard of format {found.get('format')!r:.40}, version {found.get('version')!r:.40} cannot be read",
+                f"a shard of format {shown(found.get('format'))}, version {shown(found.get('version'))} cannot be read",
                 hint=f"only mds of version {_VERSION} can; write the data set again with MDSWriter",
             )
         raw = found.entry("raw_data")
@@ -163,7 +164,7 @@ class _Shard:
     def _refuse_absent(self, listing: Listing) -> NoReturn:
         if self._packed is not None and self._packed in listing:
             raise FormatError(
-                f"the shard is compressed ({self._index.get('compression')}), and read only uncompressed",
+                f"the shard is compressed ({shown(self._index.get('compression'))}), and read only uncompressed",
                 url=listing.store.locate(self._packed),
                 hint="decompress the shards first, each beside its own under the name of raw_data in index.json",
             )
@@ -183,16 +184,15 @@ class _Columns:
 
     def __init__(self, as_text: frozenset[str]) -> None:
         self._as_text = as_text
-        self._seen: dict[str, list[list[Any]]] = {}
+        self._seen: dict[tuple[tuple[Any, ...], ...], list[list[Any]]] = {}
         self._changed: set[str] = set()
 
     def of(self, shard: IndexEntry, listing: Listing) -> list[list[Any]]:
-        """Name, encoding and common size of each column, for `ForeignObject.about`; one list for equal shards."""
-        stated = [shard.get(f"column_{what}") for what in ("names", "encodings", "sizes")]
-        known = self._seen.get(repr(stated))
-        if known is None:
-            known = self._seen[repr(stated)] = self._checked(shard)
-            parts_of(known, listing.store.locate(INDEX))
+        """Field, encoding and common size of each column, for `ForeignObject.about`; one list for equal shards."""
+        columns = self._checked(shard)
+        known = self._seen.setdefault(tuple(map(tuple, columns)), columns)
+        if known is columns:
+            parts_of(columns, listing.store.locate(INDEX))
         return known
 
     def _checked(self, shard: IndexEntry) -> list[list[Any]]:
@@ -207,11 +207,9 @@ class _Columns:
             shard.refuse("column_sizes are numbers of bytes, or null")
         columns = []
         for name, encoding, size in zip(names, encodings, sizes, strict=True):
-            if name in self._as_text and encoding in _DIGITS:
-                self._changed.add(name)
-                columns.append([name, "str", size or None])
-            else:
-                columns.append([name, encoding, size or None])
+            text = name in self._as_text and encoding in _DIGITS
+            self._changed |= {name} if text else set()
+            columns.append([usable_field(name), "str" if text else encoding, size or None])
         return columns
 
     def check_options(self) -> None:
@@ -222,12 +220,12 @@ class _Columns:
 
 
 def parts_of(columns: Sequence[Sequence[Any]], url: str) -> list[Part]:
-    """What records of these columns have: name, encoding and common size each, in order.
+    """What records of these columns have: field, encoding and common size each, in order.
 
     Raises:
         FormatError: One cannot be read; names its encoding.
     """
-    parts = [_part(name, encoding, size, url) for name, encoding, size in columns]
+    parts = [_part(field, encoding, size, url) for field, encoding, size in columns]
     fields: set[str] = set()
     for part in parts:
         if part.field in fields:
@@ -236,11 +234,11 @@ def parts_of(columns: Sequence[Sequence[Any]], url: str) -> list[Part]:
     return parts
 
 
-def _part(name: str, encoding: str, size: int | None, url: str) -> Part:
-    field, sized = usable_field(name), size is None
+def _part(field: str, encoding: str, size: int | None, url: str) -> Part:
+    sized = size is None
     if encoding in _NUMBERS:
         kind = FieldType.parse(_NUMBERS[encoding])
-        _check_size(name, encoding, size, kind.width, url)
+        _check_size(field, encoding, size, kind.width, url)
         return Part(field, kind, kind.width, sized)
     if encoding in _DIGITS:
         return Part(field, FieldType.parse(_DIGITS[encoding]), size, sized, meaning="digits")
@@ -251,35 +249,34 @@ def _part(name: str, encoding: str, size: int | None, url: str) -> Part:
         return Part(field, FieldType.parse(stored), size, sized, codec, meaning)  # type: ignore[arg-type]
     family, _, text = encoding.partition(":")
     if family == "ndarray":
-        return _array_part(name, encoding, text, size, url)
+        return _array_part(field, encoding, text, size, url)
     if encoding == "pkl":
         raise _refused(
-            f"column {name!r} is of encoding 'pkl', a pickle, which could run any code",
+            f"column {field!r} is of encoding 'pkl', a pickle, which could run any code",
             url,
             hint="write the data set again with another encoding, such as json or ndarray",
         )
-    raise _refused(f"column {name!r} is of encoding {encoding!r}, which is not known", url)
+    raise _refused(f"column {field!r} is of encoding {encoding!r}, which is not known", url)
 
 
-def _array_part(name: str, encoding: str, text: str, size: int | None, url: str) -> Part:
+def _array_part(field: str, encoding: str, text: str, size: int | None, url: str) -> Part:
     dtype, _, shape = text.partition(":")
     if (dtype or shape) and dtype not in _DTYPES.values():
-        raise _refused(f"column {name!r} is of encoding {encoding!r}, whose dtype is not known", url)
-    field = usable_field(name)
+        raise _refused(f"column {field!r} is of encoding {encoding!r}, whose dtype is not known", url)
     if not shape:
         codec = f"mds.ndarray:{dtype}" if dtype else "mds.ndarray"
         return Part(field, FieldType.parse("array"), size, size is None, codec)
     try:
         kind = FieldType.parse(f"array:{dtype}:{shape}")
     except FieldError as error:
-        raise _refused(f"column {name!r} is of encoding {encoding!r}: {error.what}", url) from error
-    _check_size(name, encoding, size, kind.width, url)
+        raise _refused(f"column {field!r} is of encoding {encoding!r}: {error.what}", url) from error
+    _check_size(field, encoding, size, kind.width, url)
     return Part(field, kind, kind.width, size is None)
 
 
-def _check_size(name: str, encoding: str, size: int | None, width: int, url: str) -> None:
+def _check_size(field: str, encoding: str, size: int | None, width: int, url: str) -> None:
     if size is not None and size != width:
-        raise _refused(f"column {name!r} is of encoding {encoding!r}, whose values have {width} bytes, not {size}", url)
+        raise _refused(f"column {field!r} is of encoding {encoding!r}: values have {width} bytes, not {size}", url)
 
 
 def _refused(
