@@ -67,7 +67,7 @@ def usable_field(text: str) -> str:
     """
     name = _ODD.sub("_", text.replace("/", ".")).strip(".")
     name = re.sub(r"\.\.+", ".", name)
-    return name.lstrip("_") if name.startswith("__") else name or "_"
+    return re.sub(r"^__[_.]*", "", name) or "_"
 
 
 def numbered_keys(path: str, first: int, count: int) -> list[str]:
