@@ -54,7 +54,7 @@ def masked(crc: Words) -> Words:
 def _of_words(rows: NDArray[np.uint8]) -> Words:
     """Of words, without the constants."""
     tables = _word_tables()
-    found = tables[0][rows[:, 0]]
+    found: Words = tables[0][rows[:, 0]]
     for place in range(1, _WORD):
         found ^= tables[place][rows[:, place]]
     return found
@@ -73,7 +73,7 @@ def _constant(length: int) -> int:
 def _moved(values: Words, step: int) -> Words:
     """The checksums when ``2 ** step`` zero bytes follow."""
     tables = _move_tables(step)
-    found = tables[0][values & np.uint32(255)]
+    found: Words = tables[0][values & np.uint32(255)]
     for place in range(1, 4):
         found ^= tables[place][values >> np.uint32(8 * place) & np.uint32(255)]
     return found
@@ -92,7 +92,8 @@ def _move_tables(step: int) -> Words:
     """What each byte of a checksum becomes when ``2 ** step`` zero bytes follow: (4, 256)."""
     places = np.arange(256, dtype=np.uint32)[None] << (8 * np.arange(4, dtype=np.uint32))[:, None]
     if step == 0:
-        return places >> np.uint32(8) ^ _byte_table()[places & np.uint32(255)]
+        shifted: Words = places >> np.uint32(8) ^ _byte_table()[places & np.uint32(255)]
+        return shifted
     return _moved(_moved(places, step - 1), step - 1)
 
 

@@ -8,7 +8,7 @@ order and each once; anything else is no Example.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgpack
@@ -48,18 +48,18 @@ class Lists(NamedTuple):
     Attributes:
         kind: `BYTES`, `FLOATS`, `INTS`; 0 where nothing says.
         span: The list, as a message.
-        count: Its values; of bytes, 2 means several.
+        counts: Their values; of bytes, 2 means several.
         first: Of bytes and floats, where the first value begins; of integers, the first value.
     """
 
     kind: NDArray[np.uint8]
     span: Spans
-    count: Places
+    counts: Places
     first: Places
 
     def at(self, chosen: NDArray[Any]) -> Lists:
         """Those of a mask, or at some indices."""
-        return Lists(self.kind[chosen], self.span.where(chosen), self.count[chosen], self.first[chosen])
+        return Lists(self.kind[chosen], self.span.where(chosen), self.counts[chosen], self.first[chosen])
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +70,7 @@ class Feature:
         name: As it is written.
         framed: Whether it is a list of lists: one of a SequenceExample's second map.
         rows: The samples that have it.
-        lists: Their lists; of frames, the kind of all, the span of the list of frames, and of ``count`` the largest.
+        lists: Their lists; of frames, the kind of all, the span of the list of frames, and of ``counts`` the largest.
         least: The smallest count of the frames.
     """
 
@@ -79,6 +79,26 @@ class Feature:
     rows: Places
     lists: Lists
     least: Places
+
+
+def whole(raw: Bytes, records: Spans) -> tuple[int, list[Feature], Malformed | None]:
+    """How many records from the first on are Examples, their features, and what is wrong with the next."""
+    try:
+        return len(records.begin), features(raw, records), None
+    except Malformed as error:
+        bad = error
+    good, over, found = 0, len(records.begin), list[Feature]()
+    while over - good > 1:  # records before `good` are Examples, not all before `over` are
+        half = (good + over) // 2
+        try:
+            found, good = features(raw, records.where(np.arange(half))), half
+        except Malformed:
+            over = half
+    try:
+        features(raw, records.where(np.arange(good, over)))
+    except Malformed as error:
+        bad = error
+    return good, found, bad
 
 
 def features(raw: Bytes, records: Spans) -> list[Feature]:
@@ -96,9 +116,7 @@ def features(raw: Bytes, records: Spans) -> list[Feature]:
     refuse(second.end != end[more], second.end, "a field that does not belong here")
     single, framed = tags == LENGTH_1, tags == LENGTH_2
     rows = np.concatenate([full[framed], full[more]])
-    frames = Spans(
-        np.concatenate([first.begin[framed], second.begin]), np.concatenate([first.end[framed], second.end])
-    )
+    frames = Spans(np.concatenate([first.begin[framed], second.begin]), np.concatenate([first.end[framed], second.end]))
     return [
         *_of_map(raw, full[single], first.where(single), framed=False),
         *_of_map(raw, rows, frames, framed=True),
@@ -127,7 +145,7 @@ def _of_map(raw: Bytes, rows: Places, maps: Spans, *, framed: bool) -> Iterator[
 
 def _single(raw: Bytes, spans: Spans) -> tuple[Lists, Places]:
     lists = read_lists(raw, spans)
-    return lists, lists.count
+    return lists, lists.counts
 
 
 def _framed(raw: Bytes, spans: Spans) -> tuple[Lists, Places]:
@@ -140,8 +158,8 @@ def _framed(raw: Bytes, spans: Spans) -> tuple[Lists, Places]:
         begins = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
         has = owner[begins]
         kinds[has] = np.maximum.reduceat(lists.kind, begins)
-        most[has] = np.maximum.reduceat(lists.count, begins)
-        least[has] = np.minimum.reduceat(lists.count, begins)
+        most[has] = np.maximum.reduceat(lists.counts, begins)
+        least[has] = np.minimum.reduceat(lists.counts, begins)
         refuse((lists.kind != _NOTHING) & (lists.kind != kinds[owner]), frames.begin, "frames of two types")
     return Lists(kinds, spans, most, np.zeros(total, np.int64)), least
 
@@ -219,30 +237,6 @@ def _named(raw: Bytes, keys: Spans) -> Iterator[tuple[str, Places]]:
             left, text = left[~same], text[~same]
 
 
-@dataclass(slots=True)
-class Gathered:
-    """The values of one feature over many blocks of an object, all places in the object."""
-
-    rows: list[Places] = field(default_factory=list)
-    lists: list[Lists] = field(default_factory=list)
-    least: list[Places] = field(default_factory=list)
-
-    def add(self, feature: Feature, *, row: int, base: int) -> None:
-        """What a block has; ``row`` samples and ``base`` bytes are before it."""
-        kind, span, count, first = feature.lists
-        begins = first if feature.framed else np.where(kind == INTS, first, first + base)
-        self.rows.append(feature.rows + row)
-        self.lists.append(Lists(kind, Spans(span.begin + base, span.end + base), count, begins))
-        self.least.append(feature.least)
-
-    def joined(self, name: str, *, framed: bool) -> Feature:
-        """All of them."""
-        columns = [np.concatenate(part) for part in zip(*((a, *b, c, d) for a, b, c, d in self.lists), strict=True)]
-        kind, begin, end, count, first = columns
-        lists = Lists(kind, Spans(begin, end), count, first)
-        return Feature(name, framed, np.concatenate(self.rows), lists, np.concatenate(self.least))
-
-
 # ------------------------------------------------------------------------------------------------------------ forms
 
 
@@ -271,12 +265,14 @@ def frames_form(data: memoryview, text: str) -> bytes:
     kind, _, rank = text.partition(":")
     expected = {"bytes": BYTES, "float32": FLOATS, "int64": INTS}[kind]
     frames = [_frame(content, expected) for content in _contents(data)]
+    if rank == "1" and any(len(frame) != 1 for frame in frames):
+        raise ValueError("a frame of no or several values")
     if expected == BYTES or rank == "0":
         plain = frames if expected == BYTES else [frame.tolist() for frame in frames]
         packed: bytes = msgpack.packb([frame[0] for frame in plain] if rank == "1" else plain)
         return packed
     joined = np.stack(frames) if frames else np.zeros((0, 0), kind)
-    return npy_bytes(joined[:, 0] if rank == "1" and frames else joined.reshape(-1) if rank == "1" else joined)
+    return npy_bytes(joined.reshape(-1) if rank == "1" else joined)
 
 
 def _frame(data: memoryview, expected: int) -> Any:

@@ -128,8 +128,8 @@ def repeated(raw: Bytes, spans: Spans, *, most: int | None = None) -> tuple[Plac
 
 def _walked(raw: Bytes, at: int, end: int, most: int | None) -> Spans:
     """`repeated` for one message."""
-    data = memoryview(raw)
-    begins, ends = [], []
+    data = raw.data
+    begins, ends = list[int](), list[int]()
     while at < end:
         if data[at] != LENGTH_1:
             raise Malformed("a field that does not belong here", at)

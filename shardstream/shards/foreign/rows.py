@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -51,10 +52,13 @@ def usable_key(text: str) -> str:
 
     What is not UTF-8, and was decoded with ``surrogateescape``, stands as ``%XX``. Empty only where ``text`` was.
     """
-    key = re.sub("/+", "/", text).strip("/")
+    key = (re.sub("/+", "/", text) if "//" in text else text).strip("/")
+    if key.isascii():
+        return key
     return "".join(f"%{ord(one) - 0xDC00:02X}" if "\udc80" <= one <= "\udcff" else one for one in key)
 
 
+@lru_cache(maxsize=1024)  # names repeat from sample to sample
 def usable_field(text: str) -> str:
     """A field name of a foreign one: ``/`` becomes ``.``, other characters that no name has ``_``.
 
@@ -92,10 +96,11 @@ def sniffed_type(data: ObjectBytes, offsets: NDArray[Any], lengths: NDArray[Any]
     found = set()
     for offset, length in zip(offsets[chosen].tolist(), lengths[chosen].tolist(), strict=True):
         found.add(image_type(data.get(offset, min(length, _START))))
-    return _common(found, otherwise)
+    return common_type(found, otherwise)
 
 
-def _common(found: set[str | None], otherwise: str) -> FieldType:
+def common_type(found: set[str | None], otherwise: str) -> FieldType:
+    """The type of a field whose values begin as these (`image_type`); ``otherwise`` where they are no images."""
     if not found or None in found:
         kind = FieldType.parse(otherwise)
         return FieldType.parse("bytes") if kind.is_image and found else kind
@@ -195,7 +200,7 @@ class RowBuilder:
             has[rows] = True
             valid = np.packbits(has, bitorder="little")
         extension = type_of_extension(name.rpartition(".")[2]).name
-        kind = _common(values.kinds, extension) if values.kind is None else FieldType.parse(values.kind)
+        kind = common_type(values.kinds, extension) if values.kind is None else FieldType.parse(values.kind)
         if kind.kind == "scalar":
             numbers = np.zeros(count, kind.dtype)
             numbers[rows] = values.numbers

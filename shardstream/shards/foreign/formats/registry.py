@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from shardstream.errors import UsageError
 from shardstream.shards.foreign.contract import ForeignFormat
+from shardstream.shards.foreign.formats.tfrecord import TFRecord
 
 # One a line: those that are told by a file of theirs (index.json) before those that are told by names.
-_ALL: tuple[ForeignFormat, ...] = ()
+_ALL: tuple[ForeignFormat, ...] = (TFRecord(),)
 
 FORMATS: dict[str, ForeignFormat] = {one.name: one for one in _ALL}
 
