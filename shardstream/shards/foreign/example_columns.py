@@ -17,7 +17,7 @@ from shardstream.shards.fields import FieldType, type_of_extension
 from shardstream.shards.foreign import examples
 from shardstream.shards.foreign.examples import BYTES, FLOATS, INTS, Feature, Lists
 from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.foreign.protobuf import Bytes, Places, Spans
+from shardstream.shards.foreign.protobuf import Bytes, Places, Spans, cut_out
 from shardstream.shards.foreign.rows import (
     ScannedRows,
     common_type,
@@ -84,7 +84,7 @@ class _Gathered:
         self.starts |= _starts(raw, Spans(first[chosen], span.end[chosen]), feature.rows[chosen] + row)
         if (floats := np.flatnonzero((kind == FLOATS) & (count > 0))).size:
             values = np.zeros(len(kind), np.float32)
-            values[floats] = raw[first[floats][:, None] + np.arange(4)].view("<f4")[:, 0]
+            values[floats] = cut_out(raw, first[floats], 4).view("<f4")[:, 0]
             self.floats.append(values)
         else:
             self.floats.append(np.zeros(len(kind), np.float32))

@@ -27,6 +27,7 @@ from shardstream.shards.foreign.protobuf import (
     Places,
     Spans,
     all_varints,
+    cut_out,
     delimited,
     refuse,
     repeated,
@@ -48,7 +49,7 @@ class Lists(NamedTuple):
     Attributes:
         kind: `BYTES`, `FLOATS`, `INTS`; 0 where nothing says.
         span: The list, as a message.
-        counts: Their values; of bytes, 2 means several.
+        counts: Their values; of bytes, and of integers outside of frames, 2 means several.
         first: Of bytes and floats, where the first value begins; of integers, the first value.
     """
 
@@ -152,6 +153,7 @@ def _framed(raw: Bytes, spans: Spans) -> tuple[Lists, Places]:
     """The lists of frames as one list each, and the smallest count of their frames."""
     owner, frames = repeated(raw, spans)
     lists = read_lists(raw, frames)
+    _exact(raw, lists)
     total = len(spans.begin)
     kinds, most, least = np.zeros(total, np.uint8), np.zeros(total, np.int64), np.zeros(total, np.int64)
     if len(owner):
@@ -212,12 +214,21 @@ def _ints(raw: Bytes, spans: Spans) -> tuple[Places, Places]:
     full = np.flatnonzero(inner.begin < inner.end)
     values, after = varints(raw, inner.where(full))
     first[full], count[full] = values.view(np.int64), 1
-    for row in full[after < inner.end[full]].tolist():
-        begin, end = int(inner.begin[row]), int(inner.end[row])
-        refuse(raw[end - 1 : end] > 127, inner.end[row : row + 1], "a number is cut off")
-        numbers = int(np.count_nonzero(raw[begin:end] < 128))
-        count[row] = numbers if packed[row] else (numbers + 1) // 2
+    several = full[after < inner.end[full]]
+    refuse(raw[inner.end[several] - 1] > 127, inner.end[several], "a number is cut off")
+    count[several] = 2
     return count, first
+
+
+def _exact(raw: Bytes, lists: Lists) -> None:
+    """Count the values of lists of several integers."""
+    for row in np.flatnonzero((lists.kind == INTS) & (lists.counts > 1)).tolist():
+        content = raw[int(lists.span.begin[row]) : int(lists.span.end[row])]
+        if content[0] == LENGTH_1:
+            _, begin = varint(content.data, 1, len(content))
+            lists.counts[row] = int(np.count_nonzero(content[begin:] < 128))
+        else:
+            lists.counts[row] = int(np.count_nonzero(content < 128)) // 2  # and as many tags
 
 
 def _named(raw: Bytes, keys: Spans) -> Iterator[tuple[str, Places]]:
@@ -228,7 +239,7 @@ def _named(raw: Bytes, keys: Spans) -> Iterator[tuple[str, Places]]:
         left = np.flatnonzero(lengths == length)
         if length * len(left) > len(raw):
             raise Malformed("names of features that overlap", int(keys.begin[left[0]]))
-        text = raw[keys.begin[left][:, None] + np.arange(length)]
+        text = cut_out(raw, keys.begin[left], length)
         while len(left):
             same = (text == text[0]).all(axis=1)
             if (found := found + 1) > MOST_FEATURES:

@@ -51,6 +51,13 @@ def refuse(bad: NDArray[np.bool_], at: Places, what: str) -> None:
         raise Malformed(what, int(at[int(np.argmax(bad))]))
 
 
+def cut_out(raw: Bytes, at: Places, width: int) -> Bytes:
+    """Runs of bytes of one length that begin at these places: uint8 (n, width); all are inside."""
+    if not len(at) or not width:
+        return np.zeros((len(at), width), np.uint8)
+    return np.ndarray((len(raw) - width + 1, width), np.uint8, raw, strides=(1, 1))[at]
+
+
 def varints(raw: Bytes, spans: Spans) -> tuple[NDArray[np.uint64], Places]:
     """The number at the beginning of each span, and where it ends.
 

@@ -21,7 +21,7 @@ from shardstream.shards.foreign import crc32c, examples
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, Listing, Recognised
 from shardstream.shards.foreign.example_columns import LABEL, Block, Samples
 from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.foreign.protobuf import Bytes, Malformed, Places, Spans
+from shardstream.shards.foreign.protobuf import Bytes, Malformed, Places, Spans, cut_out
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
 from shardstream.shards.foreign.tfds import Described, described
 
@@ -30,7 +30,7 @@ _SHARDED = re.compile(r"-[0-9]{5,}-of-[0-9]{5,}$")
 _BESIDE = re.compile(r"\.(idx|index|json|txt|csv|md|sha256|md5)$", re.IGNORECASE)  # tfrecord2idx, descriptions, sums
 _LENGTH = struct.Struct("<Q")
 _HEAD, _FOOT = 12, 4
-_BLOCK = 16 << 20  # bytes that are read, and whose records are looked at together
+_BLOCK = 16 << 20  # bytes of one read, and of the records that are then looked at together
 _LARGEST_FIRST = 64 << 20  # bytes of a first record that is looked at before anything is scanned
 _COUNTED_FROM_ONE = {"image/class/synset", "image/class/text"}  # what the writers of ImageNet's labels put beside them
 
@@ -149,14 +149,14 @@ def _first_features(listing: Listing, path: str) -> set[str]:
 
 
 def _blocks(data: ObjectBytes, *, compare: bool) -> Iterator[Block]:
-    """All records, as many at a time as lie in `_BLOCK` bytes; one where it alone is larger.
+    """All records, `PIECE` at a time; where the object is not mapped, no more than lie in one read, but one at least.
 
     Raises:
         FormatError: The object ends inside of a record, or a checksum is wrong; the records before were given.
     """
     at, count = 0, 0
     while at < data.size:
-        view = data.get(at, min(_BLOCK, data.size - at))
+        view = data.get(at, data.size - at if data.mapped else min(_BLOCK, data.size - at))
         heads, error = _hop(data, view, at)
         if not len(heads) and error is None:
             view = data.get(at, _HEAD + _FOOT + _length_at(view, 0))
@@ -189,7 +189,7 @@ def _hop(data: ObjectBytes, view: memoryview, base: int) -> tuple[Places, Format
     done = at == left or len(heads) == PIECE
     # Of a record that is not whole here, the length is believed only if its checksum is right.
     looked = begins if done or at + _HEAD > size else np.append(begins, at)
-    good = _good_heads(np.frombuffer(view, np.uint8)[looked[:, None] + np.arange(_HEAD)])
+    good = _good_heads(cut_out(np.frombuffer(view, np.uint8), looked, _HEAD))
     if not good.all():
         bad = int(np.argmin(good))
         return begins[:bad], data.damaged("the checksum of a record's length is wrong", base + int(looked[bad]))
@@ -212,7 +212,7 @@ def _good_heads(heads: Bytes) -> NDArray[np.bool_]:
 
 def _numbers(raw: Bytes, at: Places, width: int) -> Places:
     """The integers of some bytes each at these places."""
-    numbers = np.ascontiguousarray(raw[at[:, None] + np.arange(width)]).view(f"<u{width}")[:, 0]
+    numbers = cut_out(raw, at, width).view(f"<u{width}")[:, 0]
     return numbers.astype(np.int64)
 
 
