@@ -63,6 +63,10 @@ class ObjectBytes:
             raise self.damaged(f"{count} numbers cannot be in an object of {self.size} bytes", offset)
         return np.frombuffer(self.get(offset, count * kind.itemsize), kind, count)
 
+    def beside(self, path: str, size: int) -> ObjectBytes:
+        """The bytes of another object of the same root: one that says where values lie in this one."""
+        return ObjectBytes(self._store, path, size, window=self._window)
+
     def damaged(self, what: str, offset: int, *, hint: str = "fetch or write the file again") -> FormatError:
         """The error for what is wrong at a byte of this object."""
         return FormatError(what, url=self.url, offset=offset, hint=hint)
