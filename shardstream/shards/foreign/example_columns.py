@@ -21,13 +21,12 @@ from shardstream.shards.foreign.protobuf import Bytes, Places, Spans, cut_out
 from shardstream.shards.foreign.rows import (
     ScannedRows,
     common_type,
-    image_type,
     numbered_keys,
     pieces,
     usable_field,
     usable_key,
 )
-from shardstream.shards.index import Column
+from shardstream.shards.foreign.whole_column import WholeColumn, image_types
 
 LABEL = "image/class/label"
 RECORD = "record"
@@ -47,8 +46,6 @@ _TEXT = {
 }
 _NUMBERS = {FLOATS: "float32", INTS: "int64"}
 _KINDS = {BYTES: "bytes", **_NUMBERS}
-_SNIFFED = 16  # first values of a feature that are looked at, beside every 64th
-_START = 12
 
 
 class Block(NamedTuple):
@@ -81,7 +78,7 @@ class _Gathered:
         if feature.name in _KEYS:
             begins, ends = first[chosen].tolist(), span.end[chosen].tolist()
             self.texts += [raw[begin:end].tobytes() for begin, end in zip(begins, ends, strict=True)]
-        self.starts |= _starts(raw, Spans(first[chosen], span.end[chosen]), feature.rows[chosen] + row)
+        self.starts |= image_types(raw, Spans(first[chosen], span.end[chosen]), feature.rows[chosen] + row)
         if (floats := np.flatnonzero((kind == FLOATS) & (count > 0))).size:
             values = np.zeros(len(kind), np.float32)
             values[floats] = cut_out(raw, first[floats], 4).view("<f4")[:, 0]
@@ -108,49 +105,12 @@ class _Records:
     def add(self, block: Block, records: Spans, row: int) -> None:
         self.begins.append(records.begin + block.base)
         self.ends.append(records.end + block.base)
-        self.starts |= _starts(block.raw, records, np.arange(row, row + len(records.begin)))
+        self.starts |= image_types(block.raw, records, np.arange(row, row + len(records.begin)))
 
-    def column(self) -> _Whole:
+    def column(self) -> WholeColumn:
         begins = np.concatenate(self.begins)
         kind = common_type(self.starts, "bytes")
-        return _Whole(RECORD, kind, np.arange(len(begins)), begins, np.concatenate(self.ends) - begins)
-
-
-def _starts(raw: Bytes, spans: Spans, rows: Places) -> set[str | None]:
-    """What kinds of images some values are, by their first bytes."""
-    chosen = np.flatnonzero((rows < _SNIFFED) | (rows % 64 == 0))
-    some = zip(spans.begin[chosen].tolist(), spans.end[chosen].tolist(), strict=True)
-    return {image_type(raw[begin : min(end, begin + _START)].tobytes()) for begin, end in some}
-
-
-class _Whole(NamedTuple):
-    """A column over all samples of the object: those that have a value, and the values or their places."""
-
-    name: str
-    kind: FieldType
-    rows: Places
-    values: NDArray[Any]
-    lengths: Places | None = None
-    codec: str = "none"
-
-    def piece(self, begin: int, end: int) -> Column | None:
-        """The samples from one to another; ``None`` where none of them has a value."""
-        low, high = np.searchsorted(self.rows, [begin, end]).tolist()
-        if low == high:
-            return None
-        rows, count = self.rows[low:high] - begin, end - begin
-        has = np.zeros(count, np.bool_)
-        has[rows] = True
-        valid = None if high - low == count else np.packbits(has, bitorder="little")
-        values = np.zeros(count, self.kind.dtype if self.kind.kind == "scalar" else np.uint64)
-        values[rows] = self.values[low:high]
-        if self.kind.kind == "scalar":
-            return Column(self.name, self.kind, valid=valid, values=values)
-        lengths = None
-        if self.lengths is not None:
-            lengths = np.zeros(count, np.uint64)
-            lengths[rows] = self.lengths[low:high]
-        return Column(self.name, self.kind, codec=self.codec, valid=valid, offsets=values, lengths=lengths)
+        return WholeColumn(RECORD, kind, np.arange(len(begins)), begins, np.concatenate(self.ends) - begins)
 
 
 class Samples:
@@ -234,8 +194,8 @@ class Samples:
                 return keys
         return None
 
-    def _columns(self) -> list[_Whole]:
-        columns: dict[str, _Whole] = {}
+    def _columns(self) -> list[WholeColumn]:
+        columns: dict[str, WholeColumn] = {}
         for (framed, name), known in sorted(self._features.items()):
             feature = known.joined()
             self._check(feature)
@@ -267,7 +227,7 @@ class Samples:
                 hint="write the file again with one type for each feature",
             )
 
-    def _values(self, feature: Feature, known: _Gathered) -> _Whole | None:
+    def _values(self, feature: Feature, known: _Gathered) -> WholeColumn | None:
         name, field_name = feature.name, usable_field(feature.name)
         said = feature.lists.kind > 0
         if not said.any():
@@ -280,17 +240,17 @@ class Samples:
             otherwise = "str" if name in self._text else type_of_extension(field_name.rpartition(".")[2]).name
             values = lists.first[has]
             kept = common_type(known.starts, otherwise)
-            return _Whole(field_name, kept, rows[has], values, lists.span.end[has] - values)
+            return WholeColumn(field_name, kept, rows[has], values, lists.span.end[has] - values)
         equal = bool((lists.counts == most).all()) and not several
         if kind != BYTES and equal and most == 1:
             numbers = lists.first if kind == INTS else np.concatenate(known.floats)[said]
-            return _Whole(field_name, FieldType.parse(_NUMBERS[kind]), rows, numbers)
+            return WholeColumn(field_name, FieldType.parse(_NUMBERS[kind]), rows, numbers)
         if kind == FLOATS and equal and most > 1 and bool((lists.first > lists.span.begin + 1).all()):
-            return _Whole(field_name, FieldType.parse(f"array:float32:{most}"), rows, lists.first)
+            return WholeColumn(field_name, FieldType.parse(f"array:float32:{most}"), rows, lists.first)
         form = {BYTES: "bytes", FLOATS: "floats", INTS: "ints"}[kind]
         return self._formed(field_name, "msgpack" if kind == BYTES else "array", rows, lists.span, form)
 
-    def _frames(self, feature: Feature) -> _Whole | None:
+    def _frames(self, feature: Feature) -> WholeColumn | None:
         lists, said = feature.lists, feature.lists.kind > 0
         if not said.any():
             return None
@@ -302,6 +262,6 @@ class Samples:
         form = f"frames:{_KINDS[kind]}:{1 if rank == 1 else 0 if kind == BYTES else rank}"
         return self._formed(usable_field(feature.name), stored, feature.rows, lists.span, form)
 
-    def _formed(self, name: str, kind: str, rows: Places, span: Spans, form: str) -> _Whole:
+    def _formed(self, name: str, kind: str, rows: Places, span: Spans, form: str) -> WholeColumn:
         codec = f"{self._format}.{form}"
-        return _Whole(name, FieldType.parse(kind), rows, span.begin, span.end - span.begin, codec)
+        return WholeColumn(name, FieldType.parse(kind), rows, span.begin, span.end - span.begin, codec)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from shardstream.errors import UsageError
 from shardstream.shards.foreign.contract import ForeignFormat
+from shardstream.shards.foreign.formats.recordio import RecordIO
 from shardstream.shards.foreign.formats.tfrecord import TFRecord
 
 # One a line: those that are told by a file of theirs (index.json) before those that are told by names.
-_ALL: tuple[ForeignFormat, ...] = (TFRecord(),)
+_ALL: tuple[ForeignFormat, ...] = (
+    RecordIO(),
+    TFRecord(),
+)
 
 FORMATS: dict[str, ForeignFormat] = {one.name: one for one in _ALL}
 
