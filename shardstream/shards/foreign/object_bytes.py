@@ -28,12 +28,14 @@ class ObjectBytes:
         path: Its name.
         url: Its URL, for messages.
         size: Its bytes.
+        mapped: Whether it is a mapped file: then views of any length cost nothing.
     """
 
     def __init__(self, store: Store, path: str, size: int, *, window: int = 4 << 20) -> None:
         self.path = path
         self.url = store.locate(path)
         self.size = size
+        self.mapped = store.mapped
         self._store = store
         self._window = window
         self._start = 0
