@@ -313,7 +313,7 @@ def test_damage_is_one_error_or_left_out(own: Path) -> None:
 
 def test_the_format_can_be_named_and_has_options(folder: Path) -> None:
     assert len(ss.Reader(folder, source_format="webdataset")) == 3 * SAMPLES
-    with pytest.raises(UsageError, match="there is no source format 'webdatset'[\\s\\S]*webdataset"):
+    with pytest.raises(UsageError, match=r"there is no source format 'webdatset'[\s\S]*webdataset"):
         ss.Reader(folder, source_format="webdatset")
     with pytest.raises(UsageError, match="has no option 'grup'"):
         ss.Reader(folder, source_format="webdataset", format_options={"grup": "key"})

@@ -6,9 +6,26 @@ from collections.abc import Mapping
 
 from shardstream.errors import FormatError, UsageError, did_you_mean
 from shardstream.shards.foreign.contract import ForeignFormat, Form, Listing, Recognised
+from shardstream.shards.foreign.formats.litdata import LitData
+from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
+from shardstream.shards.foreign.formats.mds import Mds
+from shardstream.shards.foreign.formats.recordio import RecordIO
+from shardstream.shards.foreign.formats.tar_of_tars import TarOfTars
+from shardstream.shards.foreign.formats.tfrecord import TFRecord
+from shardstream.shards.foreign.formats.webdataset import WebDataset
+from shardstream.shards.foreign.formats.zipped import Zip
 
 # One a line: those that are told by a file of theirs (index.json) before those that are told by names.
-_ALL: tuple[ForeignFormat, ...] = ()
+_ALL: tuple[ForeignFormat, ...] = (
+    Mds(),
+    LitData(),
+    LmdbFormat(),
+    TarOfTars(),
+    WebDataset(),
+    Zip(),
+    RecordIO(),
+    TFRecord(),
+)
 
 FORMATS: dict[str, ForeignFormat] = {one.name: one for one in _ALL}
 
