@@ -109,6 +109,8 @@ class Shelf:
     def __init__(self, url: str, spec: ForeignSpec, cache: Cache | None) -> None:
         self._url = url
         self.folder = _root(cache).folder(spec.digest(url), make=True)
+        if self.folder.group is None:
+            os.fchmod(self.folder.descriptor, 0o700)
         self.store = LocalStore(self.folder.path)
 
     def find(self) -> FoundCatalogue | None:
@@ -181,7 +183,15 @@ def _root(cache: Cache | None) -> Folder:
     if cache is not None:
         tier = tiers_of(cache)[-1]
         tier.prepare()
-        return tier.folder.folder(CATALOGUES, make=True)
+        return _private(tier.folder)
     base = os.environ.get("XDG_CACHE_HOME", "")
     root = os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "shardstream")
-    return Folder.root(root, make=True).folder("catalogues", make=True)
+    return _private(Folder.root(root, make=True))
+
+
+def _private(root: Folder) -> Folder:
+    """The folder of catalogues: names of files and their fields are nobody else's business."""
+    folder = root.folder(CATALOGUES, make=True)
+    if root.group is None:
+        os.fchmod(folder.descriptor, 0o700)
+    return folder

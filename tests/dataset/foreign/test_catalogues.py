@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from shardstream.errors import (
     FieldError,
     FormatError,
     NotFoundError,
+    StorageError,
     UsageError,
 )
 from shardstream.shards.catalogue import CATALOGUE_NAME, Catalogue
@@ -65,7 +68,7 @@ def test_a_folder_of_tars_is_a_data_set(folder: Path) -> None:
     sample = found["t1/005"]
     assert sample["cls"] == 6
     assert sample["json"] == {"tar": 1, "row": 5}
-    assert sample["jpg"].shape[-2:] == (16, 24)
+    assert sample["jpg"].shape == (16, 24, 3)
     assert ss.Reader(folder, fields={"jpg": ss.decode.Raw()}).get("t1/005")["jpg"] == jpeg(5)
 
 
@@ -82,16 +85,16 @@ def test_one_file_and_a_list_of_files(folder: Path) -> None:
 
 
 def test_files_that_are_not_there_are_named(folder: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"part-7\.tar"):
-        ss.ShardDataset(f"{folder}/part-{{6..7}}.tar".replace("6", "0"))
+    with pytest.raises(NotFoundError, match=r"no such file.*part-3\.tar"):
+        ss.ShardDataset(f"{folder}/part-{{0..7}}.tar")
     with pytest.raises(NotFoundError, match="no data set matches"):
         ss.ShardDataset(f"{folder}/nothing-*.tar")
 
 
 def test_a_glob_in_a_store(folder: Path, s3: Any) -> None:
     for path in folder.iterdir():
-        s3.put(f"wds/{path.name}", path.read_bytes())
-    assert batches(f"{s3.url('wds')}/part-*.tar", storage_options=s3.options) == batches(folder)
+        s3.plant(path.name, path.read_bytes())
+    assert batches(f"{s3.url()}/part-*.tar", storage_options=s3.options) == batches(folder)
 
 
 def test_a_folder_of_nothing_that_is_known(tmp_path: Path) -> None:
@@ -118,7 +121,9 @@ def test_a_second_epoch_out_of_the_cache_asks_for_nothing(folder: Path, tmp_path
     assert len(store.requests) == before
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    "context", ["fork", *(pytest.param(one, marks=pytest.mark.full) for one in ("spawn", "forkserver"))]
+)
 def test_workers_of_every_kind(folder: Path, context: str) -> None:
     ds = ss.ShardDataset(folder, fields=["cls", "json", "jpg"], batch_size=8, shuffle=True, seed=5)
     loader = ss.Loader(ds, num_workers=1, multiprocessing_context=context)
@@ -130,7 +135,7 @@ def test_a_run_goes_on_at_another_place_with_other_workers(folder: Path) -> None
     options: dict[str, Any] = {"fields": ["cls"], "batch_size": 8, "shuffle": True, "seed": 5}
     loader = ss.Loader(ss.ShardDataset(folder, **options), num_workers=2)
     iterator = iter(loader)
-    first = [(list(batch["__key__"]), batch["cls"].tolist()) for batch, _ in zip(iterator, range(3), strict=False)]
+    first = [(list(batch["__key__"]), batch["cls"].tolist()) for batch in islice(iterator, 3)]
     state = loader.state_dict()
     del iterator
     elsewhere = ss.Loader(ss.ShardDataset(in_memory(folder), **options), num_workers=0)
@@ -151,7 +156,7 @@ def test_where_views_and_mixtures_know_them(folder: Path) -> None:
     assert {sample["cls"] for sample in threes} == {3}
     val = ss.ShardDataset(folder, fields=["cls"], split=("val", {"train": 0.75, "val": 0.25}))
     assert len(list(val)) == 3 * SAMPLES // 4
-    mixed = ss.Mixture([ss.ShardDataset(folder, fields=["cls"]), threes], weights=[1, 1], batch_size=4)
+    mixed = ss.Mixture({"all": (ss.ShardDataset(folder, fields=["cls"]), 0.5), "threes": (threes, 0.5)}, batch_size=4)
     assert len(next(iter(mixed))["cls"]) == 4
 
 
@@ -289,7 +294,7 @@ def test_what_takes_long_is_a_command_of_its_own(own: Path, monkeypatch: pytest.
         ss.ShardDataset(own)
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(own.parent / "home"))
-    assert scanned(own) < 3  # what was indexed until then is kept
+    assert scanned(own) == 3
 
 
 def _with_no_time(make: Any) -> Any:
@@ -358,7 +363,7 @@ def test_a_catalogue_is_not_followed_through_links(own: Path, home: Path, tmp_pa
     assert place.stat().st_mode & 0o077 == 0
     place.rename(tmp_path / "elsewhere")
     place.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ss.errors.StorageError, match="cannot be kept"):
+    with pytest.raises(StorageError, match="cannot be kept"):
         ss.ShardDataset(own)
 
 
@@ -371,14 +376,12 @@ def test_a_catalogue_pickles_without_the_folder_it_came_from(folder: Path, home:
 
 def test_two_processes_make_one_catalogue(own: Path, home: Path) -> None:
     code = f"import shardstream as ss; print(ss.index({str(own)!r}, workers=1).scanned)"
-    running = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]
+    running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert sorted(int(one.communicate(timeout=60)[0]) for one in running) == [0, 3]
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.2])
-def test_a_run_that_is_killed_goes_on(tmp_path: Path, home: Path, delay: float) -> None:
+@pytest.mark.parametrize("delay", [0.0, pytest.param(0.2, marks=pytest.mark.full)])
+def test_a_run_that_is_killed_goes_on(tmp_path: Path, delay: float) -> None:
     folder = webdataset(tmp_path / "many", tars=12, samples=6)
     code = (
         "import time, shardstream as ss\n"
@@ -395,7 +398,7 @@ def test_a_run_that_is_killed_goes_on(tmp_path: Path, home: Path, delay: float) 
     time.sleep(delay)
     process.kill()
     process.wait()
-    assert 4 <= 12 - scanned(folder) <= 6
+    assert 3 <= 12 - scanned(folder) <= 5  # the fourth may not be written down yet
     assert len(everything(folder)) == 72
 
 
@@ -408,12 +411,10 @@ def test_hostile_catalogues_are_data_errors(own: Path) -> None:
             data = bytearray(whole)
             data[at] ^= 0x55
             path.write_bytes(data)
-            try:
+            with suppress(DataError):
                 everything(own)
-            except DataError:
-                pass
         path.write_bytes(whole[: len(whole) // 2])
-        with pytest.raises(DataError):
+        with pytest.raises((DataError, StorageError)):
             everything(own)
         path.write_bytes(whole)
     assert (own / CATALOGUE_NAME).exists()
