@@ -61,12 +61,12 @@ class Problem:
     """One thing that is wrong.
 
     Attributes:
-        kind: ``missing`` (no such object), ``changed`` (written again since it was indexed), ``unreadable`` (the
-            disk does not give it back), ``size``, ``checksum`` (of the whole object), ``index`` (it cannot be read), ``samples`` (their number), ``fields`` (a field that the
-            manifest lacks, or of another type), ``value`` (the checksum of one value, or its size), ``tar`` (a member
-            that is not what the index says), ``version`` (the manifest of an old version, or its table), ``keys`` (the
-            table of keys, where there is one) or ``picture`` (it is as it was written, but damaged; only where pictures
-            are decoded).
+        kind: ``missing`` (no such object), ``changed`` (written again since it was indexed), ``unreadable`` (the disk
+            does not give it back), ``size``, ``checksum`` (of the whole object), ``index`` (it cannot be read),
+            ``samples`` (their number), ``fields`` (a field that the manifest lacks, or of another type), ``value`` (the
+            checksum of one value, or its size), ``tar`` (a member that is not what the index says), ``version`` (the
+            manifest of an old version, or its table), ``keys`` (the table of keys, where there is one) or ``picture``
+            (it is as it was written, but damaged; only where pictures are decoded).
         shard: Object name.
         what: In words.
         sample: Number in the shard, from 0.
