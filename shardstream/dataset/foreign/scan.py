@@ -59,6 +59,8 @@ class Piece:
 
 def about_digest(one: ForeignObject) -> int:
     """Of what the scan of an object has to know from elsewhere."""
+    if not one.about:  # mostly
+        return 0
     return xxhash.xxh3_64_intdigest(json.dumps(one.about, sort_keys=True).encode())
 
 
