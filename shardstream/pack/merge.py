@@ -77,7 +77,8 @@ def merge(
         The manifest. If the same was complete in ``dest`` already, it is only loaded.
 
     Raises:
-        UsageError: Nothing to merge, data of another library, another format, class names that disagree, entries of ``meta`` that do.
+        UsageError: Nothing to merge, data of another library, another format, class names that disagree, entries of
+            ``meta`` that do.
         FieldError: A field with two types.
         DuplicateKeyError: Two samples with one key; names both places.
         DestinationError: ``dest`` holds another data set, or files in the way that are not ours.
