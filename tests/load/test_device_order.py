@@ -342,7 +342,8 @@ def test_tensors_that_cannot_lie_in_the_slab_travel_alone_and_are_counted():
     flow = PrefetchThread(PlainIteration([batch], 0), CudaCopy(device), lambda batch, _: batch, 1)
     sent = flow.receive()
     assert sent is not None
-    assert sent.ticket.alone == len(all_kinds) + 2  # a packed sequence of these two: its data, and the sizes of its steps
+    # A packed sequence is two of these: its data, and the sizes of its steps.
+    assert sent.ticket.alone == len(all_kinds) + 2
     assert sent.batch["rows"].batch_sizes.tolist() == [2, 2, 1]
     assert sent.batch["coo"] is batch["coo"]  # the simulated device leaves it
     assert flow.receive() is None
