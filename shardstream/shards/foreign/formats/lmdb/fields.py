@@ -20,6 +20,7 @@ _SPREAD = 16  # parts of a list that become a field each; longer ones are a fiel
 _LABELS = ("label", "target", "class")  # names that mean the class, where a number is called so
 _START = 12
 _NUMBERS = {bool: "bool", int: "int64", float: "float64"}
+_FITTING: dict[str, tuple[type, ...]] = {"bool": (bool,), "int64": (int,), "float64": (int, float)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +94,7 @@ class Parts:
 
     def _put(self, rows: RowBuilder, at: int, data: memoryview, how: _How, found: Any) -> None:
         if how.numeric:
-            fits = type(found) is not float if how.kind == "int64" else type(found) is not bool
-            fits = type(found) is bool if how.kind == "bool" else fits and isinstance(found, int | float)
-            if not fits or (isinstance(found, int) and not -(1 << 63) <= found < 1 << 63):
+            if type(found) not in _FITTING[how.kind] or (type(found) is int and not -(1 << 63) <= found < 1 << 63):
                 raise _other(how, found)
             rows.number(how.name, found, how.kind)
             return

@@ -229,7 +229,9 @@ class _Machine:
         return found
 
     def frame(self) -> None:
-        self.take(8)
+        length, begin = self.size(8), self.pos
+        self.take(length)  # a pickle has what it announces, or is cut off
+        self.pos = begin
 
     def protocol(self) -> None:
         raise NotUnderstood("a pickle inside of a pickle", self.pos - 1)
