@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
 import struct
@@ -16,7 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardstream.errors import FormatError
+from shardstream.shards.arrays import npy_array
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
+from shardstream.shards.foreign.formats.lmdb.forms import packed_array as packed_array_form
+from shardstream.shards.foreign.formats.lmdb.forms import pickled_array, pickled_json
 from shardstream.shards.foreign.formats.lmdb.pages import Pages
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.storage.local.store import LocalStore
@@ -297,6 +301,36 @@ def test_values_that_are_one_thing(tmp_path: Path, encoding: str) -> None:
         keys = dumps(encoding, [b"a", b"b"])
         entries = {b"a": dumps(encoding, value), b"b": dumps(encoding, value), b"__keys__": keys}
         assert read(write(tmp_path / f"{number}", entries)) == [("a", {name: value}), ("b", {name: value})]
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.text() | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=9), inner, max_size=5),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(PLAIN, max_size=8), st.sampled_from([2, 3, 4, 5]))
+def test_random_plain_values(value: list[Any], protocol: int) -> None:
+    assert json.loads(pickled_json(memoryview(pickle.dumps(value, protocol)), "")) == value
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["?", "u1", "<i2", ">i4", "<u8", "<f2", ">f8", "<c8"]),
+    st.lists(st.integers(0, 5), min_size=1, max_size=3),
+    st.booleans(),
+    st.sampled_from(["2", "3", "4", "5", "msgpack", "raw msgpack"]),
+)
+def test_random_arrays(dtype: str, shape: list[int], fortran: bool, encoding: str) -> None:
+    values = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    array = np.asfortranarray(values) if fortran and "msgpack" not in encoding else values
+    form = packed_array_form if "msgpack" in encoding else pickled_array
+    for value, place in ((array, ""), ({"a": 1, "b": array}, "/b"), (["x", array], "/1")):
+        found = npy_array(memoryview(form(memoryview(dumps(encoding, value)), place)))
+        np.testing.assert_array_equal(found, values)
+        assert found.dtype == values.dtype.newbyteorder("=")
 
 
 def test_pickles_of_old_pythons(tmp_path: Path) -> None:
