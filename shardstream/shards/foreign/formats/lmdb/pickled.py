@@ -68,6 +68,9 @@ class _Word:
         self.meaning = meaning
 
 
+_WORDS = {names: _Word(".".join(names), meaning) for names, meaning in _GLOBALS.items()}
+
+
 class _Dtype:
     """A dtype: its code, then its byte order."""
 
@@ -263,10 +266,10 @@ class _Machine:
         self.word(self.name(module), self.name(name), at)
 
     def word(self, module: str, name: str, at: int) -> None:
-        meaning = _GLOBALS.get((module, name))
-        if meaning is None:
+        found = _WORDS.get((module, name))
+        if found is None:
             raise NotUnderstood(f"a pickle that asks for {module[:80]}.{name[:80]}, which is not called", at)
-        self.stack.append(_Word(f"{module}.{name}", meaning))
+        self.stack.append(found)
 
     # --------------------------------------------------------------------------- what numpy and Python's bytes write
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -107,9 +108,16 @@ Found: TypeAlias = "int | float | Blob | StoredArray | Nested | list[Any] | tupl
 
 def dtype_of(code: str, order: str, at: int) -> np.dtype[Any]:
     """The dtype of a code such as ``f4``; NotUnderstood where it is not plain, as that of Python objects."""
-    if not _CODE.fullmatch(code) or order not in "<>=|":
-        raise NotUnderstood(f"arrays of dtype {order}{code}", at)
-    return np.dtype(f"{'<' if order == '=' else order}{code}")
+    found = _dtype(code, order)
+    if found is None:
+        raise NotUnderstood(f"arrays of dtype {order[:8]}{code[:80]}", at)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _dtype(code: str, order: str) -> np.dtype[Any] | None:
+    plain = _CODE.fullmatch(code) and order in ("<", ">", "=", "|")
+    return np.dtype(f"{'<' if order == '=' else order}{code}") if plain else None
 
 
 def array_of(dtype: np.dtype[Any], shape: Any, raw: Blob, data: memoryview, fortran: bool) -> StoredArray:
