@@ -10,10 +10,11 @@ from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Fo
 from shardstream.shards.foreign.formats.lmdb.datum import datum_array, read_datum, scan_datums
 from shardstream.shards.foreign.formats.lmdb.fields import MSGPACK, PICKLE, Encoding
 from shardstream.shards.foreign.formats.lmdb.files import KeyNames, kind_of, samples, scan_bytes, scan_files, unnamed
+from shardstream.shards.foreign.formats.lmdb.forms import packed_array, pickled_array, pickled_bytes, pickled_json
 from shardstream.shards.foreign.formats.lmdb.numbered import COUNT, scan_numbered
-from shardstream.shards.foreign.formats.lmdb.packed import packed_array, read_packed
+from shardstream.shards.foreign.formats.lmdb.packed import read_packed
 from shardstream.shards.foreign.formats.lmdb.pages import MAGIC, Entries, Pages, Tree
-from shardstream.shards.foreign.formats.lmdb.pickled import is_pickle, pickled_array, pickled_bytes, pickled_json
+from shardstream.shards.foreign.formats.lmdb.pickled import is_pickle
 from shardstream.shards.foreign.formats.lmdb.serialised import (
     check_length,
     encoding_of,
