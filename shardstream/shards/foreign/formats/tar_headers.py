@@ -19,6 +19,7 @@ BLOCK = 512
 START = 32
 """Bytes of a value that come with its header: they tell an image, and are all of a label."""
 _LONGEST_HEADER = 1 << 20  # of a long name or PAX records
+_LONGEST_NAME = 1 << 16  # sixteen times as long as Linux takes
 _SHOWN = 120  # characters of a name in a message
 
 _FILES = frozenset(b"0\x007")
@@ -173,6 +174,8 @@ class TarMembers:
         """Name and size of a member by the headers in front of it."""
         records = {**self._of_all, **said}
         name = records.get("path", name)
+        if len(name) > _LONGEST_NAME:
+            raise TarDamage(f"a name of {len(name)} characters is too long", first)
         if any(keyword.startswith("GNU.sparse.") for keyword in records):
             raise self._sparse(records.get("GNU.sparse.name", name), first)
         text = records.get("size")
