@@ -11,9 +11,11 @@ import tarfile
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from webdataset import TarWriter
 
 import shardstream.shards.foreign.formats.webdataset as webdataset_module
 from shardstream.errors import FormatError, UsageError
@@ -132,6 +134,21 @@ def test_pieces_without_labels_are_not_held_back(monkeypatch: pytest.MonkeyPatch
 
 
 # ------------------------------------------------------------------------------------------------- other writers
+
+
+def test_what_webdataset_writes(tmp_path: Path) -> None:
+    written = [
+        (f"k{i}", {"jpg": JPEG, "cls": i, "json": {"i": i}, "txt": f"ä{i}", "emb.npy": np.arange(i), "b": b"%d" % i})
+        for i in range(10)
+    ]
+    with TarWriter(str(tmp_path / "a.tar")) as writer:
+        for key, values in written:
+            writer.write({"__key__": key, **values})
+    found = samples(FORMAT, tmp_path)
+    assert [key for key, _ in found] == [key for key, _ in written]
+    for (_, values), (_, expected) in zip(found, written, strict=True):
+        assert np.array_equal(values.pop("emb.npy"), expected.pop("emb.npy"))
+        assert values == expected
 
 
 @pytest.mark.skipif(shutil.which("tar") is None, reason="needs GNU tar")
@@ -422,7 +439,8 @@ def test_what_lies_beside_is_no_sample() -> None:
     found = recognised(FORMAT, listing_of(store))
     assert [one.path for one in found.objects] == ["00000.tar", "00001.tar"]
     assert ["devkit.tar.gz" in note for note in found.notes] == [True]
-    assert FORMAT.recognise(listing_of(MemoryStore({"a.zip": b"PK", "b.tar.gz": b""})), {}) is None
+    for name in ("b.tar.gz", "b.tar"):
+        assert FORMAT.recognise(listing_of(MemoryStore({"a.zip": b"PK", name: b"\x1f\x8b"})), {}) is None
     assert FORMAT.recognise(listing_of(MemoryStore({"a.json": b"{}"})), {}) is None
 
 
