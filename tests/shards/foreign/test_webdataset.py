@@ -359,6 +359,8 @@ def test_bad_headers() -> None:
         header(b"pax", 9, b"x") + padded(b"99 path=a"),
         header(b"pax", 9, b"x") + padded(b"0 path=ab"),
         header(b"pax", 9, b"x") + padded(b"9 path a\n"),
+        header(b"pax", 30, b"x") + padded(b"30path=aaaaaaaaaaaaaaaaaaaaaa\n"),
+        header(b"pax", 30, b"x") + padded(b"9 path=a\n0 path=aaaaaaaaaaaaa\n"),
         header(b"pax", 9, b"x") + padded(b"999999999"),
     ):
         (rows,) = pieces_of(FORMAT, good + bad + header(b"d.txt") + END)

@@ -243,10 +243,10 @@ def _pax_records(text: bytes, offset: int) -> Iterator[tuple[str, str]]:
     position = 0
     while position < len(text) and text[position]:
         space = text.find(b" ", position, position + 20)
-        digits = text[position:space] if space > position else b""
-        end = position + int(digits) if digits.isdigit() else 0
+        digits = text[position : max(space, position)]
+        end = position + (int(digits) if digits.isdigit() else 0)
         keyword, equals, value = text[space + 1 : end - 1].partition(b"=")
-        if not space < end <= len(text) or not equals or text[end - 1] != 0x0A:
+        if not position < space < end <= len(text) or not equals or text[end - 1] != 0x0A:
             raise TarDamage("a PAX header has records that are none", offset + position)
         name = keyword.decode("utf-8", "surrogateescape")
         said = value.decode("utf-8", "surrogateescape")
