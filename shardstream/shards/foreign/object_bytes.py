@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shardstream.errors import FormatError, StorageError
 from shardstream.storage import Store
 
-_NEAR = 8192  # bytes of one read of a file by `ObjectBytes.copy`
+_NEAR = 4096  # bytes of one read of a file by `ObjectBytes.copy`
 
 
 class ObjectBytes:

@@ -19,6 +19,7 @@ BLOCK = 512
 START = 32
 """Bytes of a value that come with its header: they tell an image, and are all of a label."""
 _LONGEST_HEADER = 1 << 20  # of a long name or PAX records
+_LONGEST_NAME = 1 << 16  # sixteen times as long as Linux takes
 _SHOWN = 120  # characters of a name in a message
 
 _FILES = frozenset(b"0\x007")
@@ -57,12 +58,16 @@ class TarDamage(Exception):
     Attributes:
         what: What is wrong.
         offset: Where.
+        lost: Where the first sample begins that may not be whole.
+        name: The member that is cut off, where its name is known.
     """
 
-    def __init__(self, what: str, offset: int) -> None:
+    def __init__(self, what: str, offset: int, name: str = "") -> None:
         super().__init__(what)
         self.what = what
+        self.name = name
         self.offset = offset
+        self.lost = offset
 
 
 def shown(name: str) -> str:
@@ -106,7 +111,7 @@ class TarMembers:
                 break
             kind, size, offset = block[156], _checked_size(block), position + BLOCK
             if size is None:
-                raise TarDamage("here should be the header of a member", position)
+                raise TarDamage("no header is where that of a member should be", position)
             if kind in _LONG_NAMES or kind in _PAX or kind == _PAX_OF_ALL:
                 position = self._padded(offset, size, "a long header")
                 self._read_ahead(kind, offset, size, said)
@@ -119,7 +124,7 @@ class TarMembers:
             if kind in _FILES and not (kind == 0 and block[:100].partition(b"\0")[0].endswith(b"/")):
                 start = block[BLOCK : BLOCK + size] if size < START else block[BLOCK:]
                 if offset + size > end:
-                    raise TarDamage(f"the tar is cut off in member {shown(name)}", first)
+                    raise TarDamage(f"the tar is cut off in member {shown(name)}", first, name)
                 yield Member(name, offset, size, first, start)
                 position = self._padded(offset, size, f"member {shown(name)}")
             elif kind == _HARD_LINK:
@@ -139,7 +144,7 @@ class TarMembers:
         if self._begin == self._end:
             raise TarDamage("it is empty", position)
         if said:
-            raise TarDamage("here should be the header of a member whose name has been said", position)
+            raise TarDamage("a header in front of a member is the last one", position)
         if 0 < left < BLOCK and any(self._data.get(position, left)):
             raise TarDamage("the tar is cut off in a header", position)
 
@@ -169,6 +174,8 @@ class TarMembers:
         """Name and size of a member by the headers in front of it."""
         records = {**self._of_all, **said}
         name = records.get("path", name)
+        if len(name) > _LONGEST_NAME:
+            raise TarDamage(f"a name of {len(name)} characters is too long", first)
         if any(keyword.startswith("GNU.sparse.") for keyword in records):
             raise self._sparse(records.get("GNU.sparse.name", name), first)
         text = records.get("size")
@@ -204,9 +211,12 @@ def _checked_size(block: bytes) -> int | None:
         size, announced = int(block[124:135], 8), int(block[148:154], 8)
     except ValueError:
         size = announced = -1
-    # The lower half of Adler-32 is 1 and the sum of all bytes, modulo 65521: ten times as fast as sum().
-    summed = (zlib.adler32(block[:BLOCK]) & 0xFFFF) == (announced - 255 + sum(block[148:156])) % _ADLER
-    return size if summed and size >= 0 and block[135] in b"\0 " else _odd_size(block)
+    # The lower half of Adler-32 is 1 and the sum of all bytes, modulo 65521: much faster than sum(). The eight bytes
+    # of the sum itself count as blanks.
+    found = zlib.adler32(block[156:BLOCK], zlib.adler32(block[:148])) & 0xFFFF
+    if found == (announced - 8 * 32 + 1) % _ADLER and size >= 0 and block[135] in b"\0 ":
+        return size
+    return _odd_size(block)
 
 
 def _odd_size(block: bytes) -> int | None:
@@ -233,12 +243,12 @@ def _pax_records(text: bytes, offset: int) -> Iterator[tuple[str, str]]:
     position = 0
     while position < len(text) and text[position]:
         space = text.find(b" ", position, position + 20)
-        digits = text[position:space]
-        length = int(digits) if space > position and digits.isdigit() else 0
-        keyword, equals, value = text[space + 1 : position + length - 1].partition(b"=")
-        if not equals or length > len(text) - position or text[position + length - 1] != 0x0A:
+        digits = text[position : max(space, position)]
+        end = position + (int(digits) if digits.isdigit() else 0)
+        keyword, equals, value = text[space + 1 : end - 1].partition(b"=")
+        if not position < space < end <= len(text) or not equals or text[end - 1] != 0x0A:
             raise TarDamage("a PAX header has records that are none", offset + position)
         name = keyword.decode("utf-8", "surrogateescape")
         said = value.decode("utf-8", "surrogateescape")
         yield name, said.rstrip("/") if name == "path" else said
-        position += length
+        position = end

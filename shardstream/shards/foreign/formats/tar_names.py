@@ -59,15 +59,14 @@ def plain_tars(listing: Listing) -> Tars | None:
         StorageError: They cannot be read.
     """
     tars, compressed = listing.ending(TAR), listing.ending(*_COMPRESSED)
-    if not tars:
-        visible = [one for one in listing.ending("") if not one.path.lower().endswith(_BESIDE)]
-        if compressed and len(compressed) == len(visible):
-            path = compressed[0].path
-            how = next(how for end, how in _COMPRESSED.items() if path.lower().endswith(end))
-            raise compressed_tar(listing.store.locate(path), how)
-        return None
-    if found := compression_of(listing.start(tars[0].path, MAGIC_BYTES)):
-        raise compressed_tar(listing.store.locate(tars[0].path), found)
+    others = sum(not one.path.lower().endswith((TAR, *_COMPRESSED, *_BESIDE)) for one in listing.ending(""))
+    inside = compression_of(listing.start(tars[0].path, MAGIC_BYTES)) if tars else None
+    if inside is not None or not tars:
+        if others or not (tars or compressed):  # perhaps of another format, and this is by the way
+            return None
+        path = (tars or compressed)[0].path
+        how = inside or next(how for end, how in _COMPRESSED.items() if path.lower().endswith(end))
+        raise compressed_tar(listing.store.locate(path), how)
     kinds = {_is_nested(listing, one): one for one in (tars if len(tars) <= _LOOKED_AT else tars[:1])}
     if len(kinds) > 1:
         raise FormatError(

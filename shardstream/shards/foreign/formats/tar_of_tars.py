@@ -65,14 +65,17 @@ def _inner_tars(listing: Listing, one: ObjectMeta) -> list[tuple[str, Member]]:
     """Class and place of each inner tar, in order. All have to be there: a class that is missing renumbers others."""
     data = ObjectBytes(listing.store, one.path, one.size, window=_WINDOW)
     found: dict[str, Member] = {}
+    tar = TarMembers(data)
     try:
-        for member in TarMembers(data):
+        for member in tar:
             if member.name.rpartition("/")[2].startswith("."):
                 continue
             name = _class_of(data, member)
             if name in found or len(found) == _MOST_CLASSES:
                 raise data.damaged(f"there are two tars of class {name!r}, or too many", member.header)
             found[name] = member
+        if not tar.marked:
+            raise TarDamage("the tar has no end mark, as one that is cut off", data.size)
     except TarDamage as error:
         raise data.damaged(f"{error.what}, and without all inner tars classes have no numbers", error.offset) from None
     return list(found.items())

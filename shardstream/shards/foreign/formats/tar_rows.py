@@ -67,5 +67,6 @@ class TarRows:
 
 
 def damage_of(data: ObjectBytes, error: TarDamage, end: int) -> FormatError:
-    """What is lost of a tar that ends there, and whose whole samples end where the damage says."""
-    return data.damaged(f"{error.what}; {end - error.offset} bytes from here on hold no whole sample", error.offset)
+    """What is lost of a tar that ends there."""
+    what = f"{error.what} (at {error.offset}): {end - error.lost} bytes from {error.lost} on hold no whole sample"
+    return data.damaged(what, error.lost)

@@ -35,6 +35,11 @@ class Sample(NamedTuple):
         """The key in an index."""
         return usable_key(self.stem.removeprefix("./")) or "_"
 
+    @property
+    def is_bad(self) -> bool:
+        """Whether a member says that the sample is to be left out."""
+        return _BAD in self.members and self.members[_BAD].size > 0
+
 
 def split_name(name: str) -> tuple[str, str] | None:
     """Stem and extension of a member, split at the first dot of its last part; ``None`` of what is no value.
@@ -84,12 +89,10 @@ class TarSamples:
         """Samples.
 
         Raises:
-            TarDamage: The tar is damaged; its offset is where the first sample that may not be whole begins.
+            TarDamage: The tar is damaged.
             FormatError: Members that cannot be samples: two of one name, interleaved ones, links to nothing.
         """
-        for sample in self._all_joined() if self._joined else self._adjacent():
-            if _BAD not in sample.members or not sample.members[_BAD].size:
-                yield sample
+        return self._all_joined() if self._joined else self._adjacent()
 
     def _adjacent(self) -> Iterator[Sample]:
         tar = TarMembers(self._data, self._begin, self._end)
@@ -98,6 +101,8 @@ class TarSamples:
             shape = tuple(sample.members)
             if last and not tar.marked and shape not in whole:
                 raise TarDamage("the tar has no end mark", next(iter(sample.members.values())).header)
+            if sample.is_bad:
+                continue
             if self._shapes is not None and shape not in self._shapes:
                 self._meet(shape)
             if len(whole) < _MOST_SHAPES:
@@ -115,11 +120,12 @@ class TarSamples:
             raise self._data.damaged(
                 f"{error.what}: samples whose members lie apart are not known to be whole", error.offset
             ) from None
-        yield from samples.values()
+        yield from (sample for sample in samples.values() if not sample.is_bad)
 
     def _grouped(self, members: Iterable[Member]) -> Iterator[tuple[Sample, bool]]:
         """Samples of members that follow one another, and whether it is the last."""
-        stem, sample = None, Sample("", {})
+        stem: str | None = None
+        sample = Sample("", {})
         try:
             for member in members:
                 parts = split_name(member.name)
@@ -129,11 +135,17 @@ class TarSamples:
                     if stem is not None:
                         yield sample, False
                     stem = parts[0]
-                    sample = Sample(stem, {})
-                self._put(sample, parts[1], member)
+                    sample = Sample(stem, {parts[1]: member})
+                else:
+                    self._put(sample, parts[1], member)
         except TarDamage as error:
-            if stem is not None:
-                error.offset = next(iter(sample.members.values())).header
+            cut = split_name(error.name)
+            if stem is None:
+                error.lost = self._begin
+            elif cut is not None and cut[0] != stem:
+                yield sample, False
+            else:  # what is lost may be of this sample, too
+                error.lost = next(iter(sample.members.values())).header
             raise
         if stem is not None:
             yield sample, True
@@ -142,8 +154,7 @@ class TarSamples:
         other = sample.members.setdefault(extension, member)
         if other is not member:
             raise self._data.damaged(
-                f"members {shown(other.name)} (at {other.header}) and {shown(member.name)} are the same field "
-                f"of one sample",
+                f"members {shown(other.name)} (at {other.header}) and {shown(member.name)} are one field of one sample",
                 member.header,
                 hint="write the tar with one of them",
             )
@@ -153,22 +164,25 @@ class TarSamples:
     def _linked(self, members: Iterable[Member]) -> Iterator[Member]:
         """Members, and for each hard link the bytes of the one in front of it that it points to."""
         known: dict[str, Member] | None = None  # by name, from the first link on
-        for member in members:
+        for found in members:
+            member = found
             if member.link is not None:
                 if known is None:
                     known = self._names_before(member.header)
-                target = known.get(posixpath.normpath(member.link))
-                if target is None:
-                    raise self._data.damaged(
-                        f"member {shown(member.name)} is a hard link to {shown(member.link)}, which is not in front "
-                        f"of it in this tar",
-                        member.header,
-                        hint="write the tar with --hard-dereference",
-                    )
-                member = member._replace(offset=target.offset, size=target.size, start=target.start)
+                member = self._resolved(member, known.get(posixpath.normpath(member.link)))
             if known is not None:
                 known[posixpath.normpath(member.name)] = member
             yield member
+
+    def _resolved(self, link: Member, target: Member | None) -> Member:
+        if target is None:
+            raise self._data.damaged(
+                f"member {shown(link.name)} is a hard link to {shown(link.link or '')}, which is not in front of it "
+                f"in this tar",
+                link.header,
+                hint="write the tar with --hard-dereference",
+            )
+        return link._replace(offset=target.offset, size=target.size, start=target.start)
 
     def _names_before(self, header: int) -> dict[str, Member]:
         if header == self._begin:
@@ -190,6 +204,8 @@ class TarSamples:
         seen: dict[str, tuple[Member, frozenset[str]]] = {}
         try:
             for sample, _ in self._grouped(self._linked(TarMembers(self._data, self._begin, self._end))):
+                if sample.is_bad:
+                    continue
                 found = frozenset(sample.members)
                 member = next(iter(sample.members.values()))
                 first, names = seen.setdefault(sample.stem, (member, found))
