@@ -24,6 +24,7 @@ from shardstream.errors import (
     StorageError,
     UsageError,
 )
+from shardstream.shards.fields import agree
 from shardstream.shards.heads import MANIFEST_NAME, OldVersion, no_data_set, old_version
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
@@ -367,7 +368,7 @@ def check_index(index: ShardIndex, manifest: Manifest, shard: int) -> None:
         raise FormatError(what, url=index.url, shard=index.path, hint=hint)
     for name, column in index.columns.items():
         kind = manifest.fields.get(name)
-        if kind is not None and column.type != kind:
+        if kind is not None and not agree(column.type, kind):
             what = f"the shard holds {column.type}, the manifest says {kind}"
             raise FormatError(what, url=index.url, shard=index.path, field=name, hint=hint)
 

@@ -19,10 +19,14 @@ class ScalarKind(Protocol):
     """A type of single numbers: a `FieldType` that has one in each sample."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Of the numbers' dtype."""
+        ...
 
     @property
-    def dtype(self) -> np.dtype[Any] | None: ...
+    def dtype(self) -> np.dtype[Any] | None:
+        """That dtype; ``None`` of types that are not scalar."""
+        ...
 
 
 def to_scalar(kind: ScalarKind, value: object) -> int | float | bool:

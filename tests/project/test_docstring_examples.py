@@ -42,6 +42,7 @@ def picture(width: int, height: int, kind: str) -> bytes:
 def names() -> dict[str, Any]:
     return {
         "ss": ss,
+        "FieldType": FieldType,
         "np": np,
         "torch": torch,
         "jpeg_bytes": picture(500, 375, "JPEG"),

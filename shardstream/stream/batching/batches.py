@@ -24,6 +24,7 @@ from shardstream.errors import BatchError, DataError
 from shardstream.shards.fields import ValuesType
 from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, first_good, location_in
 from shardstream.stream.tensors.crops import CropSlab, CropSlabs, collate_cuts
+from shardstream.stream.tensors.joined import JoinedRows
 from shardstream.stream.tensors.nested import refuse_devices
 from shardstream.stream.tensors.numbers import Numbers, Where, converted, is_number, missing_number, stored_dtypes
 from shardstream.stream.tensors.ragged import Ragged, type_name
@@ -172,6 +173,8 @@ class SlabBuilder:
         self._loose = [
             output for output in decoder.plan.outputs if not (output.plain or (output.as_bytes and output.stored))
         ]
+        joined = ((output, JoinedRows.of(output, decoder.fields)) for output in self._loose)
+        self._joined = [(output, rows) for output, rows in joined if rows is not None]
         self._forms = {output.name: _form(output, decoder) for output in decoder.plan.outputs}
         self._origins = {output.name: output.origin or output.name for output in self._loose}
         self._cut = {
@@ -187,16 +190,18 @@ class SlabBuilder:
         slabs: dict[str, torch.Tensor] = {}
         cut: dict[str, CropSlab] = {}
         values: dict[str, list[Any]] = {}
-        for output in self._loose:
+        joined = self._fitting(rows) if self._joined else {}
+        loose = [output for output in self._loose if output.name not in joined] if joined else self._loose
+        for output in loose:
             values[output.name] = [None] * count
             if output.is_cut:
                 cut[output.name] = self._cut[output.name].empty(count)
             elif output.slot is not None:
                 slabs[output.name] = empty_slab((count, *output.slot.shape), torch_dtype(output.slot.dtype))
         views = {name: slab.numpy() for name, slab in slabs.items()} if slabs else {}
-        if self._loose:
+        if loose:
             memory = {self._origins[name]: slab.take for name, slab in cut.items()} if cut else {}
-            decoding = StepDecoding(self._decoder, rows, step, self._loose, views, memory)
+            decoding = StepDecoding(self._decoder, rows, step, loose, views, memory)
             self._decoder.begin(decoding, broken)
             for i in range(count):
                 if i in broken:
@@ -216,11 +221,17 @@ class SlabBuilder:
         for output in self._decoder.plan.outputs:
             if output.is_cut:
                 batch[output.name] = self._cut[output.name].crops(cut[output.name], values[output.name])
+            elif output.name in joined:
+                batch[output.name] = joined[output.name].join(self._stored_bytes(output, rows))
             else:
                 batch[output.name] = self._column(output, rows, slabs.get(output.name), values.get(output.name))
             if (output.name in slabs or output.is_cut) and output.optional:
                 batch[f"{output.name}.__valid__"] = slab_of(self._present(output, rows))
         return batch, sorted(broken), broken
+
+    def _fitting(self, rows: RowBatch) -> dict[str, JoinedRows]:
+        """The outputs whose rows become a batch as one."""
+        return {output.name: how for output, how in self._joined if how.fit(self._stored_bytes(output, rows))}
 
     def _repeat(self, good: int, broken: dict[int, str], rows: RowBatch, columns: list[Any]) -> None:
         stored = [rows.columns[source].data for source in self._decoder.plan.sources]
