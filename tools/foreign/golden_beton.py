@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# needs: numpy torch opencv-python-headless numba tqdm psutil terminaltables fastargs assertpy pytorch-pfn-extras pillow
+# needs: numpy torch opencv-python-headless numba tqdm psutil terminaltables fastargs assertpy pillow
 """Write .beton files with FFCV, and what its own loader gives: golden files of `tests/shards/foreign`.
 
     git clone https://github.com/libffcv/ffcv FFCV && git -C FFCV checkout 3a12966
