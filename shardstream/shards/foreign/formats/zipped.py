@@ -47,9 +47,11 @@ class Zip(ForeignFormat):
             return None
         folder = usable_key(options.get("folder", ""))
         about: dict[str, Any] = {"folder": folder} if folder else {}
+        lists = [one.path for one in listing.ending(".csv", ".tsv", ".json")]
+        notes = tuple(f"{path} is not read" for path in lists[:5])
         if options.get("labels") is None:
             first = ObjectBytes(listing.store, zips[0].path, zips[0].size)
-            notes = _unused_classes(_chosen(first, read_directory(first), folder))
+            notes += _unused_classes(_chosen(first, read_directory(first), folder))
             return Recognised(tuple(ForeignObject(one.path, one.size, about) for one in zips), notes=notes)
         if options["labels"] != "folder":
             raise UsageError(
@@ -61,7 +63,7 @@ class Zip(ForeignFormat):
             found.update(_classes(data, _chosen(data, read_directory(data), folder)))
         classes = tuple(sorted(found))
         about["classes"] = list(classes)
-        return Recognised(tuple(ForeignObject(one.path, one.size, about) for one in zips), classes)
+        return Recognised(tuple(ForeignObject(one.path, one.size, about) for one in zips), classes, notes)
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         directory = read_directory(data)
