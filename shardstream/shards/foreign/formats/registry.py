@@ -6,9 +6,13 @@ from collections.abc import Mapping
 
 from shardstream.errors import FormatError, UsageError, did_you_mean
 from shardstream.shards.foreign.contract import ForeignFormat, Form, Listing, Recognised
+from shardstream.shards.foreign.formats.beton import Beton
 from shardstream.shards.foreign.formats.litdata import LitData
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
 from shardstream.shards.foreign.formats.mds import Mds
+from shardstream.shards.foreign.formats.megatron import Megatron
+from shardstream.shards.foreign.formats.nanogpt import NanoGpt
+from shardstream.shards.foreign.formats.npy import Npy
 from shardstream.shards.foreign.formats.recordio import RecordIO
 from shardstream.shards.foreign.formats.tar_of_tars import TarOfTars
 from shardstream.shards.foreign.formats.tfrecord import TFRecord
@@ -25,6 +29,10 @@ _ALL: tuple[ForeignFormat, ...] = (
     Zip(),
     RecordIO(),
     TFRecord(),
+    Beton(),
+    Megatron(),
+    NanoGpt(),
+    Npy(),
 )
 
 FORMATS: dict[str, ForeignFormat] = {one.name: one for one in _ALL}
