@@ -117,6 +117,8 @@ class ImageRecords:
         Raises:
             FormatError: One of these files is of another object, or malformed.
         """
+        if not self.count:
+            return
         columns = zip(*self._blocks, strict=True)
         whole = _Block(*(np.concatenate(column) for column in columns))
         if "idx" in about and damage is None:
