@@ -232,7 +232,7 @@ def test_cut_off_anywhere_gives_the_whole_samples() -> None:
         assert (rows.damage is None) == (length in ends)
 
 
-@pytest.mark.parametrize("rounds", [200, pytest.param(3000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("rounds", [100, pytest.param(3000, marks=pytest.mark.full)])
 def test_random_damage_is_one_error(rounds: int) -> None:
     chance = random.Random(rounds)
     header = packed([4.0, 6.0], 0, b"")
