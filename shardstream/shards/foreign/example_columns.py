@@ -149,6 +149,9 @@ class Samples:
         if not self._plain:
             good, features, bad = examples.whole(block.raw, block.records)
             self._plain = bad is not None and good == self.count == 0
+            names = self._features.keys() | {(one.framed, one.name) for one in features}
+            if len(names) > examples.MOST_FEATURES:
+                raise self._data.damaged(f"samples have more than {examples.MOST_FEATURES} features", block.base)
             for feature in features:
                 self._add(block, feature)
         if self._plain:
@@ -162,8 +165,6 @@ class Samples:
 
     def _add(self, block: ExampleBlock, feature: Feature) -> None:
         known = self._features.setdefault((feature.framed, feature.name), _Gathered())
-        if len(self._features) > examples.MOST_FEATURES:
-            raise self._data.damaged(f"samples have more than {examples.MOST_FEATURES} features", block.base)
         kind, span, count, first = feature.lists
         if not feature.framed:
             known.look(block.raw, feature, self.count)
@@ -211,8 +212,9 @@ class Samples:
                 del columns[label.name]
                 first = self._first_label if name == LABEL else 0
                 columns["cls"] = label._replace(name="cls", values=label.values - first)
-        if "jpg" not in columns and (picture := columns.pop(usable_field(_IMAGE), None)):
-            columns["jpg"] = picture._replace(name="jpg")
+        picture = columns.get(usable_field(_IMAGE))
+        if "jpg" not in columns and picture is not None and picture.lengths is not None and picture.codec == "none":
+            columns["jpg"] = columns.pop(picture.name)._replace(name="jpg")
         if not columns and self.count:
             columns[RECORD] = self._records.column()
         return [column for _, column in sorted(columns.items())]

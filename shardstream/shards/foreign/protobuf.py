@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 LENGTH_1, LENGTH_2, LENGTH_3 = 0x0A, 0x12, 0x1A  # tags of fields 1, 2 and 3 that are messages, strings or packed lists
 VARINT_1, FIXED32_1 = 0x08, 0x0D
-_FEW = 8  # messages; fewer are walked one by one, so that a long one costs no call of numpy for each of its fields
+_FEW = 64  # messages; fewer are walked one by one, so that a long one costs no calls of numpy for each of its fields
 _LONGEST = 10  # bytes of a varint
 
 Bytes = NDArray[np.uint8]

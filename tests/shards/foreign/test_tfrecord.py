@@ -209,6 +209,7 @@ def test_a_label_is_cls_as_it_is_unless_imagenet_wrote_it(tmp_path: Path) -> Non
         {"cls": 4, "jpg": JPEG, "image.encoded": b"x"}
     ]
     assert "label" in values_of([{"label": [4, 5]}], tmp_path)[0]
+    assert values_of([{"image/encoded": [JPEG, JPEG]}], tmp_path) == [{"image.encoded": [JPEG, JPEG]}]
 
 
 def test_a_feature_of_two_types_is_refused(tmp_path: Path) -> None:
@@ -384,6 +385,10 @@ def test_more_features_than_columns_can_be_are_refused(monkeypatch: pytest.Monke
     (rows,) = scan_bytes(writer.records(together))
     assert len(rows.keys) == 2
     assert "more than 20 features" in str(rows.damage)
+    monkeypatch.setattr(tfrecord, "PIECE", 1)
+    (rows,) = scan_bytes(writer.records(together))
+    assert (len(rows.keys), len(rows.columns)) == (2, 20)
+    assert "samples have more than 20 features" in str(rows.damage)
 
 
 @pytest.mark.parametrize(
