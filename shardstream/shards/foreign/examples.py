@@ -38,6 +38,7 @@ from shardstream.shards.foreign.protobuf import (
 MOST_FEATURES = 1024
 """Features that the samples of an object may have, all together: each is a column."""
 BYTES, FLOATS, INTS = LENGTH_1, LENGTH_2, LENGTH_3  # the tag of the list says what it holds
+_MOST_FRAMES = 1 << 20  # of a list
 _NOTHING = 0
 _FLOAT = 4
 _UNPACKED = 1 + _FLOAT  # bytes of a float with its own tag
@@ -151,7 +152,7 @@ def _single(raw: Bytes, spans: Spans) -> tuple[Lists, Places]:
 
 def _framed(raw: Bytes, spans: Spans) -> tuple[Lists, Places]:
     """The lists of frames as one list each, and the smallest count of their frames."""
-    owner, frames = repeated(raw, spans)
+    owner, frames = repeated(raw, spans, most=_MOST_FRAMES)
     lists = read_lists(raw, frames)
     _exact(raw, lists)
     total = len(spans.begin)
@@ -237,14 +238,15 @@ def _named(raw: Bytes, keys: Spans) -> Iterator[tuple[str, Places]]:
     found = 0
     for length in np.unique(lengths).tolist():
         left = np.flatnonzero(lengths == length)
-        if length * len(left) > len(raw):
-            raise Malformed("names of features that overlap", int(keys.begin[left[0]]))
-        text = cut_out(raw, keys.begin[left], length)
+        if not length:
+            yield "", left
+            continue
+        text = cut_out(raw, keys.begin[left], length).view(f"V{length}")[:, 0]
         while len(left):
-            same = (text == text[0]).all(axis=1)
+            same = text == text[0]
             if (found := found + 1) > MOST_FEATURES:
                 raise Malformed(f"more than {MOST_FEATURES} features", int(keys.begin[left[0]]))
-            yield text[0].tobytes().decode("utf-8", "replace"), left[same]
+            yield text[0].tobytes().decode("utf-8", "surrogateescape"), left[same]
             left, text = left[~same], text[~same]
 
 

@@ -26,7 +26,7 @@ _LABEL = 4
 _LARGEST_LABEL = 2.0**62  # above it a float may be no int64
 
 
-class Parts(NamedTuple):
+class RecordParts(NamedTuple):
     """Some records: where they begin and end, the bytes of their first parts, and whether they have others."""
 
     begin: Places
@@ -62,7 +62,7 @@ class _Block(NamedTuple):
         return filled
 
 
-class Records:
+class ImageRecords:
     """The records of an object, added block by block; then its rows.
 
     Args:
@@ -70,7 +70,7 @@ class Records:
         format: The name that codecs begin with.
 
     Attributes:
-        count: Records so far.
+        count: ImageRecords so far.
     """
 
     def __init__(self, data: ObjectBytes, format: str) -> None:
@@ -81,7 +81,7 @@ class Records:
         self._plain = False  # whether records are bytes, since the first has no header
         self._starts: set[str | None] = set()
 
-    def add(self, base: int, view: memoryview, parts: Parts) -> None:
+    def add(self, base: int, view: memoryview, parts: RecordParts) -> None:
         """The next records, in bytes that begin at ``base``.
 
         Raises:
@@ -117,6 +117,8 @@ class Records:
         Raises:
             FormatError: One of these files is of another object, or malformed.
         """
+        if not self.count:
+            return
         columns = zip(*self._blocks, strict=True)
         whole = _Block(*(np.concatenate(column) for column in columns))
         if "idx" in about and damage is None:
@@ -235,7 +237,7 @@ class Records:
         return paths
 
 
-def _headers(raw: NDArray[np.uint8], parts: Parts) -> _Block:
+def _headers(raw: NDArray[np.uint8], parts: RecordParts) -> _Block:
     """The headers of records; zeros where there is no room for one."""
     count = len(parts.begin)
     headers = np.zeros(count, _HEADER)

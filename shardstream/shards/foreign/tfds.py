@@ -15,7 +15,7 @@ _DEPTH = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class DescribedFeatures:
     """What is known of the features of a folder's files.
 
     Attributes:
@@ -31,7 +31,7 @@ class Described:
     classes: tuple[str, ...] | None = None
 
 
-def described(listing: Listing, folders: Collection[str]) -> dict[str, Described]:
+def described(listing: Listing, folders: Collection[str]) -> dict[str, DescribedFeatures]:
     """By folder, what its ``features.json`` says; nothing where there is none.
 
     Raises:
@@ -40,10 +40,10 @@ def described(listing: Listing, folders: Collection[str]) -> dict[str, Described
     return {folder: _read(listing, f"{folder}/" if folder else "") for folder in folders}
 
 
-def _read(listing: Listing, folder: str) -> Described:
+def _read(listing: Listing, folder: str) -> DescribedFeatures:
     path = folder + _NAME
     if path not in listing:
-        return Described()
+        return DescribedFeatures()
     try:
         tree = json.loads(listing.read(path).decode())
         leaves = list(_leaves(tree, "", False, 0))
@@ -55,7 +55,7 @@ def _read(listing: Listing, folder: str) -> Described:
         ) from error
     labels = [name for name, leaf, listed in leaves if "classLabel" in leaf and not listed and "/" not in name]
     label = labels[0] if len(labels) == 1 else None
-    return Described(
+    return DescribedFeatures(
         lists=frozenset(name for name, _, listed in leaves if listed),
         text=frozenset(name for name, leaf, _ in leaves if "text" in leaf),
         label=label,

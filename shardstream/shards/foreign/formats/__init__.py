@@ -1,8 +1,7 @@
-"""A file a format: which objects hold samples, and where values lie in them.
+"""A file a format: which objects hold samples, and where values lie in them. ``registry`` knows them all.
 
-============  =======================================================
-``mds``       MosaicML Streaming
-``litdata``   LitData
-``registry``  all of them by name, and which one a listing is
-============  =======================================================
+============  ==============================================
+``recordio``  RecordIO files of MXNet
+``tfrecord``  TFRecord files
+============  ==============================================
 """

@@ -19,7 +19,7 @@ from shardstream.errors import FormatError
 from shardstream.shards.arrays import npy_bytes
 from shardstream.shards.foreign.contract import LARGEST_SIDECAR, ForeignFormat, ForeignObject, Form, Listing, Recognised
 from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.foreign.recordio_samples import IMAGE_HEADER, Parts, Records
+from shardstream.shards.foreign.recordio_samples import IMAGE_HEADER, ImageRecords, RecordParts
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
 
 MAGIC = 0xCED7230A
@@ -52,7 +52,7 @@ def _beside(listing: Listing, path: str) -> dict[str, Any]:
     return about
 
 
-def _blocks(data: ObjectBytes) -> Iterator[tuple[int, memoryview, Parts]]:
+def _blocks(data: ObjectBytes) -> Iterator[tuple[int, memoryview, RecordParts]]:
     """All records, `PIECE` at a time; where the object is not mapped, no more than lie in one read, but one at least.
 
     Raises:
@@ -71,7 +71,7 @@ def _blocks(data: ObjectBytes) -> Iterator[tuple[int, memoryview, Parts]]:
         at += end
 
 
-def _hop(view: memoryview, *, whole: bool) -> tuple[Parts, int, str | None]:
+def _hop(view: memoryview, *, whole: bool) -> tuple[RecordParts, int, str | None]:
     """The whole records in some bytes, where they end, and what is wrong there if anything is.
 
     Args:
@@ -97,7 +97,7 @@ def _hop(view: memoryview, *, whole: bool) -> tuple[Parts, int, str | None]:
         split.append(chained)
         at = end
     places = [np.array(one, np.int64) for one in (begins, ends, lengths)]
-    return Parts(places[0], places[1], places[2], np.array(split, np.bool_)), at, what
+    return RecordParts(places[0], places[1], places[2], np.array(split, np.bool_)), at, what
 
 
 def _part(view: memoryview, at: int) -> tuple[int, int, int]:
@@ -168,7 +168,7 @@ class RecordIO(ForeignFormat):
         return Recognised(tuple(ForeignObject(one.path, one.size, _beside(listing, one.path)) for one in named))
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
-        records, damage = Records(data, self.name), None
+        records, damage = ImageRecords(data, self.name), None
         try:
             for base, view, parts in _blocks(data):
                 records.add(base, view, parts)

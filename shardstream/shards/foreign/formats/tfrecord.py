@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from shardstream.errors import FormatError, UsageError
 from shardstream.shards.foreign import crc32c, examples
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, Listing, Recognised
-from shardstream.shards.foreign.example_columns import LABEL, Block, Samples
+from shardstream.shards.foreign.example_columns import LABEL, ExampleBlock, Samples
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.protobuf import Bytes, Malformed, Places, Spans, cut_out
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
-from shardstream.shards.foreign.tfds import Described, described
+from shardstream.shards.foreign.tfds import DescribedFeatures, described
 
 _NAMED = re.compile(r"\.(tfrecords?|tfrec)([-_.]|$)", re.IGNORECASE)
 _SHARDED = re.compile(r"-[0-9]{5,}-of-[0-9]{5,}$")
@@ -31,6 +31,7 @@ _BESIDE = re.compile(r"\.(idx|index|json|txt|csv|md|sha256|md5)$", re.IGNORECASE
 _LENGTH = struct.Struct("<Q")
 _HEAD, _FOOT = 12, 4
 _BLOCK = 16 << 20  # bytes of one read, and of the records that are then looked at together
+_VIEW = 256 << 20  # the same, where the object is mapped
 _LARGEST_FIRST = 64 << 20  # bytes of a first record that is looked at before anything is scanned
 _COUNTED_FROM_ONE = {"image/class/synset", "image/class/text"}  # what the writers of ImageNet's labels put beside them
 
@@ -102,7 +103,7 @@ def _of_options(options: Mapping[str, str]) -> dict[str, Any]:
     return about
 
 
-def _merged(about: Mapping[str, Any], found: Described) -> dict[str, Any]:
+def _merged(about: Mapping[str, Any], found: DescribedFeatures) -> dict[str, Any]:
     """What the scan has to know: of options and of the description beside the files."""
     lists = sorted({*about.get("lists", ()), *found.lists})
     said = {"lists": lists, "text": sorted(found.text), "label": found.label}
@@ -148,18 +149,18 @@ def _first_features(listing: Listing, path: str) -> set[str]:
     return {one.name for one in found}
 
 
-def _blocks(data: ObjectBytes, *, compare: bool) -> Iterator[Block]:
-    """All records, `PIECE` at a time; where the object is not mapped, no more than lie in one read, but one at least.
+def _blocks(data: ObjectBytes, *, compare: bool) -> Iterator[ExampleBlock]:
+    """All records, `PIECE` at a time, fewer where these do not lie in one read or view, but one at least.
 
     Raises:
         FormatError: The object ends inside of a record, or a checksum is wrong; the records before were given.
     """
     at, count = 0, 0
     while at < data.size:
-        view = data.get(at, data.size - at if data.mapped else min(_BLOCK, data.size - at))
+        view = data.get(at, min(_VIEW if data.mapped else _BLOCK, data.size - at))
         heads, error = _hop(data, view, at)
         if not len(heads) and error is None:
-            view = data.get(at, _HEAD + _FOOT + _length_at(view, 0))
+            view = data.get(at, _HEAD + _FOOT + int.from_bytes(view[:8], "little"))
             heads, error = _hop(data, view, at)
         raw = np.frombuffer(view, np.uint8)
         lengths = _numbers(raw, heads, 8)
@@ -168,7 +169,7 @@ def _blocks(data: ObjectBytes, *, compare: bool) -> Iterator[Block]:
             error = data.damaged(f"the bytes of record {count + wrong} are not those that were written", at)
             records = records.where(np.arange(wrong))
         if len(records.begin):
-            yield Block(at, raw, records)
+            yield ExampleBlock(at, raw, records)
         if error is not None:
             raise error
         count += len(heads)
@@ -179,8 +180,9 @@ def _hop(data: ObjectBytes, view: memoryview, base: int) -> tuple[Places, Format
     """Where whole records begin in some bytes of an object, and what is wrong after them."""
     heads: list[int] = []
     at, length, size, left = 0, 0, len(view), data.size - base
+    length_at = _LENGTH.unpack_from
     while at + _HEAD <= size and len(heads) < PIECE:
-        length = _length_at(view, at)
+        (length,) = length_at(view, at)
         if length > size - at - _HEAD - _FOOT:
             break
         heads.append(at)
@@ -196,11 +198,6 @@ def _hop(data: ObjectBytes, view: memoryview, base: int) -> tuple[Places, Format
     if not done and at + _HEAD + _FOOT + length > left:
         return begins, data.damaged(f"the object ends inside of a record, {left - at} bytes after its begin", base + at)
     return begins, None
-
-
-def _length_at(view: memoryview, at: int) -> int:
-    length: int = _LENGTH.unpack_from(view, at)[0]
-    return length
 
 
 def _good_heads(heads: Bytes) -> NDArray[np.bool_]:
