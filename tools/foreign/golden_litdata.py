@@ -153,8 +153,9 @@ def main() -> None:
     written(root / "tokens", rows, loader=TokensLoader())
     write_expected(root / "tokens", [{"tokens": row} for row in read(root / "tokens", TokensLoader(block_size=6))])
     plain_rows = [{"image": file_of(number), "label": number} for number in range(6)]
+    pictures = [{"image": opened(file_of(number)), "label": number} for number in range(6)]
     for level in ("chunk", "batch", "sample"):
-        written(root / f"zstd-{level}", plain_rows, compression="zstd", compression_level=level)
+        written(root / f"zstd-{level}", pictures, compression="zstd", compression_level=level)
     written(root / "arrow", plain_rows, pyarrow=True)
     written(root / "encrypted", plain_rows, encryption=FernetEncryption(password="x", level="sample"))  # noqa: S106 # nobody is to be kept out
     written(root / "pickled", [{"x": {1, 2}}])
