@@ -13,6 +13,7 @@ The folder is replaced. ``every`` has all serialisers of dictionaries, ``pairs``
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -100,6 +101,8 @@ def written(folder: Path, samples: list[Any], *, pyarrow: bool = False, loader: 
     cache.merge()
     for leftover in folder.glob("*.lock"):
         leftover.unlink()
+    index = json.loads((folder / "index.json").read_text())
+    (folder / "index.json").write_text(json.dumps(index | {"updated_at": "0"}, sort_keys=True))
 
 
 class _File:

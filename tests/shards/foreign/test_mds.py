@@ -267,8 +267,9 @@ class TestIndex:
         assert "twice" in refusal(tmp_path).what
 
     def test_what_is_not_of_this_format(self, tmp_path):
-        (tmp_path / "index.json").write_text('{"chunks": []}')
-        assert MDS.recognise(listing_of(tmp_path), {}) is None
+        for text in ('{"chunks": []}', '{"shards": []}', '{"version": 2}', "[", ""):
+            (tmp_path / "index.json").write_text(text)
+            assert MDS.recognise(listing_of(tmp_path), {}) is None
         (tmp_path / "index.json").unlink()
         (tmp_path / "a.tar").write_bytes(b"")
         assert MDS.recognise(listing_of(tmp_path), {}) is None
