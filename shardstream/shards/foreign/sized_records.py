@@ -134,6 +134,8 @@ class _Piece:
             end = min(max(end, begin + 1), self.whole)
             self._measure(_Window.over(self._data, int(self._starts[begin]), int(self._ends[end - 1])), begin, end)
             begin = end
+        if not self.whole:
+            return ScannedRows((), (), self.damage)
         keys = numbered_keys(self._data.path, self._first, self.whole)
         return ScannedRows(keys, tuple(self._column(n) for n in range(len(self._parts))), self.damage)
 
@@ -258,11 +260,13 @@ class _Window:
         return self.held[place - self.start : place - self.start + length].tobytes()
 
 
-def rows_of(data: ObjectBytes, table: NDArray[np.uint32], field: str, codec: str) -> Iterator[ScannedRows]:
-    """Records of an `offset_table` that are each one array, without a size before it."""
+def rows_of(
+    data: ObjectBytes, table: NDArray[np.uint32], field: str, kind: FieldType, codec: str
+) -> Iterator[ScannedRows]:
+    """Records of an `offset_table` that are one value each, without its size before it."""
     for begin, end in pieces(len(table) - 1):
         offsets = table[begin : end + 1].astype(np.uint64)
-        column = Column(field, FieldType.parse("array"), codec=codec, offsets=offsets[:-1], lengths=np.diff(offsets))
+        column = Column(field, kind, codec=codec, offsets=offsets[:-1], lengths=np.diff(offsets))
         yield ScannedRows(numbered_keys(data.path, begin, end - begin), (column,))
 
 

@@ -244,7 +244,8 @@ def _part(field: str, format: str, url: str) -> Part:
         kind = FieldType.parse(_NUMBERS[format])
         return Part(field, kind, kind.width, sized=True)
     if family in _ROWS:
-        return Part(field, FieldType.parse("array"), None, True, f"litdata.values:{_dtype_of(format, url)}")
+        row, codec = _row_type(_dtype_of(format, url))
+        return Part(field, row, None, True, codec)
     if family in _PAYLOADS:
         stored, form, image = _PAYLOADS[family]
         codec = f"litdata.{form}" if form else "none"
@@ -255,6 +256,11 @@ def _part(field: str, format: str, url: str) -> Part:
         url=url,
         hint="write the data set again with values of other types, or without the field",
     )
+
+
+def _row_type(dtype: str) -> tuple[FieldType, str]:
+    """Type and form of rows of numbers without header."""
+    return FieldType.parse("array"), f"litdata.values:{dtype}"
 
 
 def _dtype_of(format: str, url: str) -> str:
@@ -304,7 +310,7 @@ def _scan_tokens(data: ObjectBytes, format: str, samples: int, block: int, end: 
     dtype = _tokens([format], data.url)
     table = offset_table(data, samples, end)
     if not block:
-        return rows_of(data, table, "tokens", f"litdata.values:{dtype}")
+        return rows_of(data, table, "tokens", *_row_type(dtype))
     try:
         kind = FieldType.parse(f"array:{dtype}:{block}")
     except FieldError as error:

@@ -106,11 +106,11 @@ class Mds(ForeignFormat):
             raise FormatError(
                 f"the {INDEX} of MDS shards is no JSON object", url=url, hint="fetch it again, or merge it anew"
             )
-        if found is None or not isinstance(found.get("shards"), list):
+        if found is None or not isinstance(found.get("shards"), list) or "version" not in found:
             return None
-        if found.get("version") != _VERSION:
+        if found["version"] != _VERSION:
             raise FormatError(
-                f"MDS of version {shown(found.get('version'))} cannot be read",
+                f"MDS of version {shown(found['version'])} cannot be read",
                 url=url,
                 hint=f"only version {_VERSION} can; write it again with mosaicml-streaming",
             )
