@@ -17,7 +17,7 @@ from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.foreign.write import write_catalogue
 from shardstream.errors import ShardStreamError, StorageError
 from shardstream.shards.fields import IMAGE
-from shardstream.shards.foreign.contract import Listing
+from shardstream.shards.foreign.contract import ObjectListing
 from shardstream.shards.foreign.framing import NAME, is_form
 from shardstream.shards.layout import parse_index
 from shardstream.sizes import plural
@@ -46,7 +46,7 @@ def find_or_make(location: Location, spec: ForeignSpec, cache: Cache | None, mak
         StorageError: They cannot be read, or the catalogue cannot be kept.
     """
     store = open_store(location)
-    listing = Listing(store, spec.objects(store))
+    listing = ObjectListing(store, spec.objects(store))
     beside = None if spec.names else read_catalogue(store, store.url)
     if beside is not None:
         plan = plan_of(listing, spec, making, beside.catalogue)

@@ -16,7 +16,7 @@ from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.errors import NotFoundError, UsageError
 from shardstream.progress import OnProgress, ignore
 from shardstream.shards.catalogue import Catalogue
-from shardstream.shards.foreign.contract import ForeignFormat, Listing, Recognised
+from shardstream.shards.foreign.contract import ForeignFormat, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.registry import recognise
 from shardstream.shards.heads import no_data_set
 from shardstream.storage import Store
@@ -88,7 +88,7 @@ class Plan:
         )
 
 
-def plan_of(listing: Listing, spec: ForeignSpec, making: Making, found: Catalogue | None) -> Plan:
+def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Catalogue | None) -> Plan:
     """How a listing is to be scanned: as ``spec`` and ``making`` say, else as the catalogue that was found, if any.
 
     Raises:

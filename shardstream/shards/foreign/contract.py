@@ -57,7 +57,7 @@ class Recognised:
     notes: tuple[str, ...] = ()
 
 
-class Listing:
+class ObjectListing:
     """The objects from which a format is recognised: all below a root, or those that a user named.
 
     Args:
@@ -127,7 +127,7 @@ class ForeignFormat(ABC):
     forms: ClassVar[Mapping[str, Form]] = {}
 
     @abstractmethod
-    def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         """The objects of a listing that hold samples; ``None`` where it is not of this format.
 
         Looks at names and first bytes, and never guesses: where another format might claim the same listing, this one

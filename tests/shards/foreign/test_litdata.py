@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import FormatError, UsageError
-from shardstream.shards.foreign.formats.litdata import LitData, npy_of_numpy, npy_of_tensor
+from shardstream.shards.foreign.formats.chunks.litdata import LitData, npy_of_numpy, npy_of_tensor
+from shardstream.shards.foreign.formats.chunks.pytree_names import leaf_names
+from shardstream.shards.foreign.formats.chunks.tagged_values import json_of_tagged
 from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.foreign.pytree_names import leaf_names
 from shardstream.shards.foreign.rows import usable_field
-from shardstream.shards.foreign.tagged_values import json_of_tagged
 from shardstream.testing import MemoryStore
 
 from .damaging import cut, flipped, scan_bytes

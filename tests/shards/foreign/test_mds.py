@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import FormatError, UsageError
-from shardstream.shards.foreign.encoded_values import msgpack_of_jpegs, msgpack_of_list, npy_of_pil
-from shardstream.shards.foreign.formats.mds import Mds, npy_of_ndarray
+from shardstream.shards.foreign.formats.chunks.encoded_values import msgpack_of_jpegs, msgpack_of_list, npy_of_pil
+from shardstream.shards.foreign.formats.chunks.mds import Mds, npy_of_ndarray
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, usable_field
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import FormatError
-from shardstream.shards.foreign.formats import recordio
-from shardstream.shards.foreign.formats.recordio import RecordIO
+from shardstream.shards.foreign.formats.recordio import format as recordio
+from shardstream.shards.foreign.formats.recordio.format import RecordIO
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
 from shardstream.testing import MemoryStore

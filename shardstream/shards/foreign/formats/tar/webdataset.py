@@ -11,17 +11,17 @@ import numpy as np
 
 from shardstream.errors import UsageError
 from shardstream.shards.fields import FieldType
-from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Listing, Recognised
-from shardstream.shards.foreign.formats.tar_headers import Member, TarDamage
-from shardstream.shards.foreign.formats.tar_names import (
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.tar.headers import Member, TarDamage
+from shardstream.shards.foreign.formats.tar.names import (
     MAGIC_BYTES,
     compressed_tar,
     compression_of,
     energon_notes,
     plain_tars,
 )
-from shardstream.shards.foreign.formats.tar_rows import LABEL, TarRows, damage_of
-from shardstream.shards.foreign.formats.tar_samples import TarSamples
+from shardstream.shards.foreign.formats.tar.rows import LABEL, TarRows, damage_of
+from shardstream.shards.foreign.formats.tar.samples import TarSamples
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
 from shardstream.shards.index import Column
@@ -39,7 +39,7 @@ class WebDataset(ForeignFormat):
     }
     window: ClassVar[int] = 1 << 20
 
-    def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         group = options.get("group", "")
         if group not in ("", "key"):
             raise UsageError(f"group={group!r} is no way to group members", hint="give group=key, or leave it out")

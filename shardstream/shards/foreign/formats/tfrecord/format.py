@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FormatError, UsageError
-from shardstream.shards.foreign import crc32c, examples
-from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, Listing, Recognised
-from shardstream.shards.foreign.example_columns import LABEL, ExampleBlock, Samples
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.tfrecord import crc32c, examples
+from shardstream.shards.foreign.formats.tfrecord.columns import LABEL, ExampleBlock, Samples
+from shardstream.shards.foreign.formats.tfrecord.tfds import DescribedFeatures, described
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.protobuf import Bytes, Malformed, Places, Spans, cut_out
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
-from shardstream.shards.foreign.tfds import DescribedFeatures, described
 
 _NAMED = re.compile(r"\.(tfrecords?|tfrec)([-_.]|$)", re.IGNORECASE)
 _SHARDED = re.compile(r"-[0-9]{5,}-of-[0-9]{5,}$")
@@ -55,7 +55,7 @@ class TFRecord(ForeignFormat):
         "ints": examples.ints_form,
     }
 
-    def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         named = [one for one in listing.ending("") if _NAMED.search(one.path) and not _BESIDE.search(one.path)]
         sure = bool(named)
         named = named or [one for one in listing.ending("") if _SHARDED.search(one.path)]
@@ -110,7 +110,7 @@ def _merged(about: Mapping[str, Any], found: DescribedFeatures) -> dict[str, Any
     return {**about, **{name: value for name, value in said.items() if value}}
 
 
-def _begins(listing: Listing, path: str) -> bool:
+def _begins(listing: ObjectListing, path: str) -> bool:
     """Whether an object begins as a TFRecord file, whatever its name.
 
     Raises:
@@ -136,7 +136,7 @@ def _begins(listing: Listing, path: str) -> bool:
     )
 
 
-def _first_features(listing: Listing, path: str) -> set[str]:
+def _first_features(listing: ObjectListing, path: str) -> set[str]:
     """The names of the features of the first sample; none where it is no Example, or is not whole."""
     length = int.from_bytes(listing.start(path, 8), "little")
     if length > min(_LARGEST_FIRST, listing.size(path) - _HEAD):

@@ -13,9 +13,14 @@ import numpy as np
 
 from shardstream.errors import FieldError, FormatError, UsageError
 from shardstream.shards.fields import SCALAR_TYPES, FieldType
-from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, Listing, Recognised
-from shardstream.shards.foreign.encoded_values import msgpack_of_jpegs, msgpack_of_list, npy_of, npy_of_pil
-from shardstream.shards.foreign.index_files import (
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.chunks.encoded_values import (
+    msgpack_of_jpegs,
+    msgpack_of_list,
+    npy_of,
+    npy_of_pil,
+)
+from shardstream.shards.foreign.formats.chunks.index_files import (
     INDEX,
     IndexEntry,
     check_names,
@@ -24,9 +29,9 @@ from shardstream.shards.foreign.index_files import (
     shown,
     without_index,
 )
+from shardstream.shards.foreign.formats.chunks.records import Part, scan_records
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows, usable_field
-from shardstream.shards.foreign.sized_records import Part, scan_records
 
 _SHARD = re.compile(r".+\.mds(\.(zstd|gz|br|bz2|snappy))?")
 _VERSION = 2
@@ -96,7 +101,7 @@ class Mds(ForeignFormat):
         "list": msgpack_of_list,
     }
 
-    def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         if INDEX not in listing:
             without_index(listing, _SHARD, self.title)
             return None
@@ -147,7 +152,7 @@ class _Shard:
         self._index = found
         self._packed = found.entry("zip_data").path("basename") if found.get("zip_data") else None
 
-    def located(self, listing: Listing, columns: _Columns) -> ForeignObject:
+    def located(self, listing: ObjectListing, columns: _Columns) -> ForeignObject:
         """It as an object of the listing, whose size is the one that is announced."""
         if self.path not in listing:
             self._refuse_absent(listing)
@@ -161,7 +166,7 @@ class _Shard:
             self.path, self._bytes, {"samples": self._samples, "columns": columns.of(self._index, listing)}
         )
 
-    def _refuse_absent(self, listing: Listing) -> NoReturn:
+    def _refuse_absent(self, listing: ObjectListing) -> NoReturn:
         if self._packed is not None and self._packed in listing:
             raise FormatError(
                 f"the shard is compressed ({shown(self._index.get('compression'))}), and read only uncompressed",
@@ -187,7 +192,7 @@ class _Columns:
         self._seen: dict[tuple[tuple[Any, ...], ...], list[list[Any]]] = {}
         self._changed: set[str] = set()
 
-    def of(self, shard: IndexEntry, listing: Listing) -> list[list[Any]]:
+    def of(self, shard: IndexEntry, listing: ObjectListing) -> list[list[Any]]:
         """Field, encoding and common size of each column, for `ForeignObject.about`; one list for equal shards."""
         columns = self._checked(shard)
         known = self._seen.setdefault(tuple(map(tuple, columns)), columns)

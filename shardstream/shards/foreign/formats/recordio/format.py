@@ -2,7 +2,7 @@
 
 A record is a magic number, a word of flag and length, its bytes, and zeros up to a multiple of 4. Where its bytes hold
 the magic number at a multiple of 4, the writer leaves it out and begins another part there: so the magic number stands
-at beginnings of parts only. What the records hold: ``recordio_samples``.
+at beginnings of parts only. What the records hold: ``samples``.
 
 https://mxnet.apache.org/versions/1.9.1/api/faq/recordio
 """
@@ -17,9 +17,16 @@ import numpy as np
 
 from shardstream.errors import FormatError
 from shardstream.shards.arrays import npy_bytes
-from shardstream.shards.foreign.contract import LARGEST_SIDECAR, ForeignFormat, ForeignObject, Form, Listing, Recognised
+from shardstream.shards.foreign.contract import (
+    LARGEST_SIDECAR,
+    ForeignFormat,
+    ForeignObject,
+    Form,
+    ObjectListing,
+    Recognised,
+)
+from shardstream.shards.foreign.formats.recordio.samples import IMAGE_HEADER, ImageRecords, RecordParts
 from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.foreign.recordio_samples import IMAGE_HEADER, ImageRecords, RecordParts
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
 
 MAGIC = 0xCED7230A
@@ -31,7 +38,7 @@ _CUT, _ODD = -1, -2  # a part that is not whole, and one that does not begin wit
 _BLOCK = 16 << 20  # bytes of one read, and of the records that are then looked at together
 
 
-def _beside(listing: Listing, path: str) -> dict[str, Any]:
+def _beside(listing: ObjectListing, path: str) -> dict[str, Any]:
     """The files of a ``.rec`` that have its name, with their sizes.
 
     Raises:
@@ -160,7 +167,7 @@ class RecordIO(ForeignFormat):
     window: ClassVar[int] = _BLOCK
     forms: ClassVar[Mapping[str, Form]] = {"image": _image_form, "labels": _labels_form, "record": _record_form}
 
-    def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         named = listing.ending(".rec")
         first = next((one for one in named if one.size), None)
         if first is None or listing.start(first.path, len(_MAGIC)) != _MAGIC:

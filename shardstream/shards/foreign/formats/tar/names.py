@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from shardstream.errors import FormatError
-from shardstream.shards.foreign.contract import Listing
-from shardstream.shards.foreign.formats.tar_headers import TarDamage, TarMembers
+from shardstream.shards.foreign.contract import ObjectListing
+from shardstream.shards.foreign.formats.tar.headers import TarDamage, TarMembers
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.storage.base.store import ObjectMeta
 
@@ -51,7 +51,7 @@ class Tars:
     notes: tuple[str, ...]
 
 
-def plain_tars(listing: Listing) -> Tars | None:
+def plain_tars(listing: ObjectListing) -> Tars | None:
     """The tar files of a listing; ``None`` where there are none.
 
     Raises:
@@ -94,7 +94,7 @@ def compressed_tar(url: str, how: str) -> FormatError:
     )
 
 
-def _is_nested(listing: Listing, one: ObjectMeta) -> bool:
+def _is_nested(listing: ObjectListing, one: ObjectMeta) -> bool:
     data = ObjectBytes(listing.store, one.path, one.size, window=_WINDOW)
     try:
         return any(member.name.lower().endswith(TAR) for member in islice(TarMembers(data), 1))
@@ -102,7 +102,7 @@ def _is_nested(listing: Listing, one: ObjectMeta) -> bool:
         return False  # the scan says what is wrong with it
 
 
-def energon_notes(listing: Listing) -> tuple[str, ...]:
+def energon_notes(listing: ObjectListing) -> tuple[str, ...]:
     """What Energon's description of a data set means for reading it.
 
     Raises:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FormatError
 from shardstream.shards.fields import FieldType
-from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Listing, Recognised
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.tokens.windows import LENGTH, TOKENS, window_length, windows
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows, numbered_keys, pieces
-from shardstream.shards.foreign.windows import LENGTH, TOKENS, window_length, windows
 from shardstream.shards.index import Column
 
 MAGIC = b"MMIDIDX\0\0"
@@ -45,7 +45,7 @@ class Megatron(ForeignFormat):
     title: ClassVar[str] = "a Megatron data set (.idx and .bin)"
     options: ClassVar[Mapping[str, str]] = {"length": LENGTH}
 
-    def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         starts = {one.path: listing.start(one.path, _HEAD.size) for one in listing.ending(".idx")}
         if not any(start.startswith((MAGIC, _LEGACY)) for start in starts.values()):
             return None

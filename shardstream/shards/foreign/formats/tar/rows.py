@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardstream.errors import FormatError
-from shardstream.shards.foreign.formats.tar_headers import Member, TarDamage
-from shardstream.shards.foreign.formats.tar_samples import MOST_FIELDS, Sample, too_many_fields
+from shardstream.shards.foreign.formats.tar.headers import Member, TarDamage
+from shardstream.shards.foreign.formats.tar.samples import MOST_FIELDS, Sample, too_many_fields
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import RowBuilder, ScannedRows, usable_field
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from shardstream.errors import FormatError, UsageError
 from shardstream.shards.fields import FieldType
-from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Listing, Recognised
-from shardstream.shards.foreign.formats.megatron import MAGIC
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.tokens.megatron import MAGIC
+from shardstream.shards.foreign.formats.tokens.windows import LENGTH, window_length, windows
 from shardstream.shards.foreign.names import splits
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
-from shardstream.shards.foreign.windows import LENGTH, window_length, windows
 
 _DTYPES = ("uint8", "uint16", "uint32", "int32", "int64")
 _WITH_HEAD = (20240520, 20240801)  # llm.c and what followed it: 1,024 bytes stand before the tokens
@@ -27,7 +27,7 @@ class NanoGpt(ForeignFormat):
     title: ClassVar[str] = "files of bare tokens, as of nanoGPT (.bin)"
     options: ClassVar[Mapping[str, str]] = {"length": LENGTH, "dtype": f"of the tokens: {', '.join(_DTYPES)}"}
 
-    def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         found, dtype = listing.ending(".bin"), options.get("dtype")
         if not found or dtype is None or any(listing.start(one.path, 9) == MAGIC for one in listing.ending(".idx")):
             return None

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from shardstream.errors import FormatError
-from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Listing, Recognised
-from shardstream.shards.foreign.formats.tar_headers import Member, TarDamage, TarMembers, shown
-from shardstream.shards.foreign.formats.tar_names import TAR, plain_tars
-from shardstream.shards.foreign.formats.tar_rows import TarRows, damage_of
-from shardstream.shards.foreign.formats.tar_samples import TarSamples
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.tar.headers import Member, TarDamage, TarMembers, shown
+from shardstream.shards.foreign.formats.tar.names import TAR, plain_tars
+from shardstream.shards.foreign.formats.tar.rows import TarRows, damage_of
+from shardstream.shards.foreign.formats.tar.samples import TarSamples
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows, usable_key
 from shardstream.storage.base.store import ObjectMeta
@@ -26,7 +26,7 @@ class TarOfTars(ForeignFormat):
     title: ClassVar[str] = "tar of tars"
     window: ClassVar[int] = 1 << 20
 
-    def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         found = plain_tars(listing)
         if found is None or not found.nested:
             return None
@@ -61,7 +61,7 @@ class TarOfTars(ForeignFormat):
             yield rows.take()
 
 
-def _inner_tars(listing: Listing, one: ObjectMeta) -> list[tuple[str, Member]]:
+def _inner_tars(listing: ObjectListing, one: ObjectMeta) -> list[tuple[str, Member]]:
     """Class and place of each inner tar, in order. All have to be there: a class that is missing renumbers others."""
     data = ObjectBytes(listing.store, one.path, one.size, window=_WINDOW)
     found: dict[str, Member] = {}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from shardstream.errors import FormatError
-from shardstream.shards.foreign.formats.tar_headers import Member, TarDamage, TarMembers, shown
+from shardstream.shards.foreign.formats.tar.headers import Member, TarDamage, TarMembers, shown
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import usable_key
 

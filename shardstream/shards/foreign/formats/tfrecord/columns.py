@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FormatError
 from shardstream.shards.fields import FieldType, type_of_extension
-from shardstream.shards.foreign import examples
-from shardstream.shards.foreign.examples import BYTES, FLOATS, INTS, Feature, Lists
+from shardstream.shards.foreign.formats.tfrecord import examples
+from shardstream.shards.foreign.formats.tfrecord.examples import BYTES, FLOATS, INTS, Feature, Lists
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.protobuf import Bytes, Places, Spans, cut_out
 from shardstream.shards.foreign.rows import (

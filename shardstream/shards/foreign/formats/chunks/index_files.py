@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NoReturn
 
 from shardstream.errors import FormatError, UsageError
-from shardstream.shards.foreign.contract import Listing
+from shardstream.shards.foreign.contract import ObjectListing
 
 INDEX = "index.json"
 _LARGEST = 1 << 53  # of numbers in JSON that every program reads alike
@@ -28,7 +28,7 @@ def shown(value: Any) -> str:
     return f"{value!r:.200}" if value is None or isinstance(value, str | int | float) else f"a {type(value).__name__}"
 
 
-def folders_with_index(listing: Listing, container: re.Pattern[str], known: Set[str] = frozenset()) -> list[str]:
+def folders_with_index(listing: ObjectListing, container: re.Pattern[str], known: Set[str] = frozenset()) -> list[str]:
     """Folders below the root that are data sets by themselves: with an ``index.json``, and containers in or below.
 
     Args:
@@ -54,7 +54,7 @@ def _prefixes(folder: str) -> Iterator[str]:
         yield "/".join(parts[:count])
 
 
-def without_index(listing: Listing, container: re.Pattern[str], title: str) -> None:
+def without_index(listing: ObjectListing, container: re.Pattern[str], title: str) -> None:
     """Refuse containers that no ``index.json`` at the root describes.
 
     Raises:
@@ -79,7 +79,7 @@ def without_index(listing: Listing, container: re.Pattern[str], title: str) -> N
         )
 
 
-def notes_on_others(listing: Listing, container: re.Pattern[str], known: Set[str]) -> tuple[str, ...]:
+def notes_on_others(listing: ObjectListing, container: re.Pattern[str], known: Set[str]) -> tuple[str, ...]:
     """A sentence for each data set in a folder of its own, which is not part of the one at the root."""
     folders = folders_with_index(listing, container, known)
     return tuple(f"{listing.store.locate(one)} is another data set, which is left out" for one in folders)

@@ -14,9 +14,9 @@ import numpy as np
 
 from shardstream.errors import FieldError, FormatError, UsageError
 from shardstream.shards.fields import FieldType
-from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, Listing, Recognised
-from shardstream.shards.foreign.encoded_values import msgpack_of_jpegs, npy_of, npy_of_pil
-from shardstream.shards.foreign.index_files import (
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.chunks.encoded_values import msgpack_of_jpegs, npy_of, npy_of_pil
+from shardstream.shards.foreign.formats.chunks.index_files import (
     INDEX,
     IndexEntry,
     check_names,
@@ -25,11 +25,11 @@ from shardstream.shards.foreign.index_files import (
     shown,
     without_index,
 )
+from shardstream.shards.foreign.formats.chunks.pytree_names import leaf_names
+from shardstream.shards.foreign.formats.chunks.records import Part, offset_table, rows_of, scan_records, windows_of
+from shardstream.shards.foreign.formats.chunks.tagged_values import json_of_tagged
 from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.foreign.pytree_names import leaf_names
 from shardstream.shards.foreign.rows import ScannedRows, usable_field
-from shardstream.shards.foreign.sized_records import Part, offset_table, rows_of, scan_records, windows_of
-from shardstream.shards.foreign.tagged_values import json_of_tagged
 
 _CHUNK = re.compile(r"chunk-\d+-\d+(\.[a-z0-9:]+)?\.bin")
 _FRAMED = b"LDFZ01\0\0"
@@ -117,7 +117,7 @@ class LitData(ForeignFormat):
         "jpeg_array": msgpack_of_jpegs,
     }
 
-    def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         if INDEX not in listing:
             without_index(listing, _CHUNK, self.title)
             return None
@@ -207,7 +207,7 @@ def _fields(config: IndexEntry, leaves: int) -> list[str]:
     return fields
 
 
-def _located(chunk: IndexEntry, listing: Listing, config: IndexEntry, about: Mapping[str, Any]) -> ForeignObject:
+def _located(chunk: IndexEntry, listing: ObjectListing, config: IndexEntry, about: Mapping[str, Any]) -> ForeignObject:
     path = chunk.path("filename")
     compression, level = config.get("compression"), config.get("compression_level")
     if compression is not None and level not in (None, "chunk"):

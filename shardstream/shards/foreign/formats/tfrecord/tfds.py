@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardstream.errors import FormatError
-from shardstream.shards.foreign.contract import Listing
+from shardstream.shards.foreign.contract import ObjectListing
 
 _NAME = "features.json"
 _DEPTH = 32
@@ -31,7 +31,7 @@ class DescribedFeatures:
     classes: tuple[str, ...] | None = None
 
 
-def described(listing: Listing, folders: Collection[str]) -> dict[str, DescribedFeatures]:
+def described(listing: ObjectListing, folders: Collection[str]) -> dict[str, DescribedFeatures]:
     """By folder, what its ``features.json`` says; nothing where there is none.
 
     Raises:
@@ -40,7 +40,7 @@ def described(listing: Listing, folders: Collection[str]) -> dict[str, Described
     return {folder: _read(listing, f"{folder}/" if folder else "") for folder in folders}
 
 
-def _read(listing: Listing, folder: str) -> DescribedFeatures:
+def _read(listing: ObjectListing, folder: str) -> DescribedFeatures:
     path = folder + _NAME
     if path not in listing:
         return DescribedFeatures()
@@ -78,7 +78,7 @@ def _leaves(node: dict[str, Any], name: str, listed: bool, depth: int) -> Iterat
         yield name, node, listed
 
 
-def _classes(listing: Listing, path: str) -> tuple[str, ...] | None:
+def _classes(listing: ObjectListing, path: str) -> tuple[str, ...] | None:
     """The names in a file of one a line."""
     if path not in listing:
         return None

@@ -9,7 +9,14 @@ from typing import Any, ClassVar, NamedTuple
 
 from shardstream.errors import FormatError, UsageError
 from shardstream.shards.fields import type_of_extension
-from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Listing, Recognised
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.zip.directory import (
+    Directory,
+    check_stored,
+    is_skipped,
+    located,
+    read_directory,
+)
 from shardstream.shards.foreign.names import accompanies, splits
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import (
@@ -21,7 +28,6 @@ from shardstream.shards.foreign.rows import (
     usable_field,
     usable_key,
 )
-from shardstream.shards.foreign.zip_directory import Directory, check_stored, is_skipped, located, read_directory
 
 _LABEL = "cls"
 _LARGEST_LABEL = 20  # digits of an int64, and its sign
@@ -39,7 +45,7 @@ class Zip(ForeignFormat):
         "folder": "read only what lies below this folder of the zip files, such as train",
     }
 
-    def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         zips = listing.ending(".zip")
         if not zips or not all(_OURS.search(one.path) or accompanies(one.path) for one in listing.objects):
             return None
