@@ -68,8 +68,8 @@ class TestGolden:
         assert types["photo"] == types["nested.two.jpeg"] == ("jpg", "none")
         assert types["int"] == types["nested.one"] == ("int64", "none")
         assert types["bool"] == ("bool", "none")
-        assert types["row"] == ("array", "litdata.values:int64")
-        assert types["a.b_c"] == ("array", "litdata.values:int16")
+        assert types["row"] == ("values:int64", "none")
+        assert types["a.b_c"] == ("values:int16", "none")
         assert types["tensor"] == ("array", "litdata.tensor")
         assert types["map.numbers"] == ("json", "litdata.json")
         assert rows.keys[1] == "chunk-0-0/00000001"

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from shardstream.errors import FormatError, UsageError
 from shardstream.shards.foreign import protobuf
-from shardstream.shards.foreign.formats.tfrecord import crc32c, examples
 from shardstream.shards.foreign.contract import ForeignFormat
+from shardstream.shards.foreign.formats.tfrecord import crc32c, examples
 from shardstream.shards.foreign.formats.tfrecord import format as tfrecord
 from shardstream.shards.foreign.formats.tfrecord.format import TFRecord
 from shardstream.shards.foreign.object_bytes import ObjectBytes

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shardstream.errors import FieldError, FormatError, UsageError
-from shardstream.shards.fields import FieldType
+from shardstream.shards.fields import SCALAR_TYPES, FieldType
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.chunks.encoded_values import msgpack_of_jpegs, npy_of, npy_of_pil
 from shardstream.shards.foreign.formats.chunks.index_files import (
@@ -259,7 +259,9 @@ def _part(field: str, format: str, url: str) -> Part:
 
 
 def _row_type(dtype: str) -> tuple[FieldType, str]:
-    """Type and form of rows of numbers without header."""
+    """Type and form of rows of numbers without header: complex ones have no type that means them."""
+    if dtype in SCALAR_TYPES:
+        return FieldType.parse(f"values:{dtype}"), "none"
     return FieldType.parse("array"), f"litdata.values:{dtype}"
 
 

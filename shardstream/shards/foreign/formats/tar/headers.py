@@ -32,7 +32,7 @@ _PAX_OF_ALL = ord("g")
 _ADLER = 65521
 
 
-class Member(NamedTuple):
+class TarMember(NamedTuple):
     """A file in a tar.
 
     Attributes:
@@ -94,7 +94,7 @@ class TarMembers:
         self._of_all: dict[str, str] = {}
         self.marked = False
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[TarMember]:
         """Files and hard links.
 
         Raises:
@@ -125,10 +125,10 @@ class TarMembers:
                 start = block[BLOCK : BLOCK + size] if size < START else block[BLOCK:]
                 if offset + size > end:
                     raise TarDamage(f"the tar is cut off in member {shown(name)}", first, name)
-                yield Member(name, offset, size, first, start)
+                yield TarMember(name, offset, size, first, start)
                 position = self._padded(offset, size, f"member {shown(name)}")
             elif kind == _HARD_LINK:
-                yield Member(name, 0, 0, first, b"", said.get("linkpath") or _text(block[157:257]))
+                yield TarMember(name, 0, 0, first, b"", said.get("linkpath") or _text(block[157:257]))
                 position = offset
             elif kind in _WITHOUT_DATA or kind == 0:  # in v7, a folder is a file whose name ends with a slash
                 position = offset

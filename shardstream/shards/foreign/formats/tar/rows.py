@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardstream.errors import FormatError
-from shardstream.shards.foreign.formats.tar.headers import Member, TarDamage
-from shardstream.shards.foreign.formats.tar.samples import MOST_FIELDS, Sample, too_many_fields
+from shardstream.shards.foreign.formats.tar.headers import TarDamage, TarMember
+from shardstream.shards.foreign.formats.tar.samples import MOST_FIELDS, TarSample, too_many_fields
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import RowBuilder, ScannedRows, usable_field
 
@@ -22,7 +22,7 @@ class TarRows:
         with_label: Is called with each member that is a label, which is then text; ``None``: none is special.
     """
 
-    def __init__(self, data: ObjectBytes, with_label: Callable[[Member], None] | None = None) -> None:
+    def __init__(self, data: ObjectBytes, with_label: Callable[[TarMember], None] | None = None) -> None:
         self._data = data
         self._rows = RowBuilder(data)
         self._with_label = with_label
@@ -31,7 +31,7 @@ class TarRows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, sample: Sample, label: int | None = None) -> None:
+    def add(self, sample: TarSample, label: int | None = None) -> None:
         """The next row.
 
         Args:
@@ -55,7 +55,7 @@ class TarRows:
                 kind = "str"
             rows.value(name, member.offset, member.size, kind, start=member.start)
 
-    def _name(self, extension: str, member: Member) -> str:
+    def _name(self, extension: str, member: TarMember) -> str:
         if len(self._names) == MOST_FIELDS:
             raise too_many_fields(self._data, member)
         name = self._names[extension] = usable_field(_SAME.get(extension, extension))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from shardstream.errors import FormatError
-from shardstream.shards.foreign.formats.tar.headers import Member, TarDamage, TarMembers, shown
+from shardstream.shards.foreign.formats.tar.headers import TarDamage, TarMember, TarMembers, shown
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import usable_key
 
@@ -19,7 +19,7 @@ _META = re.compile(r"__[^/]*__($|/)")  # of names at their beginning: what webda
 _BAD = "__bad__"  # a member of this extension that is not empty makes webdataset drop its sample
 
 
-class Sample(NamedTuple):
+class TarSample(NamedTuple):
     """Members of one key.
 
     Attributes:
@@ -28,7 +28,7 @@ class Sample(NamedTuple):
     """
 
     stem: str
-    members: dict[str, Member]
+    members: dict[str, TarMember]
 
     @property
     def key(self) -> str:
@@ -85,7 +85,7 @@ class TarSamples:
         self._joined = joined
         self._shapes: dict[tuple[str, ...], None] | None = {}  # sets of extensions so far; None: keys were compared
 
-    def __iter__(self) -> Iterator[Sample]:
+    def __iter__(self) -> Iterator[TarSample]:
         """Samples.
 
         Raises:
@@ -94,7 +94,7 @@ class TarSamples:
         """
         return self._all_joined() if self._joined else self._adjacent()
 
-    def _adjacent(self) -> Iterator[Sample]:
+    def _adjacent(self) -> Iterator[TarSample]:
         tar = TarMembers(self._data, self._begin, self._end)
         whole: set[tuple[str, ...]] = set()
         for sample, last in self._grouped(self._linked(tar)):
@@ -109,23 +109,23 @@ class TarSamples:
                 whole.add(shape)
             yield sample
 
-    def _all_joined(self) -> Iterator[Sample]:
-        samples: dict[str, Sample] = {}
+    def _all_joined(self) -> Iterator[TarSample]:
+        samples: dict[str, TarSample] = {}
         try:
             for member in self._linked(TarMembers(self._data, self._begin, self._end)):
                 if (parts := split_name(member.name)) is not None:
                     stem, extension = parts
-                    self._put(samples.setdefault(stem, Sample(stem, {})), extension, member)
+                    self._put(samples.setdefault(stem, TarSample(stem, {})), extension, member)
         except TarDamage as error:
             raise self._data.damaged(
                 f"{error.what}: samples whose members lie apart are not known to be whole", error.offset
             ) from None
         yield from (sample for sample in samples.values() if not sample.is_bad)
 
-    def _grouped(self, members: Iterable[Member]) -> Iterator[tuple[Sample, bool]]:
+    def _grouped(self, members: Iterable[TarMember]) -> Iterator[tuple[TarSample, bool]]:
         """Samples of members that follow one another, and whether it is the last."""
         stem: str | None = None
-        sample = Sample("", {})
+        sample = TarSample("", {})
         try:
             for member in members:
                 parts = split_name(member.name)
@@ -135,7 +135,7 @@ class TarSamples:
                     if stem is not None:
                         yield sample, False
                     stem = parts[0]
-                    sample = Sample(stem, {parts[1]: member})
+                    sample = TarSample(stem, {parts[1]: member})
                 else:
                     self._put(sample, parts[1], member)
         except TarDamage as error:
@@ -150,7 +150,7 @@ class TarSamples:
         if stem is not None:
             yield sample, True
 
-    def _put(self, sample: Sample, extension: str, member: Member) -> None:
+    def _put(self, sample: TarSample, extension: str, member: TarMember) -> None:
         other = sample.members.setdefault(extension, member)
         if other is not member:
             raise self._data.damaged(
@@ -161,9 +161,9 @@ class TarSamples:
         if len(sample.members) > MOST_FIELDS:
             raise too_many_fields(self._data, member)
 
-    def _linked(self, members: Iterable[Member]) -> Iterator[Member]:
+    def _linked(self, members: Iterable[TarMember]) -> Iterator[TarMember]:
         """Members, and for each hard link the bytes of the one in front of it that it points to."""
-        known: dict[str, Member] | None = None  # by name, from the first link on
+        known: dict[str, TarMember] | None = None  # by name, from the first link on
         for found in members:
             member = found
             if member.link is not None:
@@ -174,7 +174,7 @@ class TarSamples:
                 known[posixpath.normpath(member.name)] = member
             yield member
 
-    def _resolved(self, link: Member, target: Member | None) -> Member:
+    def _resolved(self, link: TarMember, target: TarMember | None) -> TarMember:
         if target is None:
             raise self._data.damaged(
                 f"member {shown(link.name)} is a hard link to {shown(link.link or '')}, which is not in front of it "
@@ -184,7 +184,7 @@ class TarSamples:
             )
         return link._replace(offset=target.offset, size=target.size, start=target.start)
 
-    def _names_before(self, header: int) -> dict[str, Member]:
+    def _names_before(self, header: int) -> dict[str, TarMember]:
         if header == self._begin:
             return {}
         before = TarMembers(self._data, self._begin, header)
@@ -201,7 +201,7 @@ class TarSamples:
 
     def _check_keys(self) -> None:
         """Refuse a tar in which a key comes back with other extensions: its samples would be halves."""
-        seen: dict[str, tuple[Member, frozenset[str]]] = {}
+        seen: dict[str, tuple[TarMember, frozenset[str]]] = {}
         try:
             for sample, _ in self._grouped(self._linked(TarMembers(self._data, self._begin, self._end))):
                 if sample.is_bad:
@@ -215,7 +215,7 @@ class TarSamples:
             return  # whoever reads the samples comes to it, too
 
 
-def _interleaved(data: ObjectBytes, first: Member, second: Member) -> FormatError:
+def _interleaved(data: ObjectBytes, first: TarMember, second: TarMember) -> FormatError:
     return data.damaged(
         f"members {shown(first.name)} (at {first.header}) and {shown(second.name)} (at {second.header}) are of one "
         f"sample, and others lie between them",
@@ -224,7 +224,7 @@ def _interleaved(data: ObjectBytes, first: Member, second: Member) -> FormatErro
     )
 
 
-def too_many_fields(data: ObjectBytes, member: Member) -> FormatError:
+def too_many_fields(data: ObjectBytes, member: TarMember) -> FormatError:
     """The error for a tar whose names are not made of a key, a dot and an extension."""
     return data.damaged(
         f"members have more than {MOST_FIELDS} different extensions, such as that of {shown(member.name)}: in this "

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from shardstream.errors import FormatError
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
-from shardstream.shards.foreign.formats.tar.headers import Member, TarDamage, TarMembers, shown
+from shardstream.shards.foreign.formats.tar.headers import TarDamage, TarMember, TarMembers, shown
 from shardstream.shards.foreign.formats.tar.names import TAR, plain_tars
 from shardstream.shards.foreign.formats.tar.rows import TarRows, damage_of
 from shardstream.shards.foreign.formats.tar.samples import TarSamples
@@ -61,10 +61,10 @@ class TarOfTars(ForeignFormat):
             yield rows.take()
 
 
-def _inner_tars(listing: ObjectListing, one: ObjectMeta) -> list[tuple[str, Member]]:
+def _inner_tars(listing: ObjectListing, one: ObjectMeta) -> list[tuple[str, TarMember]]:
     """Class and place of each inner tar, in order. All have to be there: a class that is missing renumbers others."""
     data = ObjectBytes(listing.store, one.path, one.size, window=_WINDOW)
-    found: dict[str, Member] = {}
+    found: dict[str, TarMember] = {}
     tar = TarMembers(data)
     try:
         for member in tar:
@@ -81,7 +81,7 @@ def _inner_tars(listing: ObjectListing, one: ObjectMeta) -> list[tuple[str, Memb
     return list(found.items())
 
 
-def _class_of(data: ObjectBytes, member: Member) -> str:
+def _class_of(data: ObjectBytes, member: TarMember) -> str:
     name = usable_key(member.name.rpartition("/")[2])
     if member.link is not None or not name.lower().endswith(TAR) or len(name) == len(TAR):
         raise FormatError(

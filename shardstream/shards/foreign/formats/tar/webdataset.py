@@ -12,7 +12,7 @@ import numpy as np
 from shardstream.errors import UsageError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
-from shardstream.shards.foreign.formats.tar.headers import Member, TarDamage
+from shardstream.shards.foreign.formats.tar.headers import TarDamage, TarMember
 from shardstream.shards.foreign.formats.tar.names import (
     MAGIC_BYTES,
     compressed_tar,
@@ -81,7 +81,7 @@ class _Labels:
         self._numbers: list[int] = []  # of the piece that is being made
         self._whole = True
 
-    def add(self, member: Member) -> None:
+    def add(self, member: TarMember) -> None:
         """The label of a row."""
         number = _integer(member) if self._whole else None
         if number is None:
@@ -104,7 +104,7 @@ class _Labels:
             yield dataclasses.replace(rows, columns=tuple(columns))
 
 
-def _integer(member: Member) -> int | None:
+def _integer(member: TarMember) -> int | None:
     if member.size > len(member.start) or not _INTEGER.fullmatch(member.start):
         return None
     number = int(member.start)

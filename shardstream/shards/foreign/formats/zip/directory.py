@@ -47,7 +47,7 @@ _METHODS = {
 }
 
 
-class Member(NamedTuple):
+class ZipMember(NamedTuple):
     """An entry of the central directory.
 
     Attributes:
@@ -77,7 +77,7 @@ class Directory(NamedTuple):
         start: Where it begins, which is where members end.
     """
 
-    members: list[Member]
+    members: list[ZipMember]
     start: int
 
 
@@ -86,7 +86,7 @@ def is_skipped(name: str) -> bool:
     return name.endswith("/") or name.startswith("__MACOSX/") or name.rpartition("/")[2].startswith(".")
 
 
-def check_stored(data: ObjectBytes, member: Member, remedy: str = _UNPACK) -> None:
+def check_stored(data: ObjectBytes, member: ZipMember, remedy: str = _UNPACK) -> None:
     """Refuse members whose bytes do not lie in the zip as they are: encrypted and compressed ones."""
     if member.flags & _ENCRYPTED or member.method == 99:
         raise data.damaged(
@@ -111,7 +111,7 @@ def read_directory(data: ObjectBytes) -> Directory:
         StorageError: It cannot be read.
     """
     count, start, end = _ending(data)
-    members: list[Member] = []
+    members: list[ZipMember] = []
     place = start
     while place < end:
         if len(members) == count:
@@ -209,7 +209,7 @@ def _end_record_64(data: ObjectBytes, place: int) -> tuple[int, tuple[int, ...]]
     return start, tuple(numbers)
 
 
-def _entry(data: ObjectBytes, place: int, end: int) -> tuple[Member, int]:
+def _entry(data: ObjectBytes, place: int, end: int) -> tuple[ZipMember, int]:
     """The entry at a place of the directory, and where the next one begins."""
     if place + _ENTRY.size > end:
         raise data.damaged("the directory ends inside of an entry", place)
@@ -234,7 +234,7 @@ def _entry(data: ObjectBytes, place: int, end: int) -> tuple[Member, int]:
         raise data.damaged("an entry lies in another part of the zip", place, hint="join the parts of the zip")
     if not raw or b"\0" in raw:
         raise data.damaged("a member's name is empty, or has a zero byte", place)
-    return Member(
+    return ZipMember(
         _name(data, raw, flags, rest[name_length:], place), raw, flags, method, stored, size, header
     ), following
 
@@ -262,7 +262,7 @@ def _extra(data: ObjectBytes, extra: bytes, wanted: int, place: int) -> bytes | 
     return None
 
 
-def _begin(data: ObjectBytes, member: Member) -> int:
+def _begin(data: ObjectBytes, member: ZipMember) -> int:
     """Where a member's bytes begin, by its local header, which must say what the directory says."""
     local = data.get(member.header, _LOCAL.size + len(member.raw))
     magic, _, flags, method, _, _, _, stored, size, name_length, extra_length = _LOCAL.unpack_from(local)
