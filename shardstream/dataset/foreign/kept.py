@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import xxhash
+
 from shardstream.dataset.foreign.journal import Journal
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.shard import IndexBytes, Shard
@@ -14,7 +16,7 @@ from shardstream.dataset.shared import SharedBytes
 from shardstream.errors import ChangedError, DataError, NotFoundError, StorageError
 from shardstream.shards.catalogue import CATALOGUE_NAME, OURS, Catalogue, table_name_of
 from shardstream.storage import Request, Store
-from shardstream.storage.cache import Cache
+from shardstream.storage.cache import Cache, Identity
 from shardstream.storage.cache.folder import NEW, Folder
 from shardstream.storage.cache.locks import lock_file
 from shardstream.storage.cache.tier import CATALOGUES, tiers_of
@@ -60,6 +62,17 @@ class FoundCatalogue:
         store = main if self.store.url == catalogue.url else self.store
         request = Request(catalogue.indexes_name, *catalogue.index_range(number))
         return IndexBytes(store, request, catalogue.indexes_bytes)
+
+    def identify(self, name: str) -> Identity | None:
+        """What an object has to be for what a cache holds of it to be right: only its place and version tell."""
+        catalogue = self.catalogue
+        if name == catalogue.indexes_name:
+            return Identity(catalogue.indexes_bytes, 0)
+        number = catalogue.number_of(name)
+        if number is None:
+            return None
+        version = xxhash.xxh3_128_hexdigest(f"{catalogue.version_of(name)} {catalogue.url}".encode())
+        return Identity(int(catalogue.table.sizes[number]), 0, version)
 
     def check_unchanged(self, number: int, shard: Shard) -> None:
         """Refuse an object that is not the one that was indexed, where that takes no request; ChangedError."""

@@ -46,7 +46,9 @@ def find_or_make(location: Location, spec: ForeignSpec, cache: Cache | None, mak
         StorageError: They cannot be read, or the catalogue cannot be kept.
     """
     store = open_store(location)
-    listing = ObjectListing(store, spec.objects(store))
+    metas = spec.objects(store)
+    versions = {meta.path: meta.version for meta in metas}
+    listing = ObjectListing(store.of_versions(lambda path: versions.get(path, 0)), metas)
     beside = None if spec.names else read_catalogue(store, store.url)
     if beside is not None:
         plan = plan_of(listing, spec, making, beside.catalogue)
