@@ -90,11 +90,7 @@ def write_catalogue(
         raise FormatError(
             f"{plan.reading.format.title}: there is no sample in any object", url=plan.store.url, hint="look at it"
         )
-    shelf.store.move(_NEW, catalogue.indexes_name)
-    catalogue.save(shelf.store)
-    found = shelf.find()
-    assert found is not None, "it was written a moment ago"
-    return found
+    return shelf.save(catalogue, _NEW)
 
 
 def _whole(plan: Plan, number: int, pieces_of: PiecesOf, making: Making) -> Iterator[Piece]:
