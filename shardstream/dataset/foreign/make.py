@@ -48,7 +48,7 @@ def find_or_make(location: Location, spec: ForeignSpec, cache: Cache | None, mak
     store = open_store(location)
     metas = spec.objects(store)
     versions = {meta.path: meta.version for meta in metas}
-    listing = ObjectListing(store.of_versions(lambda path: versions.get(path, 0)), metas)
+    listing = ObjectListing(store.of_versions(lambda path: versions.get(path, 0)), metas, spec.shown(store))
     beside = None if spec.names else read_catalogue(store, store.url)
     if beside is not None:
         plan = plan_of(listing, spec, making, beside.catalogue)
