@@ -374,15 +374,16 @@ class OpenedDataset:
         return OpenShard(index, manifest.reader, shard)
 
     def _with_cache(self) -> Store:
-        if self._cache is None or self.store.mapped:
-            return self.store
-        cached = CachedStore(self.store, self._cache, fingerprint=self.manifest.lineage, identify=self._identify)
+        store = self.store if self._foreign is None else self.store.of_versions(self._foreign.catalogue.version_of)
+        if self._cache is None or store.mapped:
+            return store
+        cached = CachedStore(store, self._cache, fingerprint=self.manifest.lineage, identify=self._identify)
         cached.hold()  # or another run might clear it between two epochs
         return cached
 
     def _identify(self, name: str) -> Identity | None:
-        if self._foreign is not None and name == self._foreign.catalogue.indexes_name:
-            return Identity(self._foreign.catalogue.indexes_bytes, 0)
+        if self._foreign is not None:
+            return self._foreign.identify(name)
         number, table = self.manifest.number_of(name), self.manifest.table
         return None if number is None else Identity(int(table.sizes[number]), int(table.checksums[number]))
 

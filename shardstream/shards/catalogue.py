@@ -266,6 +266,11 @@ class Catalogue(Manifest):
             return None
         return int(shards[at])
 
+    def version_of(self, name: str) -> int:
+        """The version that an object had when it was indexed, see `ObjectMeta.version`; 0 if it is unknown."""
+        shard = self.number_of(name)
+        return 0 if shard is None else int(self.objects.versions[self.objects.objects[shard]])
+
     # --------------------------------------------------------------------------------------------------- its bytes
 
     @classmethod

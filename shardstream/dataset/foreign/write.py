@@ -92,11 +92,7 @@ def write_catalogue(
             url=plan.store.url,
             hint="name a place that holds some, or another format with source_format=",
         )
-    shelf.store.move(_NEW, catalogue.indexes_name)
-    catalogue.save(shelf.store)
-    found = shelf.find()
-    assert found is not None, "it was written a moment ago"
-    return found
+    return shelf.save(catalogue, _NEW)
 
 
 def _whole(plan: Plan, number: int, pieces_of: PiecesOf, making: Making) -> Iterator[Piece]:

@@ -364,14 +364,19 @@ def test_a_catalogue_that_is_damaged_is_made_again_or_refused(own: Path, home: P
         everything(own)
 
 
-def test_a_catalogue_is_not_followed_through_links(own: Path, home: Path, tmp_path: Path) -> None:
+def test_a_catalogue_is_not_followed_through_links(
+    own: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ss.index(own, workers=1)
     (place,) = (home / "shardstream/catalogues").iterdir()
     assert place.stat().st_mode & 0o077 == 0
     place.rename(tmp_path / "elsewhere")
     place.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StorageError, match="cannot be kept"):
-        ss.ShardDataset(own)
+    shutil.rmtree(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert ss.index(own, workers=1).place.startswith(f"{tmp_path}/shardstream-")
+    assert not [*(tmp_path / "elsewhere").iterdir()]
 
 
 def test_a_catalogue_pickles_without_the_folder_it_came_from(folder: Path, home: Path) -> None:
