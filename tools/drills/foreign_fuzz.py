@@ -9,6 +9,7 @@ import os
 import random
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ PATIENCE_S = 120.0  # for a process whose case does not end, whatever the alarm 
 MEMORY = 192 << 20  # address space beyond what a process takes that has read every case once
 WHOLE_EVERY = 20  # cases, of which one is read with a catalogue and by a reader, too
 MOST_FINDINGS = 20
+_PROGRESS = struct.Struct("<Qd")  # number of the case that is being read, and when the first one was begun
 
 
 class TooLongError(BaseException):
@@ -68,7 +70,7 @@ def case_of(made: list[Any], seed: int, number: int) -> Any:
     return _room("mutating").mutated(made[number % len(made)], draw)
 
 
-def child(format: str, seed: int, first: int, until: float, out: Path) -> int:
+def child(format: str, seed: int, first: int, seconds: float, out: Path) -> int:
     """Read cases from a number on; what goes wrong is noted, and the number of each case before it is read."""
     read = _room("cases").read
 
@@ -84,10 +86,10 @@ def child(format: str, seed: int, first: int, until: float, out: Path) -> int:
             read(one, folder / "case")
         signal.signal(signal.SIGPROF, too_long)
         resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MEMORY,) * 2)
-        read_in_all, number, found = 0, first, 0
-        with open(out / "number", "r+b", buffering=0) as progress, open(out / "findings", "a") as findings:
-            while time.time() < until and found < 10 * MOST_FINDINGS:
-                os.pwrite(progress.fileno(), number.to_bytes(8, "little"), 0)
+        read_in_all, number, found, began = 0, first, 0, time.time()
+        with open(out / "progress", "r+b", buffering=0) as progress, open(out / "findings", "a") as findings:
+            while time.time() < began + seconds and found < 10 * MOST_FINDINGS:
+                os.pwrite(progress.fileno(), _PROGRESS.pack(number, began), 0)
                 try:
                     case = case_of(made, seed, number)
                     signal.setitimer(signal.ITIMER_PROF, CPU_S)
@@ -99,8 +101,6 @@ def child(format: str, seed: int, first: int, until: float, out: Path) -> int:
                     findings.write(json.dumps([number, *_told(error)]) + "\n")
                     findings.flush()
                 number += 1
-        os.pwrite(progress_file := os.open(out / "number", os.O_WRONLY), number.to_bytes(8, "little"), 0)
-        os.close(progress_file)
         print(f"    {number - first:,} cases, something could be read of {read_in_all:,}", flush=True)
     return 0
 
@@ -123,17 +123,17 @@ def _told(error: BaseException) -> tuple[str, str]:
 
 def drill(format: str, seconds: float, seed: int) -> int:
     """Fuzz one format; returns how many different things were found."""
-    until, first, kept = time.time() + seconds, 0, dict[str, str]()
+    first, kept = 0, dict[str, str]()
     with tempfile.TemporaryDirectory(dir=_shared()) as text:
         out = Path(text)
-        (out / "number").write_bytes(bytes(8))
         (out / "made").mkdir()
         os.environ["XDG_CACHE_HOME"] = str(out / "home")
         made = bases(format, out / "made")
-        while time.time() < until and len(kept) < MOST_FINDINGS:
+        while seconds > 1 and len(kept) < MOST_FINDINGS:
             (out / "findings").write_text("")
-            died = _run(format, seed, first, until, out)
-            number = int.from_bytes((out / "number").read_bytes(), "little")
+            (out / "progress").write_bytes(_PROGRESS.pack(first, time.time()))
+            died = _run(format, seed, first, seconds, out)
+            number, began = _PROGRESS.unpack((out / "progress").read_bytes())
             lines = [json.loads(line) for line in (out / "findings").read_text().splitlines()]
             if died:
                 lines.append([number, f"died-{died}", f"the process ended by {died}"])
@@ -141,22 +141,22 @@ def drill(format: str, seconds: float, seed: int) -> int:
                 if name not in kept and len(kept) < MOST_FINDINGS:
                     kept[name] = told
                     _keep(case_of(made, seed, at), name, told)
-            first = number + 1
+            first, seconds = number + 1, seconds - (time.time() - began)
     for name, told in kept.items():
         print(f"NOT {format}: {name}\n{told}", flush=True)
     return len(kept)
 
 
-def _run(format: str, seed: int, first: int, until: float, out: Path) -> str:
+def _run(format: str, seed: int, first: int, seconds: float, out: Path) -> str:
     """Let a child read; why it ended, if it did not end by itself."""
-    command = [sys.executable, __file__, "--child", format, str(seed), str(first), str(until), str(out)]
+    command = [sys.executable, __file__, "--child", format, str(seed), str(first), str(seconds), str(out)]
     process = subprocess.Popen(command, env=os.environ | {"MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1"})
     before, since = b"", time.monotonic()
     while True:
         with suppress(subprocess.TimeoutExpired):
             code = process.wait(5)
             return "" if code == 0 else signal.Signals(-code).name if code < 0 else f"status {code}"
-        now = (out / "number").read_bytes()
+        now = (out / "progress").read_bytes()
         if now != before:
             before, since = now, time.monotonic()
         elif time.monotonic() - since > PATIENCE_S:
@@ -176,8 +176,8 @@ def _keep(case: Any, name: str, told: str) -> None:
 def main() -> int:
     """Run the drill; 1 where something is found."""
     if sys.argv[1:2] == ["--child"]:
-        format, seed, first, until, out = sys.argv[2:]
-        return child(format, int(seed), int(first), float(until), Path(out))
+        format, seed, first, seconds, out = sys.argv[2:]
+        return child(format, int(seed), int(first), float(seconds), Path(out))
     every, cases = _room("every"), _room("cases")
     names = [*every.SETS, cases.CATALOGUE]
     parser = argparse.ArgumentParser(description=__doc__)
