@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import shardstream.shards.foreign.formats.tar_of_tars as module
+import shardstream.shards.foreign.formats.tar.tar_of_tars as module
 from shardstream.errors import FormatError
-from shardstream.shards.foreign.contract import Listing
-from shardstream.shards.foreign.formats.tar_of_tars import TarOfTars
-from shardstream.shards.foreign.formats.webdataset import WebDataset
+from shardstream.shards.foreign.contract import ObjectListing
+from shardstream.shards.foreign.formats.tar.tar_of_tars import TarOfTars
+from shardstream.shards.foreign.formats.tar.webdataset import WebDataset
 from shardstream.testing import MemoryStore
 
 from .scanning import in_memory, listing_of, recognised, samples, scanned
@@ -31,7 +31,7 @@ def outer(*names: str) -> bytes:
     return tar_of([(f"{name}.tar", inner(name)) for name in names])
 
 
-def listing(tar: bytes) -> Listing:
+def listing(tar: bytes) -> ObjectListing:
     return listing_of(OneTar(tar))
 
 

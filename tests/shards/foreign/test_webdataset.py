@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from webdataset import TarWriter
 
-import shardstream.shards.foreign.formats.webdataset as webdataset_module
+import shardstream.shards.foreign.formats.tar.webdataset as webdataset_module
 from shardstream.errors import FormatError, UsageError
-from shardstream.shards.foreign.formats.tar_samples import split_name
-from shardstream.shards.foreign.formats.webdataset import WebDataset
+from shardstream.shards.foreign.formats.tar.samples import split_name
+from shardstream.shards.foreign.formats.tar.webdataset import WebDataset
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.storage.local.store import LocalStore
 from shardstream.testing import MemoryStore, make_dataset

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from shardstream.errors import FormatError, StorageError, UsageError
 from shardstream.shards.foreign import rows as rows_module
-from shardstream.shards.foreign.formats.zipped import Zip
+from shardstream.shards.foreign.formats.zip.directory import located, read_directory
+from shardstream.shards.foreign.formats.zip.format import Zip
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import usable_key
-from shardstream.shards.foreign.zip_directory import located, read_directory
 from shardstream.storage.local.store import LocalStore
 from shardstream.testing import MemoryStore
 from tests.shards.foreign.scanning import in_memory, listing_of, recognised, samples, scanned

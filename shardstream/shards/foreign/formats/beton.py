@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FieldError, FormatError
 from shardstream.shards.fields import SCALAR_TYPES, FieldType
-from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Listing, Recognised
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
 from shardstream.shards.foreign.names import accompanies
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows, numbered_keys, pieces, sniffed_type, usable_field
@@ -51,7 +51,7 @@ class Beton(ForeignFormat):
     title: ClassVar[str] = "an FFCV data set (.beton)"
     window: ClassVar[int] = 64 << 10
 
-    def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         found = listing.ending(".beton")
         others = {one.path for one in listing.objects} - {one.path for one in found}
         if not found or not all(accompanies(path) for path in others):
