@@ -16,13 +16,15 @@ import zstandard
 
 import shardstream as ss
 from shardstream.dataset.foreign.kept import read_catalogue
-from shardstream.dataset.foreign.scan import Wanted, scan_object
 from shardstream.errors import ShardStreamError
-from shardstream.shards.foreign.contract import Listing
+from shardstream.shards.fields import check_field_name
+from shardstream.shards.foreign.contract import ObjectListing
 from shardstream.shards.foreign.formats.registry import recognise
 from shardstream.shards.foreign.framing import FRAMING, NAME, is_form
-from shardstream.shards.index import ShardIndex
-from shardstream.shards.layout import parse_index
+from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.rows import PIECE, ScannedRows
+from shardstream.shards.index import ShardIndex, check_key
+from shardstream.shards.layout import pack_index, parse_index
 from shardstream.storage import FetchedBuffers, MappedBuffers, Store
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.storage.local.store import LocalStore
@@ -110,12 +112,12 @@ def read(case: Case, folder: Path, *, whole: bool = True) -> int:
         with suppress(ShardStreamError):
             count = _read_store(store, case)
     with suppress(ShardStreamError):
-        recognise(Listing(LocalStore(folder), list(LocalStore(folder).list())), None, {})
+        recognise(ObjectListing(LocalStore(folder), list(LocalStore(folder).list())), None, {})
     return _read_by_reader(case, folder) if whole else count
 
 
 def _read_store(store: Store, case: Case) -> int:
-    listing = Listing(store, list(store.list()))
+    listing = ObjectListing(store, list(store.list()))
     answer = recognise(listing, case.format, case.options)
     assert answer is not None
     format, recognised = answer
@@ -123,12 +125,25 @@ def _read_store(store: Store, case: Case) -> int:
     for one in recognised.objects:
         with suppress(ShardStreamError):  # one object of several
             assert one.size == listing.size(one.path)
-            for piece in scan_object(store, one, store.meta(one.path), Wanted(format, {}, checked=False)):
-                if piece.samples:
-                    data = memoryview(piece.index)
-                    index = parse_index(data, path=one.path, framing=NAME, end=one.size, is_form=is_form)
+            for rows in format.scan(ObjectBytes(store, one.path, one.size, window=format.window), one.about):
+                assert len(rows.keys) <= PIECE
+                if rows.keys:
+                    index = _index_of(rows, one.path, one.size)
                     count += _read_index(store, index)
     return count
+
+
+def _index_of(rows: ScannedRows, path: str, size: int) -> ShardIndex:
+    """The index as it is written and parsed: what lies outside of the object is refused."""
+    for column in rows.columns:
+        check_field_name(column.name)
+    keys = [check_key(key).encode() for key in rows.keys]
+    ends = np.cumsum([len(key) for key in keys], dtype=np.uint64)
+    try:
+        data = memoryview(pack_index(NAME, (ends, b"".join(keys)), rows.columns, end=size))
+        return parse_index(data, path=path, framing=NAME, end=size, is_form=is_form)
+    except ShardStreamError as error:
+        raise AssertionError("a scan gave what is no index") from error
 
 
 def _read_index(store: Store, index: ShardIndex) -> int:
