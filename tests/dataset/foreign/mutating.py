@@ -77,8 +77,8 @@ def _extreme(data: bytes, draw: random.Random) -> bytes:
     bits = 8 * width
     size = len(data)
     value = draw.choice(
-        (0, 1, 2, -1, -2, 1 << bits - 1, (1 << bits - 1) - 1, 1 << max(bits // 2, 8), size, size - 1, size + 1, 
-         size - at, size - at - width, at, at + width, at - 1, draw.randrange(size + 1), draw.getrandbits(bits), 0x10000, 1 << 24)
+        (0, 1, 2, -1, -2, 1 << bits - 1, (1 << bits - 1) - 1, 1 << max(bits // 2, 8), size, size - 1, size + 1,
+         size - at, size - at - width, at, at + width, at - 1, draw.randrange(size + 1), draw.getrandbits(bits), 1 << 24)
     )  # fmt: skip
     packed = (value & (1 << bits) - 1).to_bytes(width, draw.choice(("little", "little", "big")))
     return data[:at] + packed + data[at + width :]
