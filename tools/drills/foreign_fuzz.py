@@ -40,30 +40,6 @@ def _room(name: str) -> Any:
     return importlib.import_module(f"tests.dataset.foreign.{name}")
 
 
-def bases(format: str, folder: Path) -> list[Any]:
-    """The data sets of a format, whole."""
-    cases, every = _room("cases"), _room("every")
-    out = []
-    if format == cases.CATALOGUE:
-        index = importlib.import_module("shardstream").index
-        for number, name in enumerate(("webdataset", "lmdb", "mds", "npy")):
-            place = folder / str(number)
-            place.mkdir()
-            every.SETS[name].make(place)
-            cases.Case.of(name, place, {}).write(place)  # with the times that a case is written with
-            index(place, beside=True, checksums=number == 0, workers=0)
-            out.append(cases.Case.of(format, place, {}))
-        return out
-    for number, one in enumerate([every.SETS[format], *every.OTHERS.get(format, ())]):
-        place = folder / str(number)
-        place.mkdir()
-        one.make(place)
-        found = cases.Case.of(format, place, one.options)
-        if sum(map(len, found.files.values())) < 1 << 20:
-            out.append(found)
-    return out
-
-
 def case_of(made: list[Any], seed: int, number: int) -> Any:
     """The case of a number."""
     draw = random.Random(f"{seed} {number}")
@@ -81,7 +57,7 @@ def child(format: str, seed: int, first: int, seconds: float, out: Path) -> int:
         folder = Path(text)
         os.environ["XDG_CACHE_HOME"] = str(folder / "home")
         (folder / "made").mkdir()
-        made = bases(format, folder / "made")
+        made = _room("mutating").whole(format, folder / "made")
         for one in made:
             read(one, folder / "case")
         signal.signal(signal.SIGPROF, too_long)
@@ -128,7 +104,7 @@ def drill(format: str, seconds: float, seed: int) -> int:
         out = Path(text)
         (out / "made").mkdir()
         os.environ["XDG_CACHE_HOME"] = str(out / "home")
-        made = bases(format, out / "made")
+        made = _room("mutating").whole(format, out / "made")
         while seconds > 1 and len(kept) < MOST_FINDINGS:
             (out / "findings").write_text("")
             (out / "progress").write_bytes(_PROGRESS.pack(first, time.time()))
@@ -176,8 +152,8 @@ def _keep(case: Any, name: str, told: str) -> None:
 def main() -> int:
     """Run the drill; 1 where something is found."""
     if sys.argv[1:2] == ["--child"]:
-        format, seed, first, seconds, out = sys.argv[2:]
-        return child(format, int(seed), int(first), float(seconds), Path(out))
+        format, *numbers, out = sys.argv[2:]
+        return child(format, int(numbers[0]), int(numbers[1]), float(numbers[2]), Path(out))
     every, cases = _room("every"), _room("cases")
     names = [*every.SETS, cases.CATALOGUE]
     parser = argparse.ArgumentParser(description=__doc__)

@@ -73,7 +73,8 @@ def _webdataset(folder: Path) -> Sequence[Sample]:
     ]
 
 
-def _tar(members: Mapping[str, bytes]) -> bytes:
+def tar_of(members: Mapping[str, bytes]) -> bytes:
+    """A tar of these files."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, data in members.items():
@@ -86,12 +87,12 @@ def _tar(members: Mapping[str, bytes]) -> bytes:
 def _tar_of_tars(folder: Path) -> Sequence[Sample]:
     for outer in range(2):
         inner = {
-            f"n{2 * outer + number}.tar": _tar(
+            f"n{2 * outer + number}.tar": tar_of(
                 {f"n{2 * outer + number}_{row}.JPEG": jpeg(8 * outer + 4 * number + row) for row in range(4)}
             )
             for number in range(2)
         }
-        (folder / f"images-{outer}.tar").write_bytes(_tar(inner))
+        (folder / f"images-{outer}.tar").write_bytes(tar_of(inner))
     return [{"jpg": jpeg(row), "cls": row // 4} for row in range(16)]
 
 

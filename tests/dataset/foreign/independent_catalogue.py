@@ -5,6 +5,7 @@ It imports nothing of shardstream, and believes what it reads, as ``independent_
 
 from __future__ import annotations
 
+import itertools
 import json
 import struct
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ def read_table(data: bytes) -> tuple[dict[str, Any], list[str]]:
         at += columns[name].nbytes
     assert len(data) == at + names_bytes
     ends = [at, *(at + columns["name_ends"])]
-    return columns, [data[begin:end].decode("utf-8") for begin, end in zip(ends, ends[1:], strict=False)]
+    return columns, [data[begin:end].decode("utf-8") for begin, end in itertools.pairwise(ends)]
 
 
 def read_catalogue(folder: Path, data: Path) -> tuple[dict[str, Any], Iterator[tuple[str, dict[str, Any]]]]:

@@ -11,13 +11,17 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import xxhash
 
+import shardstream as ss
 from shardstream.shards.foreign.formats.tfrecord.crc32c import crc32c
 from tests.dataset.foreign.cases import CATALOGUE, Case
+from tests.dataset.foreign.every import OTHERS, SETS, ForeignSet
 
+_LARGE = 1 << 20
 _DIGITS = re.compile(rb"-?[0-9]+")
 _WORDS = (b"0", b"-1", b"1", b"99999999999999999999", b"18446744073709551615", b"9223372036854775807", b"2147483648",
           b"4294967295", b"1e400", b"NaN", b"null", b"true", b'"x"', b"[]", b"{}", b"77777777777")  # fmt: skip
@@ -26,6 +30,32 @@ _VALUES: tuple[Any, ...] = (
     "a\0b", "\ud800", "é" * 300, "a" * 70_000, "int8", "ndarray:int8:9999999999,9999999999", "ndarray:object",
     "list[list[pkl]]", "ndarray", "zstd", [], {}, [[]], {"": ""}, [None], "[" * 3000, list(range(500)),
 )  # fmt: skip
+
+
+def whole(format: str, folder: Path) -> list[Case]:
+    """The data sets of a format, or of `CATALOGUE`, without damage. What is large is left out.
+
+    Args:
+        format: The format.
+        folder: Empty; where they are written.
+    """
+    if format == CATALOGUE:
+        return [_with_catalogue(SETS[name], folder / name) for name in ("webdataset", "lmdb", "mds", "npy")]
+    out = []
+    for number, one in enumerate([SETS[format], *OTHERS.get(format, ())]):
+        place = folder / str(number)
+        place.mkdir()
+        one.make(place)
+        out.append(Case.of(format, place, one.options))
+    return [case for case in out if sum(map(len, case.files.values())) <= _LARGE]
+
+
+def _with_catalogue(one: ForeignSet, place: Path) -> Case:
+    place.mkdir()
+    one.make(place)
+    Case.of(CATALOGUE, place, {}).write(place)  # with the times that a case is written with
+    ss.index(place, beside=True, workers=0, checksums=place.name == "webdataset")
+    return Case.of(CATALOGUE, place, {})
 
 
 def mutated(case: Case, draw: random.Random) -> Case:
@@ -77,8 +107,8 @@ def _extreme(data: bytes, draw: random.Random) -> bytes:
     bits = 8 * width
     size = len(data)
     value = draw.choice(
-        (0, 1, 2, -1, -2, 1 << bits - 1, (1 << bits - 1) - 1, 1 << max(bits // 2, 8), size, size - 1, size + 1,
-         size - at, size - at - width, at, at + width, at - 1, draw.randrange(size + 1), draw.getrandbits(bits), 1 << 24)
+        (0, 1, 2, -1, -2, 1 << bits - 1, (1 << bits - 1) - 1, 1 << max(bits // 2, 8), size, size - 1, size + 1, 1 << 24,
+         size - at, size - at - width, at, at + width, at - 1, draw.randrange(size + 1), draw.getrandbits(bits))
     )  # fmt: skip
     packed = (value & (1 << bits) - 1).to_bytes(width, draw.choice(("little", "little", "big")))
     return data[:at] + packed + data[at + width :]
