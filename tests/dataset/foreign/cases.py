@@ -16,7 +16,7 @@ import zstandard
 
 import shardstream as ss
 from shardstream.dataset.foreign.kept import read_catalogue
-from shardstream.errors import ShardStreamError
+from shardstream.errors import FormatError, ShardStreamError, StorageError, UsageError
 from shardstream.shards.fields import check_field_name
 from shardstream.shards.foreign.contract import ObjectListing
 from shardstream.shards.foreign.formats.registry import recognise
@@ -123,21 +123,27 @@ def _read_store(store: Store, case: Case) -> int:
     format, recognised = answer
     count = 0
     for one in recognised.objects:
-        with suppress(ShardStreamError):  # one object of several
-            assert one.size == listing.size(one.path)
+        assert one.size == listing.size(one.path)
+        try:
             for rows in format.scan(ObjectBytes(store, one.path, one.size, window=format.window), one.about):
                 assert len(rows.keys) <= PIECE
+                assert rows.damage is None or (rows.damage.hint and rows.damage.place), rows.damage
                 if rows.keys:
-                    index = _index_of(rows, one.path, one.size)
-                    count += _read_index(store, index)
+                    count += _read_index(store, _index_of(rows, one.path, one.size))
+        except (FormatError, StorageError) as error:  # of one object of several
+            if not error.hint or not error.place:
+                raise AssertionError("an error that says not where, or not what to do") from error
     return count
 
 
 def _index_of(rows: ScannedRows, path: str, size: int) -> ShardIndex:
     """The index as it is written and parsed: what lies outside of the object is refused."""
-    for column in rows.columns:
-        check_field_name(column.name)
-    keys = [check_key(key).encode() for key in rows.keys]
+    try:
+        for column in rows.columns:
+            check_field_name(column.name)
+        keys = [check_key(key).encode() for key in rows.keys]
+    except UsageError as error:  # as in the product
+        raise FormatError(error.what, url=path, hint="name it otherwise") from error
     ends = np.cumsum([len(key) for key in keys], dtype=np.uint64)
     try:
         data = memoryview(pack_index(NAME, (ends, b"".join(keys)), rows.columns, end=size))
