@@ -140,6 +140,7 @@ class Catalogue(Manifest):
         chosen: Which fields there are of those of the format, ``{"label": "cls"}``; empty for all, under their names.
         checked: Whether values have checksums, which takes reading them all.
         notes: What was left out or decided, a sentence each.
+        lost: Of objects that are damaged, what is lost of each, by the object's name.
     """
 
     source: str = ""
@@ -148,6 +149,7 @@ class Catalogue(Manifest):
     chosen: Mapping[str, str] = field(default_factory=dict)
     checked: bool = False
     notes: tuple[str, ...] = ()
+    lost: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def made(
@@ -161,6 +163,7 @@ class Catalogue(Manifest):
         checked: bool,
         classes: Sequence[str] | None,
         notes: Sequence[str],
+        lost: Mapping[str, str],
         url: str,
     ) -> Self:
         """The catalogue of objects that were scanned."""
@@ -181,6 +184,7 @@ class Catalogue(Manifest):
             chosen=dict(chosen),
             checked=checked,
             notes=tuple(notes),
+            lost=dict(lost),
         )
 
     @property
@@ -278,9 +282,10 @@ class Catalogue(Manifest):
             for name in found["fields"]:
                 check_field_name(name)
             options, chosen, notes, classes = (found[name] for name in ("options", "chosen", "notes", "classes"))
-            texts = [*options, *options.values(), *chosen, *chosen.values(), *notes, *(classes or ())]
-            if not all(type(text) is str for text in texts):
-                raise TypeError("options, chosen fields, notes and classes must be text")
+            lost = found.get("lost", {})
+            pairs = [text for given in (options, chosen, lost) for text in (*given, *given.values())]
+            if not all(type(text) is str for text in [*pairs, *notes, *(classes or ())]):
+                raise TypeError("options, chosen fields, notes, what is lost, and classes must be text")
             format_named(found["source"])
             data = table(_table_name(found))
             catalogue = cls.made(
@@ -292,6 +297,7 @@ class Catalogue(Manifest):
                 checked=found["checked"] is True,
                 classes=classes,
                 notes=notes,
+                lost=lost,
                 url=url,
             )
             if found["fingerprint"] != catalogue.fingerprint or found["table"] != catalogue.table_name:
@@ -317,6 +323,7 @@ class Catalogue(Manifest):
                 "fields": {name: field_entry(kind) for name, kind in self.fields.items()},
                 "classes": None if self.classes is None else list(self.classes),
                 "notes": list(self.notes),
+                "lost": dict(self.lost),
                 "table": self.table_name,
                 "indexes": self.indexes_name,
                 "fingerprint": self.fingerprint,

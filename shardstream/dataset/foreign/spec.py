@@ -65,7 +65,10 @@ def _named(store: Store, name: str) -> Iterator[ObjectMeta]:
             ) from error
         return
     prefix = name[: min(name.find(one) for one in _GLOB if one in name)]
-    matching = [one for one in store.list(prefix) if fnmatch.fnmatchcase(one.path, name)]
+    depth = name.count("/")  # as everywhere else, a pattern stays in its folder
+    matching = [
+        one for one in store.list(prefix) if one.path.count("/") == depth and fnmatch.fnmatchcase(one.path, name)
+    ]
     if not matching:
         raise NotFoundError("no file matches", url=store.locate(name), hint="look at the name")
     yield from matching

@@ -86,7 +86,8 @@ def write_catalogue(
         chosen=plan.wanted.chosen,
         checked=plan.wanted.checked,
         classes=plan.recognised.classes,
-        notes=[*plan.recognised.notes, *making.rejected],
+        notes=plan.recognised.notes,
+        lost=making.lost,
         url=plan.store.url,
     )
     if not catalogue.samples:
@@ -109,7 +110,7 @@ def _whole(plan: Plan, number: int, pieces_of: PiecesOf, making: Making) -> Iter
                     f"an object is damaged: {piece.damage}",
                     hint=f"`shardstream index {plan.store.url} --damaged reject` leaves out what is lost",
                 )
-            making.rejected.append(piece.damage.replace("\n", " "))
+            making.lost[plan.recognised.objects[number].path] = piece.damage
         yield replace(piece, fields=dict(piece.fields))
 
 
