@@ -91,9 +91,8 @@ def write_catalogue(
         url=plan.store.url,
     )
     if not catalogue.samples:
-        raise FormatError(
-            f"{plan.format.title}: there is no sample in any object", url=plan.store.url, hint="look at it"
-        )
+        why = next(iter(making.lost.values()), "look at it")
+        raise FormatError(f"{plan.format.title}: there is no sample in any object", url=plan.store.url, hint=why)
     shelf.store.move(_NEW, catalogue.indexes_name)
     catalogue.save(shelf.store)
     found = shelf.find()
