@@ -60,6 +60,8 @@ def pack(
     group: Group = "file",
     classes: ClassesArgument | None = None,
     unknown: Unknown = "error",
+    source_format: str | None = None,
+    format_options: Mapping[str, str] | None = None,
     transform: Transform | None = None,
     dedup: bool = False,
     meta: Mapping[str, Any] | None = None,
@@ -135,6 +137,9 @@ def pack(
         unknown: What becomes of folders and names that are not in ``classes``: ``"error"`` ends the run, as far as
             possible before anything is written, since a name that is not there is mostly misspelt, or the list is
             another one, and a whole class would be missing; ``"reject"`` leaves their samples out, as rejects.
+        source_format: Name of the format of data of another library (``docs/foreign.md``). Default: as it is
+            recognised, by names and first bytes.
+        format_options: Options of reading it, text by name, such as ``{"group": "key"}``.
         transform: A function of a sample, called in the workers: gets ``{"__key__": ..., "jpg": bytes, "cls": 3}`` and
             returns what is to be stored, with values as `ShardWriter.write` takes them; ``None`` leaves the sample out.
             Pixels under an image's name are encoded. Where it raises, the sample is rejected. The plan knows it by its
@@ -254,6 +259,7 @@ def run_pack(source: Any, dest: PathOrUrl, options: PackOptions, **how: Any) -> 
         run=lambda tasks: run_tasks("first pass", tasks, 0),
         overwrite=run.overwrite,
         append=run.append,
+        progress=tell,
     )
     results: list[ShardResult] = []
     if plan.manifest is not None:
