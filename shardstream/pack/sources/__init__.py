@@ -36,6 +36,7 @@ from shardstream.pack.sources.containers import (
     is_tar,
     look_into,
     may_be_foreign,
+    may_match_containers,
     named_files,
     names_containers,
 )
@@ -171,7 +172,7 @@ def _foreign(
             assert listing is not None
             if group != "file" or not may_be_foreign(listing.root, look_into(listing.root)):
                 return None
-        elif not names_containers(text):
+        elif not names_containers(text) and not (listing is not None and may_match_containers(listing)):
             return None
     if group != "file":
         raise UsageError("group='stem' is for folders of files", hint="leave it out", url=text)

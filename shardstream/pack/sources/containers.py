@@ -13,7 +13,7 @@ from shardstream.braces import without_braces
 from shardstream.errors import NotFoundError, SourceError
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.pack.sources.keys import common_folder
-from shardstream.pack.sources.listings import FileListing, split_glob
+from shardstream.pack.sources.listings import FileListing, glob_pattern, split_glob
 from shardstream.pack.sources.lists.tables import TABLES
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.paths import scheme_of
@@ -56,8 +56,7 @@ def names_containers(text: str) -> bool:
     """Whether a path, URL, list in braces or glob is called like files of another library's data."""
     name = text.partition("?")[0] if "://" in text else text
     alone = os.path.lexists(text) or split_glob(text) is None
-    found = _FILES.search(name) or _OTHERS.search(name) or (alone and _ARRAYS.search(name))
-    return is_tar(name) or found is not None
+    return is_tar(name) or bool(_FILES.search(name) or _OTHERS.search(name) or (alone and _ARRAYS.search(name)))
 
 
 def is_streamed(paths: Sequence[str], at: Callable[[str], Location]) -> bool:
@@ -102,7 +101,7 @@ def named_files(text: str, at: Callable[[str], Location]) -> NamedFiles:
     paths = [text] if "://" not in text and os.path.lexists(text) else without_braces(text)
     found = [one for path in paths for one in _expanded(path, at)]
     if not found:
-        raise SourceError(f"there is no such {_kind(text)}", url=text, hint=instead_of(text))
+        raise SourceError(f"there is no such {kind_of_file(text)}", url=text, hint=instead_of(text))
     if len(found) == 1 and split_glob(found[0]) is None:
         place = at(found[0])
         return NamedFiles(place.parent(), (place.url.rpartition("/")[2],))
@@ -112,7 +111,8 @@ def named_files(text: str, at: Callable[[str], Location]) -> NamedFiles:
     return NamedFiles(at(folder or "."), tuple(path[len(folder) :] for path in found))
 
 
-def _kind(text: str) -> str:
+def kind_of_file(text: str) -> str:
+    """What messages call files of this name."""
     return "tar file" if is_tar(text) else "file"
 
 
@@ -123,7 +123,9 @@ def _expanded(path: str, at: Callable[[str], Location]) -> Iterator[str]:
     chosen = None if web or there else split_glob(path)
     if chosen is None:
         if "://" not in path and not there:
-            raise SourceError(f"there is no such {_kind(path)}", url=os.path.abspath(path), hint=instead_of(path))
+            raise SourceError(
+                f"there is no such {kind_of_file(path)}", url=os.path.abspath(path), hint=instead_of(path)
+            )
         yield path
     elif "://" in path and "**" not in chosen[1]:
         yield path
@@ -142,10 +144,6 @@ class Look(NamedTuple):
 
     names: Sequence[str]
     whole: bool
-
-    def containers(self) -> list[str]:
-        """Those that hold many samples each."""
-        return [name for name in self.names if is_container(name)]
 
 
 def look_into(folder: Location) -> Look:
@@ -189,12 +187,28 @@ def may_be_foreign(folder: Location, look: Look) -> bool:
         return False
     if any(store.exists(name) for name in _MARKS):
         return True
-    found = look.containers()
-    if found and all(name.lower().endswith((*TABLES, *_COMPRESSED_TARS)) for name in found):
+    return bool(_containers(look.names)) if look.whole else _mostly_containers(look.names)
+
+
+def may_match_containers(listing: FileListing) -> bool:
+    """Whether a pattern whose end says nothing, such as ``train-*``, is one of files of another library."""
+    pattern = listing.pattern or ""
+    end = pattern.rpartition("/")[2].rpartition(".")[2]
+    if "." in pattern.rpartition("/")[2] and split_glob(end) is None:
         return False
-    if look.whole:
-        return bool(found)
-    return len(found) > sum(name.rpartition(".")[2].lower() in BY_SUFFIX for name in look.names)
+    matches = glob_pattern(pattern).fullmatch
+    return _mostly_containers([name for name in look_into(listing.root).names if matches(name)])
+
+
+def _containers(names: Sequence[str]) -> list[str]:
+    """Those that a format may take, if there are any."""
+    found = [name for name in names if is_container(name)]
+    listed = (*TABLES, *_COMPRESSED_TARS)  # packed as they are, where they are named
+    return [] if all(name.lower().endswith(listed) for name in found) else found
+
+
+def _mostly_containers(names: Sequence[str]) -> bool:
+    return len(_containers(names)) > sum(name.rpartition(".")[2].lower() in BY_SUFFIX for name in names)
 
 
 def holds_containers(url: str, examples: Sequence[str], count: int) -> SourceError:

@@ -21,10 +21,12 @@ from shardstream.dataset.foreign.make import find_or_make
 from shardstream.dataset.foreign.plan import Making
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
-from shardstream.errors import DataError, FieldError, NotFoundError, SourceError, UsageError
+from shardstream.errors import DataError, FieldError, FormatError, NotFoundError, SourceError, UsageError
 from shardstream.images.formats import BY_SUFFIX, format_of
 from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart
+from shardstream.pack.sources.containers import kind_of_file
 from shardstream.pack.sources.declared import parse_type
+from shardstream.pack.sources.listings import split_glob
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.labels import Classes, not_listed
 from shardstream.pack.sources.lists.mapping import FILE, FieldRule, converted
@@ -42,6 +44,7 @@ from shardstream.storage import Location, locate, open_store
 _SAMPLED = 512  # values that are looked at where a name says that they may be pictures
 _WEIGHED = 32  # indexes by which the mean size of a sample is told
 _MOSTLY = 0.9
+_OR_PACK = ", or pack it"  # what formats propose where they do not read in place
 
 
 @dataclass(frozen=True)
@@ -110,13 +113,20 @@ class FieldOf:
     column: str
     type: str | None
 
-    def value(self, found: Any, kind: FieldType) -> Any:
-        """The value of a sample that has one."""
+    def value(self, found: Any) -> Any:
+        """The value, of one that a sample has.
+
+        Raises:
+            Broken, FieldError, ValueError, TypeError, OverflowError, RecursionError: It cannot be of this type.
+        """
         if self.type is None:
             return found
-        if kind.name == "str" and isinstance(found, bytes):
+        kind = parse_type(self.type)
+        if isinstance(found, bytes) and kind.kind == "payload":
+            return found
+        if isinstance(found, bytes) and kind.kind == "scalar":
             found = found.decode("utf-8", "replace")
-        return converted(parse_type(self.type), found)
+        return converted(kind, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +135,12 @@ class ForeignPart(SourcePart):
 
     Attributes:
         part: The same with the fields of the foreign data.
-        kinds: Types of these.
         fields: Fields that are made of them; empty for all, under their names.
         classes: What a label that is text is looked up in; ``None`` leaves it text.
         url: Where the data lie.
     """
 
     part: StoredPart
-    kinds: Mapping[str, FieldType]
     fields: tuple[FieldOf, ...] = ()
     classes: Classes | None = None
     url: str = ""
@@ -149,9 +157,7 @@ class ForeignPart(SourcePart):
         try:
             if self.fields:
                 values = {
-                    one.name: one.value(values[one.column], self.kinds[one.column])
-                    for one in self.fields
-                    if values.get(one.column) is not None
+                    one.name: one.value(values[one.column]) for one in self.fields if values.get(one.column) is not None
                 }
         except (Broken, FieldError, ValueError, TypeError, OverflowError, RecursionError) as error:
             what = error.what if isinstance(error, FieldError) else str(error)
@@ -205,10 +211,13 @@ class ForeignSource(StoredSource):
             unique=False,
             fields={one.column for one in chosen} or None,
         )
-        self._fields, self._kinds = chosen, dict(catalogue.fields)
+        self._made = catalogue.fingerprint
+        self._fields = chosen
         self._labels = wanted.classes if _is_text(chosen, catalogue) else None
         self.declared = declared
         self.types = _types(chosen, dataset)
+        if self._labels is not None:
+            self.types[LABEL] = FieldType.parse("int64")
         self.mean_bytes = _mean_bytes(dataset, self._columns)
         self.url = store.url if len(names) != 1 else store.locate(names[0])
         self.root = store.url if location.local and not names else None
@@ -216,26 +225,35 @@ class ForeignSource(StoredSource):
         self.rejects = _rejects(catalogue)
 
     def part(self, numbers: NDArray[np.int64]) -> ForeignPart:
-        part = StoredPart(self._address, self.manifest.fingerprint, self._key, self._columns, numbers, named=True)
-        return ForeignPart(part, self._kinds, self._fields, self._labels, self.url)
+        part = StoredPart(self._address, self._made, self._key, self._columns, numbers, named=True)
+        return ForeignPart(part, self._fields, self._labels, self.url)
 
     @property
     def fingerprint(self) -> str:
         fields = [(one.name, one.column, one.type) for one in self._fields]
         labels = None if self._labels is None else (self._labels.names, self._labels.unknown)
-        return f"foreign {self.manifest.fingerprint} {fields} {labels}"
+        return f"foreign {self._made} {fields} {labels}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What parts are made of, in another process: the catalogue is read there."""
+        return {name: value for name, value in self.__dict__.items() if name != "manifest"}
 
 
 def _found(location: Location, spec: ForeignSpec, reading: Reading) -> FoundCatalogue:
     making = Making(damaged="reject", limit=None, progress=reading.progress)
     try:
         return find_or_make(location, spec, None, making)
+    except FormatError as error:
+        if error.hint is None or _OR_PACK not in error.hint:
+            raise
+        raise type(error)(error.what, hint=error.hint.replace(_OR_PACK, ""), **error.place) from error
     except NotFoundError as error:
         if is_no_data_set(error) or not spec.names:
             raise
         url = str(error.place.get("url", location.url))
         hint = instead_of(url) if "://" not in url else "look at the name"
-        raise SourceError(error.what, url=url, hint=hint) from error
+        what = f"there is no such {kind_of_file(url)}" if split_glob(url) is None else error.what
+        raise SourceError(what, url=url, hint=hint) from error
 
 
 def _chosen(rules: tuple[FieldRule, ...], catalogue: Catalogue) -> tuple[tuple[FieldOf, ...], dict[str, FieldType]]:
