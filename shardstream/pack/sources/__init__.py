@@ -182,8 +182,8 @@ def _foreign(
     except NotFoundError as error:
         if not is_no_data_set(error):
             raise
-        if folder:
-            return None
+        if listing is not None:
+            return None  # whoever lists it refuses what holds many samples
         hint = "docs/foreign.md has the formats that are read, and by what they are told"
         raise SourceError("these files are of no format that is known", url=text, hint=hint) from error
 
