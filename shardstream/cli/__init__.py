@@ -7,6 +7,7 @@
 ``packing``    what the verbs that write data sets share: progress, the report
 ``export``     ``shardstream export URL DEST --to files|webdataset|parquet``
 ``merge``      ``shardstream merge URL... DEST``
+``index``      ``shardstream index URL``, of data of another library
 ``info``       ``shardstream info URL``
 ``verify``     ``shardstream verify URL``
 ``view``       ``shardstream view URL [SAMPLE]...``

@@ -69,8 +69,8 @@ class Flags:
         typer.Option(
             "--field",
             help="Field and the column it comes from; TYPE is file (content of a path or URL), int, str, json, "
-            "array:uint16:2048, ... 'x=f*:float32' makes one array of many columns. NAME=TYPE alone declares the type "
-            "of a field of any source. May be repeated.",
+            "array:uint16:2048, values:uint16, ... 'x=f*:float32' makes one array of many columns. NAME=TYPE alone "
+            "declares the type of a field of any source. May be repeated.",
             metavar="NAME=COLUMN[:TYPE]",
         ),
     ]

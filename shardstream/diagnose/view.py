@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.key_tables import KeyFinder
 from shardstream.dataset.opening import Opening, open_dataset
-from shardstream.errors import DataError, DestinationError, MissingExtraError
+from shardstream.errors import DataError, DecodeError, DestinationError, MissingExtraError
 from shardstream.images.geometry import TURNS
 from shardstream.images.header import probe
 from shardstream.shards.arrays import npy_bytes
@@ -94,7 +94,7 @@ def view(
         numbers: Samples by number in stored order, from 0; negative ones count from the end.
         keys: Samples by key; the first sample of each, found by the key table (`Reader.get`).
         save: A folder to write their values to, a file each, called as in a tar shard: ``KEY.FIELD``. Files as they
-            were packed, numbers as text, arrays of one size as NPY.
+            were packed, numbers as text, rows of values and arrays of one size as NPY.
         version: Which version of a data set that grew. Default: the newest.
         cache: Folder of a cache for what comes over a network, or a `Cache`. Default: none.
         replicas: Places that have its shards too; asked first, in this order.
@@ -105,7 +105,7 @@ def view(
         NotFoundError: There is no data set.
         UsageError: There is no such sample, no such version, or no place that takes these options.
         DestinationError: A file of that name is in ``save`` already.
-        DataError: A value differs from what was written, at every place that has it.
+        DataError: A value differs from what was written, at every place that has it, or is none of its type (``save``).
         StorageError: The store cannot be read.
 
     Example:
@@ -186,7 +186,10 @@ def _save(target: Store, key: str, values: Iterable[tuple[str, FieldType, Any]])
             raise DestinationError(
                 "there is such a file already", url=target.locate(path), hint="save to a new or empty folder"
             )
-        target.put(path, _file(kind, value))
+        try:
+            target.put(path, _file(kind, value))
+        except DecodeError as error:
+            raise error.at(key=key, field=name) from error.__cause__
         yield path
 
 

@@ -83,9 +83,16 @@ def header(data: Encoded, kind: ImageKind) -> Header:
     """Read the header of a file in one of the formats that only Pillow reads. No pixel is decoded.
 
     Raises:
-        DecodeError: It is damaged.
+        DecodeError: It is damaged; its place is the first byte, for Pillow says none.
         MissingExtraError: What reads such files is not installed.
     """
+    try:
+        return _header(data, kind)
+    except DecodeError as error:
+        raise error.at(offset=0) from error.__cause__
+
+
+def _header(data: Encoded, kind: ImageKind) -> Header:
     with opened(data, kind) as image:
         width, height = image.size
         channels = _CHANNELS.get(image.mode, len(image.getbands()))

@@ -253,8 +253,9 @@ class Loader(ForFrameworks, DataLoader[Any]):
         process = os.getpid() if not self.num_workers else None if workers is None else workers.awaited
         if process is None:
             return "a batch of DataLoader workers"
-        worker, place = self._shards.reading(process) or ("", {})
-        who = f"DataLoader worker {worker} (process {process})" if self.num_workers else "this process"
+        number, place = self._shards.reading(process) or ("", {})  # nothing from a worker that has just begun
+        worker = f"DataLoader worker {number}".rstrip()
+        who = f"{worker} (process {process})" if self.num_workers else "this process"
         at = ", ".join(f"{name} {value}" for name, value in place.items())
         return f"a batch of {who}" + (f", which is at [{at}]" if at else "")
 

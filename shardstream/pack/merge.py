@@ -19,6 +19,7 @@ from shardstream.pack.output.copies import ShardCopier
 from shardstream.pack.output.destination import Destination, check_shards, open_destination
 from shardstream.pack.output.places import StorageArguments, take_options
 from shardstream.progress import OnProgress, ProgressEvent, ignore
+from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.growing import joined, united_meta
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.key_table import Covers, SortedKeys
@@ -76,7 +77,8 @@ def merge(
         The manifest. If the same was complete in ``dest`` already, it is only loaded.
 
     Raises:
-        UsageError: Nothing to merge, another format, class names that disagree, entries of ``meta`` that do.
+        UsageError: Nothing to merge, data of another library, another format, class names that disagree, entries of
+            ``meta`` that do.
         FieldError: A field with two types.
         DuplicateKeyError: Two samples with one key; names both places.
         DestinationError: ``dest`` holds another data set, or files in the way that are not ours.
@@ -95,6 +97,13 @@ def merge(
         raise UsageError("merge needs a list of data sets", hint='ss.merge(["a/", "b/"], "both/")')
     check_meta(meta or {})
     datasets, place = storage.open(urls, dest, version=version, cache=cache, replicas=replicas)
+    for dataset in datasets:
+        if isinstance(dataset.manifest, Catalogue):
+            raise UsageError(
+                f"merging copies shards of ours, and this is {dataset.manifest.title}",
+                url=dataset.url,
+                hint="pack it first: shardstream repack",
+            )
     destination = open_destination(place, key_table=key_table)
     copiers = [ShardCopier(dataset, destination.location) for dataset in datasets]
     names = [dataset.store.url for dataset in datasets]

@@ -127,7 +127,8 @@ def pack(
             the text or number that is there. Columns are called as in the header, or by number from 0 without one;
             ``"f*:float32"`` makes one array of all columns that match, in their order. A type alone, ``{"tokens":
             "array:uint16:2048"}``, is that of the column called so, or, in any source, of the field: what samples from
-            Python hold, or ``transform`` makes. What does not fit is rejected.
+            Python hold, or ``transform`` makes; ``"values:uint16"`` is for rows of any length. What does not fit is
+            rejected.
         group: ``"stem"`` makes one sample of the files of a folder that share the part of their name before its first
             dot; the rest names the field: ``a.jpg``, ``a.mask.png``, ``a.json``. ``"file"``: each is a sample.
         classes: The classes, label i being ``classes[i]``: a list of names, path or URL of a file (one name a line, or

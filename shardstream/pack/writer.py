@@ -47,9 +47,9 @@ class ShardWriter:
         format: ``"tar"`` or ``"record"``. Default: ``"tar"``, or that of the data set that is appended to.
         shard_size: A shard that has reached this size is finished: ``"256MB"``, ``"256MiB"`` or a number of bytes.
         fields: Types of fields by name, as ``{"cls": "int32", "emb": "array:float32:768"}``; ``"array:uint16"`` is
-            for arrays of any shape. Lists of numbers become arrays, and integers of another dtype the declared one,
-            where each is held exactly; other values are a FieldError. Fields that are not named take the type of their
-            first value. A sample need not have all fields.
+            for arrays of any shape, ``"values:uint16"`` for rows of any length. Lists of numbers become arrays, and
+            integers of another dtype the declared one, where each is held exactly; other values are a FieldError.
+            Fields that are not named take the type of their first value. A sample need not have all fields.
         zstd: Fields to compress one by one; ``record`` only. Default: none, or those of the data set that is
             appended to.
         classes: Names of the labels, label i being ``classes[i]``: a list, or where it is, as of `pack`. Where a data

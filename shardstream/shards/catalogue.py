@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import ChecksumError, FormatError
 from shardstream.shards.fields import FieldType, check_field_name, meant_type
+from shardstream.shards.foreign.contract import ForeignFormat
 from shardstream.shards.foreign.formats.registry import format_named
 from shardstream.shards.foreign.framing import FRAMING, NAME
 from shardstream.shards.framing import Framing
@@ -129,25 +130,41 @@ class ObjectTable:
         return hasher.hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How objects of another library are read; what was scanned in one way is not what another one gives.
+
+    Attributes:
+        source: Name of the format, see `foreign`.
+        options: Of reading it, as they were given.
+        chosen: Which fields there are of those of the format, ``{"label": "cls"}``; empty for all, under their names.
+        checked: Whether values have checksums, which takes reading them all.
+    """
+
+    source: str
+    options: Mapping[str, str]
+    chosen: Mapping[str, str]
+    checked: bool
+
+    @property
+    def format(self) -> ForeignFormat:
+        """The format; UsageError where there is none of the name."""
+        return format_named(self.source)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Catalogue(Manifest):
     """The manifest of a foreign data set.
 
     Attributes:
-        source: Name of the format, see `foreign`.
-        options: Of reading it, as they were given.
+        reading: How they are read.
         objects: The objects and shards.
-        chosen: Which fields there are of those of the format, ``{"label": "cls"}``; empty for all, under their names.
-        checked: Whether values have checksums, which takes reading them all.
         notes: What was left out or decided, a sentence each.
         lost: Of objects that are damaged, what is lost of each, by the object's name.
     """
 
-    source: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
+    reading: Reading = None  # type: ignore[assignment] # there is none by default
     objects: ObjectTable = None  # type: ignore[assignment] # there is no empty one
-    chosen: Mapping[str, str] = field(default_factory=dict)
-    checked: bool = False
     notes: tuple[str, ...] = ()
     lost: Mapping[str, str] = field(default_factory=dict)
 
@@ -157,10 +174,7 @@ class Catalogue(Manifest):
         objects: ObjectTable,
         fields: Mapping[str, FieldType],
         *,
-        source: str,
-        options: Mapping[str, str],
-        chosen: Mapping[str, str],
-        checked: bool,
+        reading: Reading,
         classes: Sequence[str] | None,
         notes: Sequence[str],
         lost: Mapping[str, str],
@@ -178,11 +192,8 @@ class Catalogue(Manifest):
             classes=None if classes is None else tuple(classes),
             index_bytes=largest,
             url=url,
-            source=source,
-            options=dict(options),
+            reading=reading,
             objects=objects,
-            chosen=dict(chosen),
-            checked=checked,
             notes=tuple(notes),
             lost=dict(lost),
         )
@@ -195,7 +206,7 @@ class Catalogue(Manifest):
     def fingerprint(self) -> str:
         identity = {
             "format_version": FORMAT_VERSION,
-            "source": self.source,
+            "source": self.reading.source,
             "fields": {name: field_entry(kind) for name, kind in self.fields.items()},
             "objects": self.objects.identity,
         }
@@ -203,12 +214,12 @@ class Catalogue(Manifest):
 
     @property
     def format(self) -> str:
-        return self.source
+        return self.reading.source
 
     @property
     def title(self) -> str:
         """What people call its format."""
-        return format_named(self.source).title
+        return self.reading.format.title
 
     @property
     def reader(self) -> Framing:
@@ -291,10 +302,7 @@ class Catalogue(Manifest):
             catalogue = cls.made(
                 ObjectTable.parse(data, url=f"{place}/{found['table']}"),
                 {name: meant_type(entry["type"], entry.get("as")) for name, entry in found["fields"].items()},
-                source=found["source"],
-                options=options,
-                chosen=chosen,
-                checked=found["checked"] is True,
+                reading=Reading(found["source"], options, chosen, found["checked"] is True),
                 classes=classes,
                 notes=notes,
                 lost=lost,
@@ -312,10 +320,10 @@ class Catalogue(Manifest):
             {
                 "format": FORMAT,
                 "format_version": FORMAT_VERSION,
-                "source": self.source,
-                "options": dict(self.options),
-                "chosen": dict(self.chosen),
-                "checked": self.checked,
+                "source": self.reading.source,
+                "options": dict(self.reading.options),
+                "chosen": dict(self.reading.chosen),
+                "checked": self.reading.checked,
                 "samples": self.samples,
                 "objects": len(self.objects.sizes),
                 "shards": self.shards,

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import shardstream as ss
@@ -34,6 +33,8 @@ def train(rank: int, folder: Path, how: str, ahead: bool) -> dict[str, Any]:
     loader = ss.Loader(dataset, num_workers=1)
     network = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
     if how == "fsdp":
+        from torch.distributed.fsdp import fully_shard  # seconds, which collecting this test need not take
+
         fully_shard(network, mesh=dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),)))
     model = network if how == "fsdp" else DistributedDataParallel(network)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -6,6 +6,7 @@ import inspect
 import itertools
 import warnings
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -292,27 +293,35 @@ def test_a_batch_keeps_its_dtypes_shapes_and_order_of_dimensions():
 # ------------------------------------------------------------------------------------------------- tensors of any kind
 
 
-def kinds() -> dict[str, torch.Tensor]:
+def quantised_by_channel() -> torch.Tensor:
+    scales, zeros = torch.tensor([0.1, 0.2]), torch.tensor([0, 0])
+    return torch.quantize_per_channel(torch.rand(2, 2), scales, zeros, 0, torch.qint8)
+
+
+# Made in the tests: the first jagged tensor imports torch's compiler, which takes seconds.
+KINDS: dict[str, Callable[[], torch.Tensor]] = {
+    "coo": lambda: torch.eye(4).to_sparse(),
+    "csr": lambda: torch.eye(4).to_sparse_csr(),
+    "csc": lambda: torch.eye(4).to_sparse_csc(),
+    "bsr": lambda: torch.eye(4).to_sparse_bsr((2, 2)),
+    "bsc": lambda: torch.eye(4).to_sparse_bsc((2, 2)),
+    "quantised": lambda: torch.quantize_per_tensor(torch.rand(8), 0.1, 0, torch.quint8),
+    "channels": quantised_by_channel,
+    "nested": lambda: torch.nested.nested_tensor([torch.rand(2), torch.rand(3)]),
+    "jagged": lambda: torch.nested.nested_tensor([torch.rand(2), torch.rand(3)], layout=torch.jagged),
+    "parameter": lambda: torch.nn.Parameter(torch.rand(4)),
+}
+
+
+def of_kind(kind: str) -> torch.Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch: that some of these are young, others old
-        scales, zeros = torch.tensor([0.1, 0.2]), torch.tensor([0, 0])
-        return {
-            "coo": torch.eye(4).to_sparse(),
-            "csr": torch.eye(4).to_sparse_csr(),
-            "csc": torch.eye(4).to_sparse_csc(),
-            "bsr": torch.eye(4).to_sparse_bsr((2, 2)),
-            "bsc": torch.eye(4).to_sparse_bsc((2, 2)),
-            "quantised": torch.quantize_per_tensor(torch.rand(8), 0.1, 0, torch.quint8),
-            "channels": torch.quantize_per_channel(torch.rand(2, 2), scales, zeros, 0, torch.qint8),
-            "nested": torch.nested.nested_tensor([torch.rand(2), torch.rand(3)]),
-            "jagged": torch.nested.nested_tensor([torch.rand(2), torch.rand(3)], layout=torch.jagged),
-            "parameter": torch.nn.Parameter(torch.rand(4)),
-        }
+        return KINDS[kind]()
 
 
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", KINDS)
 def test_all_memory_of_a_tensor_of_any_kind_is_protected(kind: str):
-    tensor = kinds()[kind]
+    tensor = of_kind(kind)
     found = memory_of(tensor)
     for one in found:
         assert type(one) in (torch.Tensor, torch.nn.Parameter)
@@ -328,11 +337,13 @@ def test_all_memory_of_a_tensor_of_any_kind_is_protected(kind: str):
 
 def test_tensors_that_cannot_lie_in_the_slab_travel_alone_and_are_counted():
     device = simulated((True, True, True))
-    batch = {"x": torch.zeros(4), **kinds(), "rows": pack_sequence([torch.ones(3), torch.ones(2)])}
+    all_kinds = {kind: of_kind(kind) for kind in KINDS}
+    batch = {"x": torch.zeros(4), **all_kinds, "rows": pack_sequence([torch.ones(3), torch.ones(2)])}
     flow = PrefetchThread(PlainIteration([batch], 0), CudaCopy(device), lambda batch, _: batch, 1)
     sent = flow.receive()
     assert sent is not None
-    assert sent.ticket.alone == len(kinds()) + 2  # a packed sequence of these two: its data, and the sizes of its steps
+    # A packed sequence is two of these: its data, and the sizes of its steps.
+    assert sent.ticket.alone == len(all_kinds) + 2
     assert sent.batch["rows"].batch_sizes.tolist() == [2, 2, 1]
     assert sent.batch["coo"] is batch["coo"]  # the simulated device leaves it
     assert flow.receive() is None

@@ -188,10 +188,10 @@ def test_a_loop_says_which_worker_and_which_sample_it_waits_for(
     hold = tmp_path / "hold"
     loader = hanging(folder, hold, num_workers=workers)
     threading.Thread(
-        target=lambda: (wait_until(lambda: bool(told(caplog, "shardstream.waits"))), hold.unlink())
+        target=lambda: (wait_until(lambda: "sample 20]" in "".join(told(caplog, "shardstream.waits"))), hold.unlink())
     ).start()
     assert ids(loader) == list(range(120))
-    said = told(caplog, "shardstream.waits")[0]
+    said = next(one for one in told(caplog, "shardstream.waits") if "sample 20]" in one)
     assert ("a batch of DataLoader worker 0 (process " if workers else "a batch of this process") in said
     assert "shard shard-000000.tar, sample 20]" in said
 

@@ -274,12 +274,12 @@ def test_a_damaged_tar_is_one_reject_and_its_whole_samples_are_packed(tmp_path: 
     (tmp_path / "2.tar").write_bytes(b"no tar file at all" * 100)
     for out in ("one", "two"):  # the second finds the catalogue
         report = run_pack(f"{tmp_path}/*.tar", tmp_path / out, PackOptions(), workers=0)
-        assert set(samples(tmp_path / out)) == {f"0{i}" for i in range(9)} | {"10", "11", "12"}
+        assert set(samples(tmp_path / out)) == {f"0{i}" for i in range(9)} | {"10", "11", "12", "13"}
         first, second = rejects(tmp_path / out)
         assert (report.rejects, first["path"], second["path"]) == (2, "1.tar", "2.tar")
-        assert f"offset {1536 * 3}" in first["reason"]
-        assert f"{1536 + 700} bytes" in first["reason"]
-        assert first["line"] == 13
+        assert f"offset {1536 * 4}" in first["reason"]
+        assert "700 bytes" in first["reason"]
+        assert first["line"] == 14
     (tmp_path / "0.tar").write_bytes(tar_bytes({"new.jpg": jpeg(3)}))  # the others are known from before
     run_pack(f"{tmp_path}/*.tar", tmp_path / "three", PackOptions(), workers=0)
     assert [line["path"] for line in rejects(tmp_path / "three")] == ["1.tar", "2.tar"]

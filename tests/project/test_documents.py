@@ -20,6 +20,7 @@ import os
 import pickle
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -72,19 +73,37 @@ def commands(body: str) -> list[list[str]]:
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
-@pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what each document finds in its own."""
     image = pytest.importorskip("PIL.Image")
+    made = tmp_path_factory.mktemp("photos")
     rng = np.random.default_rng(0)
     lines = []
     for label, name in enumerate(("cat", "dog")):
-        folder = tmp_path / "photos" / name
+        folder = made / "photos" / name
         folder.mkdir(parents=True)
         for i in range(128):
             pixels = rng.integers(0, 255, (int(rng.integers(6, 12)), 8, 3), dtype=np.uint8)
             image.fromarray(pixels).resize((256, 32 * len(pixels))).save(folder / f"{i}.jpg")
             lines.append(f"photos/{name}/{i}.jpg\t{label}\n")
-    (tmp_path / "list.tsv").write_text("".join(lines))
+    (made / "list.tsv").write_text("".join(lines))
+    return made
+
+
+@pytest.fixture(scope="module")
+def packed(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The photographs as a data set."""
+    import shardstream
+
+    folder = tmp_path_factory.mktemp("packed")
+    shardstream.pack(photos / "photos", folder)
+    return folder
+
+
+@pytest.fixture
+def workplace(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(photos, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -156,6 +175,7 @@ def test_code_blocks_run(
     workplace: Path,
     module: ModuleType,
     settled: Callable[[str], str],
+    request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import shardstream
@@ -164,11 +184,12 @@ def test_code_blocks_run(
     multiprocessing.set_start_method(method, force=True)
     if method == "forkserver":
         new_forkserver()
+        multiprocessing.set_forkserver_preload(["torch"])  # which each process would import again
         (workplace / "document.py").write_text(definitions(text))
         look = shardstream.ShardDataset.first_batch
         monkeypatch.setattr(shardstream.ShardDataset, "first_batch", lambda ds: look(pickle.loads(pickle.dumps(ds))))
     if "shards/" in text and blocks(text):
-        shardstream.pack("photos", "shards/")
+        shutil.copytree(request.getfixturevalue("packed"), "shards")
     names = vars(module)
     for block in blocks(text):
         if block.excused:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 import os
 import pickle
 import signal
@@ -381,32 +382,38 @@ def test_a_history_that_contradicts_the_shards_is_no_beginning_of_a_table(
     assert ss.Reader(folder).get("n/0")["__key__"] == "n/0"
 
 
-KILLED = """
-import os, signal, sys
-import shardstream as ss
-from shardstream.dataset import key_tables
-whole = key_tables.table_bytes
-def killed(keys):
-    for piece in whole(keys):
-        yield piece[:50]
-        os.kill(os.getpid(), signal.SIGKILL)
-if sys.argv[2] == "killed":
-    key_tables.table_bytes = killed
-print(ss.Reader(sys.argv[1]).get("k/17")["__key__"])
-"""
+def look_up(folder: Path, found: Any) -> None:
+    found.put(ss.Reader(folder).get("k/17")["__key__"])
+
+
+def look_up_and_die(folder: Path, found: Any) -> None:
+    whole = key_tables.table_bytes
+
+    def killed(keys: Any) -> Iterator[Any]:
+        for piece in whole(keys):
+            yield piece[:50]
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    key_tables.table_bytes = killed  # in this process, which is a fork
+    look_up(folder, found)
 
 
 def test_two_processes_at_once_and_one_that_was_killed(tmp_path: Path, home: Path) -> None:
     folder = tmp_path / "set"
     write(folder, *names(50), key_table=False)
-
-    def start(how: str) -> subprocess.Popen[str]:
-        return subprocess.Popen([sys.executable, "-c", KILLED, str(folder), how], stdout=subprocess.PIPE, text=True)
-
-    with start("killed") as died:
-        assert died.wait(60) == -signal.SIGKILL
-    with start("whole") as one, start("whole") as other:
-        assert [process.communicate(timeout=60)[0] for process in (one, other)] == ["k/17\n"] * 2
+    fork = multiprocessing.get_context("fork")
+    found = fork.SimpleQueue()
+    died = fork.Process(target=look_up_and_die, args=(folder, found))
+    died.start()
+    died.join(60)
+    assert died.exitcode == -signal.SIGKILL
+    both = [fork.Process(target=look_up, args=(folder, found)) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(60)
+    assert [process.exitcode for process in both] == [0, 0]
+    assert [found.get(), found.get()] == ["k/17"] * 2
     assert sorted(name[-5:] for name in os.listdir(home)) == [".keys", ".keys"]  # the table and the lock
 
 

@@ -174,6 +174,8 @@ def test_a_row_that_ends_in_the_middle_of_a_number(tmp_path: Path, format: str, 
     assert (problem.kind, problem.sample, problem.key, problem.field) == ("value", 3, "k000003", "row")
     assert problem.what == "the value has 7 bytes, no multiple of the 2 of values:uint16"
     assert "7 bytes are no multiple" in view(folder, [3]).samples[0].fields[-1].text
+    with pytest.raises(DecodeError, match=r"7 bytes .*key k000003, field row"):
+        view(folder, [3], save=tmp_path / "saved")
 
 
 @pytest.mark.parametrize("format", ["tar", "record"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# needs: litdata==0.2.76 torch==2.13.0 torchvision pyarrow==24.0.0 zstd==1.5.7.2 cryptography pillow
+# needs: litdata==0.2.76 torch==2.13.0 torchvision==0.28.0 pyarrow==26.0.1 zstd==1.5.7.2 cryptography==50.0.2
 """Write LitData data sets with litdata, and what its own reader gives: golden files of `tests/shards/foreign`.
 
     tools/foreign/make_golden litdata              # in an environment of its own
@@ -13,6 +13,7 @@ The folder is replaced. ``every`` has all serialisers of dictionaries, ``pairs``
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -100,6 +101,8 @@ def written(folder: Path, samples: list[Any], *, pyarrow: bool = False, loader: 
     cache.merge()
     for leftover in folder.glob("*.lock"):
         leftover.unlink()
+    index = json.loads((folder / "index.json").read_text())
+    (folder / "index.json").write_text(json.dumps(index | {"updated_at": "0"}, sort_keys=True))
 
 
 class _File:
@@ -153,8 +156,9 @@ def main() -> None:
     written(root / "tokens", rows, loader=TokensLoader())
     write_expected(root / "tokens", [{"tokens": row} for row in read(root / "tokens", TokensLoader(block_size=6))])
     plain_rows = [{"image": file_of(number), "label": number} for number in range(6)]
+    pictures = [{"image": opened(file_of(number)), "label": number} for number in range(6)]
     for level in ("chunk", "batch", "sample"):
-        written(root / f"zstd-{level}", plain_rows, compression="zstd", compression_level=level)
+        written(root / f"zstd-{level}", pictures, compression="zstd", compression_level=level)
     written(root / "arrow", plain_rows, pyarrow=True)
     written(root / "encrypted", plain_rows, encryption=FernetEncryption(password="x", level="sample"))  # noqa: S106 # nobody is to be kept out
     written(root / "pickled", [{"x": {1, 2}}])

@@ -131,7 +131,7 @@ def lists(row: int) -> dict[str, Any]:
 
 def sequence(row: int) -> tf.train.SequenceExample:
     """Frames of one value, of equally many, and of any number."""
-    frames = {
+    frames: dict[str, list[Any]] = {
         "captions": [f"caption {place}" for place in range(row)],
         "ids": list(range(row)),
         "boxes": [[0.0, 0.5, 1.0, float(place)] for place in range(row)],

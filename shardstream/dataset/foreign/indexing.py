@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardstream.dataset.foreign.kept import FoundCatalogue, Shelf
+from shardstream.dataset.foreign.kept import FoundCatalogue, KeptCatalogue
 from shardstream.dataset.foreign.make import find_or_make
 from shardstream.dataset.foreign.plan import Damaged, Making
 from shardstream.dataset.foreign.spec import ForeignSpec
@@ -103,8 +103,9 @@ def index(
         StorageError: It cannot be read, or the catalogue cannot be written.
 
     Example:
-        >>> ss.index("s3://bucket/imagenet/train-{0000..1023}.tar").samples
-        1281167
+        >>> _ = ss.export("out/", "tars/", to="webdataset")
+        >>> ss.index("tars/", workers=1).samples
+        200
     """
     started = time.monotonic()
     (place, names), *others = find_places(url)
@@ -130,7 +131,7 @@ def index(
     found = find_or_make(location, spec, spec_cache, making)
     store = open_store(location)
     if beside and found.store.url != store.url:
-        found = Shelf(store.url, spec, spec_cache).copy_to(store)
+        found = KeptCatalogue(store.url, spec, spec_cache).copy_to(store)
     return _report(found, making.scanned, time.monotonic() - started)
 
 
@@ -138,7 +139,7 @@ def _report(found: FoundCatalogue, scanned: int, seconds: float) -> IndexReport:
     catalogue = found.catalogue
     return IndexReport(
         catalogue.url,
-        catalogue.source,
+        catalogue.reading.source,
         catalogue.title,
         catalogue.samples,
         len(catalogue.objects.sizes),

@@ -94,7 +94,7 @@ def read_catalogue(store: Store, url: str) -> FoundCatalogue | None:
     return FoundCatalogue(store, url, SharedBytes(head), SharedBytes(store.get(table)))
 
 
-class Shelf:
+class KeptCatalogue:
     """The folder of this machine in which the catalogue of some objects is kept.
 
     Args:

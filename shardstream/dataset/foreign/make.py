@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from shardstream.dataset.foreign.journal import Journal, ObjectState
-from shardstream.dataset.foreign.kept import FoundCatalogue, Shelf, read_catalogue
+from shardstream.dataset.foreign.kept import FoundCatalogue, KeptCatalogue, read_catalogue
 from shardstream.dataset.foreign.plan import Making, Plan, plan_of
 from shardstream.dataset.foreign.scan import Piece
 from shardstream.dataset.foreign.scanning import scan_all
@@ -17,7 +17,7 @@ from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.foreign.write import write_catalogue
 from shardstream.errors import ShardStreamError, StorageError
 from shardstream.shards.fields import IMAGE
-from shardstream.shards.foreign.contract import Listing
+from shardstream.shards.foreign.contract import ObjectListing
 from shardstream.shards.foreign.framing import NAME, is_form
 from shardstream.shards.layout import parse_index
 from shardstream.sizes import plural
@@ -46,14 +46,14 @@ def find_or_make(location: Location, spec: ForeignSpec, cache: Cache | None, mak
         StorageError: They cannot be read, or the catalogue cannot be kept.
     """
     store = open_store(location)
-    listing = Listing(store, spec.objects(store))
+    listing = ObjectListing(store, spec.objects(store))
     beside = None if spec.names else read_catalogue(store, store.url)
     if beside is not None:
         plan = plan_of(listing, spec, making, beside.catalogue)
         if plan.matches(beside.catalogue):
             return beside
     try:
-        shelf = Shelf(store.url, spec, cache)
+        shelf = KeptCatalogue(store.url, spec, cache)
         found = shelf.find()
         plan = plan_of(listing, spec, making, None if found is None else found.catalogue)
         if found is not None and plan.matches(found.catalogue):
@@ -72,7 +72,9 @@ def find_or_make(location: Location, spec: ForeignSpec, cache: Cache | None, mak
         ) from error
 
 
-def _make(plan: Plan, shelf: Shelf, journal: Journal, before: FoundCatalogue | None, making: Making) -> FoundCatalogue:
+def _make(
+    plan: Plan, shelf: KeptCatalogue, journal: Journal, before: FoundCatalogue | None, making: Making
+) -> FoundCatalogue:
     states = plan.states()
     known = {} if before is None else _known(before, plan)
     todo = [number for number, state in enumerate(states) if state not in journal and state not in known]
@@ -94,8 +96,7 @@ def _make(plan: Plan, shelf: Shelf, journal: Journal, before: FoundCatalogue | N
 def _known(before: FoundCatalogue, plan: Plan) -> dict[ObjectState, int]:
     """Objects of an older catalogue by what they were; none where it was made in another way."""
     old = before.catalogue
-    how = (old.source, old.options, old.chosen, old.checked)
-    if how != (plan.format.name, plan.options, plan.wanted.chosen, plan.wanted.checked):
+    if old.reading != plan.reading:
         return {}
     wanted = next((state.wanted for state in plan.states()), 0)
     rows = zip(

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import xxhash
 
 from shardstream.dataset.foreign.journal import ObjectState
-from shardstream.dataset.foreign.scan import Wanted, about_digest
+from shardstream.dataset.foreign.scan import about_digest
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.errors import NotFoundError, UsageError
 from shardstream.progress import OnProgress, ignore
-from shardstream.shards.catalogue import Catalogue
-from shardstream.shards.foreign.contract import ForeignFormat, Listing, Recognised
+from shardstream.shards.catalogue import Catalogue, Reading
+from shardstream.shards.foreign.contract import ObjectListing, Recognised
 from shardstream.shards.foreign.formats.registry import recognise
 from shardstream.shards.heads import no_data_set
 from shardstream.storage import Store
@@ -33,8 +33,8 @@ class Making:
     """How a catalogue is made.
 
     Attributes:
-        chosen: As `Catalogue.chosen`; ``None``: as in the catalogue that is there, else all fields.
-        checked: As `Catalogue.checked`; ``None``: as in the catalogue that is there, else without.
+        chosen: As `Reading.chosen`; ``None``: as in the catalogue that is there, else all fields.
+        checked: As `Reading.checked`; ``None``: as in the catalogue that is there, else without.
         damaged: What becomes of objects that are damaged: ``"error"``, or ``"reject"`` for what cannot be read of them.
         workers: Processes that scan; 0: this one.
         limit: Seconds that it may take, as far as that can be told in advance; ``None`` for any.
@@ -58,16 +58,13 @@ class Plan:
     """What a listing has, and how it is to be scanned."""
 
     store: Store
-    format: ForeignFormat
     recognised: Recognised
     metas: Sequence[ObjectMeta]
-    wanted: Wanted
-    options: Mapping[str, str]
+    reading: Reading
 
     def states(self) -> list[ObjectState]:
         """What each object is, for comparing."""
-        how = [self.format.name, dict(self.options), dict(self.wanted.chosen), self.wanted.checked]
-        wanted = xxhash.xxh3_64_intdigest(json.dumps(how, sort_keys=True).encode())
+        wanted = xxhash.xxh3_64_intdigest(json.dumps(asdict(self.reading), sort_keys=True).encode())
         return [
             ObjectState(one.path, one.size, meta.version, about_digest(one), wanted)
             for one, meta in zip(self.recognised.objects, self.metas, strict=True)
@@ -75,8 +72,7 @@ class Plan:
 
     def matches(self, found: Catalogue) -> bool:
         """Whether a catalogue is of these very objects, read in this way."""
-        how = (found.source, found.options, found.chosen, found.checked)
-        if how != (self.format.name, self.options, self.wanted.chosen, self.wanted.checked):
+        if found.reading != self.reading:
             return False
         states, objects = self.states(), found.objects
         return (
@@ -88,7 +84,7 @@ class Plan:
         )
 
 
-def plan_of(listing: Listing, spec: ForeignSpec, making: Making, found: Catalogue | None) -> Plan:
+def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Catalogue | None) -> Plan:
     """How a listing is to be scanned: as ``spec`` and ``making`` say, else as the catalogue that was found, if any.
 
     Raises:
@@ -96,9 +92,9 @@ def plan_of(listing: Listing, spec: ForeignSpec, making: Making, found: Catalogu
         FormatError, UsageError, StorageError: As `recognise`; or there are several splits.
     """
     source, options = spec.source, None if spec.options is None else dict(spec.options)
-    if found is not None and source in (None, found.source):
-        source = found.source
-        options = dict(found.options) if options is None else options
+    if found is not None and source in (None, found.reading.source):
+        source = found.reading.source
+        options = dict(found.reading.options) if options is None else options
     answer = recognise(listing, source, options or {})
     if answer is None:
         raise no_data_set(listing.url, NotFoundError(""))
@@ -106,17 +102,15 @@ def plan_of(listing: Listing, spec: ForeignSpec, making: Making, found: Catalogu
     if not spec.names:
         _refuse_splits(listing.url, [one.path for one in recognised.objects])
     metas = {meta.path: meta for meta in listing.objects}
-    same = found is not None and found.source == format.name
-    chosen = (dict(found.chosen) if same and found else {}) if making.chosen is None else making.chosen
-    checked = (same and found is not None and found.checked) if making.checked is None else making.checked
-    return Plan(
-        listing.store,
-        format,
-        recognised,
-        [metas[one.path] for one in recognised.objects],
-        Wanted(format, chosen, checked),
-        options or {},
+    known = Reading(format.name, options or {}, {}, checked=False)
+    if found is not None and found.reading.source == format.name:
+        known = replace(found.reading, options=known.options)
+    reading = replace(
+        known,
+        chosen=dict(known.chosen if making.chosen is None else making.chosen),
+        checked=known.checked if making.checked is None else making.checked,
     )
+    return Plan(listing.store, recognised, [metas[one.path] for one in recognised.objects], reading)
 
 
 def _refuse_splits(url: str, paths: Sequence[str]) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 import xxhash
 
 from shardstream.errors import ChangedError, FieldError, FormatError, UsageError
+from shardstream.shards.catalogue import Reading
 from shardstream.shards.fields import FieldType, check_field_name
-from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject
+from shardstream.shards.foreign.contract import ForeignObject
 from shardstream.shards.foreign.framing import FRAMING, NAME
 from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
@@ -22,21 +23,6 @@ from shardstream.storage import Store, fetch
 from shardstream.storage.base.store import ObjectMeta
 
 _PART = 64 << 20  # bytes of values whose checksums are made at once
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """How an object is to be scanned.
-
-    Attributes:
-        format: Its format.
-        chosen: As `Catalogue.chosen`.
-        checked: As `Catalogue.checked`.
-    """
-
-    format: ForeignFormat
-    chosen: Mapping[str, str]
-    checked: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +45,12 @@ class Piece:
 
 def about_digest(one: ForeignObject) -> int:
     """Of what the scan of an object has to know from elsewhere."""
+    if not one.about:  # mostly
+        return 0
     return xxhash.xxh3_64_intdigest(json.dumps(one.about, sort_keys=True).encode())
 
 
-def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, wanted: Wanted) -> Iterator[Piece]:
+def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Reading) -> Iterator[Piece]:
     """The shards of an object, in order; where it is damaged, the last one says what is lost.
 
     Raises:
@@ -71,11 +59,11 @@ def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, wanted: Want
         ChangedError: It was replaced while it was scanned.
         StorageError: It cannot be read.
     """
-    data = ObjectBytes(store, one.path, one.size, window=wanted.format.window)
+    data = ObjectBytes(store, one.path, one.size, window=reading.format.window)
     try:
-        for rows in wanted.format.scan(data, one.about):
+        for rows in reading.format.scan(data, one.about):
             if rows.keys or rows.damage is not None:
-                yield _piece(store, one, rows, wanted)
+                yield _piece(store, one, rows, reading)
     except FormatError as error:
         if error.hint != FETCH_AGAIN:
             raise
@@ -87,15 +75,15 @@ def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, wanted: Want
         )
 
 
-def _piece(store: Store, one: ForeignObject, rows: ScannedRows, wanted: Wanted) -> Piece:
+def _piece(store: Store, one: ForeignObject, rows: ScannedRows, reading: Reading) -> Piece:
     place = {"url": store.locate(one.path)}
-    columns = choose(rows.columns, wanted.chosen, place["url"])
+    columns = choose(rows.columns, reading.chosen, place["url"])
     for column in columns:
         check_field_name(column.name)
     keys = [_encoded(key, row, place["url"]) for row, key in enumerate(rows.keys)]
     ends = np.cumsum([len(key) for key in keys], dtype=np.uint64)
     blob = b"".join(keys)
-    if wanted.checked:
+    if reading.checked:
         index = ShardIndex(one.path, NAME, len(keys), Keys(ends, memoryview(blob)), {}, one.size, url=store.url)
         columns = tuple(_with_checksums(store, index, column) for column in columns)
     covered = sum(_covered(column, len(keys)) for column in columns)

@@ -6,15 +6,15 @@ import concurrent.futures
 import itertools
 import multiprocessing
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 
 from shardstream.dataset.foreign.plan import Making, Plan
-from shardstream.dataset.foreign.scan import Piece, Wanted, scan_object
+from shardstream.dataset.foreign.scan import Piece, scan_object
 from shardstream.errors import UsageError, WorkerError
 from shardstream.progress import ProgressEvent
+from shardstream.shards.catalogue import Reading
 from shardstream.shards.foreign.contract import ForeignObject
-from shardstream.shards.foreign.formats.registry import format_named
 from shardstream.sizes import plural, size
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
@@ -32,7 +32,7 @@ def scan_all(plan: Plan, todo: Sequence[int], making: Making) -> Iterator[tuple[
     for number in left:  # the first ones here, until it is known how long all take
         watch.begin()
         pieces = []
-        for piece in scan_object(plan.store, plan.recognised.objects[number], plan.metas[number], plan.wanted):
+        for piece in scan_object(plan.store, plan.recognised.objects[number], plan.metas[number], plan.reading):
             pieces.append(piece)
             watch.saw(piece.covered)
         watch.done(plan.metas[number].size)
@@ -90,8 +90,8 @@ class _Watch:
         if seconds > limit:
             plan = self._plan
             raise UsageError(
-                f"{plan.format.title}: {plural(len(plan.metas), 'object')} of {size(self._total)} have to be indexed "
-                f"before they can be streamed, which takes about {_duration(seconds)} here",
+                f"{plan.reading.format.title}: {plural(len(plan.metas), 'object')} of {size(self._total)} have to be "
+                f"indexed before they can be streamed, which takes about {_duration(seconds)} here",
                 url=plan.store.url,
                 hint=f"run `shardstream index {plan.store.url}` once; what was indexed now is kept",
             )
@@ -104,7 +104,7 @@ def _duration(seconds: float) -> str:
 def _in_threads(plan: Plan, numbers: Iterator[int]) -> Iterator[tuple[int, list[Piece]]]:
     def act(number: int) -> tuple[int, list[Piece]]:
         one, meta = plan.recognised.objects[number], plan.metas[number]
-        return number, list(scan_object(plan.store, one, meta, plan.wanted))
+        return number, list(scan_object(plan.store, one, meta, plan.reading))
 
     at_once = 1 if plan.store.mapped else _AT_ONCE
     yield from each(act, numbers, at_once=at_once, what=f"an object of {plan.store.url} to be indexed")
@@ -120,11 +120,9 @@ def _in_processes(plan: Plan, numbers: Iterator[int], workers: int) -> Iterator[
                     task = pool.submit(
                         _scan_apart,
                         plan.store,
-                        plan.format.name,
                         plan.recognised.objects[number],
                         plan.metas[number],
-                        dict(plan.wanted.chosen),
-                        plan.wanted.checked,
+                        plan.reading,
                     )
                     running[task] = number
                 while running and (number is None or len(running) >= 2 * workers):
@@ -139,8 +137,6 @@ def _in_processes(plan: Plan, numbers: Iterator[int], workers: int) -> Iterator[
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _scan_apart(
-    store: Store, source: str, one: ForeignObject, meta: ObjectMeta, chosen: Mapping[str, str], checked: bool
-) -> list[Piece]:
+def _scan_apart(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Reading) -> list[Piece]:
     """In a process of its own."""
-    return list(scan_object(store, one, meta, Wanted(format_named(source), chosen, checked)))
+    return list(scan_object(store, one, meta, reading))

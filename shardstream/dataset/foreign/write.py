@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from shardstream.dataset.foreign.journal import ObjectState
-from shardstream.dataset.foreign.kept import FoundCatalogue, Shelf
+from shardstream.dataset.foreign.kept import FoundCatalogue, KeptCatalogue
 from shardstream.dataset.foreign.plan import Making, Plan
 from shardstream.dataset.foreign.scan import Piece
 from shardstream.errors import FieldError, FormatError
@@ -26,7 +26,7 @@ _NEW = "indexes.new"
 
 
 def write_catalogue(
-    plan: Plan, states: Sequence[ObjectState], pieces_of: PiecesOf, shelf: Shelf, making: Making
+    plan: Plan, states: Sequence[ObjectState], pieces_of: PiecesOf, shelf: KeptCatalogue, making: Making
 ) -> FoundCatalogue:
     """Write the catalogue of objects that were scanned, on this machine; what it was before stays until it is whole.
 
@@ -81,18 +81,19 @@ def write_catalogue(
     catalogue = Catalogue.made(
         table,
         fields,
-        source=plan.format.name,
-        options=plan.options,
-        chosen=plan.wanted.chosen,
-        checked=plan.wanted.checked,
+        reading=plan.reading,
         classes=plan.recognised.classes,
         notes=plan.recognised.notes,
         lost=making.lost,
         url=plan.store.url,
     )
     if not catalogue.samples:
-        why = next(iter(making.lost.values()), "look at it")
-        raise FormatError(f"{plan.format.title}: there is no sample in any object", url=plan.store.url, hint=why)
+        look = "name a place that holds some, or another format with source_format="
+        raise FormatError(
+            f"{plan.reading.format.title}: there is no sample in any object",
+            url=plan.store.url,
+            hint=next(iter(making.lost.values()), look),
+        )
     shelf.store.move(_NEW, catalogue.indexes_name)
     catalogue.save(shelf.store)
     found = shelf.find()
@@ -119,9 +120,9 @@ def _united(plan: Plan, pieces: Iterable[Piece]) -> dict[str, FieldType]:
     for piece in pieces:
         for name, kind in piece.fields.items():
             kinds.setdefault(name, Counter())[kind] += piece.samples
-    missing = [name for name in plan.wanted.chosen if name not in kinds]
+    missing = [name for name in plan.reading.chosen if name not in kinds]
     if missing:
-        text = plan.wanted.chosen[missing[0]].partition(":")[0]
+        text = plan.reading.chosen[missing[0]].partition(":")[0]
         raise FieldError(
             f"no object has a field {text!r}",
             url=plan.store.url,

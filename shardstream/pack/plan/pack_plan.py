@@ -36,7 +36,7 @@ from shardstream.pack.sources import Reject, Source, names_urls, open_source, ro
 from shardstream.pack.sources.base import StreamSource
 from shardstream.pack.sources.classes import names_of, place_of
 from shardstream.pack.sources.declared import stored_types
-from shardstream.pack.sources.foreign import Reading
+from shardstream.pack.sources.foreign import SourceReading
 from shardstream.progress import OnProgress, ignore
 from shardstream.shards.framings import framing_of
 from shardstream.shards.growing import check_grows, grown
@@ -309,8 +309,7 @@ def open_plan(
         fields=options.fields,
         group=options.group,
         classes=options.listed,
-        allow_other_origins=options.allow_other_origins,
-        reading=Reading(options.source_format, options.format_options, progress),
+        reading=SourceReading(options.source_format, options.format_options, progress, options.allow_other_origins),
         access=read[0].access if lie_in else None,
     )
     _check_classes(origin, options)

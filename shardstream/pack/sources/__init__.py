@@ -41,7 +41,7 @@ from shardstream.pack.sources.containers import (
     names_containers,
 )
 from shardstream.pack.sources.folders import FolderSource, Group
-from shardstream.pack.sources.foreign import ForeignSource, Reading
+from shardstream.pack.sources.foreign import ForeignSource, SourceReading
 from shardstream.pack.sources.listings import FileListing, split_glob
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.compressed import is_archive
@@ -86,8 +86,7 @@ def open_source(
     fields: Mapping[str, str] | None = None,
     group: Group = "file",
     classes: Classes | None = None,
-    allow_other_origins: bool = False,
-    reading: Reading | None = None,
+    reading: SourceReading | None = None,
     access: Access | None = None,
 ) -> Source | StreamSource:
     """The source at a path or URL, by what lies there (a list, a folder, files that match a pattern), or an object.
@@ -99,8 +98,7 @@ def open_source(
         fields: Column by field, see `parse_fields`; default: path and label. Types alone for any source.
         group: ``"stem"``: files of one folder that share the name before its first dot are one sample.
         classes: The classes that names are looked up in. Default: those that are found, in sorting order.
-        allow_other_origins: Whether a list that is not local may name files beyond its own bucket or host.
-        reading: How data of another library are read. Default: as they are recognised.
+        reading: How it is read. Default: data of another library as they are recognised.
         access: How the store that the source lies in is reached. Default: as the environment says.
 
     Raises:
@@ -109,15 +107,18 @@ def open_source(
     """
     if isinstance(source, Source | StreamSource):
         return source
-    wanted = Wanted(key, labels or "int", parse_fields(fields), allow_other_origins, classes, labels is not None)
-    found = _opened(source, wanted, labels, group, reading or Reading(), access or Access())
+    reading = reading or SourceReading()
+    wanted = Wanted(
+        key, labels or "int", parse_fields(fields), reading.allow_other_origins, classes, labels is not None
+    )
+    found = _opened(source, wanted, labels, group, reading, access or Access())
     if not isinstance(found, ListSource | TableStreams | ForeignSource):
         found.declared = types_alone(wanted.fields)
     return numbered(found) if isinstance(found, Source) else found
 
 
 def _opened(
-    source: Any, wanted: Wanted, labels: LabelMode | None, group: Group, reading: Reading, access: Access
+    source: Any, wanted: Wanted, labels: LabelMode | None, group: Group, reading: SourceReading, access: Access
 ) -> Source | StreamSource:
     """The source, whose keys may be equal yet."""
     if not isinstance(source, str | os.PathLike):
@@ -162,7 +163,7 @@ def _foreign(
     listing: FileListing | None,
     wanted: Wanted,
     group: Group,
-    reading: Reading,
+    reading: SourceReading,
     at: Callable[[str], Location],
 ) -> ForeignSource | None:
     """Data of another library; ``None`` where this is a list, or a folder of files."""

@@ -48,18 +48,20 @@ _OR_PACK = ", or pack it"  # what formats propose where they do not read in plac
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How data of another library are read.
+class SourceReading:
+    """How a source is read, where it is not samples from Python.
 
     Attributes:
-        format: Name of their format; ``None``: as it is recognised.
+        format: Name of the format, of data of another library; ``None``: as it is recognised.
         options: Of reading it; ``None``: those of the catalogue that is there, if any.
         progress: Told of each object that is indexed.
+        allow_other_origins: Whether a list that is not local may name files beyond its own bucket or host.
     """
 
     format: str | None = None
     options: Mapping[str, str] | None = None
     progress: OnProgress = ignore
+    allow_other_origins: bool = False
 
     def spec(self, names: tuple[str, ...]) -> ForeignSpec:
         """Which objects are meant."""
@@ -196,7 +198,7 @@ class ForeignSource(StoredSource):
         DuplicateKeyError: Two samples have one key.
     """
 
-    def __init__(self, location: Location, names: tuple[str, ...], reading: Reading, wanted: Wanted) -> None:
+    def __init__(self, location: Location, names: tuple[str, ...], reading: SourceReading, wanted: Wanted) -> None:
         spec = reading.spec(names)
         found = _found(location, spec, reading)
         catalogue = found.catalogue
@@ -239,7 +241,7 @@ class ForeignSource(StoredSource):
         return {name: value for name, value in self.__dict__.items() if name != "manifest"}
 
 
-def _found(location: Location, spec: ForeignSpec, reading: Reading) -> FoundCatalogue:
+def _found(location: Location, spec: ForeignSpec, reading: SourceReading) -> FoundCatalogue:
     making = Making(damaged="reject", limit=None, progress=reading.progress)
     try:
         return find_or_make(location, spec, None, making)

@@ -28,7 +28,7 @@ from shardstream.shards.manifest import Manifest, unknown_field
 _AT_ONCE = 256  # samples read together
 
 
-class Address(Hashable, Protocol):
+class Opener(Hashable, Protocol):
     """What another process opens a data set with. Hashable; its pickle is small."""
 
     def open(self) -> OpenedDataset:
@@ -42,7 +42,7 @@ class Address(Hashable, Protocol):
 class StoredPart(SourcePart):
     """Samples of a data set by their numbers in stored order."""
 
-    address: Address
+    address: Opener
     fingerprint: str
     key: str
     fields: tuple[str, ...]
@@ -66,12 +66,12 @@ class StoredPart(SourcePart):
 
 
 @lru_cache(maxsize=4)
-def _rows(address: Address, fingerprint: str, fields: tuple[str, ...], thread: tuple[int, int]) -> DatasetRows:
+def _rows(address: Opener, fingerprint: str, fields: tuple[str, ...], thread: tuple[int, int]) -> DatasetRows:
     """What one thread of one process reads with: the indexes of a part are those of the next one too."""
     return DatasetRows(opened_as(address, fingerprint), fields)
 
 
-def opened_as(address: Address, fingerprint: str) -> OpenedDataset:
+def opened_as(address: Opener, fingerprint: str) -> OpenedDataset:
     """The data set of a task, in the process that runs it.
 
     Raises:
@@ -113,7 +113,7 @@ class StoredSource(Source):
         self,
         dataset: OpenedDataset,
         *,
-        address: Address | None = None,
+        address: Opener | None = None,
         key: str = "path",
         fingerprint: str | None = None,
         unique: bool = True,

@@ -57,7 +57,7 @@ class Recognised:
     notes: tuple[str, ...] = ()
 
 
-class Listing:
+class ObjectListing:
     """The objects from which a format is recognised: all below a root, or those that a user named.
 
     Args:
@@ -115,7 +115,7 @@ class ForeignFormat(ABC):
     Attributes:
         name: What users call it: ``--source-format NAME``.
         title: What messages call it.
-        options: Options of reading by name, each with what it means: ``--option NAME=VALUE``; ``recognise`` gets them.
+        options: Options of reading by name, each with what it means: ``--format-option NAME=VALUE``; ``recognise`` gets them.
         window: Bytes of one read of `ObjectBytes` where the object is not mapped: small for formats that hop.
         forms: Foreign encodings by name; a column's codec is then ``"FORMAT.NAME"`` or ``"FORMAT.NAME:TEXT"``.
     """
@@ -127,7 +127,7 @@ class ForeignFormat(ABC):
     forms: ClassVar[Mapping[str, Form]] = {}
 
     @abstractmethod
-    def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         """The objects of a listing that hold samples; ``None`` where it is not of this format.
 
         Looks at names and first bytes, and never guesses: where another format might claim the same listing, this one

@@ -14,7 +14,7 @@ from shardstream.storage import Store
 
 FETCH_AGAIN = "fetch or write the file again"
 """The hint of errors about what is damaged, and not merely of a kind that is not read."""
-_NEAR = 8192  # bytes of one read of a file by `ObjectBytes.copy`
+_NEAR = 4096  # bytes of one read of a file by `ObjectBytes.copy`
 
 
 class ObjectBytes:

@@ -8,6 +8,7 @@ https://protobuf.dev/programming-guides/encoding/
 
 from __future__ import annotations
 
+from array import array
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 LENGTH_1, LENGTH_2, LENGTH_3 = 0x0A, 0x12, 0x1A  # tags of fields 1, 2 and 3 that are messages, strings or packed lists
 VARINT_1, FIXED32_1 = 0x08, 0x0D
-_FEW = 8  # messages; fewer are walked one by one, so that a long one costs no call of numpy for each of its fields
+_FEW = 64  # messages; fewer are walked one by one, so that a long one costs no calls of numpy for each of its fields
 _LONGEST = 10  # bytes of a varint
 
 Bytes = NDArray[np.uint8]
@@ -136,7 +137,7 @@ def repeated(raw: Bytes, spans: Spans, *, most: int | None = None) -> tuple[Plac
 def _walked(raw: Bytes, at: int, end: int, most: int | None) -> Spans:
     """`repeated` for one message."""
     data = raw.data
-    begins, ends = list[int](), list[int]()
+    begins, ends = array("q"), array("q")
     while at < end:
         if data[at] != LENGTH_1:
             raise Malformed("a field that does not belong here", at)
@@ -148,7 +149,7 @@ def _walked(raw: Bytes, at: int, end: int, most: int | None) -> Spans:
             raise Malformed("a field reaches past the end of its message", begin)
         begins.append(begin)
         ends.append(at)
-    return Spans(np.array(begins, np.int64), np.array(ends, np.int64))
+    return Spans(np.frombuffer(begins, np.int64), np.frombuffer(ends, np.int64))
 
 
 def varint(data: memoryview, at: int, end: int) -> tuple[int, int]:

@@ -170,10 +170,11 @@ class RowBuilder:
         Raises:
             FormatError: It is not inside of the object, the sample has one already, or the field had another type.
         """
-        values = self._of(name, offset, kind, codec)
+        values, row = self._fields.get(name), len(self._keys) - 1
+        if values is None or values.kind != kind or values.codec != codec or (values.rows and values.rows[-1] == row):
+            values = self._of(name, offset, kind, codec)
         if length < 0 or offset < 0 or offset + length > self._size:
             raise self._data.damaged(f"a value of {length} bytes ({name}) reaches past the end of the object", offset)
-        row = len(self._keys) - 1
         if kind is None and (row & 63 == 63 or len(values.rows) < _SNIFFED):
             begins = self._data.get(offset, min(length, _START)) if start is None else start[:length]
             values.kinds.add(image_type(begins))
@@ -191,7 +192,7 @@ class RowBuilder:
         values = self._fields.get(name)
         if values is None:
             values = self._fields[name] = _Values(kind=kind, codec=codec)
-        if values.kind != kind or values.codec != codec:
+        if (values.kind, values.codec) != (kind, codec):
             raise self._data.damaged(f"field {name!r} is {kind or 'bytes'} here, and was {values.kind}", offset)
         if values.rows and values.rows[-1] == len(self._keys) - 1:
             raise self._data.damaged(f"sample {self._keys[-1]!r} has two values of {name!r}", offset)

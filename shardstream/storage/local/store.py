@@ -67,7 +67,7 @@ class LocalStore(Store):
             what: What happens to its file, to stand behind "waiting for FILE": "to be opened".
         """
         try:
-            with watched(f"{self.root / path} {what}"):
+            with watched(lambda: f"{self.root / path} {what}"):
                 yield
         except OSError as error:
             raise self._explain(error, path) from error
@@ -145,12 +145,20 @@ class LocalStore(Store):
         return ObjectMeta(path, info.st_size, info.st_mtime_ns)
 
     def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
-        for path in sorted(path for path in self._files(prefix) if not _is_temporary(path)):
-            with suppress(NotFoundError):  # deleted meanwhile
-                yield self.meta(path)
+        return iter(sorted(self._metas(prefix)))
 
-    def _files(self, prefix: str) -> Iterator[str]:
-        """Paths that begin with ``prefix``, temporary ones too; folders that hold none of them are not looked into."""
+    def _metas(self, prefix: str) -> Iterator[ObjectMeta]:
+        for path, entry in self._files(prefix):
+            if _is_temporary(path):
+                continue
+            with suppress(NotFoundError):  # deleted meanwhile
+                with self._waiting(path, "to be looked at"):
+                    info = entry.stat()
+                if stat.S_ISREG(info.st_mode):
+                    yield ObjectMeta(path, info.st_size, info.st_mtime_ns)
+
+    def _files(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Files whose path begins with ``prefix``, temporary ones too; folders that hold none are not looked into."""
         folders = [""]
         while folders:
             below = folders.pop()
@@ -163,7 +171,7 @@ class LocalStore(Store):
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(f"{below}{name}/")
                     elif not slash and not entry.is_dir():
-                        yield below + name
+                        yield below + name, entry
             except (FileNotFoundError, NotADirectoryError):  # there is none, or it was deleted meanwhile
                 continue
             except OSError as error:
@@ -188,7 +196,7 @@ class LocalStore(Store):
             _sync_folder(self.file_of(target).parent)
 
     def sweep(self) -> None:
-        for path in filter(_is_temporary, self._files("")):
+        for path in (path for path, _ in self._files("") if _is_temporary(path)):
             left = self.root / path
             # What cannot be opened or locked is somebody else's, or being written now.
             with suppress(OSError), open(left, "rb+") as file:

@@ -190,7 +190,7 @@ class SlabBuilder:
         slabs: dict[str, torch.Tensor] = {}
         cut: dict[str, CropSlab] = {}
         values: dict[str, list[Any]] = {}
-        joined = {one.name: how for one, how in self._joined if how.fit(self._stored_bytes(one, rows))}
+        joined = self._fitting(rows) if self._joined else {}
         loose = [output for output in self._loose if output.name not in joined] if joined else self._loose
         for output in loose:
             values[output.name] = [None] * count
@@ -228,6 +228,10 @@ class SlabBuilder:
             if (output.name in slabs or output.is_cut) and output.optional:
                 batch[f"{output.name}.__valid__"] = slab_of(self._present(output, rows))
         return batch, sorted(broken), broken
+
+    def _fitting(self, rows: RowBatch) -> dict[str, JoinedRows]:
+        """The outputs whose rows become a batch as one."""
+        return {output.name: how for output, how in self._joined if how.fit(self._stored_bytes(output, rows))}
 
     def _repeat(self, good: int, broken: dict[int, str], rows: RowBatch, columns: list[Any]) -> None:
         stored = [rows.columns[source].data for source in self._decoder.plan.sources]

@@ -333,6 +333,13 @@ def test_it_is_packed_like_one_of_ours(folder: Path, tmp_path: Path) -> None:
     assert all(packed[key]["json"] == foreign[key]["json"] for key in packed)
 
 
+def test_it_is_exported_and_not_merged(folder: Path, tmp_path: Path) -> None:
+    assert ss.export(folder, tmp_path / "files", to="files").samples == 3 * SAMPLES
+    assert (tmp_path / "files/t1/005.jpg").read_bytes() == jpeg(5)
+    with pytest.raises(UsageError, match="this is WebDataset"):
+        ss.merge([folder, folder], tmp_path / "merged")
+
+
 def test_replicas_are_known_by_name_and_size(folder: Path, own: Path) -> None:
     store = in_memory(folder)
     ds = ss.ShardDataset(store, replicas=[own], fields=["cls", "jpg"], batch_size=8)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardstream.shards.foreign.contract import ForeignFormat, Listing, Recognised
+from shardstream.shards.foreign.contract import ForeignFormat, ObjectListing, Recognised
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
 from shardstream.storage import Store
@@ -16,10 +16,10 @@ from shardstream.storage.local.store import LocalStore
 from shardstream.testing import MemoryStore
 
 
-def listing_of(place: Path | Store, *names: str) -> Listing:
+def listing_of(place: Path | Store, *names: str) -> ObjectListing:
     """All objects of a folder or store, or those of these names."""
     store = place if isinstance(place, Store) else LocalStore(place)
-    return Listing(store, [one for one in store.list() if not names or one.path in names])
+    return ObjectListing(store, [one for one in store.list() if not names or one.path in names])
 
 
 def in_memory(folder: Path) -> MemoryStore:
@@ -31,7 +31,7 @@ def in_memory(folder: Path) -> MemoryStore:
     return store
 
 
-def recognised(format: ForeignFormat, listing: Listing, options: Mapping[str, str] | None = None) -> Recognised:
+def recognised(format: ForeignFormat, listing: ObjectListing, options: Mapping[str, str] | None = None) -> Recognised:
     found = format.recognise(listing, options or {})
     assert found is not None, f"{format.name} does not recognise {listing.url}"
     return found

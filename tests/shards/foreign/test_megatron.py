@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardstream.errors import FormatError, StorageError, UsageError
-from shardstream.shards.foreign.formats.megatron import Megatron
-from shardstream.shards.foreign.formats.nanogpt import NanoGpt
+from shardstream.shards.foreign.formats.tokens.megatron import Megatron
+from shardstream.shards.foreign.formats.tokens.nanogpt import NanoGpt
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.storage.local.store import LocalStore
 from shardstream.testing import MemoryStore

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import FormatError
-from shardstream.shards.foreign.formats import recordio
-from shardstream.shards.foreign.formats.recordio import RecordIO
+from shardstream.shards.foreign.formats.recordio import format as recordio
+from shardstream.shards.foreign.formats.recordio.format import RecordIO
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
 from shardstream.testing import MemoryStore
@@ -232,7 +232,7 @@ def test_cut_off_anywhere_gives_the_whole_samples() -> None:
         assert (rows.damage is None) == (length in ends)
 
 
-@pytest.mark.parametrize("rounds", [200, pytest.param(20_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("rounds", [100, pytest.param(3000, marks=pytest.mark.full)])
 def test_random_damage_is_one_error(rounds: int) -> None:
     chance = random.Random(rounds)
     header = packed([4.0, 6.0], 0, b"")
@@ -283,6 +283,10 @@ def test_damage_after_whole_records(bad: bytes) -> None:
     assert len(rows.keys) == 1
     assert rows.damage is not None
     assert rows.damage.place["offset"] == len(good)
+
+
+def test_an_empty_file_has_no_samples() -> None:
+    assert scan_bytes(b"") == []
 
 
 def test_a_header_of_faces_alone_before_damage_is_an_error() -> None:

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from shardstream.errors import FormatError, StorageError, UsageError
 from shardstream.shards.foreign import rows as rows_module
-from shardstream.shards.foreign.formats.zipped import Zip
+from shardstream.shards.foreign.formats.zip.directory import located, read_directory
+from shardstream.shards.foreign.formats.zip.format import Zip
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import usable_key
-from shardstream.shards.foreign.zip_directory import located, read_directory
 from shardstream.storage.local.store import LocalStore
 from shardstream.testing import MemoryStore
 from tests.shards.foreign.scanning import in_memory, listing_of, recognised, samples, scanned
@@ -242,7 +242,8 @@ def test_other_listings_are_left_to_others(tmp_path):
     assert Zip().recognise(listing_of(MemoryStore({"a.zip": data, "b.tar": b"x"})), {}) is None
     assert Zip().recognise(listing_of(MemoryStore({"a.zip": b"Rar!"})), {}) is None
     assert Zip().recognise(listing_of(MemoryStore({"a.txt": b"x"})), {}) is None
-    found = recognised(Zip(), listing_of(MemoryStore({"a.ZIP": data, "README.md": b"x", "._a.zip": b"x"})))
+    found = recognised(Zip(), listing_of(MemoryStore({"a.ZIP": data, "train.csv": b"x", "._a.zip": b"x"})))
+    assert found.notes == ("train.csv is not read",)
     assert [one.path for one in found.objects] == ["a.ZIP"]
 
 

@@ -1,8 +1,15 @@
-"""A file a format: which objects hold samples, and where values lie in them.
+"""Which objects of another library hold samples, and where values lie in them: a file or a folder a format.
 
-============  =======================================================
-``mds``       MosaicML Streaming
-``litdata``   LitData
-``registry``  all of them by name, and which one a listing is
-============  =======================================================
+=============  =============================================================================
+``registry``   which formats there are, and which one a listing is
+``tar/``       WebDataset, and tars of tars
+``chunks/``    MosaicML MDS and LitData
+``tfrecord/``  TFRecord files
+``recordio/``  RecordIO files of MXNet
+``lmdb/``      LMDB databases
+``zip/``       zip files
+``tokens/``    Megatron's and nanoGPT's tokens
+``npy``        numpy's arrays
+``beton``      FFCV
+=============  =============================================================================
 """

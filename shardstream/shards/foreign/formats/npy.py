@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from shardstream.errors import FieldError, FormatError, UsageError
 from shardstream.shards.arrays import NPY_HEAD, NPY_MAGIC, npy_head
 from shardstream.shards.fields import SCALAR_TYPES, FieldType
-from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Listing, Recognised
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.zip.directory import check_stored, located, read_directory
 from shardstream.shards.foreign.names import accompanies
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows, numbered_keys, pieces, usable_field
-from shardstream.shards.foreign.zip_directory import check_stored, located, read_directory
 from shardstream.shards.index import Column
 from shardstream.storage.base.store import ObjectMeta
 
@@ -35,7 +35,7 @@ class Npy(ForeignFormat):
     }
     window: ClassVar[int] = 64 << 10
 
-    def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         found = listing.ending(".npy", ".npz")
         others = {one.path for one in listing.objects} - {one.path for one in found}
         if not found or not all(accompanies(path) for path in others):
@@ -149,7 +149,7 @@ def _is_npy(path: str) -> bool:
     return path.lower().endswith(".npy")
 
 
-def _check_one_data_set(listing: Listing, found: Sequence[ObjectMeta], files: str | None) -> None:
+def _check_one_data_set(listing: ObjectListing, found: Sequence[ObjectMeta], files: str | None) -> None:
     if files not in (None, "shards"):
         raise UsageError(f"files={files!r} is not known", hint="files=shards, or leave it out")
     if len(found) == 1:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardstream.errors import FormatError, UsageError, did_you_mean
-from shardstream.shards.foreign.contract import ForeignFormat, Form, Listing, Recognised
-from shardstream.shards.foreign.formats.litdata import LitData
+from shardstream.shards.foreign.contract import ForeignFormat, Form, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.beton import Beton
+from shardstream.shards.foreign.formats.chunks.litdata import LitData
+from shardstream.shards.foreign.formats.chunks.mds import Mds
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
-from shardstream.shards.foreign.formats.mds import Mds
-from shardstream.shards.foreign.formats.recordio import RecordIO
-from shardstream.shards.foreign.formats.tar_of_tars import TarOfTars
-from shardstream.shards.foreign.formats.tfrecord import TFRecord
-from shardstream.shards.foreign.formats.webdataset import WebDataset
-from shardstream.shards.foreign.formats.zipped import Zip
+from shardstream.shards.foreign.formats.npy import Npy
+from shardstream.shards.foreign.formats.recordio.format import RecordIO
+from shardstream.shards.foreign.formats.tar.tar_of_tars import TarOfTars
+from shardstream.shards.foreign.formats.tar.webdataset import WebDataset
+from shardstream.shards.foreign.formats.tfrecord.format import TFRecord
+from shardstream.shards.foreign.formats.tokens.megatron import Megatron
+from shardstream.shards.foreign.formats.tokens.nanogpt import NanoGpt
+from shardstream.shards.foreign.formats.zip.format import Zip
 
 # One a line: those that are told by a file of theirs (index.json) before those that are told by names.
 _ALL: tuple[ForeignFormat, ...] = (
@@ -25,6 +29,10 @@ _ALL: tuple[ForeignFormat, ...] = (
     Zip(),
     RecordIO(),
     TFRecord(),
+    Beton(),
+    Megatron(),
+    NanoGpt(),
+    Npy(),
 )
 
 FORMATS: dict[str, ForeignFormat] = {one.name: one for one in _ALL}
@@ -50,7 +58,7 @@ def form_of(codec: str) -> tuple[Form, str]:
 
 
 def recognise(
-    listing: Listing, name: str | None, options: Mapping[str, str]
+    listing: ObjectListing, name: str | None, options: Mapping[str, str]
 ) -> tuple[ForeignFormat, Recognised] | None:
     """The format of a listing; ``None`` where no format takes it for its own.
 
@@ -83,7 +91,9 @@ def recognise(
     return found[0]
 
 
-def _ask(format: ForeignFormat, listing: Listing, options: Mapping[str, str], *, named: bool) -> Recognised | None:
+def _ask(
+    format: ForeignFormat, listing: ObjectListing, options: Mapping[str, str], *, named: bool
+) -> Recognised | None:
     chosen = options if named else {option: options[option] for option in format.options if option in options}
     found = format.recognise(listing, chosen)
     return found if found is not None and found.objects else None

@@ -8,6 +8,7 @@
 ``datum``       Caffe's ``Datum``, a message of protobuf
 ``serialised``  a pickle or msgpack object a sample, in the order of ``__keys__`` if it is there
 ``fields``      parts of such an object as fields
+``forms``       arrays, and lists and dicts, that are made when they are read
 ``pickled``     what a pickle says, without unpickling it
 ``packed``      what a msgpack object says, with places; numpy arrays as msgpack-numpy writes them
 ``values``      what ``pickled`` and ``packed`` find

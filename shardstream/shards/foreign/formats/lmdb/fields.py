@@ -1,4 +1,4 @@
-"""Parts of the objects that pickles and msgpack hold, one a sample, as fields.
+"""SampleFields of the objects that pickles and msgpack hold, one a sample, as fields.
 
 What a part is, is decided by the first samples of a database, so that all of it is read alike.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from shardstream.shards.foreign.formats.lmdb.packed import read_packed
 from shardstream.shards.foreign.formats.lmdb.pickled import read_pickle
-from shardstream.shards.foreign.formats.lmdb.values import Array, Blob, Nested, NotUnderstood
+from shardstream.shards.foreign.formats.lmdb.values import Blob, Nested, NotUnderstood, StoredArray
 from shardstream.shards.foreign.rows import RowBuilder, image_type, usable_field
 
 HEAD = 16
@@ -20,6 +20,7 @@ _SPREAD = 16  # parts of a list that become a field each; longer ones are a fiel
 _LABELS = ("label", "target", "class")  # names that mean the class, where a number is called so
 _START = 12
 _NUMBERS = {bool: "bool", int: "int64", float: "float64"}
+_FITTING: dict[str, tuple[type, ...]] = {"bool": (bool,), "int64": (int,), "float64": (int, float)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class _How:
     numeric: bool = False
 
 
-class Parts:
+class SampleFields:
     """Fields of the samples of one database.
 
     Args:
@@ -93,24 +94,25 @@ class Parts:
 
     def _put(self, rows: RowBuilder, at: int, data: memoryview, how: _How, found: Any) -> None:
         if how.numeric:
-            fits = type(found) is not float if how.kind == "int64" else type(found) is not bool
-            fits = type(found) is bool if how.kind == "bool" else fits and isinstance(found, int | float)
-            if not fits or (isinstance(found, int) and not -(1 << 63) <= found < 1 << 63):
+            if type(found) not in _FITTING[how.kind] or (type(found) is int and not -(1 << 63) <= found < 1 << 63):
                 raise _other(how, found)
             rows.number(how.name, found, how.kind)
             return
         if how.codec != "none" and not how.codec.startswith("lmdb.pickle-bytes"):
-            wanted = Array if "-array" in how.codec else list | tuple | dict
+            wanted = StoredArray if "-array" in how.codec else list | tuple | dict
             if not isinstance(found, wanted):
                 raise _other(how, found)
             rows.value(how.name, at, len(data), how.kind, how.codec)
             return
-        raw = found.raw if isinstance(found, Array) and how.kind != "msgpack" else found
-        if how.kind.startswith("array:") and not (isinstance(found, Array) and found.addressed == how.kind):
+        fixed = isinstance(found, StoredArray) and how.kind.startswith("array:")
+        raw = found if how.kind == "msgpack" else found.raw if fixed else _raw(found)
+        if how.kind.startswith("array:") and not (isinstance(found, StoredArray) and found.addressed == how.kind):
             raise _other(how, found)
         if not isinstance(raw, Nested if how.kind == "msgpack" else Blob):
             raise _other(how, found)
-        if isinstance(raw, Blob) and (raw.kind == "latin1") != (how.codec != "none"):
+        if isinstance(raw, Blob) and (
+            (raw.kind == "latin1") != (how.codec != "none") or (how.kind == "str" and raw.kind != "text")
+        ):
             raise _other(how, found)
         if how.codec != "none":
             rows.value(how.name, at, len(data), how.kind, how.codec)
@@ -133,13 +135,13 @@ class Parts:
         raws = [(data, raw) for data, one in present if (raw := _raw(one)) is not None]
         images = {_image(data, raw) for data, raw in raws}
         image = images.pop() if len(images) == 1 else "image" if images and None not in images else None
-        if isinstance(first, Array) and image is None:
+        if isinstance(first, StoredArray) and image is None:
             fixed = self._shapes.get(place)
             return _How(name, fixed) if fixed else _How(name, "array", self._form("array", place))
         raw = _raw(first)
         if raw is None:
             raise NotUnderstood(f"field {name!r} is nothing that can be read ({type(first).__name__})", 0)
-        kind = image or ("str" if raw.kind == "text" else "bytes")
+        kind = image or ("str" if all(_is_text(data, one) for data, one in raws) else "bytes")
         return _How(name, kind, self._form("bytes", place) if raw.kind == "latin1" else "none")
 
     def _form(self, form: str, place: str) -> str:
@@ -152,7 +154,7 @@ def _other(how: _How, found: Any) -> NotUnderstood:
 
 
 def _described(found: Any) -> str:
-    if isinstance(found, Array):
+    if isinstance(found, StoredArray):
         return f"an array of {found.dtype.name} {list(found.shape)}"
     if isinstance(found, Blob):
         return "text" if found.kind == "text" else "bytes"
@@ -173,7 +175,7 @@ def shapes_of(samples: Iterable[tuple[memoryview, Any]]) -> dict[str, str | None
     found: dict[str, str | None] = {}
     for _, sample in samples:
         for place, one in parts_of(sample):
-            if isinstance(one, Array):
+            if isinstance(one, StoredArray):
                 kind = one.addressed
                 if found.setdefault(place, kind) != kind:
                     found[place] = None
@@ -183,14 +185,25 @@ def shapes_of(samples: Iterable[tuple[memoryview, Any]]) -> dict[str, str | None
 def has_arrays(head: Sequence[tuple[memoryview, Any]]) -> bool:
     """Whether a part of some sample is an array that is no image file."""
     parts = ((data, one) for data, sample in head for _, one in parts_of(sample))
-    return any(isinstance(one, Array) and _image(data, _raw(one)) is None for data, one in parts)
+    return any(isinstance(one, StoredArray) and _image(data, _raw(one)) is None for data, one in parts)
 
 
 def _raw(found: Any) -> Blob | None:
     """Where the bytes of bytes, text, or an array of bytes in a row lie."""
-    if isinstance(found, Array):
+    if isinstance(found, StoredArray):
         return found.raw if found.dtype.str == "|u1" and len(found.shape) == 1 else None
     return found if isinstance(found, Blob) else None
+
+
+def _is_text(data: memoryview, raw: Blob) -> bool:
+    """Whether this is text: what older writers of msgpack call so may be bytes."""
+    if raw.kind != "text":
+        return False
+    try:
+        raw.read(data).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _image(data: memoryview, raw: Blob | None) -> str | None:

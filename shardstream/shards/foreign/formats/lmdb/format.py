@@ -6,14 +6,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, Listing, Recognised
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.lmdb.datum import datum_array, read_datum, scan_datums
 from shardstream.shards.foreign.formats.lmdb.fields import MSGPACK, PICKLE, Encoding
 from shardstream.shards.foreign.formats.lmdb.files import KeyNames, kind_of, samples, scan_bytes, scan_files, unnamed
+from shardstream.shards.foreign.formats.lmdb.forms import packed_array, pickled_array, pickled_bytes, pickled_json
 from shardstream.shards.foreign.formats.lmdb.numbered import COUNT, scan_numbered
-from shardstream.shards.foreign.formats.lmdb.packed import packed_array, read_packed
+from shardstream.shards.foreign.formats.lmdb.packed import read_packed
 from shardstream.shards.foreign.formats.lmdb.pages import MAGIC, Entries, Pages, Tree
-from shardstream.shards.foreign.formats.lmdb.pickled import is_pickle, pickled_array, pickled_bytes, pickled_json
+from shardstream.shards.foreign.formats.lmdb.pickled import is_pickle
 from shardstream.shards.foreign.formats.lmdb.serialised import (
     check_length,
     encoding_of,
@@ -46,7 +47,7 @@ class LmdbFormat(ForeignFormat):
         "pickle-json": pickled_json,
     }
 
-    def recognise(self, listing: Listing, options: Mapping[str, str]) -> Recognised | None:
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         found = [one for one in listing.objects if _is_database(listing, one.path, alone=len(listing.objects) == 1)]
         if not found:
             return None
@@ -152,7 +153,7 @@ class _Layout:
         return MSGPACK if isinstance(found, dict) and found else None
 
 
-def _is_database(listing: Listing, path: str, *, alone: bool) -> bool:
+def _is_database(listing: ObjectListing, path: str, *, alone: bool) -> bool:
     base = path.rpartition("/")[2].lower()
     named = base.endswith(_ENDINGS) and not base.startswith((".", "lock."))
     if not named and not alone:
@@ -172,7 +173,7 @@ def _prefix(path: str) -> str:
     return f"{key}/" if key else ""
 
 
-def _listed(listing: Listing, path: str) -> int | None:
+def _listed(listing: ObjectListing, path: str) -> int | None:
     """Lines of BasicSR's list beside a database."""
     folder, slash, base = path.rpartition("/")
     beside = f"{folder}{slash}{_LIST}"

@@ -80,9 +80,11 @@ def _numbers(pages: Pages, names: list[bytes], some: tuple[Entries | None, ...])
     """The numbers of a piece, which are the same for all names."""
     first = some[0]
     for name, one in zip(names, some, strict=True):
-        if one is not None and all(key[len(name) + 1 :].isdigit() and len(key) == len(name) + 10 for key in one.keys):
-            continue
-        raise pages.data.damaged(f"{_text(name)}-000000001 and its like are fewer than {_text(names[0])}-...", 0)
+        for key in one.keys if one is not None else ():
+            if not key[len(name) + 1 :].isdigit() or len(key) != len(name) + 1 + _DIGITS:
+                raise pages.data.damaged(f"{_text(key)} is not numbered as {_text(name)}-000000001 is", 0)
+        if one is None:
+            raise pages.data.damaged(f"{_text(name)}-000000001 and its like are fewer than others", 0)
     assert first is not None
     numbers = [key[-_DIGITS:] for key in first.keys]
     for name, one in zip(names[1:], some[1:], strict=True):

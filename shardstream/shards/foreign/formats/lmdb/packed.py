@@ -12,15 +12,13 @@ from typing import Any
 
 from shardstream.shards.foreign.formats.lmdb.values import (
     MAX_NESTING,
-    Array,
     Blob,
     Found,
     Nested,
     NotUnderstood,
+    StoredArray,
     array_of,
     dtype_of,
-    npy_of,
-    part,
     scalar_of,
 )
 
@@ -50,11 +48,6 @@ def read_packed_names(data: memoryview) -> Any:
     if isinstance(found, list):
         return [one.read(data) if isinstance(one, Blob) else one for one in found]
     return found
-
-
-def packed_array(stored: memoryview, text: str) -> bytes:
-    """A form: the NPY file of an array in a msgpack object."""
-    return npy_of(part(read_packed(stored), text), stored)
 
 
 class _Reader:
@@ -148,7 +141,7 @@ class _Reader:
         dtype = dtype_of(code[1:], code[:1], at)
         raw = Blob(raw.offset, raw.length, "bytes")
         if found["nd"] is True:
-            array: Array = array_of(dtype, found.get("shape"), raw, self._data, False)
+            array: StoredArray = array_of(dtype, found.get("shape"), raw, self._data, False)
             return array
         return scalar_of(dtype, raw, self._data)
 

@@ -300,9 +300,11 @@ class Pages:
     def _block(self, pages: list[int]) -> NDArray[np.uint8]:
         """The bytes of pages, a row each; pages that lie near to each other are read together."""
         numbers = np.array(pages)
-        if (np.diff(numbers) == 1).all():
-            raw = self.data.get(pages[0] * self._size, len(pages) * self._size)
-            return np.frombuffer(raw, np.uint8).reshape(-1, self._size)
+        apart = np.diff(numbers)
+        if ((apart > 0) & (apart <= _GAP)).all():
+            raw = self.data.get(pages[0] * self._size, (pages[-1] - pages[0] + 1) * self._size)
+            whole = np.frombuffer(raw, np.uint8).reshape(-1, self._size)
+            return whole if len(whole) == len(pages) else whole[numbers - pages[0]]
         out = np.empty((len(pages), self._size), np.uint8)
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]

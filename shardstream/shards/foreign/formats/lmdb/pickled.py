@@ -9,23 +9,19 @@ https://docs.python.org/3/library/pickletools.html
 
 from __future__ import annotations
 
-import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 
 from shardstream.shards.foreign.formats.lmdb.values import (
-    MAX_NESTING,
-    Array,
     Blob,
     Found,
     NotUnderstood,
+    StoredArray,
     array_of,
     dtype_of,
-    npy_of,
-    part,
     scalar_of,
 )
 
@@ -72,6 +68,9 @@ class _Word:
         self.meaning = meaning
 
 
+_WORDS = {names: _Word(".".join(names), meaning) for names, meaning in _GLOBALS.items()}
+
+
 class _Dtype:
     """A dtype: its code, then its byte order."""
 
@@ -91,7 +90,7 @@ class _Draft:
     __slots__ = ("array",)
 
     def __init__(self) -> None:
-        self.array: Array | None = None
+        self.array: StoredArray | None = None
 
 
 def read_pickle(data: memoryview) -> Found:
@@ -111,51 +110,6 @@ def read_names(data: memoryview) -> Any:
 def is_pickle(start: bytes | memoryview, last: bytes | memoryview) -> bool:
     """Whether a value of these first and last bytes looks like a pickle of protocol 2 to 5."""
     return len(start) >= 2 and start[0] == 0x80 and start[1] in _PROTOCOLS and bytes(last) == b"."
-
-
-def pickled_array(stored: memoryview, text: str) -> bytes:
-    """A form: the NPY file of an array in a pickle."""
-    return npy_of(part(read_pickle(stored), text), stored)
-
-
-def pickled_bytes(stored: memoryview, text: str) -> bytes:
-    """A form: bytes that stand in a pickle as text, as protocol 2 has them; of an array, its elements."""
-    found = part(read_pickle(stored), text)
-    if isinstance(found, Array):
-        found = found.raw
-    if not isinstance(found, Blob):
-        raise ValueError("it is no bytes")  # noqa: TRY004 - forms raise ValueError
-    return found.read(stored)
-
-
-def pickled_json(stored: memoryview, text: str) -> bytes:
-    """A form: a list, tuple or dict of plain values as JSON."""
-    return json.dumps(_Plain(stored).of(part(read_pickle(stored), text), 0), ensure_ascii=False).encode()
-
-
-class _Plain:
-    """Lists and dicts of a pickle as JSON has them, of which no more comes out than went in, some times over."""
-
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
-        self._left = 4096 + 8 * len(data)
-
-    def of(self, found: Any, depth: int) -> Any:
-        found = settled(found)
-        self._left -= 8 + (found.length if isinstance(found, Blob) else 0)
-        if self._left < 0 or depth > MAX_NESTING:
-            raise NotUnderstood("lists in lists, which come out far larger than they are stored", 0)
-        if isinstance(found, Blob) and found.kind == "text":
-            return found.read(self._data).decode()
-        if isinstance(found, Array) and found.dtype.kind in "biuf":
-            return self.of(found.read(self._data).tolist(), depth)
-        if isinstance(found, list | tuple):
-            return [self.of(one, depth + 1) for one in found]
-        if isinstance(found, Mapping):
-            return {key: self.of(one, depth + 1) for key, one in found.items()}
-        if found is None or isinstance(found, bool | int | float):
-            return found
-        raise NotUnderstood("bytes inside of a list, for which there is no field", 0)
 
 
 class _Machine:
@@ -229,7 +183,9 @@ class _Machine:
         return found
 
     def frame(self) -> None:
-        self.take(8)
+        length, begin = self.size(8), self.pos
+        self.take(length)  # a pickle has what it announces, or is cut off
+        self.pos = begin
 
     def protocol(self) -> None:
         raise NotUnderstood("a pickle inside of a pickle", self.pos - 1)
@@ -310,10 +266,10 @@ class _Machine:
         self.word(self.name(module), self.name(name), at)
 
     def word(self, module: str, name: str, at: int) -> None:
-        meaning = _GLOBALS.get((module, name))
-        if meaning is None:
+        found = _WORDS.get((module, name))
+        if found is None:
             raise NotUnderstood(f"a pickle that asks for {module[:80]}.{name[:80]}, which is not called", at)
-        self.stack.append(_Word(f"{module}.{name}", meaning))
+        self.stack.append(found)
 
     # --------------------------------------------------------------------------- what numpy and Python's bytes write
 
@@ -344,7 +300,7 @@ class _Machine:
             raise TypeError
         return _Draft()
 
-    def called_frombuffer(self, arguments: tuple[Any, ...], at: int) -> Array:
+    def called_frombuffer(self, arguments: tuple[Any, ...], at: int) -> StoredArray:
         raw, dtype, shape, order = arguments
         if type(raw) is not Blob or type(dtype) is not _Dtype:
             raise TypeError

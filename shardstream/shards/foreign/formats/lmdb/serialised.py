@@ -17,7 +17,7 @@ from shardstream.shards.foreign.formats.lmdb.fields import (
     MSGPACK,
     PICKLE,
     Encoding,
-    Parts,
+    SampleFields,
     has_arrays,
     shapes_of,
 )
@@ -57,7 +57,7 @@ def scan_serialised(
     if has_arrays(said):  # whether all are of one shape has to be known before the first piece
         shapes = shapes_of((value, sample) for _, _, value, sample in _read(data, source(), encoding))
     try:
-        parts = Parts(encoding, said, shapes)
+        parts = SampleFields(encoding, said, shapes)
     except NotUnderstood as error:
         raise _refused(data, error, head[0][0], head[0][1]) from None
     rows = RowBuilder(data)

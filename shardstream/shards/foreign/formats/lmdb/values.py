@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.shards.arrays import npy_bytes
 from shardstream.shards.fields import SCALAR_TYPES
 
 LARGEST_NAME = 1024
@@ -62,7 +61,7 @@ class Blob:
 
 
 @dataclass(slots=True)
-class Array:
+class StoredArray:
     """A numpy array in a value.
 
     Attributes:
@@ -103,18 +102,25 @@ class Nested:
     length: int
 
 
-Found: TypeAlias = "bool | int | float | Blob | Array | Nested | list[Any] | tuple[Any, ...] | dict[str, Any] | None"
+Found: TypeAlias = "int | float | Blob | StoredArray | Nested | list[Any] | tuple[Any, ...] | dict[str, Any] | None"
 """A value; what a list, tuple or dict holds is one too, or is nothing that could be a value."""
 
 
 def dtype_of(code: str, order: str, at: int) -> np.dtype[Any]:
     """The dtype of a code such as ``f4``; NotUnderstood where it is not plain, as that of Python objects."""
-    if not _CODE.fullmatch(code) or order not in "<>=|":
-        raise NotUnderstood(f"arrays of dtype {order}{code}", at)
-    return np.dtype(f"{'<' if order == '=' else order}{code}")
+    found = _dtype(code, order)
+    if found is None:
+        raise NotUnderstood(f"arrays of dtype {order[:8]}{code[:80]}", at)
+    return found
 
 
-def array_of(dtype: np.dtype[Any], shape: Any, raw: Blob, data: memoryview, fortran: bool) -> Array:
+@lru_cache(maxsize=64)
+def _dtype(code: str, order: str) -> np.dtype[Any] | None:
+    plain = _CODE.fullmatch(code) and order in ("<", ">", "=", "|")
+    return np.dtype(f"{'<' if order == '=' else order}{code}") if plain else None
+
+
+def array_of(dtype: np.dtype[Any], shape: Any, raw: Blob, data: memoryview, fortran: bool) -> StoredArray:
     """An array, if its elements are as many as its shape wants; NotUnderstood where they are not."""
     length = raw.length if raw.kind != "latin1" else len(str(data[raw.offset : raw.offset + raw.length], "utf-8"))
     sizes = tuple(shape) if isinstance(shape, list | tuple) else (-1,)
@@ -124,7 +130,7 @@ def array_of(dtype: np.dtype[Any], shape: Any, raw: Blob, data: memoryview, fort
         expected *= one
     if not plain or expected != length:
         raise NotUnderstood(f"an array of {length} bytes that is not of its shape", raw.offset)
-    return Array(dtype, sizes, raw, fortran)
+    return StoredArray(dtype, sizes, raw, fortran)
 
 
 def scalar_of(dtype: np.dtype[Any], raw: Blob, data: memoryview) -> bool | int | float:
@@ -134,26 +140,3 @@ def scalar_of(dtype: np.dtype[Any], raw: Blob, data: memoryview) -> bool | int |
         raise NotUnderstood(f"a number of dtype {dtype.str} of {len(found)} bytes", raw.offset)
     number: bool | int | float = np.frombuffer(found, dtype)[0].item()
     return number
-
-
-def part(found: Found, text: str) -> Any:
-    """What lies at a place of a value, as `Column.codec` names it: empty for all, else ``/`` and key or number.
-
-    Raises:
-        ValueError: Nothing does.
-    """
-    if not text:
-        return found
-    name = text[1:]
-    if isinstance(found, Mapping) and name in found:
-        return found[name]
-    if isinstance(found, list | tuple) and name.isascii() and name.isdigit() and int(name[:9]) < len(found):
-        return found[int(name[:9])]
-    raise ValueError(f"it has no {name!r}")
-
-
-def npy_of(found: Any, data: memoryview) -> bytes:
-    """The NPY file of an array in a value; ValueError where it is none."""
-    if not isinstance(found, Array):
-        raise ValueError("it is no array")  # noqa: TRY004 - forms raise ValueError
-    return npy_bytes(found.read(data))

@@ -1,0 +1,1 @@
+"""RecordIO files of MXNet: ``format`` recognises them, with what lies beside; ``samples`` reads their records."""

@@ -1,0 +1,125 @@
+"""Which objects of a listing are tar files, and what lies beside them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import islice
+
+from shardstream.errors import FormatError
+from shardstream.shards.foreign.contract import ObjectListing
+from shardstream.shards.foreign.formats.tar.headers import TarDamage, TarMembers
+from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.storage.base.store import ObjectMeta
+
+TAR = ".tar"
+_COMPRESSED = {
+    ".tar.gz": "gzip",
+    ".tgz": "gzip",
+    ".tar.bz2": "bzip2",
+    ".tbz2": "bzip2",
+    ".tar.xz": "xz",
+    ".txz": "xz",
+    ".tar.zst": "zstd",
+    ".tar.lz4": "lz4",
+}
+_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+MAGIC_BYTES = max(map(len, _MAGIC))
+_BESIDE = (".json", ".txt", ".md", ".yaml", ".parquet", ".idx", ".csv", ".tsv")  # what describes shards
+_LOOKED_AT = 8  # tars of a listing whose first member is looked at; of more, the first
+_WINDOW = 4096
+# Energon's dataset.yaml, as text: which keys name code. What is not code of its own needs none.
+_ENERGON = ".nv-meta/dataset.yaml"
+_NAMES_CODE = re.compile(
+    r"""^[^#\n]*?["']?\b(sample_loader|part_filter|__module__)["']?[ \t]*:[ \t]*["']?([^"'\s,}#]*)""", re.MULTILINE
+)
+_ENERGON_ITSELF = re.compile(r"megatron\.energon(\.\w+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Tars:
+    """The tar files of a listing.
+
+    Attributes:
+        tars: They.
+        nested: Whether they hold tar files, and no samples.
+        notes: What a user should know.
+    """
+
+    tars: tuple[ObjectMeta, ...]
+    nested: bool
+    notes: tuple[str, ...]
+
+
+def plain_tars(listing: ObjectListing) -> Tars | None:
+    """The tar files of a listing; ``None`` where there are none.
+
+    Raises:
+        FormatError: They are compressed, or some hold tar files and others samples.
+        StorageError: They cannot be read.
+    """
+    tars, compressed = listing.ending(TAR), listing.ending(*_COMPRESSED)
+    others = sum(not one.path.lower().endswith((TAR, *_COMPRESSED, *_BESIDE)) for one in listing.ending(""))
+    inside = compression_of(listing.start(tars[0].path, MAGIC_BYTES)) if tars else None
+    if inside is not None or not tars:
+        if others or not (tars or compressed):  # perhaps of another format, and this is by the way
+            return None
+        path = (tars or compressed)[0].path
+        how = inside or next(how for end, how in _COMPRESSED.items() if path.lower().endswith(end))
+        raise compressed_tar(listing.store.locate(path), how)
+    kinds = {_is_nested(listing, one): one for one in (tars if len(tars) <= _LOOKED_AT else tars[:1])}
+    if len(kinds) > 1:
+        raise FormatError(
+            f"{kinds[True].path} holds tar files, and {kinds[False].path} does not: they are no data set together",
+            url=listing.url,
+            hint="give the URL of one of them",
+        )
+    notes: tuple[str, ...] = ()
+    if compressed:
+        notes = (f"{len(compressed)} compressed tar files are left out, such as {compressed[0].path}",)
+    return Tars(tuple(tars), True in kinds, notes)
+
+
+def compression_of(start: bytes | memoryview) -> str | None:
+    """How a file of these first bytes is compressed; ``None``: not at all, or in a way that is not known."""
+    return next((name for magic, name in _MAGIC.items() if bytes(start[: len(magic)]) == magic), None)
+
+
+def compressed_tar(url: str, how: str) -> FormatError:
+    """The error for a tar that is compressed as a whole."""
+    return FormatError(
+        f"the tar file is compressed with {how}, and is not read in place",
+        url=url,
+        hint="decompress it first, or pack it",
+    )
+
+
+def _is_nested(listing: ObjectListing, one: ObjectMeta) -> bool:
+    data = ObjectBytes(listing.store, one.path, one.size, window=_WINDOW)
+    try:
+        return any(member.name.lower().endswith(TAR) for member in islice(TarMembers(data), 1))
+    except (FormatError, TarDamage):
+        return False  # the scan says what is wrong with it
+
+
+def energon_notes(listing: ObjectListing) -> tuple[str, ...]:
+    """What Energon's description of a data set means for reading it.
+
+    Raises:
+        FormatError: Its samples are made by code that lies beside it.
+        StorageError: It cannot be read.
+    """
+    notes = []
+    for path in (one.path for one in listing.objects if f"/{one.path}".endswith(f"/{_ENERGON}")):
+        text = listing.read(path).decode("utf-8", "replace")
+        for key, value in _NAMES_CODE.findall(text):
+            if key == "__module__" and _ENERGON_ITSELF.fullmatch(value):
+                continue
+            raise FormatError(
+                f"its samples are made by code ({key}: {value}), which is never run",
+                url=listing.store.locate(path),
+                hint="name the tar files themselves to read their members as they are",
+            )
+        if "field_map" in text:
+            notes.append(f"the field_map of {path} is not applied: fields have the extensions of members as names")
+    return tuple(notes)

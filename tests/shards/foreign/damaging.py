@@ -1,0 +1,55 @@
+"""Objects cut off and with changed bytes: a scan gives rows inside of them, or one error of ours."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from shardstream.errors import FormatError
+from shardstream.shards.foreign.contract import ForeignFormat
+from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.index import Column
+from shardstream.testing import MemoryStore
+
+
+def cut(data: bytes, step: int = 1) -> Iterator[bytes]:
+    """All beginnings of some bytes."""
+    for end in range(0, len(data), step):
+        yield data[:end]
+
+
+def flipped(data: bytes, count: int, seed: int = 0) -> Iterator[bytes]:
+    """The bytes with one to four of them changed, most often to what breaks sizes."""
+    choose = random.Random(seed)
+    for _ in range(count):
+        changed = bytearray(data)
+        for _ in range(choose.randint(1, 4)):
+            changed[choose.randrange(len(data))] = choose.choice((0, 1, 0x7F, 0x80, 0xFF, choose.randrange(256)))
+        yield bytes(changed)
+
+
+def scan_bytes(format: ForeignFormat, data: bytes, about: dict[str, Any]) -> int:
+    """Samples of an object; checks that what is given lies inside of it. FormatError is the only error."""
+    store = MemoryStore({"object.x": data})
+    found = 0
+    with suppress(FormatError):
+        for rows in format.scan(ObjectBytes(store, "object.x", len(data)), about):
+            found += len(rows.keys)
+            for column in rows.columns:
+                check_column(column, len(rows.keys), len(data))
+    return found
+
+
+def check_column(column: Column, count: int, size: int) -> None:
+    if column.offsets is None:
+        assert column.values is not None
+        assert len(column.values) == count
+        return
+    offsets, lengths = column.extents(np.arange(count))
+    assert (offsets >= 0).all()
+    assert (lengths >= 0).all()
+    assert (offsets + lengths <= size).all()
