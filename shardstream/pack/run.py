@@ -110,8 +110,8 @@ def pack(
 
     Args:
         source: Path or URL of a list (``path<TAB>label`` a line, csv, JSON lines, Parquet, ...) or folder, a pattern
-            (``data/**/*.jpg``), tar files, or samples from Python; ``docs/packing.md`` has them all. Paths in a list
-            are relative to its folder.
+            (``data/**/*.jpg``), data of another library (``docs/foreign.md``), or samples from Python;
+            ``docs/packing.md`` has them all. Paths in a list are relative to its folder.
         dest: Folder of the data set, made where missing, or URL: ``s3://bucket/name``, ``az://container/name``, and
             what else ``docs/storage.md`` lists. Shards are sent as they are made, and never lie on a local disk. Or a
             store, see `shardstream.storage.Store`.
@@ -120,15 +120,15 @@ def pack(
             ``"auto"`` keys are as with ``"path"``, and the second sample of a key ``a`` gets ``a-2``, and so on.
         labels: ``"int"``, or ``"name"`` to number names in the order of ``classes``, without it in sorting order;
             ``None``: integers in lists (see ``classes``), names of class folders.
-        fields: Column by field, for lists with more than a path and a label: ``{"jpg": "image_path",
-            "cls": "label:int", "caption": "text"}``. After a colon may stand what the column holds: ``file`` (the path
-            or URL of a file whose content is stored) or a field type (``int``, ``float32``, ``str``, ``json``, ...).
-            Default: ``file`` for fields called like an image, npy or safetensors file, ``int`` for ``cls``, otherwise
-            the text or number that is there. Columns are called as in the header, or by number from 0 without one;
-            ``"f*:float32"`` makes one array of all columns that match, in their order. A type alone, ``{"tokens":
-            "array:uint16:2048"}``, is that of the column called so, or, in any source, of the field: what samples from
-            Python hold, or ``transform`` makes; ``"values:uint16"`` is for rows of any length. What does not fit is
-            rejected.
+        fields: Column by field, for lists with more than a path and a label, and for data of other libraries: ``{"jpg":
+            "image_path", "cls": "label:int", "caption": "text"}``. After a colon may stand what the column holds:
+            ``file`` (the path or URL of a file whose content is stored) or a field type (``int``, ``float32``, ``str``,
+            ``json``, ...). Default: ``file`` for fields called like an image, npy or safetensors file, ``int`` for
+            ``cls``, otherwise the text or number that is there. Columns are called as in the header, or by number from
+            0 without one; ``"f*:float32"`` makes one array of all columns that match, in their order. A type alone,
+            ``{"tokens": "array:uint16:2048"}``, is that of the column called so, or, in any source, of the field: what
+            samples from Python hold, or ``transform`` makes; ``"values:uint16"`` is for rows of any length. What does
+            not fit is rejected.
         group: ``"stem"`` makes one sample of the files of a folder that share the part of their name before its first
             dot; the rest names the field: ``a.jpg``, ``a.mask.png``, ``a.json``. ``"file"``: each is a sample.
         classes: The classes, label i being ``classes[i]``: a list of names, path or URL of a file (one name a line, or

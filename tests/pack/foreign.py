@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import shutil
 import struct
 import tarfile
 import zipfile
@@ -10,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shardstream.dataset.dataset_rows import DatasetRows
@@ -18,6 +21,7 @@ from shardstream.dataset.opening import open_dataset
 from .making import jpeg
 
 COUNT = 24
+GOLDEN = Path(__file__).parent.parent / "golden/foreign"
 
 
 def stored(url: Any, **opening: Any) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
@@ -105,6 +109,37 @@ def recordio(folder: Path) -> Path:
     return folder / "train.rec"
 
 
+def megatron(folder: Path) -> Path:
+    """An indexed data set of tokens, copied from the golden files."""
+    folder.mkdir()
+    for suffix in ("bin", "idx"):
+        shutil.copy(GOLDEN / f"megatron/uint16.{suffix}", folder)
+    return folder
+
+
+def beton(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "jpg.beton").write_bytes(gzip.decompress((GOLDEN / "beton/jpg.beton.gz").read_bytes()))
+    return folder / "jpg.beton"
+
+
+def array(folder: Path) -> Path:
+    folder.mkdir()
+    np.save(folder / "vectors.npy", np.arange(60, dtype=np.float32).reshape(20, 3))
+    return folder / "vectors.npy"
+
+
 WRITERS: dict[str, Callable[[Path], Path]] = {
-    one.__name__: one for one in (webdataset, tar_of_tars, zipped, lmdb_database, text_recognition, recordio)
+    one.__name__: one
+    for one in (
+        webdataset,
+        tar_of_tars,
+        zipped,
+        lmdb_database,
+        text_recognition,
+        recordio,
+        megatron,
+        beton,
+        array,
+    )
 }

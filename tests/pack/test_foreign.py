@@ -19,10 +19,9 @@ from shardstream.progress import ProgressEvent
 from shardstream.storage.cache.tier import CATALOGUES
 
 from ..storage.places import S3Place
-from .foreign import COUNT, WRITERS, members, stored, tar_bytes, text_recognition, webdataset, zipped
+from .foreign import COUNT, GOLDEN, WRITERS, members, stored, tar_bytes, text_recognition, webdataset, zipped
 from .making import jpeg, photos, samples, tree, types
 
-GOLDEN = Path(__file__).parent.parent / "golden/foreign"
 READ = (
     "litdata/every",
     "litdata/tokens",
@@ -354,6 +353,17 @@ def test_a_folder_of_pictures_is_looked_at_and_not_listed_twice(
     assert len(samples(tmp_path / "out")) == 60
     assert len(seen) < 25
     assert [line["path"] for line in rejects(tmp_path / "out")] == ["c1/set.zip"]
+
+
+def test_arrays_in_folders_and_patterns_are_values(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for i in range(3):
+        np.save(tmp_path / "in" / f"{i}.npy", np.full((2, 2), i))
+    for number, what in enumerate(("in", "in/*.npy")):
+        pack(tmp_path / what, tmp_path / str(number), workers=0)
+        assert len(samples(tmp_path / str(number))) == 3
+    pack(tmp_path / "in/1.npy", tmp_path / "rows", workers=0)
+    assert [row["1"].tolist() for row in ss.Reader(tmp_path / "rows")] == [[1, 1], [1, 1]]
 
 
 def test_several_splits_are_never_mixed(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def _foreign(
             raise
         if listing is not None:
             return None  # whoever lists it refuses what holds many samples
-        hint = "docs/foreign.md has the formats that are read, and by what they are told"
+        hint = "--source-format (source_format=) says which it is; docs/foreign.md has those that are read"
         raise SourceError("these files are of no format that is known", url=text, hint=hint) from error
 
 

@@ -187,7 +187,15 @@ def may_be_foreign(folder: Location, look: Look) -> bool:
         return False
     if any(store.exists(name) for name in _MARKS):
         return True
+    if _has_indexed_tokens(look.names):
+        return True
     return bool(_containers(look.names)) if look.whole else _mostly_containers(look.names)
+
+
+def _has_indexed_tokens(names: Sequence[str]) -> bool:
+    """Whether there is an ``.idx`` file beside a ``.bin`` file of its name, as Megatron writes them."""
+    there = set(names)
+    return any(f"{name[:-4]}.bin" in there for name in names if name.endswith(".idx"))
 
 
 def may_match_containers(listing: FileListing) -> bool:
