@@ -260,7 +260,7 @@ def run_pack(source: Any, dest: PathOrUrl, options: PackOptions, **how: Any) -> 
         run=lambda tasks: run_tasks("first pass", tasks, 0),
         overwrite=run.overwrite,
         append=run.append,
-        progress=tell,
+        progress=lambda event: tell(_indexing(event)),
     )
     results: list[ShardResult] = []
     if plan.manifest is not None:
@@ -318,6 +318,12 @@ def _run_tasks(
     if run.executor is not None:
         return list(run_on(run.executor, tasks, tick))
     return list(run_local(tasks, tick, workers=workers))
+
+
+def _indexing(event: ProgressEvent) -> ProgressEvent:
+    """How far data of another library are indexed, with what every event of a run has."""
+    detail = {"tally": _NOTHING, "kept": 0, "rejects": 0, "now": None, **event.detail}
+    return event._replace(detail=detail)
 
 
 def _event(stage: str, total: int, tally: PackStats = _NOTHING, kept: int = 0) -> ProgressEvent:

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import shardstream as ss
+from shardstream.cli.app import app
 from shardstream.dataset.foreign import scanning
 from shardstream.errors import DuplicateKeyError, FieldError, FormatError, SourceError, UsageError
 from shardstream.pack import PackOptions, pack, pack_plan, run_pack
@@ -433,3 +435,18 @@ def test_compressed_files_are_not_told_to_be_packed(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="compressed with gzip") as caught:
         pack(GOLDEN / "tfrecord/gzip", tmp_path / "out")
     assert "pack it" not in str(caught.value)
+
+
+# -------------------------------------------------------------------------------------------------- the command line
+
+
+def test_the_command_takes_them_with_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardstream.cli.packing._JSON_EVERY_S", 0.0)
+    split = {f"{i}.jpg": jpeg(i) for i in range(3)} | {f"{i}.cls": b"%d" % i for i in range(3)}
+    (tmp_path / "in.tar").write_bytes(tar_bytes(split))
+    flags = ["--source-format", "webdataset", "--format-option", "group=key", "--field", "image=jpg", "--workers", "0"]
+    done = CliRunner().invoke(app, ["pack", str(tmp_path / "in.tar"), str(tmp_path / "out"), *flags, "--json"])
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {line.get("stage") for line in lines} >= {"index", "pack"}
+    assert lines[-1]["fields"] == {"image": "jpg"}
