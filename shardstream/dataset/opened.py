@@ -126,6 +126,13 @@ class OpenedDataset:
         self.address = replace(address, version=self.manifest.version)
         self._main = self._with_cache()
 
+    @classmethod
+    def of_catalogue(cls, address: DatasetAddress, found: FoundCatalogue) -> OpenedDataset:
+        """Data of another library whose catalogue is at hand."""
+        opened = cls.__new__(cls)
+        opened._load(address, found)
+        return opened
+
     def at(self, version: int) -> OpenedDataset:
         """The same data set as it was at a version.
 
@@ -148,6 +155,8 @@ class OpenedDataset:
         found = find_or_make(address.location, address.foreign, address.cache, Making())
         if address.version not in (None, 1):
             raise UsageError("data of another library have no versions", url=self.store.url, hint="leave version out")
+        for text in found.catalogue.lost.values():
+            logger.warning("what is lost of a damaged object is left out: %s", in_one_line(text))
         self._foreign = found
         return found.catalogue
 

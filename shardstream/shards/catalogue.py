@@ -18,7 +18,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -160,11 +160,13 @@ class Catalogue(Manifest):
         reading: How they are read.
         objects: The objects and shards.
         notes: What was left out or decided, a sentence each.
+        lost: Of objects that are damaged, what is lost of each, by the object's name.
     """
 
     reading: Reading = None  # type: ignore[assignment] # there is none by default
     objects: ObjectTable = None  # type: ignore[assignment] # there is no empty one
     notes: tuple[str, ...] = ()
+    lost: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def made(
@@ -175,6 +177,7 @@ class Catalogue(Manifest):
         reading: Reading,
         classes: Sequence[str] | None,
         notes: Sequence[str],
+        lost: Mapping[str, str],
         url: str,
     ) -> Self:
         """The catalogue of objects that were scanned."""
@@ -192,6 +195,7 @@ class Catalogue(Manifest):
             reading=reading,
             objects=objects,
             notes=tuple(notes),
+            lost=dict(lost),
         )
 
     @property
@@ -294,9 +298,10 @@ class Catalogue(Manifest):
             for name in found["fields"]:
                 check_field_name(name)
             options, chosen, notes, classes = (found[name] for name in ("options", "chosen", "notes", "classes"))
-            texts = [*options, *options.values(), *chosen, *chosen.values(), *notes, *(classes or ())]
-            if not all(type(text) is str for text in texts):
-                raise TypeError("options, chosen fields, notes and classes must be text")
+            lost = found.get("lost", {})
+            pairs = [text for given in (options, chosen, lost) for text in (*given, *given.values())]
+            if not all(type(text) is str for text in [*pairs, *notes, *(classes or ())]):
+                raise TypeError("options, chosen fields, notes, what is lost, and classes must be text")
             format_named(found["source"])
             data = table(_table_name(found))
             catalogue = cls.made(
@@ -305,6 +310,7 @@ class Catalogue(Manifest):
                 reading=Reading(found["source"], options, chosen, found["checked"] is True),
                 classes=classes,
                 notes=notes,
+                lost=lost,
                 url=url,
             )
             if found["fingerprint"] != catalogue.fingerprint or found["table"] != catalogue.table_name:
@@ -330,6 +336,7 @@ class Catalogue(Manifest):
                 "fields": {name: field_entry(kind) for name, kind in self.fields.items()},
                 "classes": None if self.classes is None else list(self.classes),
                 "notes": list(self.notes),
+                "lost": dict(self.lost),
                 "table": self.table_name,
                 "indexes": self.indexes_name,
                 "fingerprint": self.fingerprint,

@@ -148,7 +148,7 @@ def _report(found: FoundCatalogue, scanned: int, seconds: float) -> IndexReport:
         catalogue.indexes_bytes,
         {name: str(kind) for name, kind in catalogue.fields.items()},
         catalogue.classes,
-        catalogue.notes,
+        (*catalogue.notes, *catalogue.lost.values()),
         found.store.url,
         catalogue.fingerprint,
         seconds,

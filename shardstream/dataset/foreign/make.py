@@ -137,3 +137,5 @@ def _old_pieces(before: FoundCatalogue | None, number: int) -> Iterator[Piece]:
             for name, column in index.columns.items()
         }
         yield Piece(index.samples, fields, bytes(data), 0)
+    if old.names[number] in old.lost:
+        yield Piece(0, {}, b"", 0, old.lost[old.names[number]])

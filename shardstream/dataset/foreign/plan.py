@@ -39,7 +39,7 @@ class Making:
         workers: Processes that scan; 0: this one.
         limit: Seconds that it may take, as far as that can be told in advance; ``None`` for any.
         progress: Told of each object.
-        rejected: What was left out, a sentence each, with ``damaged="reject"``.
+        lost: What was left out of which object, with ``damaged="reject"``.
         scanned: Objects that were scanned now.
     """
 
@@ -49,7 +49,7 @@ class Making:
     workers: int = 0
     limit: float | None = LIMIT_S
     progress: OnProgress = ignore
-    rejected: list[str] = field(default_factory=list)
+    lost: dict[str, str] = field(default_factory=dict)
     scanned: int = 0
 
 

@@ -67,7 +67,10 @@ def _named(store: Store, name: str) -> Sequence[ObjectMeta]:
         if not _GLOB & set(name):
             raise NotFoundError("there is no such file", url=store.locate(name), hint="write the name of a file that is there") from error
     prefix = name[: min(name.find(one) for one in _GLOB if one in name)]
-    matching = [one for one in store.list(prefix) if fnmatch.fnmatchcase(one.path, name)]
+    depth = name.count("/")  # as everywhere else, a pattern stays in its folder
+    matching = [
+        one for one in store.list(prefix) if one.path.count("/") == depth and fnmatch.fnmatchcase(one.path, name)
+    ]
     if not matching:
         raise NotFoundError("no file matches", url=store.locate(name), hint="write a pattern of files that are there")
     return matching
