@@ -103,8 +103,9 @@ def index(
         StorageError: It cannot be read, or the catalogue cannot be written.
 
     Example:
-        >>> ss.index("s3://bucket/imagenet/train-{0000..1023}.tar").samples
-        1281167
+        >>> _ = ss.export("out/", "tars/", to="webdataset")
+        >>> ss.index("tars/", workers=1).samples
+        200
     """
     started = time.monotonic()
     (place, names), *others = find_places(url)

@@ -61,11 +61,11 @@ def _named(store: Store, name: str) -> Iterator[ObjectMeta]:
             raise NotFoundError(
                 "there is no such file",
                 url=store.locate(name),
-                hint="`shardstream pack` makes a data set; look at the name",
+                hint="write the name of a folder, or of files that are there",
             ) from error
         return
     prefix = name[: min(name.find(one) for one in _GLOB if one in name)]
     matching = [one for one in store.list(prefix) if fnmatch.fnmatchcase(one.path, name)]
     if not matching:
-        raise NotFoundError("no file matches", url=store.locate(name), hint="look at the name")
+        raise NotFoundError("no file matches", url=store.locate(name), hint="write a pattern of files that are there")
     yield from matching

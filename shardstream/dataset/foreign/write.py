@@ -88,7 +88,9 @@ def write_catalogue(
     )
     if not catalogue.samples:
         raise FormatError(
-            f"{plan.reading.format.title}: there is no sample in any object", url=plan.store.url, hint="look at it"
+            f"{plan.reading.format.title}: there is no sample in any object",
+            url=plan.store.url,
+            hint="name a place that holds some, or another format with source_format=",
         )
     shelf.store.move(_NEW, catalogue.indexes_name)
     catalogue.save(shelf.store)

@@ -115,7 +115,8 @@ class ForeignFormat(ABC):
     Attributes:
         name: What users call it: ``--source-format NAME``.
         title: What messages call it.
-        options: Options of reading by name, each with what it means: ``--option NAME=VALUE``; ``recognise`` gets them.
+        options: Options of reading by name, each with what it means: ``--format-option NAME=VALUE``; ``recognise`` gets
+            them.
         window: Bytes of one read of `ObjectBytes` where the object is not mapped: small for formats that hop.
         forms: Foreign encodings by name; a column's codec is then ``"FORMAT.NAME"`` or ``"FORMAT.NAME:TEXT"``.
     """
