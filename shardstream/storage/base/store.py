@@ -180,7 +180,7 @@ class Store(ABC):
         for offset in range(0, end, size):
             yield bytes(self.get(path, offset, min(size, end - offset)))
 
-    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
         """Bytes ``[offset, offset + length)`` of an object, in read-only pieces that follow one another.
 
         A coroutine of the loop of ``loop``, on which a process has many reads on their way at once. Failures that may
@@ -189,7 +189,7 @@ class Store(ABC):
         Args:
             path: The object.
             offset: First byte.
-            length: Number of bytes.
+            length: Number of bytes; ``None``: up to the end.
             size: Size of the object, where it is known; one of another size is refused by stores that learn of it.
 
         Raises:

@@ -55,7 +55,7 @@ class WrapperStore(Store):
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
         return self.inner.pieces(path, size)
 
-    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
         return await self.inner.read(path, offset, length, size=size)
 
     def renew(self, path: str) -> None:
@@ -144,7 +144,7 @@ class FolderStore(Store):
     def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
         return self.inner.get(self._path(path), offset, length)
 
-    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
         return await self.inner.read(self._path(path), offset, length, size=size)
 
     def size(self, path: str) -> int:

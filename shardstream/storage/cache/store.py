@@ -145,10 +145,12 @@ class CachedStore(WrapperStore):
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
         file = self._session.find(path) or await self._admit(path)
         if file is None:
             return await self.inner.read(path, offset, length, size=size)
+        if length is None:
+            length = file.described.size - offset
         self._check(file, offset, length, size)
         if not length:
             return []
@@ -198,7 +200,7 @@ class CachedStore(WrapperStore):
         return loose
 
     async def _admit(self, path: str) -> BlockFile | None:
-        if self._session.refuses(path):
+        if self._session.refuses(path) or self._describe(path) is None:
             return None
         task = self._admitting.get(path)
         if task is None or task.get_loop() is not asyncio.get_running_loop():

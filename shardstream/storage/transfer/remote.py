@@ -74,11 +74,11 @@ class RemoteStore(Store):
 
     # ------------------------------------------------------------------------------------------------------ reading
 
-    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
         self._check(path)
-        if offset < 0 or length < 0:
+        if offset < 0 or (length or 0) < 0:
             raise past_the_end(offset, length, size or 0).at(url=self.locate(path))
-        if not length:
+        if length == 0:
             return []
         return (await self._fetch(path, offset, length, size=size)).pieces
 
