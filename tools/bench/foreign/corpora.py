@@ -54,7 +54,7 @@ FORMATS = {
     "litdata": Format("LitData", _named("jpg", "bin"), "litdata"),
     "tfrecord": Format("TFRecord", _named("jpg", "bin"), "tfrecord"),
     "recordio": Format("RecordIO", _named("jpg", "data"), "recordio"),
-    "lmdb": Format("LMDB", _named("jpg", "image", "txt"), "lmdb"),
+    "lmdb": Format("LMDB", _named("jpg", "bin", "txt"), "lmdb"),
     "zip": Format("zip, stored", _named("jpg", "bin"), "zip"),
     "npz": Format("npz", _named(None, "bin"), "npy"),
     "beton": Format("FFCV beton", _named("image", "bytes", "label"), "beton"),

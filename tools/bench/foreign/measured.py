@@ -27,6 +27,11 @@ class Cell:
     delivered: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
 
+    @property
+    def absent(self) -> str:
+        """Why there are no figures; empty where there are."""
+        return self.problem or ("" if self.rounds else "not measured")
+
     def values(self, figure: str) -> list[float]:
         """A figure in each round; empty where there is a problem."""
         return [] if self.problem else [one[figure] for one in self.rounds]

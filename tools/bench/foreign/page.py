@@ -49,8 +49,8 @@ def in_place(found: Measured) -> list[list[str]]:
                 if format.names[kind] is None:
                     table.append([*head, "holds no such samples", "", "", "", ""])
                     continue
-                if cell.problem:
-                    table.append([*head, cell.problem, "", "", "", "not measured"])
+                if cell.absent:
+                    table.append([*head, cell.absent, "", "", "", "not measured"])
                     continue
                 ratio = cell.values(pairs.RATIO)
                 speeds = [f"{median(cell.values(which)):,.0f}" for which in (pairs.IN_PLACE, pairs.PACKED)]
@@ -67,8 +67,8 @@ def readers(found: Measured) -> list[list[str]]:
         for kind in KINDS:
             ours, theirs = found["ours", name, kind], found["theirs", name, kind]
             head = [READER[name], SIZES[kind]]
-            if ours.problem or theirs.problem:
-                table.append([*head, ours.problem or theirs.problem, "", "", "", f"≥ {least:g}", "not measured"])
+            if ours.absent or theirs.absent:
+                table.append([*head, ours.absent or theirs.absent, "", "", "", f"≥ {least:g}", "not measured"])
                 continue
             speeds = [f"{median(cell.values('samples/s')):,.0f}" for cell in (theirs, ours)]
             ratio = bars.ratios(found, name, kind, "samples/s")
@@ -85,8 +85,8 @@ def scan(found: Measured) -> list[list[str]]:
             cell, head = found["scan", name, kind], [format.title, SIZES[kind]]
             if format.names[kind] is None:
                 continue
-            if cell.problem:
-                table.append([*head, cell.problem, *[""] * len(scans.JOBS), "", "not measured"])
+            if cell.absent:
+                table.append([*head, cell.absent, *[""] * len(scans.JOBS), "", "not measured"])
                 continue
             times = [cell.values(job) if job in cell.rounds[0] else [] for job in scans.JOBS]
             bar, reached = _scan_bar(found, name, kind)
@@ -112,7 +112,7 @@ def catalogue(found: Measured) -> list[list[str]]:
                 continue
             cell = found["catalogue", name, kind]
             values = cell.values("beside keys")
-            told = [cell.problem, ""] if not values else [f"{cell.values('bytes')[0]:.1f}", f"{values[0]:.1f}"]
+            told = [cell.absent, ""] if not values else [f"{cell.values('bytes')[0]:.1f}", f"{values[0]:.1f}"]
             table.append([format.title, SIZES[kind], *told, verdict(values, bars.CATALOGUE, most=True)])
     return table
 
@@ -124,7 +124,7 @@ def second_start(found: Measured) -> list[list[str]]:
     for figure, title in scans.STARTS.items():
         values, least = cell.values(figure), f"< {bars.START:g}" if figure == scans.OPENED else ""
         reached = verdict(values, bars.START, most=True) if least else ""
-        table.append([title, _spread(values) if values else cell.problem, least, reached])
+        table.append([title, _spread(values) if values else cell.absent, least, reached])
     return table
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
-import torch
-
 from bench.data import BATCH, WORKERS
 from bench.harness import cpu_of_tree
 from bench.race.epochs import one_thread
@@ -41,7 +39,7 @@ def beside(place: str, packed: str, names: list[str], work: str, turns: int = TU
                 speeds[which].append(samples / wall)
                 per_cpu[which].append(samples / max(used, 0.01))
     if delivered[0] != delivered[1]:
-        raise ValueError(f"batches and bytes of an epoch in place are {delivered[0]}, and packed {delivered[1]}")
+        raise ValueError(f"batches and samples of an epoch in place are {delivered[0]}, and packed {delivered[1]}")
     return {
         "figures": {
             IN_PLACE: median(speeds[0]),
@@ -49,7 +47,7 @@ def beside(place: str, packed: str, names: list[str], work: str, turns: int = TU
             RATIO: _ratio(speeds),
             CPU_RATIO: _ratio(per_cpu),
         },
-        "delivered": {"batches": delivered[0][0], "bytes": delivered[0][1]},
+        "delivered": {"batches": delivered[0][0], "samples": delivered[0][1]},
     }
 
 
@@ -69,20 +67,12 @@ def _loader(url: str, names: list[str], work: str) -> Iterable[Any]:
 
 
 def _turn(loader: Iterable[Any], at_least: float) -> tuple[float, float, int, tuple[int, int]]:
-    """Seconds, processor seconds and samples of some epochs; batches and bytes of the last one."""
+    """Seconds, processor seconds and samples of some epochs; batches and samples of the last one."""
     samples = 0
     busy, start = cpu_of_tree(), time.perf_counter()
     while True:
-        batches = octets = 0
-        for values, labels in loader:
-            batches += 1
-            samples += len(labels)
-            octets += (values if isinstance(values, torch.Tensor) else values.values).numel()
+        sizes = [len(labels) for _, labels in loader]
+        samples += sum(sizes)
         seconds = time.perf_counter() - start
         if seconds >= at_least:
-            return seconds, cpu_of_tree() - busy, samples, (batches, 0 if _drawn(values) else octets)
-
-
-def _drawn(values: Any) -> bool:
-    """Whether these are pictures, of which there are as many bytes whatever they hold."""
-    return isinstance(values, torch.Tensor) and values.ndim == 4
+            return seconds, cpu_of_tree() - busy, samples, (len(sizes), sum(sizes))

@@ -16,6 +16,7 @@ from bench.harness import ContenderError
 from bench.report import MISSED, Outcome, circumstances, provenance, versions
 
 ROUNDS = 3
+CROP_TURNS = 3  # epochs of seconds
 PACKAGES = (
     *("shardstream", "webdataset", "mosaicml-streaming", "litdata", "tfrecord", "lmdb"),
     *("torch", "numpy", "simplejpeg"),
@@ -81,7 +82,7 @@ def _measure(found: Measured, places: Mapping[tuple[str, Kind], Path], rounds: i
             both = {"place": str(place), "packed": str(packed), "names": list(names)}
             found.run(("bytes", name, kind), "pairs:beside", {**both, "work": "bytes"})
             if kind == "photographs":
-                found.run(("crop", name, kind), "pairs:beside", {**both, "work": "crop"})
+                found.run(("crop", name, kind), "pairs:beside", {**both, "work": "crop", "turns": CROP_TURNS})
             if name in bars.READERS:
                 read = {"store": str(place), "name": name, "kind": kind, "workers": WORKERS}
                 for who in ("ours", "theirs") if number % 2 else ("theirs", "ours"):
