@@ -119,6 +119,9 @@ class ObjectTable:
         if not sound:
             raise FormatError("the table of objects contradicts itself", url=url, hint=_RESTORE)
 
+    def __reduce__(self) -> tuple[Callable[[builtins.bytes], ObjectTable], tuple[builtins.bytes]]:
+        return _unpacked, (self.pack(),)  # views have no pickle
+
     @property
     def identity(self) -> str:
         """Of what is stored, and in which order; not of when: 32 hexadecimal digits."""
@@ -128,6 +131,10 @@ class ObjectTable:
                 hasher.update(np.ascontiguousarray(getattr(self, name), kind).data)
         hasher.update(self.names)
         return hasher.hexdigest()
+
+
+def _unpacked(data: builtins.bytes) -> ObjectTable:
+    return ObjectTable.parse(memoryview(data), url="")
 
 
 @dataclass(frozen=True, slots=True)

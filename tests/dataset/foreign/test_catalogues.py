@@ -333,6 +333,18 @@ def test_it_is_packed_like_one_of_ours(folder: Path, tmp_path: Path) -> None:
     assert all(packed[key]["json"] == foreign[key]["json"] for key in packed)
 
 
+def test_its_manifest_goes_to_other_processes(folder: Path) -> None:
+    manifest = ss.ShardDataset(folder).manifest
+    names = list(manifest.names)
+    carried = pickle.loads(pickle.dumps(manifest))
+    assert (carried.fingerprint, list(carried.names)) == (manifest.fingerprint, names)
+
+
+@pytest.mark.full
+def test_it_is_packed_by_several_processes(folder: Path, tmp_path: Path) -> None:
+    assert ss.repack(folder, tmp_path / "packed", workers=2, shard_size="20kB").samples == 3 * SAMPLES
+
+
 def test_it_is_exported_and_not_merged(folder: Path, tmp_path: Path) -> None:
     assert ss.export(folder, tmp_path / "files", to="files").samples == 3 * SAMPLES
     assert (tmp_path / "files/t1/005.jpg").read_bytes() == jpeg(5)
