@@ -65,7 +65,9 @@ def _named(store: Store, name: str) -> Sequence[ObjectMeta]:
         return [store.meta(name)]
     except NotFoundError as error:
         if not _GLOB & set(name):
-            raise NotFoundError("there is no such file", url=store.locate(name), hint="write the name of a file that is there") from error
+            raise NotFoundError(
+                "there is no such file", url=store.locate(name), hint="write the name of a file that is there"
+            ) from error
     prefix = name[: min(name.find(one) for one in _GLOB if one in name)]
     depth = name.count("/")  # as everywhere else, a pattern stays in its folder
     matching = [
