@@ -235,7 +235,8 @@ class FolderSource(RecordSource[FileReader]):
             found.cls_files |= group == "stem" and any(entry.path[-4:].lower() == _CLS for entry in entries)
             image = any(_is_image(entry.path) for entry in entries)
             found.pictures += image
-            self._count_containers(found, entries)
+            if not image:
+                self._count_containers(found, entries)
             found.images = found.images[0] or (image and inside), found.images[1] or (image and not inside)
             (found.inside if inside else found.beside).add(_record(stem, entries))
 
