@@ -126,6 +126,13 @@ class OpenedDataset:
         self.address = replace(address, version=self.manifest.version)
         self._main = self._with_cache()
 
+    @classmethod
+    def of_catalogue(cls, address: DatasetAddress, found: FoundCatalogue) -> OpenedDataset:
+        """Data of another library whose catalogue is at hand."""
+        opened = cls.__new__(cls)
+        opened._load(address, found)
+        return opened
+
     def at(self, version: int) -> OpenedDataset:
         """The same data set as it was at a version.
 
@@ -148,6 +155,8 @@ class OpenedDataset:
         found = find_or_make(address.location, address.foreign, address.cache, Making())
         if address.version not in (None, 1):
             raise UsageError("data of another library have no versions", url=self.store.url, hint="leave version out")
+        for text in found.catalogue.lost.values():
+            logger.warning("what is lost of a damaged object is left out: %s", in_one_line(text))
         self._foreign = found
         return found.catalogue
 
@@ -374,15 +383,16 @@ class OpenedDataset:
         return OpenShard(index, manifest.reader, shard)
 
     def _with_cache(self) -> Store:
-        if self._cache is None or self.store.mapped:
-            return self.store
-        cached = CachedStore(self.store, self._cache, fingerprint=self.manifest.lineage, identify=self._identify)
+        store = self.store if self._foreign is None else self.store.of_versions(self._foreign.catalogue.version_of)
+        if self._cache is None or store.mapped:
+            return store
+        cached = CachedStore(store, self._cache, fingerprint=self.manifest.lineage, identify=self._identify)
         cached.hold()  # or another run might clear it between two epochs
         return cached
 
     def _identify(self, name: str) -> Identity | None:
-        if self._foreign is not None and name == self._foreign.catalogue.indexes_name:
-            return Identity(self._foreign.catalogue.indexes_bytes, 0)
+        if self._foreign is not None:
+            return self._foreign.identify(name)
         number, table = self.manifest.number_of(name), self.manifest.table
         return None if number is None else Identity(int(table.sizes[number]), int(table.checksums[number]))
 

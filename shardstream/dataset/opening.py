@@ -156,9 +156,9 @@ def versions_of(version: Versions, count: int) -> Sequence[int | None]:
 def find_paths(url: PathOrUrl | Sequence[PathOrUrl]) -> list[PathOrUrl]:
     """The folders that ``url`` names, in order: of a list its own, of braces as written, of a glob sorted by name.
 
-    Braces are ``{a,b}`` or ``{000..011}``, as many as wanted. A glob matches folders that hold a data set, else files;
-    in a URL only files, by the last part of their names, which are found later. A folder that exists is taken by its
-    name, whatever characters are in it; a store is taken as it is.
+    Braces are ``{a,b}`` or ``{000..011}``, as many as wanted. A glob matches folders that hold a data set of ours, else
+    files, else folders; in a URL only files, by the last part of their names, which are found later. What exists is
+    taken by its name, whatever characters are in it; a store is taken as it is.
 
     Raises:
         UsageError: An empty list, braces that cannot be read, or a glob in a URL that is of folders.
@@ -203,7 +203,7 @@ def _refuse_glob(url: str) -> None:
 def _matching(pattern: str) -> list[str]:
     there = sorted(glob.glob(pattern))
     found = [path for path in there if os.path.exists(os.path.join(path, MANIFEST_NAME))]
-    found = found or [path for path in there if os.path.isfile(path)]
+    found = found or [path for path in there if os.path.isfile(path)] or there  # folders of other libraries
     if not found:
         raise NotFoundError(
             "no data set matches",

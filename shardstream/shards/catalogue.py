@@ -18,7 +18,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -119,6 +119,9 @@ class ObjectTable:
         if not sound:
             raise FormatError("the table of objects contradicts itself", url=url, hint=_RESTORE)
 
+    def __reduce__(self) -> tuple[Callable[[builtins.bytes], ObjectTable], tuple[builtins.bytes]]:
+        return _unpacked, (self.pack(),)  # views have no pickle
+
     @property
     def identity(self) -> str:
         """Of what is stored, and in which order; not of when: 32 hexadecimal digits."""
@@ -128,6 +131,10 @@ class ObjectTable:
                 hasher.update(np.ascontiguousarray(getattr(self, name), kind).data)
         hasher.update(self.names)
         return hasher.hexdigest()
+
+
+def _unpacked(data: builtins.bytes) -> ObjectTable:
+    return ObjectTable.parse(memoryview(data), url="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +167,13 @@ class Catalogue(Manifest):
         reading: How they are read.
         objects: The objects and shards.
         notes: What was left out or decided, a sentence each.
+        lost: Of objects that are damaged, what is lost of each, by the object's name.
     """
 
     reading: Reading = None  # type: ignore[assignment] # there is none by default
     objects: ObjectTable = None  # type: ignore[assignment] # there is no empty one
     notes: tuple[str, ...] = ()
+    lost: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def made(
@@ -175,6 +184,7 @@ class Catalogue(Manifest):
         reading: Reading,
         classes: Sequence[str] | None,
         notes: Sequence[str],
+        lost: Mapping[str, str],
         url: str,
     ) -> Self:
         """The catalogue of objects that were scanned."""
@@ -192,6 +202,7 @@ class Catalogue(Manifest):
             reading=reading,
             objects=objects,
             notes=tuple(notes),
+            lost=dict(lost),
         )
 
     @property
@@ -266,6 +277,11 @@ class Catalogue(Manifest):
             return None
         return int(shards[at])
 
+    def version_of(self, name: str) -> int:
+        """The version that an object had when it was indexed, see `ObjectMeta.version`; 0 if it is unknown."""
+        shard = self.number_of(name)
+        return 0 if shard is None else int(self.objects.versions[self.objects.objects[shard]])
+
     # --------------------------------------------------------------------------------------------------- its bytes
 
     @classmethod
@@ -289,9 +305,10 @@ class Catalogue(Manifest):
             for name in found["fields"]:
                 check_field_name(name)
             options, chosen, notes, classes = (found[name] for name in ("options", "chosen", "notes", "classes"))
-            texts = [*options, *options.values(), *chosen, *chosen.values(), *notes, *(classes or ())]
-            if not all(type(text) is str for text in texts):
-                raise TypeError("options, chosen fields, notes and classes must be text")
+            lost = found.get("lost", {})
+            pairs = [text for given in (options, chosen, lost) for text in (*given, *given.values())]
+            if not all(type(text) is str for text in [*pairs, *notes, *(classes or ())]):
+                raise TypeError("options, chosen fields, notes, what is lost, and classes must be text")
             format_named(found["source"])
             data = table(_table_name(found))
             catalogue = cls.made(
@@ -300,6 +317,7 @@ class Catalogue(Manifest):
                 reading=Reading(found["source"], options, chosen, found["checked"] is True),
                 classes=classes,
                 notes=notes,
+                lost=lost,
                 url=url,
             )
             if found["fingerprint"] != catalogue.fingerprint or found["table"] != catalogue.table_name:
@@ -325,6 +343,7 @@ class Catalogue(Manifest):
                 "fields": {name: field_entry(kind) for name, kind in self.fields.items()},
                 "classes": None if self.classes is None else list(self.classes),
                 "notes": list(self.notes),
+                "lost": dict(self.lost),
                 "table": self.table_name,
                 "indexes": self.indexes_name,
                 "fingerprint": self.fingerprint,

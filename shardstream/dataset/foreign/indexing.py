@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardstream.dataset.foreign.kept import FoundCatalogue, KeptCatalogue
+from shardstream.dataset.foreign.kept import FoundCatalogue
 from shardstream.dataset.foreign.make import find_or_make
 from shardstream.dataset.foreign.plan import Damaged, Making
 from shardstream.dataset.foreign.spec import ForeignSpec
@@ -131,7 +131,7 @@ def index(
     found = find_or_make(location, spec, spec_cache, making)
     store = open_store(location)
     if beside and found.store.url != store.url:
-        found = KeptCatalogue(store.url, spec, spec_cache).copy_to(store)
+        found = found.copy_to(store)
     return _report(found, making.scanned, time.monotonic() - started)
 
 
@@ -148,7 +148,7 @@ def _report(found: FoundCatalogue, scanned: int, seconds: float) -> IndexReport:
         catalogue.indexes_bytes,
         {name: str(kind) for name, kind in catalogue.fields.items()},
         catalogue.classes,
-        catalogue.notes,
+        (*catalogue.notes, *catalogue.lost.values()),
         found.store.url,
         catalogue.fingerprint,
         seconds,

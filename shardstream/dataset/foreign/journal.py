@@ -1,7 +1,8 @@
 """What was scanned so far, in a file: a run that was killed goes on, and what did not change is not scanned again.
 
-A record is 16 bytes (its length, its XXH3-64) and a msgpack map. Only whole records count, so whoever writes may die at
-any byte. The pieces of an object come one after another; a record without ``index`` says that it is complete.
+After 8 bytes that say which version wrote it comes one record after another: 16 bytes (its length, its XXH3-64) and
+msgpack. Only whole records count, so whoever writes may die at any byte. The pieces of an object come one after
+another; a record without a piece says that it is complete.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import xxhash
 
 from shardstream.dataset.foreign.scan import Piece
 from shardstream.errors import StorageError
-from shardstream.storage.base.sorting import no_room
 
+_MAGIC = b"SSJRNL1\n"  # another one when `Piece`, `ObjectState` or what scans find are others
 _HEAD = struct.Struct("<QQ")
 
 
@@ -42,9 +43,11 @@ class Journal:
     def __init__(self, descriptor: int) -> None:
         self._file = os.fdopen(descriptor, "r+b")
         self._known: dict[ObjectState, list[tuple[int, int]]] = {}
-        self._file.seek(0)
-        self._file.truncate(self._read())
-        self._file.seek(0, os.SEEK_END)
+        end = self._read()
+        self._file.truncate(end)
+        self._file.seek(end)
+        if not end:
+            self._file.write(_MAGIC)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -57,14 +60,11 @@ class Journal:
         """Write down an object that was scanned.
 
         Raises:
-            StorageError: The disk is full.
+            OSError: The disk is full.
         """
-        try:
-            places = [self._write(list(state), _entry(piece)) for piece in pieces]
-            self._write(list(state), None)
-            self._file.flush()
-        except OSError as error:
-            raise no_room(error) from error
+        places = [self._write(list(state), _entry(piece)) for piece in pieces]
+        self._write(list(state), None)
+        self._file.flush()
         self._known[state] = places
 
     def _write(self, state: list[Any], entry: dict[str, Any] | None) -> tuple[int, int]:
@@ -84,9 +84,9 @@ class Journal:
     def _read(self) -> int:
         """Find what is in the file; where its whole records end."""
         size = os.fstat(self._file.fileno()).st_size
-        if not size:
+        if os.pread(self._file.fileno(), len(_MAGIC), 0) != _MAGIC:
             return 0
-        at, coming, of = 0, list[tuple[int, int]](), None
+        at, coming, of = len(_MAGIC), list[tuple[int, int]](), None
         with mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             while at + _HEAD.size <= size:
                 length, check = _HEAD.unpack_from(data, at)

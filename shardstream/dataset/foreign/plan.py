@@ -13,7 +13,7 @@ import xxhash
 from shardstream.dataset.foreign.journal import ObjectState
 from shardstream.dataset.foreign.scan import about_digest
 from shardstream.dataset.foreign.spec import ForeignSpec
-from shardstream.errors import NotFoundError, UsageError
+from shardstream.errors import FormatError, NotFoundError, UsageError
 from shardstream.progress import OnProgress, ignore
 from shardstream.shards.catalogue import Catalogue, Reading
 from shardstream.shards.foreign.contract import ObjectListing, Recognised
@@ -39,7 +39,7 @@ class Making:
         workers: Processes that scan; 0: this one.
         limit: Seconds that it may take, as far as that can be told in advance; ``None`` for any.
         progress: Told of each object.
-        rejected: What was left out, a sentence each, with ``damaged="reject"``.
+        lost: What was left out of which object, with ``damaged="reject"``.
         scanned: Objects that were scanned now.
     """
 
@@ -49,7 +49,7 @@ class Making:
     workers: int = 0
     limit: float | None = LIMIT_S
     progress: OnProgress = ignore
-    rejected: list[str] = field(default_factory=list)
+    lost: dict[str, str] = field(default_factory=dict)
     scanned: int = 0
 
 
@@ -96,11 +96,15 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
         source = found.reading.source
         options = dict(found.reading.options) if options is None else options
     answer = recognise(listing, source, options or {})
+    if answer is None and spec.names:
+        hint = "docs/foreign.md lists the formats that are known; source_format= names one"
+        raise NotFoundError("no format is recognised here", url=listing.url, hint=hint)
     if answer is None:
         raise no_data_set(listing.url, NotFoundError(""))
     format, recognised = answer
     if not spec.names:
         _refuse_splits(listing.url, [one.path for one in recognised.objects])
+    _refuse_names([one.path for one in recognised.objects], listing.store)
     metas = {meta.path: meta for meta in listing.objects}
     known = Reading(format.name, options or {}, {}, checked=False)
     if found is not None and found.reading.source == format.name:
@@ -111,6 +115,18 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
         checked=known.checked if making.checked is None else making.checked,
     )
     return Plan(listing.store, recognised, [metas[one.path] for one in recognised.objects], reading)
+
+
+def _refuse_names(paths: Sequence[str], store: Store) -> None:
+    """Refuse names that a catalogue, whose text is UTF-8, cannot hold; FormatError."""
+    for path in paths:
+        if not path.isascii() and not path.isprintable():
+            try:
+                path.encode()
+            except UnicodeEncodeError as error:
+                raise FormatError(
+                    "the name of the file is no UTF-8", url=store.locate(path), hint="rename the file"
+                ) from error
 
 
 def _refuse_splits(url: str, paths: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from shardstream.shards.catalogue import Reading
 from shardstream.shards.fields import FieldType, check_field_name
 from shardstream.shards.foreign.contract import ForeignObject
 from shardstream.shards.foreign.framing import FRAMING, NAME
-from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
 from shardstream.shards.index import Column, Keys, ShardIndex, check_key
 from shardstream.shards.layout import checksums, pack_index
@@ -51,18 +51,23 @@ def about_digest(one: ForeignObject) -> int:
 
 
 def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Reading) -> Iterator[Piece]:
-    """The shards of an object, in order.
+    """The shards of an object, in order; where it is damaged, the last one says what is lost.
 
     Raises:
-        FormatError: It is damaged, or cannot be read.
+        FormatError: It is of a kind that cannot be read.
         FieldError, UsageError: It has no such fields as were chosen.
         ChangedError: It was replaced while it was scanned.
         StorageError: It cannot be read.
     """
     data = ObjectBytes(store, one.path, one.size, window=reading.format.window)
-    for rows in reading.format.scan(data, one.about):
-        if rows.keys or rows.damage is not None:
-            yield _piece(store, one, rows, reading)
+    try:
+        for rows in reading.format.scan(data, one.about):
+            if rows.keys or rows.damage is not None:
+                yield _piece(store, one, rows, reading)
+    except FormatError as error:
+        if error.hint != FETCH_AGAIN:
+            raise
+        yield Piece(0, {}, b"", 0, str(error))
     now = store.meta(one.path)
     if (now.size, now.version) != (meta.size, meta.version):
         raise ChangedError(
