@@ -102,7 +102,7 @@ def _whole(plan: Plan, number: int, pieces_of: PiecesOf, making: Making) -> Iter
                 raise FormatError(
                     f"an object is damaged: {piece.damage}",
                     url=plan.store.locate(path),
-                    hint="fetch or write it again; `shardstream index URL --damaged reject` leaves out what is lost",
+                    hint=f"fetch or write it again; `{plan.command} --damaged reject` leaves out what is lost",
                 )
             making.rejected.append(f"{path}: {piece.damage}")
         yield replace(piece, fields=dict(piece.fields))
