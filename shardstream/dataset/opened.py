@@ -377,7 +377,10 @@ class OpenedDataset:
             if shard.store is self._main:
                 self._foreign.check_unchanged(number, shard)
             tail = tail or self._foreign.index_bytes(number, self._main).get
-        end = None if tail is None else (tail(), shard.size)
+        try:
+            end = None if tail is None else (tail(), shard.size)
+        except NotFoundError as error:
+            raise error if self._foreign is None else self._foreign.removed() from error
         index = manifest.reader.scan(shard.store, shard.name, index_bytes=manifest.index_bytes, verify=verify, tail=end)
         check_index(index, manifest, number)
         return OpenShard(index, manifest.reader, shard)

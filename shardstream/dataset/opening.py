@@ -88,18 +88,19 @@ def open_dataset(url: PathOrUrl, **opening: Unpack[Opening]) -> OpenedDataset:
         DataError: Its manifest is damaged.
         StorageError: It cannot be read.
     """
-    if not isinstance(url, str | os.PathLike) or not _is_foreign(os.fspath(url)):
+    if not place_of(url)[1]:
         url = locate(url, storage_options=opening.get("storage_options"), transport=opening.get("transport", "auto"))
     return open_datasets(url, **opening)[0]
 
 
-def _is_foreign(text: str) -> bool:
-    """Whether braces, a glob or a name are of files of another library."""
-    if "://" not in text and os.path.isdir(text):
-        return False
-    with suppress(UsageError, NotFoundError):
-        return all(names for _, names in find_places(text))
-    return False
+def place_of(url: PathOrUrl) -> tuple[PathOrUrl, tuple[str, ...]]:
+    """Where the one data set of this URL lies: itself, or the folder of files of another library, with their names."""
+    if isinstance(url, str | os.PathLike) and ("://" in os.fspath(url) or not os.path.isdir(url)):
+        with suppress(UsageError, NotFoundError):
+            places = find_places(url)
+            if len(places) == 1 and places[0][1]:
+                return places[0]
+    return url, ()
 
 
 def find_places(url: PathOrUrl | Sequence[PathOrUrl]) -> list[tuple[PathOrUrl, tuple[str, ...]]]:

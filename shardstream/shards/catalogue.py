@@ -114,7 +114,8 @@ class ObjectTable:
             (int(ends[-1]) if len(ends) else 0) == len(self.names)
             and not np.any(ends[1:] <= ends[:-1])
             and not np.any(indexes[1:] <= indexes[:-1])
-            and (not len(objects) or int(objects.max()) < len(self.sizes))
+            and not np.any(objects[1:] < objects[:-1])
+            and (not len(objects) or int(objects[-1]) < len(self.sizes))
         )
         if not sound:
             raise FormatError("the table of objects contradicts itself", url=url, hint=_RESTORE)

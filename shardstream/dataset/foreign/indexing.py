@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardstream.dataset.foreign.kept import FoundCatalogue
+from shardstream.dataset.foreign.kept import FoundCatalogue, read_catalogue
 from shardstream.dataset.foreign.make import find_or_make
 from shardstream.dataset.foreign.plan import Damaged, Making
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opening import find_places
 from shardstream.errors import UsageError
 from shardstream.progress import OnProgress, ignore
-from shardstream.storage import PathOrUrl, Transport, locate, open_store
+from shardstream.storage import PathOrUrl, Store, Transport, locate, open_store
 from shardstream.storage.cache import Cache
 from shardstream.threads import cores
 
@@ -118,6 +118,9 @@ def index(
             hint="index the folder, or leave beside out",
         )
     location = locate(place, storage_options=storage_options, transport=transport)
+    store = open_store(location)
+    if not (beside or names):
+        _refuse_shadowed(store, fields, checksums)
     spec = ForeignSpec.of(names, source_format, format_options)
     making = Making(
         chosen=None if fields is None else dict(fields),
@@ -129,10 +132,23 @@ def index(
     )
     spec_cache = None if cache is None else Cache.of(cache)
     found = find_or_make(location, spec, spec_cache, making)
-    store = open_store(location)
     if beside and found.store.url != store.url:
         found = found.copy_to(store)
     return _report(found, making.scanned, time.monotonic() - started)
+
+
+def _refuse_shadowed(store: Store, fields: Mapping[str, str] | None, checksums: bool) -> None:
+    """Refuse to make another catalogue than the one beside the data, which would be found first."""
+    there = read_catalogue(store, store.url)
+    if there is None:
+        return
+    reading = there.catalogue.reading
+    if fields not in (None, reading.chosen) or (checksums and not reading.checked):
+        raise UsageError(
+            "beside the data lies a catalogue with other fields, or without checksums, and that is found first",
+            url=store.url,
+            hint="--beside (beside=True) makes that one anew, for all who read the data",
+        )
 
 
 def _report(found: FoundCatalogue, scanned: int, seconds: float) -> IndexReport:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgpack
@@ -56,7 +56,7 @@ class Journal:
     def __contains__(self, state: ObjectState) -> bool:
         return state in self._known
 
-    def add(self, state: ObjectState, pieces: Sequence[Piece]) -> None:
+    def add(self, state: ObjectState, pieces: Iterable[Piece]) -> None:
         """Write down an object that was scanned.
 
         Raises:
@@ -82,11 +82,12 @@ class Journal:
             yield Piece(**msgpack.unpackb(body)[1])
 
     def _read(self) -> int:
-        """Find what is in the file; where its whole records end."""
+        """Find what is in the file; where the last object ends that was written down whole."""
         size = os.fstat(self._file.fileno()).st_size
         if os.pread(self._file.fileno(), len(_MAGIC), 0) != _MAGIC:
             return 0
-        at, coming, of = len(_MAGIC), list[tuple[int, int]](), None
+        at, coming = len(_MAGIC), list[tuple[int, int]]()
+        end = at
         with mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             while at + _HEAD.size <= size:
                 length, check = _HEAD.unpack_from(data, at)
@@ -95,15 +96,13 @@ class Journal:
                 if len(body) != length or xxhash.xxh3_64_intdigest(body) != check:
                     break
                 found, entry = msgpack.unpackb(body)
-                state = ObjectState(*found)
-                if state != of:
-                    coming, of = [], state
+                at = start + length
                 if entry is None:
-                    self._known[state], of = coming, None
+                    self._known[ObjectState(*found)] = coming
+                    coming, end = [], at
                 else:
                     coming.append((start, length))
-                at = start + length
-        return at
+        return end
 
 
 def _entry(piece: Piece) -> dict[str, Any]:

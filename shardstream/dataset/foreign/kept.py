@@ -76,6 +76,12 @@ class FoundCatalogue:
         version = xxhash.xxh3_128_hexdigest(f"{catalogue.version_of(name)} {catalogue.url}".encode())
         return Identity(int(catalogue.table.sizes[number]), 0, version)
 
+    def removed(self) -> NotFoundError:
+        """The error for indexes that are gone."""
+        return NotFoundError(
+            "the catalogue was removed while it was in use", url=self.store.url, hint="open the data set anew"
+        )
+
     def check_unchanged(self, number: int, shard: Shard) -> None:
         """Refuse an object that is not the one that was indexed, where that takes no request; ChangedError."""
         if not shard.store.mapped:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -90,7 +91,10 @@ def _make(
     plan: Plan, shelf: KeptCatalogue, journal: Journal, before: FoundCatalogue | None, making: Making
 ) -> FoundCatalogue:
     states = plan.states()
-    known = {} if before is None else _known(before, plan)
+    known = {} if before is None else _known(before, plan, states)
+    if before is not None:
+        same = {state.path for state in states if state in known and state not in journal}
+        making.rejected.extend(_rejected_before(before, plan, same))
     todo = [number for number, state in enumerate(states) if state not in journal and state not in known]
     if todo:
         _logger.info("indexing %s of %s", plural(len(todo), "object"), in_one_line(plan.store.url))
@@ -107,28 +111,36 @@ def _make(
     return found
 
 
-def _known(before: FoundCatalogue, plan: Plan) -> dict[ObjectState, int]:
+def _known(before: FoundCatalogue, plan: Plan, states: Sequence[ObjectState]) -> dict[ObjectState, int]:
     """Objects of an older catalogue by what they were; none where it was made in another way."""
     old = before.catalogue
-    if old.reading != plan.reading:
+    if old.reading != plan.reading or not states:
         return {}
-    wanted = next((state.wanted for state in plan.states()), 0)
     rows = zip(
         old.names,
         old.objects.sizes.tolist(),
         old.objects.versions.tolist(),
         old.objects.abouts.tolist(),
-        itertools.repeat(wanted),
+        itertools.repeat(states[0].wanted),
         strict=False,
     )
     return {ObjectState(*row): number for number, row in enumerate(rows)}
+
+
+def _rejected_before(before: FoundCatalogue, plan: Plan, same: set[str]) -> Iterator[str]:
+    """What was left out of objects that are not scanned again: notes that begin with their names."""
+    for note in before.catalogue.notes:
+        names = (note[: colon.start()] for colon in re.finditer(": ", note))
+        if note not in plan.recognised.notes and not same.isdisjoint(names):
+            yield note
 
 
 def _old_pieces(before: FoundCatalogue | None, number: int) -> Iterator[Piece]:
     assert before is not None
     old = before.catalogue
     end = int(old.objects.sizes[number])
-    for shard in np.flatnonzero(old.objects.objects == number).tolist():
+    first, last = np.searchsorted(old.objects.objects, [number, number + 1]).tolist()
+    for shard in range(first, last):
         start, length = old.index_range(shard)
         data = before.store.get(old.indexes_name, start, length)
         index = parse_index(data, path=old.names[number], framing=NAME, end=end, url=old.url, is_form=is_form)

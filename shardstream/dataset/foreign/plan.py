@@ -55,12 +55,21 @@ class Making:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a listing has, and how it is to be scanned."""
+    """What a listing has, and how it is to be scanned.
+
+    Attributes:
+        store: The root.
+        recognised: The objects.
+        metas: What the listing says of each.
+        reading: How they are read.
+        command: What indexes the same by hand, for messages.
+    """
 
     store: Store
     recognised: Recognised
     metas: Sequence[ObjectMeta]
     reading: Reading
+    command: str = "shardstream index URL"
 
     def states(self) -> list[ObjectState]:
         """What each object is, for comparing."""
@@ -114,7 +123,15 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
         chosen=dict(known.chosen if making.chosen is None else making.chosen),
         checked=known.checked if making.checked is None else making.checked,
     )
-    return Plan(listing.store, recognised, [metas[one.path] for one in recognised.objects], reading)
+    objects = [metas[one.path] for one in recognised.objects]
+    return Plan(listing.store, recognised, objects, reading, _command(listing, spec))
+
+
+def _command(listing: ObjectListing, spec: ForeignSpec) -> str:
+    url = f"'{listing.url}'" if len(spec.names) < 2 else "URL (the same files, by braces or a glob)"
+    given = [f"--source-format {spec.source}"] if spec.source else []
+    given += [f"--format-option '{name}={value}'" for name, value in spec.options or ()]
+    return " ".join(["shardstream index", url, *given])
 
 
 def _refuse_names(paths: Sequence[str], store: Store) -> None:

@@ -29,11 +29,14 @@ _PART = 64 << 20  # bytes of values whose checksums are made at once
 class Piece:
     """One shard of an object: its samples, and their index.
 
+    Kept in the journal: who changes what is in it gives that another version.
+
     Attributes:
         samples: How many.
         fields: Types by name; ``"image"`` where all are image files of several formats.
         index: The bytes of the index.
         covered: Bytes of the object that its values take, for estimates.
+        damage: What is lost after these samples, and at which byte; ``None`` if nothing is.
     """
 
     samples: int
@@ -92,8 +95,13 @@ def _piece(store: Store, one: ForeignObject, rows: ScannedRows, reading: Reading
         {column.name: str(column.type) for column in columns},
         pack_index(NAME, (ends, blob), columns, end=one.size) if keys else b"",
         covered,
-        None if rows.damage is None else str(rows.damage),
+        None if rows.damage is None else _told(rows.damage),
     )
+
+
+def _told(damage: FormatError) -> str:
+    offset = damage.place.get("offset")
+    return damage.what if offset is None else f"{damage.what} (offset {offset})"
 
 
 def _encoded(key: str, row: int, url: str) -> bytes:

@@ -99,12 +99,14 @@ def write_catalogue(
 
 def _whole(plan: Plan, number: int, pieces_of: PiecesOf, making: Making) -> Iterator[Piece]:
     """The pieces of an object; what is damaged is an error, or told."""
+    path = plan.recognised.objects[number].path
     for piece in pieces_of(number):
         if piece.damage is not None:
             if making.damaged == "error":
                 raise FormatError(
                     f"an object is damaged: {piece.damage}",
-                    hint=f"`shardstream index {plan.store.url} --damaged reject` leaves out what is lost",
+                    url=plan.store.locate(path),
+                    hint=f"fetch or write it again; `{plan.command} --damaged reject` leaves out what is lost",
                 )
             making.lost[plan.recognised.objects[number].path] = piece.damage
         yield replace(piece, fields=dict(piece.fields))

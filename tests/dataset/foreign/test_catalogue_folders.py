@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ import pytest
 
 import shardstream as ss
 from shardstream.dataset.foreign import journal, kept
-from shardstream.errors import StorageError
+from shardstream.dataset.foreign.scan import Piece
+from shardstream.errors import NotFoundError, StorageError
 from shardstream.storage.cache import Cache
 
 from .making import tar
@@ -139,6 +142,30 @@ def test_a_journal_of_another_version_is_no_journal(
     assert length(folder) == 16
 
 
+def test_pieces_of_an_object_that_were_half_written_are_no_part_of_it(tmp_path: Path) -> None:
+    state, pieces = journal.ObjectState("a.tar", 9, 1, 0, 0), [Piece(2, {"txt": "str"}, bytes(99), 5)] * 3
+
+    def killed() -> Iterator[Piece]:
+        yield from pieces[:2]
+        raise KeyboardInterrupt
+
+    def opened() -> journal.Journal:
+        return journal.Journal(os.open(tmp_path / "journal", os.O_RDWR | os.O_CREAT))
+
+    for _ in range(2):
+        left = opened()
+        with pytest.raises(KeyboardInterrupt):
+            left.add(state, killed())
+        left.close()
+    whole = opened()
+    assert state not in whole
+    whole.add(state, pieces)
+    whole.close()
+    again = opened()
+    assert list(again.pieces(state)) == pieces
+    again.close()
+
+
 def test_users_who_share_a_cache_share_its_catalogues(folder: Path, tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
@@ -147,6 +174,13 @@ def test_users_who_share_a_cache_share_its_catalogues(folder: Path, tmp_path: Pa
         os.umask(before)
     (place,) = (tmp_path / "cache/catalogues").iterdir()
     assert {path.name for path in place.iterdir() if path.stat().st_mode & 0o060 != 0o060} == set()
+
+
+def test_a_catalogue_that_is_removed_while_it_is_used_is_told_of(folder: Path, home: Path) -> None:
+    ds = ss.ShardDataset(folder, fields=["txt"], batch_size=8)
+    shutil.rmtree(home)
+    with pytest.raises(NotFoundError, match=r"the catalogue was removed[\s\S]*open the data set anew"):
+        list(ss.Loader(ds, num_workers=0))
 
 
 def test_ctrl_c_ends_it_and_the_next_run_goes_on(folder: Path) -> None:

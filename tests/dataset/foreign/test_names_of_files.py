@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import shardstream as ss
+from shardstream.dataset.foreign.plan import Making
 from shardstream.dataset.opening import find_places
 from shardstream.errors import FormatError, NotFoundError, UsageError
 from shardstream.testing import MemoryStore
@@ -124,3 +125,31 @@ def test_etags_of_a_listing_and_of_an_object_are_the_same(azure: Any, tmp_path: 
     for number in range(2):
         azure.plant(f"{number}.tar", text_tar(tmp_path / f"{number}.tar").read_bytes())
     assert keys_of(azure.url(), storage_options=azure.options) == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("names", "command"),
+    [
+        ((), "shardstream index '{root}'`"),
+        (("a.tar",), "shardstream index '{root}/a.tar'`"),
+        (("a.tar", "b.tar"), "shardstream index URL (the same files"),
+    ],
+)
+def test_the_command_that_an_error_names_indexes_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], command: str
+) -> None:
+    for name in ("a", "b"):
+        text_tar(tmp_path / f"data/{name}.tar")
+    monkeypatch.setattr("shardstream.dataset.foreign.scanning._PROBE_S", -1.0)
+    monkeypatch.setattr("shardstream.dataset.opened.Making", lambda: Making(limit=0.0))
+    with pytest.raises(UsageError) as caught:
+        ss.ShardDataset([tmp_path / "data" / name for name in names] or tmp_path / "data")
+    assert command.format(root=tmp_path / "data") in str(caught.value.hint)
+
+
+def test_options_of_a_store_reach_the_processes_that_index(tmp_path: Path, s3: Any) -> None:
+    for number in range(4):
+        s3.plant(f"{number}.tar", text_tar(tmp_path / f"{number}.tar").read_bytes())
+    report = ss.index(f"{s3.url()}/{{0..3}}.tar", workers=2, storage_options=s3.options)
+    assert report.samples == 4
+    assert keys_of(f"{s3.url()}/?.tar".replace("?", "*"), storage_options=s3.options) == ["0", "1", "2", "3"]
