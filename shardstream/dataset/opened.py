@@ -155,8 +155,8 @@ class OpenedDataset:
         found = find_or_make(address.location, address.foreign, address.cache, Making())
         if address.version not in (None, 1):
             raise UsageError("data of another library have no versions", url=self.store.url, hint="leave version out")
-        for text in found.catalogue.lost.values():
-            logger.warning("what is lost of a damaged object is left out: %s", in_one_line(text))
+        for name, text in found.catalogue.lost.items():
+            logger.warning("what is lost of %s is left out: %s", in_one_line(name), in_one_line(text))
         self._foreign = found
         return found.catalogue
 

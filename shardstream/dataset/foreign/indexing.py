@@ -164,7 +164,7 @@ def _report(found: FoundCatalogue, scanned: int, seconds: float) -> IndexReport:
         catalogue.indexes_bytes,
         {name: str(kind) for name, kind in catalogue.fields.items()},
         catalogue.classes,
-        (*catalogue.notes, *catalogue.lost.values()),
+        (*catalogue.notes, *(f"{name}: {what}" for name, what in catalogue.lost.items())),
         found.store.url,
         catalogue.fingerprint,
         seconds,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -92,9 +91,6 @@ def _make(
 ) -> FoundCatalogue:
     states = plan.states()
     known = {} if before is None else _known(before, plan, states)
-    if before is not None:
-        same = {state.path for state in states if state in known and state not in journal}
-        making.rejected.extend(_rejected_before(before, plan, same))
     todo = [number for number, state in enumerate(states) if state not in journal and state not in known]
     if todo:
         _logger.info("indexing %s of %s", plural(len(todo), "object"), in_one_line(plan.store.url))
@@ -125,14 +121,6 @@ def _known(before: FoundCatalogue, plan: Plan, states: Sequence[ObjectState]) ->
         strict=False,
     )
     return {ObjectState(*row): number for number, row in enumerate(rows)}
-
-
-def _rejected_before(before: FoundCatalogue, plan: Plan, same: set[str]) -> Iterator[str]:
-    """What was left out of objects that are not scanned again: notes that begin with their names."""
-    for note in before.catalogue.notes:
-        names = (note[: colon.start()] for colon in re.finditer(": ", note))
-        if note not in plan.recognised.notes and not same.isdisjoint(names):
-            yield note
 
 
 def _old_pieces(before: FoundCatalogue | None, number: int) -> Iterator[Piece]:

@@ -18,7 +18,7 @@ from shardstream.progress import OnProgress, ignore
 from shardstream.shards.catalogue import Catalogue, Reading
 from shardstream.shards.foreign.contract import ObjectListing, Recognised
 from shardstream.shards.foreign.formats.registry import recognise
-from shardstream.shards.heads import no_data_set
+from shardstream.shards.heads import no_data_set, no_format
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
 
@@ -106,8 +106,7 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
         options = dict(found.reading.options) if options is None else options
     answer = recognise(listing, source, options or {})
     if answer is None and spec.names:
-        hint = "docs/foreign.md lists the formats that are known; source_format= names one"
-        raise NotFoundError("no format is recognised here", url=listing.url, hint=hint)
+        raise no_format(listing.url)
     if answer is None:
         raise no_data_set(listing.url, NotFoundError(""))
     format, recognised = answer

@@ -22,7 +22,7 @@ from shardstream.dataset.foreign.plan import Making
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.errors import DataError, FieldError, FormatError, NotFoundError, SourceError, UsageError
-from shardstream.images.formats import BY_SUFFIX, format_of
+from shardstream.images.formats import BY_SUFFIX, format_of, refused_suffix
 from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart
 from shardstream.pack.sources.containers import kind_of_file
 from shardstream.pack.sources.declared import parse_type
@@ -295,7 +295,8 @@ def _is_text(chosen: tuple[FieldOf, ...], catalogue: Catalogue) -> bool:
 def _types(chosen: tuple[FieldOf, ...], dataset: OpenedDataset) -> dict[str, FieldType]:
     """Types by field, as far as they are known.
 
-    Bytes under the name of a picture format are such pictures, or rejected, wherever they come from; bytes that are
+    Bytes under the name of a picture format are such pictures, or rejected, wherever they come from, and so are those
+    under the name of a format that is never opened; bytes that are
     called like a picture of no format in particular are pictures where nearly all are.
     """
     stored = dataset.manifest.fields
@@ -303,7 +304,8 @@ def _types(chosen: tuple[FieldOf, ...], dataset: OpenedDataset) -> dict[str, Fie
     found = {}
     for name, column in pairs:
         kind = stored[column]
-        if kind.name == "bytes" and name.rpartition(".")[2].lower() in BY_SUFFIX:
+        suffix = name.rpartition(".")[2].lower()
+        if kind.name == "bytes" and (suffix in BY_SUFFIX or refused_suffix(suffix) is not None):
             continue
         if kind.name == "bytes" and is_picture_name(name) and _are_pictures(dataset, column):
             kind = FieldType.parse(IMAGE)
