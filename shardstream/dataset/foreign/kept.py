@@ -101,12 +101,15 @@ class FoundCatalogue:
         Raises:
             StorageError: The store cannot be written.
         """
-        catalogue = self.catalogue
+        catalogue, used = self.catalogue, {CATALOGUE_NAME}
+        with suppress(DataError, NotFoundError):
+            if (before := read_catalogue(store, store.url)) is not None:  # other runs may still read its indexes
+                used |= {before.catalogue.table_name, before.catalogue.indexes_name}
         with store.create(catalogue.indexes_name) as out:
             for piece in self.store.pieces(catalogue.indexes_name, _PIECE):
                 out.write(piece)
         catalogue.save(store)
-        used = {CATALOGUE_NAME, catalogue.table_name, catalogue.indexes_name}
+        used |= {catalogue.table_name, catalogue.indexes_name}
         for meta in list(store.list("shardstream-")):
             if OURS.fullmatch(meta.path) and meta.path not in used:
                 store.delete(meta.path)
