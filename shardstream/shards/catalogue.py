@@ -46,7 +46,7 @@ OURS = re.compile(r"shardstream-(catalogue\.json|objects-[0-9a-f]{16}\.table|ind
 _TABLE = re.compile(r"shardstream-objects-[0-9a-f]{16}\.table")
 _HEAD = struct.Struct("<8sIIQQQQ16x")  # magic, version, zero, objects, shards, bytes of names, checksum of the rest
 _MAGIC = b"SSOBJCT\n"
-_RESTORE = "make it anew: `shardstream index URL`"
+RESTORE = "make it anew: `shardstream index URL --beside`"
 # Columns in the order in which they are stored: of objects, then of shards.
 _OF_OBJECTS = (("sizes", "<u8"), ("versions", "<u8"), ("checksums", "<u8"), ("abouts", "<u8"), ("name_ends", "<u8"))
 _OF_SHARDS = (("index_ends", "<u8"), ("index_checksums", "<u8"), ("objects", "<u4"), ("samples", "<u4"))
@@ -93,11 +93,11 @@ class ObjectTable:
     def parse(cls, data: memoryview, *, url: str) -> Self:
         """The table in ``data``, as views of it; DataError where it is none."""
         if len(data) < _HEAD.size or bytes(data[:8]) != _MAGIC:
-            raise FormatError("not a table of objects", url=url, hint=_RESTORE)
+            raise FormatError("not a table of objects", url=url, hint=RESTORE)
         _, _, _, objects, shards, names, expected = _HEAD.unpack_from(data)
         body = data[_HEAD.size :]
         if len(body) != 40 * objects + 24 * shards + names or checksum(body) != expected:
-            raise ChecksumError("the table of objects is damaged or truncated", url=url, hint=_RESTORE)
+            raise ChecksumError("the table of objects is damaged or truncated", url=url, hint=RESTORE)
         columns, at = {}, 0
         for kinds, count in ((_OF_OBJECTS, objects), (_OF_SHARDS, shards)):
             for name, kind in kinds:
@@ -118,7 +118,7 @@ class ObjectTable:
             and (not len(objects) or int(objects[-1]) < len(self.sizes))
         )
         if not sound:
-            raise FormatError("the table of objects contradicts itself", url=url, hint=_RESTORE)
+            raise FormatError("the table of objects contradicts itself", url=url, hint=RESTORE)
 
     def __reduce__(self) -> tuple[Callable[[builtins.bytes], ObjectTable], tuple[builtins.bytes]]:
         return _unpacked, (self.pack(),)  # views have no pickle
@@ -322,7 +322,7 @@ class Catalogue(Manifest):
                 url=url,
             )
             if found["fingerprint"] != catalogue.fingerprint or found["table"] != catalogue.table_name:
-                raise FormatError(f"{CATALOGUE_NAME} and the table of objects disagree", url=place, hint=_RESTORE)
+                raise FormatError(f"{CATALOGUE_NAME} and the table of objects disagree", url=place, hint=RESTORE)
             return catalogue
 
         return parse_head(head, read, url=place, name=CATALOGUE_NAME, format=FORMAT)

@@ -13,8 +13,9 @@ from shardstream.dataset.foreign.make import find_or_make
 from shardstream.dataset.foreign.plan import Damaged, Making
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opening import find_places
-from shardstream.errors import UsageError
+from shardstream.errors import DataError, FormatError, NotFoundError, UsageError, VersionError
 from shardstream.progress import OnProgress, ignore
+from shardstream.shards.catalogue import CATALOGUE_NAME, RESTORE
 from shardstream.storage import PathOrUrl, Store, Transport, locate, open_store
 from shardstream.storage.cache import Cache
 from shardstream.threads import cores
@@ -131,10 +132,27 @@ def index(
         progress=progress or ignore,
     )
     spec_cache = None if cache is None else Cache.of(cache)
+    if beside:
+        _remove_damaged(store)
     found = find_or_make(location, spec, spec_cache, making)
+    if not making.scanned and found.store.mapped and not found.sound:
+        if found.store.url == store.url and not beside:
+            raise FormatError("the catalogue beside the data is damaged", url=store.url, hint=RESTORE)
+        found.forget()
+        found = find_or_make(location, spec, spec_cache, making)
     if beside and found.store.url != store.url:
         found = found.copy_to(store)
     return _report(found, making.scanned, time.monotonic() - started)
+
+
+def _remove_damaged(store: Store) -> None:
+    """Have a catalogue beside the data that is damaged made anew."""
+    try:
+        read_catalogue(store, store.url)
+    except VersionError:
+        raise
+    except (DataError, NotFoundError):
+        store.delete(CATALOGUE_NAME)
 
 
 def _refuse_shadowed(store: Store, fields: Mapping[str, str] | None, checksums: bool) -> None:

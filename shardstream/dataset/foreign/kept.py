@@ -17,6 +17,7 @@ from shardstream.dataset.shard import IndexBytes, Shard
 from shardstream.dataset.shared import SharedBytes
 from shardstream.errors import ChangedError, DataError, NotFoundError, ShardStreamError, StorageError
 from shardstream.shards.catalogue import CATALOGUE_NAME, OURS, Catalogue, table_name_of
+from shardstream.shards.layout import checksum
 from shardstream.storage import Request, Store
 from shardstream.storage.cache import Cache, Identity
 from shardstream.storage.cache.folder import NEW, Folder, users_own
@@ -76,6 +77,21 @@ class FoundCatalogue:
         version = xxhash.xxh3_128_hexdigest(f"{catalogue.version_of(name)} {catalogue.url}".encode())
         return Identity(int(catalogue.table.sizes[number]), 0, version)
 
+    @property
+    def sound(self) -> bool:
+        """Whether all indexes are what was written. Reads them all."""
+        catalogue, sums = self.catalogue, self.catalogue.objects.index_checksums.tolist()
+        with suppress(NotFoundError):
+            return all(
+                checksum(self.store.get(catalogue.indexes_name, *catalogue.index_range(shard))[:-8]) == expected
+                for shard, expected in enumerate(sums)
+            )
+        return False
+
+    def forget(self) -> None:
+        """Remove its head, so that it is no catalogue any more."""
+        self.store.delete(CATALOGUE_NAME)
+
     def removed(self) -> NotFoundError:
         """The error for indexes that are gone."""
         return NotFoundError(
@@ -101,12 +117,15 @@ class FoundCatalogue:
         Raises:
             StorageError: The store cannot be written.
         """
-        catalogue = self.catalogue
+        catalogue, used = self.catalogue, {CATALOGUE_NAME}
+        with suppress(DataError, NotFoundError):
+            if (before := read_catalogue(store, store.url)) is not None:  # other runs may still read its indexes
+                used |= {before.catalogue.table_name, before.catalogue.indexes_name}
         with store.create(catalogue.indexes_name) as out:
             for piece in self.store.pieces(catalogue.indexes_name, _PIECE):
                 out.write(piece)
         catalogue.save(store)
-        used = {CATALOGUE_NAME, catalogue.table_name, catalogue.indexes_name}
+        used |= {catalogue.table_name, catalogue.indexes_name}
         for meta in list(store.list("shardstream-")):
             if OURS.fullmatch(meta.path) and meta.path not in used:
                 store.delete(meta.path)

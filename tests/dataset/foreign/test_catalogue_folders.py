@@ -200,3 +200,15 @@ def test_ctrl_c_ends_it_and_the_next_run_goes_on(folder: Path) -> None:
     assert done.returncode == 130, done.stderr
     assert "Traceback" not in done.stderr
     assert ss.index(folder, workers=1).scanned == 1
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".table", ".json"])
+@pytest.mark.parametrize("beside", [False, True])
+def test_to_index_again_mends_a_catalogue(folder: Path, home: Path, suffix: str, beside: bool) -> None:
+    ss.index(folder, workers=1, beside=beside)
+    (damaged,) = (folder if beside else place_of(home)).glob(f"shardstream-*{suffix}")
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 0x40
+    damaged.write_bytes(data)
+    ss.index(folder, workers=1, beside=beside)
+    assert length(folder) == 16
