@@ -52,7 +52,7 @@ def beside(place: str, packed: str, names: list[str], work: str, turns: int = TU
 
 
 def _ratio(both: list[list[float]]) -> float:
-    return median(mine / other for mine, other in zip(*both, strict=True))
+    return float(median(mine / other for mine, other in zip(*both, strict=True)))
 
 
 def _loader(url: str, names: list[str], work: str) -> Iterable[Any]:

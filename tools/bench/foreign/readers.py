@@ -51,7 +51,8 @@ class Database(torch.utils.data.Dataset[tuple[bytes, int]]):
     """Images and labels of an LMDB, opened where it is read."""
 
     def __init__(self, store: str, _: str) -> None:
-        self.store, self.reading = store, None
+        self.store = store
+        self.reading: Any = None
         with _opened(store) as database, database.begin() as reading:
             self.count = int(reading.get(b"num-samples"))
 
@@ -74,7 +75,8 @@ class Members(torch.utils.data.Dataset[tuple[bytes, int]]):
     """Pairs of members of a zip, opened where it is read."""
 
     def __init__(self, store: str, extension: str) -> None:
-        self.path, self.extension, self.file = f"{store}/train.zip", extension, None
+        self.path, self.extension = f"{store}/train.zip", extension
+        self.file: zipfile.ZipFile | None = None
         with zipfile.ZipFile(self.path) as file:
             self.keys = [name.removesuffix(".cls") for name in file.namelist() if name.endswith(".cls")]
 
