@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.process
 import os
 import time
 from collections.abc import Mapping
@@ -109,6 +110,11 @@ def index(
         200
     """
     started = time.monotonic()
+    if getattr(multiprocessing.process.current_process(), "_inheriting", False):
+        raise UsageError(
+            "a process that indexes has begun to run the program from its first line, and would index again",
+            hint="put what the program does below `if __name__ == '__main__':`, or give workers=1",
+        )
     (place, names), *others = find_places(url)
     if others:
         raise UsageError("one data set is indexed at a time", url=str(others[0][0]), hint="index them one by one")

@@ -401,6 +401,19 @@ def test_a_catalogue_pickles_without_the_folder_it_came_from(folder: Path, home:
     assert [sample["cls"] for sample in copy] == [sample["cls"] for sample in ds]
 
 
+@pytest.mark.full
+def test_a_program_without_a_guard_is_told(own: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import shardstream as ss\n"
+        "from shardstream.dataset.foreign import scanning\n"
+        "scanning._PROBE_S = -1.0\n"
+        f"ss.index({str(own)!r}, workers=2)\n"
+    )
+    found = subprocess.run([sys.executable, tmp_path / "program.py"], capture_output=True, text=True, timeout=100)
+    assert found.returncode != 0
+    assert "if __name__ == '__main__'" in found.stderr
+
+
 def test_two_processes_make_one_catalogue(own: Path, home: Path) -> None:
     code = f"import shardstream as ss; print(ss.index({str(own)!r}, workers=1).scanned)"
     running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
