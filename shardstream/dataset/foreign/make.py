@@ -113,7 +113,8 @@ def _known(before: FoundCatalogue, plan: Plan) -> dict[ObjectState, int]:
 def _old_pieces(before: FoundCatalogue | None, number: int) -> Iterator[Piece]:
     assert before is not None
     old = before.catalogue
-    end = int(old.objects.sizes[number])
+    found = old.objects.blocks_of(number)
+    blocks, end = (None, int(old.objects.sizes[number])) if found is None else (found.pack(), found.size)
     for shard in np.flatnonzero(old.objects.objects == number).tolist():
         start, length = old.index_range(shard)
         data = before.store.get(old.indexes_name, start, length)
@@ -122,4 +123,4 @@ def _old_pieces(before: FoundCatalogue | None, number: int) -> Iterator[Piece]:
             name: IMAGE if old.fields[name].is_image and column.type.name == "bytes" else str(column.type)
             for name, column in index.columns.items()
         }
-        yield Piece(index.samples, fields, bytes(data), 0)
+        yield Piece(index.samples, fields, bytes(data), 0, blocks=blocks)

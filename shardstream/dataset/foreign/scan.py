@@ -13,7 +13,7 @@ import xxhash
 from shardstream.errors import ChangedError, FieldError, FormatError, UsageError
 from shardstream.shards.catalogue import Reading
 from shardstream.shards.fields import FieldType, check_field_name
-from shardstream.shards.foreign.contract import ForeignObject
+from shardstream.shards.foreign.contract import ForeignObject, shown
 from shardstream.shards.foreign.framing import FRAMING, NAME
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
@@ -34,6 +34,8 @@ class Piece:
         fields: Types by name; ``"image"`` where all are image files of several formats.
         index: The bytes of the index.
         covered: Bytes of the object that its values take, for estimates.
+        damage: What is lost after it, in words.
+        blocks: Of a compressed object, its `ObjectBlocks`, packed.
     """
 
     samples: int
@@ -41,6 +43,7 @@ class Piece:
     index: bytes
     covered: int
     damage: str | None = None
+    blocks: bytes | None = None
 
 
 def about_digest(one: ForeignObject) -> int:
@@ -59,10 +62,11 @@ def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Rea
         ChangedError: It was replaced while it was scanned.
         StorageError: It cannot be read.
     """
-    data = ObjectBytes(store, one.path, one.size, window=reading.format.window)
+    inflated, data, blocks = shown(reading.format, store, one)
+    packed = None if blocks is None else blocks.pack()
     for rows in reading.format.scan(data, one.about):
         if rows.keys or rows.damage is not None:
-            yield _piece(store, one, rows, reading)
+            yield replace(_piece(inflated, data, rows, reading), blocks=packed)
     now = store.meta(one.path)
     if (now.size, now.version) != (meta.size, meta.version):
         raise ChangedError(
@@ -70,8 +74,8 @@ def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Rea
         )
 
 
-def _piece(store: Store, one: ForeignObject, rows: ScannedRows, reading: Reading) -> Piece:
-    place = {"url": store.locate(one.path)}
+def _piece(store: Store, data: ObjectBytes, rows: ScannedRows, reading: Reading) -> Piece:
+    place = {"url": data.url}
     columns = choose(rows.columns, reading.chosen, place["url"])
     for column in columns:
         check_field_name(column.name)
@@ -79,13 +83,13 @@ def _piece(store: Store, one: ForeignObject, rows: ScannedRows, reading: Reading
     ends = np.cumsum([len(key) for key in keys], dtype=np.uint64)
     blob = b"".join(keys)
     if reading.checked:
-        index = ShardIndex(one.path, NAME, len(keys), Keys(ends, memoryview(blob)), {}, one.size, url=store.url)
+        index = ShardIndex(data.path, NAME, len(keys), Keys(ends, memoryview(blob)), {}, data.size, url=store.url)
         columns = tuple(_with_checksums(store, index, column) for column in columns)
     covered = sum(_covered(column, len(keys)) for column in columns)
     return Piece(
         len(keys),
         {column.name: str(column.type) for column in columns},
-        pack_index(NAME, (ends, blob), columns, end=one.size) if keys else b"",
+        pack_index(NAME, (ends, blob), columns, end=data.size) if keys else b"",
         covered,
         None if rows.damage is None else str(rows.damage),
     )

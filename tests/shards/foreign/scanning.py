@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardstream.shards.foreign.contract import ForeignFormat, ObjectListing, Recognised
+from shardstream.shards.foreign.contract import ForeignFormat, ObjectListing, Recognised, shown
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
 from shardstream.storage import Store
@@ -43,7 +43,8 @@ def scanned(
     """Name of the object and rows, of all objects."""
     listing = listing_of(place)
     for one in recognised(format, listing, options).objects:
-        data = ObjectBytes(listing.store, one.path, one.size, window=window)
+        store, inflated, blocks = shown(format, listing.store, one)
+        data = ObjectBytes(store, one.path, inflated.size, window=window) if blocks is None else inflated
         for rows in format.scan(data, one.about):
             yield one.path, rows
 
