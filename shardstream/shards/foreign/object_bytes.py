@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import FormatError, StorageError
+from shardstream.errors import DecodeError, FormatError, StorageError
 from shardstream.storage import Store
 
 _NEAR = 4096  # bytes of one read of a file by `ObjectBytes.copy`
@@ -58,9 +58,15 @@ class ObjectBytes:
             raise self.damaged(f"{length} bytes that should be here are not in an object of {self.size}", offset)
         begin = offset - self._start
         if begin < 0 or begin + length > len(self._held):
-            self._held = self._store.get(self.path, offset, min(max(length, self._window), self.size - offset))
+            self._held = self._read(offset, min(max(length, self._window), self.size - offset))
             self._start, begin = offset, 0
         return self._held[begin : begin + length]
+
+    def _read(self, offset: int, length: int) -> memoryview:
+        try:
+            return self._store.get(self.path, offset, length)
+        except DecodeError as error:  # a block of a compressed object
+            raise FormatError(error.what, hint=error.hint, **error.place) from error
 
     def copy(self, offset: int, length: int) -> bytes:
         """As `get`, few bytes of their own: for headers that lie far apart.

@@ -163,7 +163,7 @@ def _zstd(data: memoryview, size: int) -> memoryview:
     try:
         announced = zstandard.frame_content_size(data)
         if announced not in (-1, size) or size > (len(data) // _LEAST_ZSTD + 1) * _LARGEST_ZSTD:
-            raise DecodeError(f"a block of {size} bytes announces {announced} in {len(data)} bytes", hint=_HINT)
+            raise DecodeError(f"a block inflates to {announced} bytes, it says in {len(data)}, not {size}", hint=_HINT)
         # No more than that is allocated, and one byte more tells where there is more.
         raw = _contexts.decompressor.decompress(data, max_output_size=size + 1, allow_extra_data=False)
     except zstandard.ZstdError as error:

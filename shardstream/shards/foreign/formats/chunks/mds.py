@@ -30,7 +30,7 @@ from shardstream.shards.foreign.formats.chunks.index_files import (
     shown,
     without_index,
 )
-from shardstream.shards.foreign.formats.chunks.records import Part, scan_records
+from shardstream.shards.foreign.formats.chunks.records import Part, offset_table, scan_records
 from shardstream.shards.foreign.found_blocks import FoundBlocks, one_block
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows, usable_field
@@ -142,7 +142,8 @@ class Mds(ForeignFormat):
         return found
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
-        return scan_records(data, parts_of(about["columns"], data.url), about["samples"])
+        parts = parts_of(about["columns"], data.url)
+        return scan_records(data, parts, offset_table(data, about["samples"], data.size))
 
 
 def _names(text: str) -> frozenset[str]:
