@@ -14,7 +14,8 @@ from shardstream.storage.blocks.codecs import CODECS, LARGEST, inflate, inflate_
 
 LARGEST_WHOLE = 256 << 20
 """Bytes that an object which is one block may have, inflated, where nothing but inflating it tells."""
-_PACK = "decompress it, or pack the data set"
+PACK = "decompress it, or pack the data set"
+"""What to do with what cannot be read in place."""
 
 
 class FoundBlocks(NamedTuple):
@@ -42,8 +43,9 @@ def one_block(data: ObjectBytes, codec: str, size: int | None = None) -> FoundBl
         MissingExtraError: A package is not installed that it takes.
         StorageError: It cannot be read.
     """
-    if data.size > LARGEST + LARGEST // 8 or (size or 0) > LARGEST:
-        raise _too_large(data, codec, LARGEST)
+    most = LARGEST_WHOLE if size is None else LARGEST
+    if data.size > most + most // 8 or (size or 0) > most:
+        raise _too_large(data, codec, most)
     try:
         stored = data.get(0, data.size)
         if size is None:
@@ -61,4 +63,4 @@ def one_block(data: ObjectBytes, codec: str, size: int | None = None) -> FoundBl
 
 def _too_large(data: ObjectBytes, codec: str, most: int) -> FormatError:
     what = f"it is compressed with {codec} as a whole, and larger than {sized(most)} when it is inflated"
-    return FormatError(what, url=data.url, hint=_PACK)
+    return FormatError(what, url=data.url, hint=PACK)
