@@ -39,7 +39,7 @@ from shardstream.shards.manifest import Manifest, field_entry
 from shardstream.shards.table import ShardTable
 from shardstream.storage import Store
 from shardstream.storage.blocks import ObjectBlocks
-from shardstream.storage.blocks.codecs import CODECS
+from shardstream.storage.blocks.codecs import CODECS, PLAIN
 from shardstream.storage.blocks.codecs import LARGEST as LARGEST_BLOCK
 from shardstream.storage.blocks.table import COLUMNS as BLOCK_COLUMNS
 
@@ -289,6 +289,15 @@ class Catalogue(Manifest):
         ends = self.objects.index_ends
         start = int(ends[shard - 1]) if shard else 0
         return start, int(ends[shard]) - start
+
+    @cached_property
+    def shown_bytes(self) -> int:
+        return int(self.objects.shown_sizes().sum(dtype=np.uint64))
+
+    @cached_property
+    def largest_block(self) -> int:
+        inflated = self.objects.block_sizes[self.objects.block_codecs != PLAIN]
+        return int(inflated.max(initial=0))
 
     @property
     def compressed(self) -> bool:

@@ -7,6 +7,7 @@ import lzma
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -63,6 +64,21 @@ def inflate_unknown(codec: int, data: memoryview, most: int) -> memoryview | Non
             return None
         out += piece
     return memoryview(out).toreadonly()
+
+
+def inflated_start(codec: int, data: memoryview, most: int) -> bytes:
+    """The first bytes of what the first stored bytes of a block hold: at most so many, as far as they are sound.
+
+    Raises:
+        MissingExtraError: A package is not installed that it takes.
+    """
+    out = bytearray()
+    with suppress(DecodeError):
+        for piece in _pieces(_NAMES[codec], data):
+            out += piece
+            if len(out) >= most:
+                break
+    return bytes(out[:most])
 
 
 def _gathered(pieces: Iterator[bytes], size: int) -> memoryview:

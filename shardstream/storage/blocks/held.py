@@ -7,7 +7,9 @@ import threading
 from collections import OrderedDict
 
 HELD = 256 << 20
-"""Bytes of inflated blocks that a process keeps at most; one block it always does."""
+"""Bytes of inflated blocks that a process keeps at most, unless it has few others beside it; one it always does."""
+HELD_A_RANK = 1 << 30
+"""The same of all workers of a rank: as default orders have blocks open."""
 
 
 class HeldBlocks:
@@ -26,6 +28,10 @@ class HeldBlocks:
         self._lock = threading.Lock()
         self._blocks: OrderedDict[tuple[int, str, int], memoryview] = OrderedDict()
         self._bytes = 0
+
+    def make_room(self, bytes: int) -> None:
+        """Keep so many bytes from now on, if that is more."""
+        self._most = max(self._most, bytes)
 
     def get(self, owner: int, path: str, block: int) -> memoryview | None:
         """A block, if it is kept."""
@@ -59,6 +65,11 @@ class HeldBlocks:
         found = self._blocks.pop(key, None)
         self._bytes -= 0 if found is None else len(found)
         return found is not None
+
+
+def keep_blocks(workers: int) -> None:
+    """Keep as much as a process has to that is one of so many workers."""
+    held.make_room(HELD_A_RANK // max(workers, 1))
 
 
 held = HeldBlocks(HELD)
