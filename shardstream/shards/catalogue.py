@@ -76,7 +76,7 @@ class ObjectTable:
         objects: uint32 (n,), the object that each shard is of.
         samples: uint32 (n,).
         block_offsets: uint64 (b,), where each block begins in its object, as it is stored.
-        block_checksums: uint64 (b,), XXH3-64 of the inflated bytes; 0 where nobody has inflated it.
+        block_checksums: uint64 (b,), `checksum_of` its inflated bytes; 0 where nobody has inflated it.
         block_lengths: uint32 (b,), bytes that it takes there.
         block_sizes: uint32 (b,), its bytes when it is inflated.
         block_codecs: uint32 (b,), numbers of `storage.blocks.codecs.CODECS`.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError, FormatError, StorageError
+from shardstream.errors import ChecksumError, DecodeError, FormatError, StorageError
 from shardstream.storage import Store
 
 _NEAR = 4096  # bytes of one read of a file by `ObjectBytes.copy`
@@ -65,7 +65,7 @@ class ObjectBytes:
     def _read(self, offset: int, length: int) -> memoryview:
         try:
             return self._store.get(self.path, offset, length)
-        except DecodeError as error:  # a block of a compressed object
+        except (ChecksumError, DecodeError) as error:  # a block of a compressed object
             raise FormatError(error.what, hint=error.hint, **error.place) from error
 
     def copy(self, offset: int, length: int) -> bytes:
@@ -107,6 +107,10 @@ class ObjectBytes:
         if count < 0 or count > self.size:
             raise self.damaged(f"{count} numbers cannot be in an object of {self.size} bytes", offset)
         return np.frombuffer(self.get(offset, count * kind.itemsize), kind, count)
+
+    def first(self, size: int) -> ObjectBytes:
+        """The first bytes of it as an object of that size: of one that shows more behind what is stored."""
+        return self if size == self.size else ObjectBytes(self._store, self.path, size, window=self._window)
 
     def beside(self, path: str, size: int) -> ObjectBytes:
         """The bytes of another object of the same root: one that says where values lie in this one."""

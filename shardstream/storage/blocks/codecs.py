@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from shardstream.errors import DecodeError
 from shardstream.extras import require
@@ -48,6 +49,11 @@ def inflate(codec: int, data: memoryview, size: int) -> memoryview:
     if len(found) != size:
         raise DecodeError(f"a block inflates to {len(found)} bytes, not {size}", hint=_HINT)
     return found
+
+
+def checksum_of(codec: int, inflated: memoryview) -> int:
+    """What a table of blocks has of the inflated bytes of one: CRC-32 where zip files have it, else XXH3-64."""
+    return zlib.crc32(inflated) if _NAMES[codec] == "deflate" else xxhash.xxh3_64_intdigest(inflated)
 
 
 def inflate_unknown(codec: int, data: memoryview, most: int) -> memoryview | None:

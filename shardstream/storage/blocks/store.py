@@ -12,20 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import xxhash
-
 from shardstream.errors import ChecksumError, DecodeError, Place
 from shardstream.storage.base.buffers import joined
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.store import Head, ObjectMeta, Store, past_the_end
 from shardstream.storage.base.wrapper import WrapperStore
-from shardstream.storage.blocks.codecs import inflate
+from shardstream.storage.blocks.codecs import checksum_of, inflate
 from shardstream.storage.blocks.held import HELD, held
 from shardstream.storage.blocks.table import ObjectBlocks, Span
 from shardstream.storage.transfer.loop import run
 
 _WAIT = 600.0  # of one call; what it waits for has shorter deadlines of its own
 _TOGETHER = 4 << 20  # stored bytes of neighbouring blocks that are fetched and inflated as one
+_MADE_TOGETHER = 16 << 20  # the same, inflated
 _GAP = 64 << 10  # bytes between two blocks that are fetched rather than asked for apart
 _owners = itertools.count()
 
@@ -155,7 +154,7 @@ class BlockStore(WrapperStore):
             except DecodeError as error:
                 raise error.at(**place) from error.__cause__
             checksum = int(blocks.checksums[number])
-            if checksum and xxhash.xxh3_64_intdigest(made) != checksum:
+            if checksum and checksum_of(int(blocks.codecs[number]), made) != checksum:
                 what = "a block inflates to other bytes than those that were indexed"
                 raise ChecksumError(what, hint="fetch the object again, or index it anew", **place)
             held.put(self._owner, path, number, made)
@@ -254,12 +253,14 @@ def _cut(data: memoryview, span: Span) -> memoryview:
 def _runs(blocks: ObjectBlocks, numbers: Sequence[int]) -> Iterator[list[int]]:
     """Blocks that lie near each other, so that they are fetched together."""
     run: list[int] = []
-    begin = end = 0
+    begin = end = made = 0
     for number in numbers:
         offset, length = int(blocks.offsets[number]), int(blocks.lengths[number])
-        if run and not (0 <= offset - end <= _GAP and offset + length - begin <= _TOGETHER):
+        made += int(blocks.sizes[number])
+        near = 0 <= offset - end <= _GAP and offset + length - begin <= _TOGETHER and made <= _MADE_TOGETHER
+        if run and not near:
             yield run
-            run = []
+            run, made = [], int(blocks.sizes[number])
         begin = begin if run else offset
         run.append(number)
         end = offset + length

@@ -30,7 +30,7 @@ class ObjectBlocks:
 
     Args:
         stored: Bytes of the object as it is stored.
-        columns: One array for each of `COLUMNS`, in this order: where each block is stored, the XXH3-64 of its inflated
+        columns: One array for each of `COLUMNS`, in this order: where each block is stored, `checksum_of` its inflated
             bytes (0: unknown), its stored and inflated bytes, and its codec.
 
     Attributes:

@@ -10,6 +10,7 @@ import json
 import lzma
 import struct
 import tarfile
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,19 @@ def packed_tars(folder: Path, compression: str) -> Path:
         else:
             data = COMPRESSED[compression](data)
         path.with_name(f"{path.name}.{'zst' if compression == 'frames' else compression}").write_bytes(data)
+        path.unlink()
+    return folder
+
+
+def zips(folder: Path, compression: int = zipfile.ZIP_STORED) -> Path:
+    """The members of the tars of `webdataset` in zip files."""
+    webdataset(folder)
+    for path in folder.glob("*.tar"):
+        with tarfile.open(path) as tar_file, zipfile.ZipFile(path.with_suffix(".zip"), "w", compression) as out:
+            for member in tar_file:
+                data = tar_file.extractfile(member)
+                assert data is not None
+                out.writestr(member.name, data.read())
         path.unlink()
     return folder
 
