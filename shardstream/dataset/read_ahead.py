@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.dataset.indexes import OpenShards
-from shardstream.dataset.shard import OpenShard, Shard
+from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.shared import shard_ids, source_and_shard
 from shardstream.dataset.step import ComingSteps, Located, Step, groups
 from shardstream.errors import ShardStreamError
 from shardstream.storage import Buffers, FetchedBuffers, Read, ReadQueue, Request, Store
-from shardstream.storage.base.ranges import plan_reads
 from shardstream.storage.cache import CachedBuffers
 
 _MOST_STEPS = 1024  # planned ahead: samples of a few bytes would fill no budget
@@ -100,6 +99,7 @@ class ReadAhead:
         self._waiting: list[_Planned] = []
         self._current: _Planned | None = None
         self._units = {}
+        self._guessed: list[_Unit] = []
         self._lanes: dict[tuple[int, int], tuple[tuple[int, int], list[_Unit]]] = {}
         self._kept: dict[int, Buffers] = {}
         self._fetched: dict[int, tuple[list[_Unit], FetchedBuffers]] = {}
@@ -164,6 +164,7 @@ class ReadAhead:
 
     def _fill(self) -> None:
         """Plan further steps while there is room; few at a time, for a batch waits for this."""
+        self._learn()
         for _ in range(min(_AT_ONCE, _MOST_STEPS - len(self._planned))):
             self._look_ahead()
             if not self._located or self._located[0].waits_for:
@@ -230,7 +231,7 @@ class ReadAhead:
                 continue
             if self._whole is None:
                 self._decide(opened, fields)
-            if opened.shard.store.holds(opened.shard.name):
+            if opened.framing.addressed and opened.shard.store.holds(opened.shard.name):
                 self._keep(here, opened.shard.store)
             elif one_by_one:
                 rows = np.unique(step.rows[slots])
@@ -248,7 +249,9 @@ class ReadAhead:
 
     def _decide(self, opened: OpenShard, fields: Sequence[str]) -> None:
         samples = None if self._coming is None else self._coming.open_samples
-        self._whole = samples is not None and samples * opened.mean_bytes(fields) <= _OPEN_SHARE * self._budget
+        # Where values lie in objects of their own, reads are never joined, so that windows are no better.
+        mean = opened.mean_bytes(fields) if opened.framing.addressed else None
+        self._whole = samples is not None and mean is not None and samples * mean <= _OPEN_SHARE * self._budget
 
     def _need_windows(self, planned: _Planned, here: int, opened: OpenShard, slots: Integers) -> None:
         source, _ = source_and_shard(here)
@@ -277,15 +280,31 @@ class ReadAhead:
     def _unit(
         self, key: tuple[int, ...], planned: _Planned, opened: OpenShard, rows: Integers, fields: Sequence[str]
     ) -> _Unit:
-        where = opened.shard
-        requests = plan_reads(opened.plan(opened.stored_rows(rows), fields))
-        cached = _in_cache(where, requests)
-        reads = []
-        if cached is None:
-            reads = [Read(where.store, one, order=planned.number, size=where.size) for one in requests]
-        size = sum(read.request.length or 0 for read in reads)
-        self._units[key] = unit = _Unit(key, reads, [], size, len(rows), cached=cached)
+        reads = opened.reads(opened.stored_rows(rows), fields, order=planned.number)
+        cached = _in_cache(opened.shard.store, reads)
+        if cached is not None:
+            reads = []
+        unit = self._units[key] = _Unit(key, reads, [], self._bytes_of(reads), len(rows), cached=cached)
+        if any(read.bytes is None for read in reads):
+            self._guessed.append(unit)
         return unit
+
+    def _bytes_of(self, reads: Sequence[Read]) -> int:
+        return sum(self._queue.guess if read.bytes is None else read.bytes for read in reads)
+
+    def _learn(self) -> None:
+        """Count units of unknown length as what they are, as far as that is known by now."""
+        left = []
+        for unit in self._guessed:
+            if not unit.reads or self._units.get(unit.key) is not unit:  # in use, or gone
+                continue
+            counted = self._bytes_of(unit.reads)
+            if unit.asked:
+                self._held += counted - unit.bytes
+            unit.bytes = counted
+            if any(read.bytes is None for read in unit.reads):
+                left.append(unit)
+        self._guessed = left
 
     def _need(self, planned: _Planned, here: int, unit: _Unit, rows: int) -> None:
         """A step needs so many rows of a unit of a shard."""
@@ -326,10 +345,15 @@ class ReadAhead:
                 self._held -= unit.bytes
 
 
-def _in_cache(where: Shard, requests: Sequence[Request]) -> Store | None:
-    """The store of a shard, where a cache has all that the reads would bring."""
-    if not requests:
-        return None
-    offsets = np.array([one.offset for one in requests], np.int64)
-    lengths = np.array([one.length for one in requests], np.int64)
-    return where.store if where.store.holds_ranges(where.name, offsets, lengths) else None
+def _in_cache(store: Store, reads: Sequence[Read]) -> Store | None:
+    """The store, where a cache has all that these reads would bring."""
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for read in reads:
+        if read.bytes is None:
+            return None
+        ranges.setdefault(read.request.path, []).append((read.request.offset, read.bytes))
+    for path, parts in ranges.items():
+        offsets, lengths = np.array(parts, np.int64).T
+        if not store.holds_ranges(path, offsets, lengths):
+            return None
+    return store if reads else None

@@ -21,7 +21,6 @@ from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import MAX_VALUE, FieldValues, oversized
 from shardstream.shards.index import ShardIndex
 from shardstream.storage import Buffers, FetchedBuffers, Read, ReadQueue
-from shardstream.storage.base.ranges import plan_reads
 
 _TOGETHER = 256  # shards that are read side by side: fewer than indexes are kept open
 
@@ -231,11 +230,9 @@ class Fetching:
     def begin(self, here: int, rows: Integers) -> Callable[[], Buffers | None]:
         """Have these rows of a shard on their way; what gives their bytes, ``None`` where they are read in place."""
         opened = self._shards.open(*source_and_shard(here))
-        where = opened.shard
-        if where.store.mapped:
+        if opened.shard.store.mapped:
             return lambda: None
-        requests = plan_reads(opened.plan(opened.stored_rows(rows), self._fields))
-        reads = [Read(where.store, one, order=len(self._reads), size=where.size) for one in requests]
+        reads = opened.reads(opened.stored_rows(rows), self._fields, order=len(self._reads))
         self._reads = [one for one in self._reads if not one.done] + reads
         self._queue.submit(reads)
         return partial(self._buffers, reads)

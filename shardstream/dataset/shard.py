@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.dataset.drawn_rows import DrawnRows
-from shardstream.errors import ChangedError, DataError
+from shardstream.errors import ChangedError, DataError, StorageError
 from shardstream.shards.framing import FieldValues, Framing, too_large
 from shardstream.shards.index import ShardIndex
-from shardstream.storage import Buffers, Request, Store, fetch
+from shardstream.storage import Buffers, Read, Request, Store, fetch
+from shardstream.storage.base.ranges import plan_reads
 
 
 class Shard(NamedTuple):
@@ -26,7 +29,8 @@ class Shard(NamedTuple):
     def repair(self, requests: Sequence[Request]) -> None:
         """Have what a cache holds of these ranges looked at, and dropped where it is damaged."""
         for path, offset, length in requests:
-            self.store.repair(path, offset, length or 0)
+            with suppress(StorageError):  # nobody can say how long it is; no cache holds it then
+                self.store.repair(path, offset, self.store.size(path) - offset if length is None else length)
 
     def replaced(self) -> ChangedError:
         """The error for an object that is not what it was."""
@@ -85,23 +89,34 @@ class OpenShard:
         """Those of the fields that this shard has."""
         return [name for name in fields if name in self.index.columns]
 
+    def size_of(self, path: str) -> int | None:
+        """Bytes of an object that a plan names; ``None`` where only the object itself knows."""
+        return self.shard.size if path == self.shard.name else self.framing.object_size(self.index, path)
+
     def has_bytes(self, fields: Sequence[str]) -> bool:
         """Whether reading any of these fields takes bytes besides the index."""
         return any(self.index.columns[name].type.kind != "scalar" for name in self.present(fields))
 
-    def mean_bytes(self, fields: Sequence[str]) -> float:
-        """Mean stored bytes of these fields of a sample, besides the index."""
+    def mean_bytes(self, fields: Sequence[str]) -> float | None:
+        """Mean stored bytes of these fields of a sample, besides the index; ``None`` where it does not say."""
         total = 0
         for column in (self.index.columns[name] for name in self.present(fields)):
             if column.lengths is not None:
                 total += int(column.lengths.sum(dtype=np.int64))
             elif column.type.kind == "fixed":
                 total += column.type.width * self.index.samples
+            elif column.type.kind == "payload":
+                return None
         return total / max(self.index.samples, 1)
 
     def plan(self, rows: NDArray[np.int64], fields: Sequence[str]) -> list[Request]:
         """The byte ranges of these fields of these stored rows."""
         return self.framing.plan(self.index, rows, self.present(fields))
+
+    def reads(self, rows: NDArray[np.int64], fields: Sequence[str], *, order: int) -> list[Read]:
+        """What brings these fields of these stored rows; smaller numbers of ``order`` are read first."""
+        requests = plan_reads(self.plan(rows, fields))
+        return [Read(self.shard.store, one, order=order, size=self.size_of(one.path)) for one in requests]
 
     def extract(
         self,
@@ -160,4 +175,5 @@ class OpenShard:
         return all(column.checksums is not None for column in columns if column.type.kind != "scalar")
 
     def _read(self, rows: NDArray[np.int64], present: Sequence[str]) -> Buffers:
-        return fetch(self.shard.store, lambda: self.framing.plan(self.index, rows, present))
+        plan = partial(self.framing.plan, self.index, rows, present)
+        return fetch(self.shard.store, plan, size=self.size_of)

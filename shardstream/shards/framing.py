@@ -6,8 +6,9 @@ A framing turns an object into samples in three steps, none of which does more i
     plan(index, rows, fields) -> [Request]          pure: which bytes these values need
     extract(index, buffers, rows, fields) -> values pure: values from bytes that are at hand
 
-Who plans may fetch the ranges in any way and order, join or split them. Framings that cannot address a value plan a
-whole object or group, and name its length ``None`` where it is not known.
+Who plans may fetch the ranges in any way and order, join or split them. They may be of any objects of the store, not
+only of the shard's own: a list of files is a shard, too. Framings that cannot address a value plan a whole object or
+group, and name its length ``None`` where it is not known.
 
 A few stored bytes may stand for gigabytes, whoever wrote them: a compressed value says itself what it unpacks to, an
 array of fixed size is made of zeros where a sample has none, and a decoded array is a copy. So sizes are compared with
@@ -74,6 +75,15 @@ class Framing(ABC):
             index_bytes: As for `scan`.
         """
         return 0
+
+    def object_size(self, index: ShardIndex, path: str) -> int | None:
+        """Bytes of an object, other than the shard's own, that `plan` names; ``None``: the index does not say.
+
+        Args:
+            index: What `scan` returned.
+            path: The object.
+        """
+        return None
 
     @abstractmethod
     def scan(

@@ -102,6 +102,9 @@ class ReadOnlyStoreConformance:
         check_equal(found, size, "the size that get_tail gives")
         pieces = run(lambda: store.read("x", start, stop - start, size=size), wait=60, what="a range")
         check_equal(b"".join(pieces), data[start:stop], f"read of bytes [{start}, {stop})")
+        for known in (size, None):
+            pieces = run(lambda: store.read("x", start, None, size=known), wait=60, what="the rest")  # noqa: B023
+            check_equal(b"".join(pieces), data[start:], f"read of bytes from {start} on")
 
     def test_an_object_comes_whole_and_in_pieces(self) -> None:
         """As readers of manifests and copies take it."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FormatError
 from shardstream.shards.fields import FieldType
-from shardstream.shards.framing import MAX_VALUE, FieldValues, Framing
-from shardstream.shards.index import Column, ShardIndex
+from shardstream.shards.framing import MAX_VALUE, FieldValues, Framing, Tail
+from shardstream.shards.index import Column, Keys, ShardIndex
 from shardstream.storage import Buffers, Request, Store
 
 
@@ -24,7 +24,9 @@ class LooseFiles(Framing):
     name = "files"
     suffix = ".tsv"
 
-    def scan(self, store: Store, path: str, *, index_bytes: int | None = None, verify: bool = True) -> ShardIndex:
+    def scan(
+        self, store: Store, path: str, *, index_bytes: int | None = None, verify: bool = True, tail: Tail | None = None
+    ) -> ShardIndex:
         try:
             lines = [line.split("\t") for line in str(store.get(path), "utf-8").splitlines()]
             keys, labels, images, texts = zip(*lines, strict=True) if lines else ((), (), (), ())
@@ -36,13 +38,22 @@ class LooseFiles(Framing):
                 f"this is not a list of files: {error}", url=store.url, shard=path, hint="make one"
             ) from error
         missing = np.array([not text for text in texts])
+        names = [key.encode() for key in keys]
+        ends = np.cumsum([len(name) for name in names], dtype=np.uint64)
         columns = {
             "jpg": Column("jpg", FieldType.parse("jpg")),
             "cls": Column("cls", FieldType.parse("int64"), values=values),
             "txt": Column("txt", FieldType.parse("str"), valid=np.packbits(~missing, bitorder="little")),
         }
         return ShardIndex(
-            path, self.name, len(keys), keys, columns, end=0, meta={"jpg": images, "txt": texts}, url=store.url
+            path,
+            self.name,
+            len(keys),
+            Keys(ends, memoryview(b"".join(names)), shard=path),
+            columns,
+            end=0,
+            meta={"jpg": images, "txt": texts},
+            url=store.url,
         )
 
     def plan(self, index: ShardIndex, rows: NDArray[np.int64], fields: Sequence[str]) -> list[Request]:

@@ -44,6 +44,14 @@ def test_the_rest_of_an_object_needs_a_request_for_the_rest() -> None:
     assert bytes(FetchedBuffers([(Request("e", 0, None), memoryview(b""))]).view("e", 0, None)) == b""
 
 
+def test_the_rest_comes_in_pieces_too() -> None:
+    buffers = fetched([(50, 30), (80, 40), (120, None)])
+    assert bytes(buffers.view("x", 60, None)) == DATA[60:]
+    assert bytes(buffers.view("x", 130, None)) == DATA[130:]
+    with pytest.raises(StorageError, match="the rest"):
+        fetched([(50, 30), (90, None)]).view("x", 60, None)
+
+
 def test_other_objects_were_not_fetched() -> None:
     with pytest.raises(StorageError) as caught:
         fetched([(0, 200)]).view("y", 0, 1)

@@ -46,7 +46,9 @@ class FarStore(WrapperStore):
         self.damage: set[str] = set()
         self.gone: set[str] = set()
 
-    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
+        if length is None:
+            length = self.inner.size(path) - offset
         self._loop = asyncio.get_running_loop()
         self.requests.append((path, offset, length))
         self.bytes += length

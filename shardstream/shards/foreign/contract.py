@@ -65,17 +65,14 @@ class ObjectListing:
     Args:
         store: The root.
         objects: In order of path.
+        url: What messages call it; default: the root.
     """
 
-    def __init__(self, store: Store, objects: Sequence[ObjectMeta]) -> None:
+    def __init__(self, store: Store, objects: Sequence[ObjectMeta], url: str | None = None) -> None:
         self.store = store
         self.objects = tuple(objects)
+        self.url = store.url if url is None else url
         self._sizes = {one.path: one.size for one in self.objects}
-
-    @property
-    def url(self) -> str:
-        """The root, for messages."""
-        return self.store.url
 
     def __contains__(self, path: str) -> bool:
         return path in self._sizes
@@ -117,7 +114,8 @@ class ForeignFormat(ABC):
     Attributes:
         name: What users call it: ``--source-format NAME``.
         title: What messages call it.
-        options: Options of reading by name, each with what it means: ``--option NAME=VALUE``; ``recognise`` gets them.
+        options: Options of reading by name, each with what it means: ``--format-option NAME=VALUE``; ``recognise`` gets
+            them.
         window: Bytes of one read of `ObjectBytes` where the object is not mapped: small for formats that hop.
         forms: Foreign encodings by name; a column's codec is then ``"FORMAT.NAME"`` or ``"FORMAT.NAME:TEXT"``.
     """

@@ -98,7 +98,8 @@ class FetchedBuffers(Buffers):
                 return data[offset - start :]
             if length is not None and offset + length <= start + len(data):
                 return data[offset - start : offset - start + length]
-            if length is not None and (joined := self._across(path, last, offset, offset + length)) is not None:
+            end = self._end_of(path) if length is None else offset + length
+            if end is not None and (joined := self._across(path, last, offset, end)) is not None:
                 return joined
         wanted = "the rest" if length is None else f"{length} bytes"
         raise StorageError(f"{wanted} of an object was used that had not been planned", url=path, offset=offset)
@@ -116,6 +117,11 @@ class FetchedBuffers(Buffers):
             start, data, _ = parts[number]
             found.append(data[offset - start : end - start])
         return found
+
+    def _end_of(self, path: str) -> int | None:
+        """Size of an object, where its end was read."""
+        last = self._parts[path][-1]
+        return last.end if last.to_end else None
 
     def _across(self, path: str, first: int, begin: int, end: int) -> memoryview | None:
         """Bytes [begin, end), copied from the parts from ``first`` on; ``None`` if they leave a gap."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from shardstream.storage.base.store import Request
@@ -22,19 +22,40 @@ def plan_reads(requests: Iterable[Request], *, most: int = LONGEST_READ) -> list
     """Reads that cover all requests, each byte once, in order of path and offset.
 
     Args:
-        requests: Ranges of known length, in any order; they may overlap.
-        most: Bytes of a read; longer ones are split evenly.
+        requests: Ranges in any order; they may overlap.
+        most: Bytes of a read; longer ones are split evenly, but for those up to the end of an object.
 
         >>> plan_reads([Request("a", 0, 10), Request("a", 12, 5), Request("b", 7, 1)])
         [Request(path='a', offset=0, length=17), Request(path='b', offset=7, length=1)]
+        >>> plan_reads([Request("a", 10, None), Request("a", 4, 8)])
+        [Request(path='a', offset=4, length=6), Request(path='a', offset=10, length=None)]
     """
-    return [part for span in _joined(requests) for part in _split(span, most)]
+    known: list[tuple[str, int, int]] = []
+    rests: dict[str, int] = {}  # objects that are read to their ends, and from where
+    for path, offset, length in requests:
+        if length is None:
+            rests[path] = min(offset, rests.get(path, offset))
+        else:
+            known.append((path, offset, length))
+    if rests:
+        known = list(_before(known, rests))
+    reads = [part for span in _joined(known) for part in _split(span, most)]
+    if not rests:
+        return reads
+    return sorted([*reads, *(Request(path, offset, None) for path, offset in rests.items())], key=lambda one: one[:2])
 
 
-def _joined(requests: Iterable[Request]) -> Iterator[tuple[str, int, int]]:
+def _before(ranges: Iterable[tuple[str, int, int]], rests: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:
+    """What of some ranges lies before the rests of their objects."""
+    for path, offset, length in ranges:
+        end = rests.get(path, offset + length)
+        if offset < end:
+            yield path, offset, min(length, end - offset)
+
+
+def _joined(ranges: Iterable[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
     path, begin, end, gaps = "", 0, 0, 0
-    for one, offset, length in sorted(requests):
-        assert length is not None, "the length of every range of ours is known"
+    for one, offset, length in sorted(ranges):
         if length == 0:
             continue
         gap = max(offset - end, 0)

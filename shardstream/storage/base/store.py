@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -36,7 +36,8 @@ class ObjectMeta(NamedTuple):
 
 def version_number(version: object) -> int:
     """`ObjectMeta.version` of what a store calls the version of an object; ``None`` where it has none."""
-    return 0 if version is None else xxhash.xxh3_64_intdigest(str(version).encode())
+    # Some stores quote an ETag in a header, and do not in a listing.
+    return 0 if version is None else xxhash.xxh3_64_intdigest(str(version).removeprefix("W/").strip('"').encode())
 
 
 class Head(NamedTuple):
@@ -179,7 +180,7 @@ class Store(ABC):
         for offset in range(0, end, size):
             yield bytes(self.get(path, offset, min(size, end - offset)))
 
-    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
         """Bytes ``[offset, offset + length)`` of an object, in read-only pieces that follow one another.
 
         A coroutine of the loop of ``loop``, on which a process has many reads on their way at once. Failures that may
@@ -188,7 +189,7 @@ class Store(ABC):
         Args:
             path: The object.
             offset: First byte.
-            length: Number of bytes.
+            length: Number of bytes; ``None``: up to the end.
             size: Size of the object, where it is known; one of another size is refused by stores that learn of it.
 
         Raises:
@@ -215,6 +216,16 @@ class Store(ABC):
 
     def with_policy(self, policy: RetryPolicy) -> Store:
         """The same store with other patience; one that makes no request again is returned as it is."""
+        return self
+
+    def of_versions(self, versions: Callable[[str], int]) -> Store:
+        """The same store for a reader who knows which versions the objects have: others are refused as `ChangedError`.
+
+        A store that remembers versions of what it has read begins anew; one without versions is returned as it is.
+
+        Args:
+            versions: `ObjectMeta.version` of an object; 0 where any is right.
+        """
         return self
 
     # ----------------------------------------------------------------------------- what a cache has; others have none

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -55,7 +55,7 @@ class WrapperStore(Store):
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
         return self.inner.pieces(path, size)
 
-    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
         return await self.inner.read(path, offset, length, size=size)
 
     def renew(self, path: str) -> None:
@@ -65,7 +65,13 @@ class WrapperStore(Store):
         return self.inner.renewed(path)
 
     def with_policy(self, policy: RetryPolicy) -> Self:
-        inner = self.inner.with_policy(policy)
+        return self._before(self.inner.with_policy(policy))
+
+    def of_versions(self, versions: Callable[[str], int]) -> Self:
+        return self._before(self.inner.of_versions(versions))
+
+    def _before(self, inner: Store) -> Self:
+        """This store in front of another one."""
         if inner is self.inner:
             return self
         other = copy.copy(self)
@@ -138,7 +144,7 @@ class FolderStore(Store):
     def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
         return self.inner.get(self._path(path), offset, length)
 
-    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
         return await self.inner.read(self._path(path), offset, length, size=size)
 
     def size(self, path: str) -> int:

@@ -78,10 +78,11 @@ class BlockStore(WrapperStore):
         what = f"bytes {offset} to {offset + length} of {self.locate(path)}"
         return joined(run(lambda: self._read(path, blocks, spans), wait=_WAIT, what=what))
 
-    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
         blocks = self._blocks_of(path)
         if blocks is None:
             return await self.inner.read(path, offset, length, size=size)
+        length = blocks.size - offset if length is None else length
         self._check(path, blocks, offset, length)
         return await self._read(path, blocks, list(blocks.spans(offset, length)))
 

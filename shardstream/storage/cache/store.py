@@ -27,10 +27,11 @@ _WAIT = 600.0  # of one call; what it waits for has shorter deadlines of its own
 
 
 class Identity(NamedTuple):
-    """What an object has to be: its size in bytes, and the XXH3-64 of all of it."""
+    """What an object has to be: its size in bytes, the XXH3-64 of all of it (0: unknown), and else its version."""
 
     size: int
     checksum: int
+    version: str = ""
 
 
 class CachedStore(WrapperStore):
@@ -144,10 +145,12 @@ class CachedStore(WrapperStore):
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
         file = self._session.find(path) or await self._admit(path)
         if file is None:
             return await self.inner.read(path, offset, length, size=size)
+        if length is None:
+            length = file.described.size - offset
         self._check(file, offset, length, size)
         if not length:
             return []
@@ -197,7 +200,7 @@ class CachedStore(WrapperStore):
         return loose
 
     async def _admit(self, path: str) -> BlockFile | None:
-        if self._session.refuses(path):
+        if self._session.refuses(path) or self._describe(path) is None:
             return None
         task = self._admitting.get(path)
         if task is None or task.get_loop() is not asyncio.get_running_loop():
@@ -222,7 +225,7 @@ class CachedStore(WrapperStore):
         identity = self._identify(path)
         if identity is None or not identity.size:
             return None
-        return Described(path, identity.size, identity.checksum, "")
+        return Described(path, *identity)
 
     def _check(self, file: BlockFile, offset: int, length: int, size: int | None) -> None:
         where = file.described.path

@@ -24,6 +24,8 @@ ON_THE_WAY = 64 << 20
 """Bytes on their way at once, beyond which no further read begins: at 50 ms latency, 1.3 GB/s."""
 
 _LONGEST_WAIT = 900.0  # every transfer has a shorter deadline of its own; this one is for what nobody thought of
+_LATEST = 16  # reads whose length nobody knew that the guess for others goes by
+_EMPTY = memoryview(b"")
 _numbers = count()
 
 
@@ -32,18 +34,22 @@ class Read:
 
     Args:
         store: Where it lies.
-        request: The range; its length is known.
+        request: The range.
         order: Smaller numbers are read first.
         size: Size of the object, where it is known.
+
+    Attributes:
+        bytes: Of the range; ``None`` where nobody knows before it is done.
     """
 
-    __slots__ = ("_error", "_pieces", "_task", "cancelled", "done", "order", "request", "size", "store")
+    __slots__ = ("_error", "_pieces", "_task", "bytes", "cancelled", "done", "order", "request", "size", "store")
 
     def __init__(self, store: Store, request: Request, *, order: int, size: int | None = None) -> None:
         self.store = store
         self.request = request
         self.order = (order, next(_numbers))
         self.size = size
+        self.bytes = _length(request, size)
         self.done = False
         self.cancelled = False
         self._pieces: list[memoryview] = []
@@ -62,10 +68,14 @@ class Read:
         """
         if self._error is not None:
             raise self._error
-        parts, offset = [], self.request.offset
+        path, offset, length = self.request
+        parts = []
         for piece in self._pieces:
-            parts.append((Request(self.request.path, offset, len(piece)), piece))
+            parts.append((Request(path, offset, len(piece)), piece))
             offset += len(piece)
+        if length is None:  # the object is known to end here
+            rest, piece = parts.pop() if parts else (self.request, _EMPTY)
+            parts.append((rest._replace(length=None), piece))
         return parts
 
     @property
@@ -78,10 +88,21 @@ class Read:
         return joined([piece for _, piece in self.parts])
 
 
+def _length(request: Request, size: int | None) -> int | None:
+    if request.length is not None or size is None:
+        return request.length
+    return max(0, size - request.offset)
+
+
 class ReadQueue:
-    """Reads of one process, so many at a time. For one thread that asks and waits."""
+    """Reads of one process, so many at a time. For one thread that asks and waits.
+
+    Attributes:
+        guess: Bytes that a read counts for whose length nobody knows: about the mean of the latest that came.
+    """
 
     def __init__(self) -> None:
+        self.guess = ON_THE_WAY // REQUESTS
         self._running = 0
         self._bytes = 0
         self._waiting: list[Read] = []
@@ -113,7 +134,7 @@ class ReadQueue:
                     while not read.done:
                         if not self._arrived.wait(1.0) and time.monotonic() - begun > _LONGEST_WAIT:
                             raise StorageError(
-                                f"waited {_LONGEST_WAIT:g} s for {read.request.length} bytes",
+                                f"waited {_LONGEST_WAIT:g} s for bytes",
                                 url=read.store.locate(read.request.path),
                                 offset=read.request.offset,
                                 hint="look at the network and the store",
@@ -128,15 +149,18 @@ class ReadQueue:
         while self._waiting and self._running < REQUESTS and self._bytes < ON_THE_WAY:
             read = heapq.heappop(self._waiting)
             if not read.cancelled:
+                counted = self.guess if read.bytes is None else read.bytes
                 self._running += 1
-                self._bytes += read.request.length or 0
-                read._task = asyncio.get_running_loop().create_task(self._fetch(read))
+                self._bytes += counted
+                read._task = asyncio.get_running_loop().create_task(self._fetch(read, counted))
 
-    async def _fetch(self, read: Read) -> None:
+    async def _fetch(self, read: Read, counted: int) -> None:
         path, offset, length = read.request
-        assert length is not None
         try:
             read._pieces = await read.store.read(path, offset, length, size=read.size)
+            if read.bytes is None:
+                read.bytes = sum(map(len, read._pieces))
+                self.guess += (read.bytes - self.guess) // _LATEST  # slowly: values of several fields differ
         except Exception as error:
             read._error = error
         except asyncio.CancelledError:
@@ -145,7 +169,7 @@ class ReadQueue:
         finally:
             read._task = None
             self._running -= 1
-            self._bytes -= length
+            self._bytes -= counted
             with self._arrived:
                 read.done = True
                 self._arrived.notify_all()
@@ -153,7 +177,9 @@ class ReadQueue:
 
 
 def _describe(read: Read) -> str:
-    return f"{read.request.length} bytes at {read.request.offset} of {read.store.locate(read.request.path)}"
+    path, offset, length = read.request
+    what = f"the bytes from {offset} on" if length is None else f"{length} bytes at {offset}"
+    return f"{what} of {read.store.locate(path)}"
 
 
 async def _stop(reads: Iterable[Read]) -> None:
@@ -162,12 +188,20 @@ async def _stop(reads: Iterable[Read]) -> None:
             read._task.cancel()
 
 
-def fetch(store: Store, plan: Callable[[], Iterable[Request]]) -> Buffers:
-    """The buffers for a plan: a mapped store needs none; of any other its ranges are read now, side by side."""
+def fetch(
+    store: Store, plan: Callable[[], Iterable[Request]], *, size: Callable[[str], int | None] = lambda _: None
+) -> Buffers:
+    """The buffers for a plan: a mapped store needs none; of any other its ranges are read now, side by side.
+
+    Args:
+        store: The store.
+        plan: Gives the ranges.
+        size: Gives the size of an object, where it is known.
+    """
     if store.mapped:
         return MappedBuffers(store)
     queue = ReadQueue()
-    reads = [Read(store, request, order=0) for request in plan_reads(plan())]
+    reads = [Read(store, request, order=0, size=size(request.path)) for request in plan_reads(plan())]
     queue.submit(reads)
     queue.wait(reads)
     return FetchedBuffers(part for read in reads for part in read.parts)

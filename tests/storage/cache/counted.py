@@ -41,7 +41,9 @@ class CountedStore(Store):
         os.write(descriptor, f"{path}\t{offset}\t{length}\n".encode())
         os.close(descriptor)
 
-    async def read(self, path: str, offset: int, length: int, *, size: int | None = None) -> list[memoryview]:
+    async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
+        if length is None:
+            length = self.size(path) - offset
         self._note(path, offset, length)
         await asyncio.sleep(self._delay)
         return self._pieces(path, offset, length, size)
