@@ -225,8 +225,8 @@ class OpenedDataset:
 
     @property
     def over_network(self) -> bool:
-        """Whether shards come over a network, as far as no replica has them."""
-        return not self.store.mapped
+        """Whether shards come over a network, or have to be inflated, as far as no replica has them."""
+        return not self._main.mapped
 
     @property
     def cached(self) -> bool:
@@ -375,7 +375,7 @@ class OpenedDataset:
         manifest = self.manifest
         if self._foreign is not None:
             if shard.store is self._main:
-                self._foreign.check_unchanged(number, shard)
+                self._foreign.check_unchanged(number, self.store)
             tail = tail or self._foreign.index_bytes(number, self._main).get
         try:
             end = None if tail is None else (tail(), shard.size)
@@ -386,7 +386,9 @@ class OpenedDataset:
         return OpenShard(index, manifest.reader, shard)
 
     def _with_cache(self) -> Store:
-        store = self.store if self._foreign is None else self.store.of_versions(self._foreign.catalogue.version_of)
+        store = self.store
+        if self._foreign is not None:
+            store = self._foreign.shown(store.of_versions(self._foreign.catalogue.version_of))
         if self._cache is None or store.mapped:
             return store
         cached = CachedStore(store, self._cache, fingerprint=self.manifest.lineage, identify=self._identify)
@@ -404,8 +406,8 @@ class OpenedDataset:
         found: list[_Replica | _ForeignReplica] = []
         for location in self.address.replicas:
             try:
-                foreign = self._foreign is not None
-                found.append(_ForeignReplica(location) if foreign else _Replica(location, self.manifest))
+                foreign = self._foreign
+                found.append(_ForeignReplica(location, foreign) if foreign else _Replica(location, self.manifest))
             except ShardStreamError as error:
                 logger.warning("the replica %s is not used: %s", in_one_line(location), error.what)
         return found
@@ -453,13 +455,16 @@ class _Kept(NamedTuple):
 class _ForeignReplica:
     """Another place that has objects of another library, known by their names and sizes."""
 
-    def __init__(self, location: Location) -> None:
-        self.store = open_store(location)
+    def __init__(self, location: Location, found: FoundCatalogue) -> None:
+        self.store = found.shown(open_store(location))
+        self._stored = open_store(location)
+        self._blocks_of = found.catalogue.blocks_of
 
     def find(self, name: str, size: int, checksum: int) -> str | None:
         """Its name here; ``None`` if it is not here."""
+        blocks = self._blocks_of(name)
         try:
-            return name if self.store.size(name) == size else None
+            return name if self._stored.size(name) == (size if blocks is None else blocks.stored) else None
         except NotFoundError:
             return None
 

@@ -169,8 +169,13 @@ class DatasetSource:
 
     @property
     def mean_bytes(self) -> float:
-        """Mean stored bytes a sample."""
-        return sum(one.bytes for one in self.manifests) / max(sum(one.samples for one in self.manifests), 1)
+        """Mean bytes a sample, stored; of what is compressed as a whole, inflated."""
+        return sum(one.shown_bytes for one in self.manifests) / max(sum(one.samples for one in self.manifests), 1)
+
+    @property
+    def largest_block(self) -> int:
+        """Bytes of the largest block that has to be inflated for a sample; 0 where none is compressed so."""
+        return max(one.largest_block for one in self.manifests)
 
     @property
     def url(self) -> str:

@@ -276,6 +276,7 @@ def mixing_parameters(
     num_workers: int,
     mean_bytes: float,
     groups: int = 1,
+    largest_block: int = 0,
     lanes: int | None = None,
     chunk: int | None = None,
     window: int | None = None,
@@ -291,6 +292,7 @@ def mixing_parameters(
         num_workers: DataLoader workers a rank.
         mean_bytes: Mean stored bytes of a sample of the mixture.
         groups: Affinity groups.
+        largest_block: Of all sources.
         lanes: In place of the default number of lanes.
         chunk: In place of the default chunk.
         window: In place of the default window.
@@ -315,6 +317,7 @@ def mixing_parameters(
         mean_bytes=mean_bytes,
         shuffle=True,
         groups=groups,
+        largest_block=largest_block,
         lanes=lanes,
         chunk=chunk,
         window=window,

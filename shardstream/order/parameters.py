@@ -19,6 +19,7 @@ _MOST_SUBLANES = 32  # a batch mixes at most so many places of the data set
 _LEAST_VIRTUAL = 8  # virtual workers a rank: 0, 1, 2, 4 or 8 workers give the same batches
 _LEAST_CHUNKS_PER_LANE = 8  # with fewer, lanes are too short to be worth having
 _OPEN_WINDOW_BYTES = 1 << 31  # twice what the open windows of one rank may span
+_OPEN_BLOCK_BYTES = 1 << 30  # that the blocks of open lanes of one rank may have, where data are compressed in blocks
 _MOST_WINDOW = 128  # wider gains little mixing and costs read-ahead memory
 _SINGLE_LANE_WINDOW = 4096  # small data sets have one lane and mix by the window alone
 
@@ -93,6 +94,7 @@ def default_parameters(
     mean_bytes: float,
     shuffle: bool,
     groups: int = 1,
+    largest_block: int = 0,
     lanes: int | None = None,
     chunk: int | None = None,
     window: int | None = None,
@@ -111,6 +113,9 @@ def default_parameters(
             open windows of a rank span 1 GiB at most.
         shuffle: ``False`` gives the stored order: one lane, and the explicit values below have no meaning.
         groups: Affinity groups; taken as 1 where they do not divide the ranks or ``lanes`` is given.
+        largest_block: Bytes of the largest block of data that are compressed in blocks, 0 for others. Each lane has one
+            open, so there are fewer lanes, and their windows are as wide as blocks: those of a rank take 1 GiB at most,
+            unless even one lane a virtual worker takes more.
         lanes: In place of the default number of lanes. ``None``: ``world_size * virtual * sublanes``.
         chunk: In place of the default chunk. ``None``: ``batch_size / gcd(batch_size, 32)``.
         window: In place of the default window. ``None``: 128 samples, or what memory allows, at least the chunk.
@@ -134,7 +139,7 @@ def default_parameters(
     single = _single_lane(samples, batch)
     if not shuffle:
         return single
-    default = _spread_lanes(samples, batch, world_size, num_workers, mean_bytes, groups) or single
+    default = _spread_lanes(samples, batch, world_size, num_workers, mean_bytes, groups, largest_block) or single
     explicit = {"lanes": lanes, "chunk": chunk, "window": window}
     if lanes is not None:
         # one sub-lane, also where `lanes` happens to equal ranks * virtual * sublanes
@@ -158,12 +163,20 @@ def _single_lane(samples: int, batch_size: int) -> OrderParameters:
 
 
 def _spread_lanes(
-    samples: int, batch_size: int, world_size: int, num_workers: int, mean_bytes: float, groups: int
+    samples: int,
+    batch_size: int,
+    world_size: int,
+    num_workers: int,
+    mean_bytes: float,
+    groups: int,
+    largest_block: int,
 ) -> OrderParameters | None:
     """The regular defaults, or ``None`` where a lane would be too short even with one virtual worker a rank."""
     sublanes = math.gcd(batch_size, _MOST_SUBLANES)
-    chunk = batch_size // sublanes
     virtual = _virtual_workers(num_workers)
+    while sublanes > 1 and virtual * sublanes * largest_block > _OPEN_BLOCK_BYTES:
+        sublanes //= 2
+    chunk = batch_size // sublanes
     while not fills_lanes(samples, lanes=world_size * virtual * sublanes, chunk=chunk):
         if virtual == 1:
             return None
@@ -171,7 +184,7 @@ def _spread_lanes(
     return OrderParameters(
         lanes=world_size * virtual * sublanes,
         chunk=chunk,
-        window=_default_window(virtual * sublanes, mean_bytes, chunk),
+        window=_default_window(virtual * sublanes, mean_bytes, chunk, largest_block),
         virtual=virtual,
         sublanes=sublanes,
         ranks=world_size,
@@ -185,8 +198,9 @@ def _virtual_workers(num_workers: int) -> int:
     return num_workers * -(-_LEAST_VIRTUAL // num_workers)
 
 
-def _default_window(lanes_per_rank: int, mean_bytes: float, chunk: int) -> int:
-    most = max(chunk, _MOST_WINDOW)
+def _default_window(lanes_per_rank: int, mean_bytes: float, chunk: int, largest_block: int) -> int:
+    in_block = min(int(largest_block // max(mean_bytes, 1.0)), _SINGLE_LANE_WINDOW)
+    most = max(chunk, _MOST_WINDOW, in_block)
     bytes_per_step = 2 * lanes_per_rank * mean_bytes
     if bytes_per_step * most <= _OPEN_WINDOW_BYTES:  # also where samples have no bytes
         return most

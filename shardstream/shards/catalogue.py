@@ -19,7 +19,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -38,34 +38,48 @@ from shardstream.shards.layout import FORMAT_VERSION, checksum
 from shardstream.shards.manifest import Manifest, field_entry
 from shardstream.shards.table import ShardTable
 from shardstream.storage import Store
+from shardstream.storage.blocks import ObjectBlocks
+from shardstream.storage.blocks.codecs import CODECS, PLAIN
+from shardstream.storage.blocks.codecs import LARGEST as LARGEST_BLOCK
+from shardstream.storage.blocks.table import COLUMNS as BLOCK_COLUMNS
 
 CATALOGUE_NAME = "shardstream-catalogue.json"
 FORMAT = "shardstream-catalogue"
 OURS = re.compile(r"shardstream-(catalogue\.json|objects-[0-9a-f]{16}\.table|indexes-[0-9a-f]{16}\.bin)")
 """Names of the three objects of a catalogue, which may lie beside the data."""
 _TABLE = re.compile(r"shardstream-objects-[0-9a-f]{16}\.table")
-_HEAD = struct.Struct("<8sIIQQQQ16x")  # magic, version, zero, objects, shards, bytes of names, checksum of the rest
+_HEAD = struct.Struct("<8sIIQQQQQ8x")  # magic, version, zero, objects, shards, names, checksum of the rest, blocks
 _MAGIC = b"SSOBJCT\n"
 RESTORE = "make it anew: `shardstream index URL --beside`"
-# Columns in the order in which they are stored: of objects, then of shards.
-_OF_OBJECTS = (("sizes", "<u8"), ("versions", "<u8"), ("checksums", "<u8"), ("abouts", "<u8"), ("name_ends", "<u8"))
+# Columns in the order in which they are stored: of objects, of shards, of blocks.
+_OF_OBJECTS = tuple((name, "<u8") for name in ("sizes", "versions", "checksums", "abouts", "name_ends", "block_ends"))
 _OF_SHARDS = (("index_ends", "<u8"), ("index_checksums", "<u8"), ("objects", "<u4"), ("samples", "<u4"))
+_OF_BLOCKS = tuple((f"block_{name}", kind) for name, kind in BLOCK_COLUMNS)
+_COLUMNS = (*_OF_OBJECTS, *_OF_SHARDS, *_OF_BLOCKS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObjectTable:
-    """The objects of a catalogue, and its shards. All arrays are read-only; m objects, n shards.
+    """The objects of a catalogue, its shards, and blocks of compressed objects. All arrays are read-only.
+
+    There are m objects, n shards and b blocks.
 
     Attributes:
-        sizes: uint64 (m,), bytes of each object.
+        sizes: uint64 (m,), bytes of each object, as it is stored.
         versions: uint64 (m,), see `ObjectMeta.version`.
         checksums: uint64 (m,), XXH3-64 of the object; 0 where nobody has read all of it.
         abouts: uint64 (m,), XXH3-64 of what the scan of each had to know from elsewhere.
         name_ends: uint64 (m,), where each name ends in ``names``.
+        block_ends: uint64 (m,), the first block that is not of it; objects without blocks are read as they are stored.
         index_ends: uint64 (n,), where the index of each shard ends in the object of indexes.
         index_checksums: uint64 (n,), XXH3-64 of each index.
         objects: uint32 (n,), the object that each shard is of.
         samples: uint32 (n,).
+        block_offsets: uint64 (b,), where each block begins in its object, as it is stored.
+        block_checksums: uint64 (b,), `checksum_of` its inflated bytes; 0 where nobody has inflated it.
+        block_lengths: uint32 (b,), bytes that it takes there.
+        block_sizes: uint32 (b,), its bytes when it is inflated.
+        block_codecs: uint32 (b,), numbers of `storage.blocks.codecs.CODECS`.
         names: The names below the root, in UTF-8, one after another.
     """
 
@@ -74,32 +88,36 @@ class ObjectTable:
     checksums: NDArray[np.uint64]
     abouts: NDArray[np.uint64]
     name_ends: NDArray[np.uint64]
+    block_ends: NDArray[np.uint64]
     index_ends: NDArray[np.uint64]
     index_checksums: NDArray[np.uint64]
     objects: NDArray[np.uint32]
     samples: NDArray[np.uint32]
+    block_offsets: NDArray[np.uint64]
+    block_checksums: NDArray[np.uint64]
+    block_lengths: NDArray[np.uint32]
+    block_sizes: NDArray[np.uint32]
+    block_codecs: NDArray[np.uint32]
     names: memoryview
 
     def pack(self) -> bytes:
         """The table as bytes; the header holds the checksum of the rest."""
-        parts = [np.ascontiguousarray(getattr(self, name), kind).tobytes() for name, kind in _OF_OBJECTS + _OF_SHARDS]
+        parts = [np.ascontiguousarray(getattr(self, name), kind).tobytes() for name, kind in _COLUMNS]
         body = b"".join([*parts, self.names])
-        head = _HEAD.pack(
-            _MAGIC, FORMAT_VERSION, 0, len(self.sizes), len(self.samples), len(self.names), checksum(body)
-        )
-        return head + body
+        counts = len(self.sizes), len(self.samples), len(self.names)
+        return _HEAD.pack(_MAGIC, FORMAT_VERSION, 0, *counts, checksum(body), len(self.block_offsets)) + body
 
     @classmethod
     def parse(cls, data: memoryview, *, url: str) -> Self:
         """The table in ``data``, as views of it; DataError where it is none."""
         if len(data) < _HEAD.size or bytes(data[:8]) != _MAGIC:
             raise FormatError("not a table of objects", url=url, hint=RESTORE)
-        _, _, _, objects, shards, names, expected = _HEAD.unpack_from(data)
+        _, _, _, objects, shards, names, expected, blocks = _HEAD.unpack_from(data)
         body = data[_HEAD.size :]
-        if len(body) != 40 * objects + 24 * shards + names or checksum(body) != expected:
+        if len(body) != 48 * objects + 24 * shards + 28 * blocks + names or checksum(body) != expected:
             raise ChecksumError("the table of objects is damaged or truncated", url=url, hint=RESTORE)
         columns, at = {}, 0
-        for kinds, count in ((_OF_OBJECTS, objects), (_OF_SHARDS, shards)):
+        for kinds, count in ((_OF_OBJECTS, objects), (_OF_SHARDS, shards), (_OF_BLOCKS, blocks)):
             for name, kind in kinds:
                 columns[name] = np.frombuffer(body, kind, count, at)
                 at += columns[name].nbytes
@@ -116,6 +134,7 @@ class ObjectTable:
             and not np.any(indexes[1:] <= indexes[:-1])
             and not np.any(objects[1:] < objects[:-1])
             and (not len(objects) or int(objects[-1]) < len(self.sizes))
+            and self._blocks_are_sound()
         )
         if not sound:
             raise FormatError("the table of objects contradicts itself", url=url, hint=RESTORE)
@@ -123,11 +142,40 @@ class ObjectTable:
     def __reduce__(self) -> tuple[Callable[[builtins.bytes], ObjectTable], tuple[builtins.bytes]]:
         return _unpacked, (self.pack(),)  # views have no pickle
 
+    def _blocks_are_sound(self) -> bool:
+        ends, count = self.block_ends, len(self.block_offsets)
+        if (int(ends[-1]) if len(ends) else 0) != count or np.any(ends[1:] < ends[:-1]):
+            return False
+        stored = np.repeat(self.sizes, (ends - np.concatenate([np.zeros(1, np.uint64), ends])[:-1]).astype(np.int64))
+        lengths = self.block_lengths.astype(np.uint64)
+        return not (
+            np.any(lengths > stored)
+            or np.any(self.block_offsets > stored - lengths)
+            or np.any(self.block_sizes > LARGEST_BLOCK)
+            or np.any(self.block_codecs >= len(CODECS))
+        )
+
+    def blocks_of(self, number: int) -> ObjectBlocks | None:
+        """The blocks of an object; ``None`` for one that is not compressed."""
+        begin, end = int(self.block_ends[number - 1]) if number else 0, int(self.block_ends[number])
+        if begin == end:
+            return None
+        return ObjectBlocks(int(self.sizes[number]), *(getattr(self, name)[begin:end] for name, _ in _OF_BLOCKS))
+
+    def shown_sizes(self) -> NDArray[np.uint64]:
+        """Bytes of each object as it is read: inflated, uint64 (m,)."""
+        if not len(self.block_offsets):
+            return self.sizes
+        ends = self.block_ends.astype(np.int64)
+        begins = np.concatenate([[0], ends[:-1]])
+        sums = np.concatenate([[0], np.cumsum(self.block_sizes, dtype=np.uint64)]).astype(np.uint64)
+        return np.where(ends > begins, sums[ends] - sums[begins], self.sizes)
+
     @property
     def identity(self) -> str:
         """Of what is stored, and in which order; not of when: 32 hexadecimal digits."""
         hasher = xxhash.xxh3_128()
-        for name, kind in _OF_OBJECTS + _OF_SHARDS:
+        for name, kind in _COLUMNS:
             if name not in ("versions", "abouts"):
                 hasher.update(np.ascontiguousarray(getattr(self, name), kind).data)
         hasher.update(self.names)
@@ -190,7 +238,7 @@ class Catalogue(Manifest):
     ) -> Self:
         """The catalogue of objects that were scanned."""
         rows = objects.objects
-        table = ShardTable(objects.samples, objects.sizes[rows], objects.checksums[rows])
+        table = ShardTable(objects.samples, objects.shown_sizes()[rows], objects.checksums[rows])
         largest = int(np.diff(objects.index_ends, prepend=np.uint64(0)).max(initial=0))
         return cls(
             framing=NAME,
@@ -253,6 +301,29 @@ class Catalogue(Manifest):
         ends = self.objects.index_ends
         start = int(ends[shard - 1]) if shard else 0
         return start, int(ends[shard]) - start
+
+    @cached_property
+    def shown_bytes(self) -> int:
+        return int(self.objects.shown_sizes().sum(dtype=np.uint64))
+
+    @cached_property
+    def largest_block(self) -> int:
+        inflated = self.objects.block_sizes[self.objects.block_codecs != PLAIN]
+        return int(inflated.max(initial=0))
+
+    @property
+    def compressed(self) -> bool:
+        """Whether objects are compressed, and have to be shown inflated."""
+        return len(self.objects.block_offsets) > 0
+
+    def blocks_of(self, name: str) -> ObjectBlocks | None:
+        """The blocks of the object of this name; ``None`` for one that is not compressed, or not of these."""
+        shard = self.number_of(name)
+        return None if shard is None else self._blocks(int(self.objects.objects[shard]))
+
+    @cached_property
+    def _blocks(self) -> Callable[[int], ObjectBlocks | None]:
+        return lru_cache(maxsize=64)(self.objects.blocks_of)
 
     @cached_property
     def names(self) -> Keys:

@@ -134,6 +134,16 @@ class Manifest:
         return int(self.table.sizes.sum(dtype=np.uint64))
 
     @property
+    def shown_bytes(self) -> int:
+        """The same as they are read: of objects that are compressed as a whole, inflated."""
+        return self.bytes
+
+    @property
+    def largest_block(self) -> int:
+        """Bytes of the largest block of such objects, inflated; 0 where there is none."""
+        return 0
+
+    @property
     def fingerprint(self) -> str:
         """Identity of the stored data: 32 hexadecimal digits. Class names and ``meta`` have no part in it."""
         identity = {

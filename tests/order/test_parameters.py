@@ -36,6 +36,19 @@ def test_usual_workers_share_one_order(num_workers):
     )
 
 
+@pytest.mark.parametrize(
+    ("largest_block", "sublanes", "window"),
+    [(1 << 20, 32, 83), (4 << 20, 32, 83), (5 << 20, 16, 128), (64 << 20, 2, 1342), (256 << 20, 1, 2684)],
+)
+def test_fewer_lanes_have_wide_windows_where_each_has_a_block_open(largest_block, sublanes, window):
+    for workers in (0, 1, 2, 4, 8):
+        found = defaults(largest_block=largest_block, mean_bytes=5e4, num_workers=workers)
+        assert (found.virtual, found.sublanes, found.lanes) == (8, sublanes, 8 * sublanes)
+        assert found.chunk == 128 // sublanes
+        assert found.window == window
+    assert defaults(largest_block=largest_block, lanes=64).lanes == 64
+
+
 @pytest.mark.parametrize(("num_workers", "virtual"), [(3, 9), (5, 10), (6, 12), (7, 14), (9, 9), (16, 16), (20, 20)])
 def test_other_workers_get_the_least_multiple_from_eight_on(num_workers, virtual):
     assert defaults(num_workers=num_workers).virtual == virtual

@@ -13,12 +13,13 @@ import xxhash
 
 from shardstream.dataset.foreign.journal import Journal
 from shardstream.dataset.foreign.spec import ForeignSpec
-from shardstream.dataset.shard import IndexBytes, Shard
+from shardstream.dataset.shard import IndexBytes
 from shardstream.dataset.shared import SharedBytes
 from shardstream.errors import ChangedError, DataError, NotFoundError, ShardStreamError, StorageError
 from shardstream.shards.catalogue import CATALOGUE_NAME, OURS, Catalogue, table_name_of
 from shardstream.shards.layout import checksum
 from shardstream.storage import Request, Store
+from shardstream.storage.blocks import BlockStore
 from shardstream.storage.cache import Cache, Identity
 from shardstream.storage.cache.folder import NEW, Folder, users_own
 from shardstream.storage.cache.locks import lock_file
@@ -66,6 +67,10 @@ class FoundCatalogue:
         request = Request(catalogue.indexes_name, *catalogue.index_range(number))
         return IndexBytes(store, request, catalogue.indexes_bytes)
 
+    def shown(self, store: Store) -> Store:
+        """A store of the data as it is read: with objects inflated that are compressed."""
+        return BlockStore(store, self.catalogue.blocks_of) if self.catalogue.compressed else store
+
     def identify(self, name: str) -> Identity | None:
         """What an object has to be for what a cache holds of it to be right: only its place and version tell."""
         catalogue = self.catalogue
@@ -98,16 +103,16 @@ class FoundCatalogue:
             "the catalogue was removed while it was in use", url=self.store.url, hint="open the data set anew"
         )
 
-    def check_unchanged(self, number: int, shard: Shard) -> None:
+    def check_unchanged(self, number: int, store: Store) -> None:
         """Refuse an object that is not the one that was indexed, where that takes no request; ChangedError."""
-        if not shard.store.mapped:
+        if not store.mapped:
             return
-        objects = self.catalogue.objects
-        now = shard.store.meta(shard.name)
-        if (now.size, now.version) != (shard.size, int(objects.versions[objects.objects[number]])):
+        objects, name = self.catalogue.objects, self.catalogue.shard_name(number)
+        now, one = store.meta(name), objects.objects[number]
+        if (now.size, now.version) != (int(objects.sizes[one]), int(objects.versions[one])):
             raise ChangedError(
                 "the object is not the one that was indexed: it was written again",
-                url=shard.store.locate(shard.name),
+                url=store.locate(name),
                 hint="open the data set anew: what changed is indexed again",
             )
 

@@ -126,7 +126,8 @@ def _known(before: FoundCatalogue, plan: Plan, states: Sequence[ObjectState]) ->
 def _old_pieces(before: FoundCatalogue | None, number: int) -> Iterator[Piece]:
     assert before is not None
     old = before.catalogue
-    end = int(old.objects.sizes[number])
+    found = old.objects.blocks_of(number)
+    blocks, end = (None, int(old.objects.sizes[number])) if found is None else (found.pack(), found.size)
     first, last = np.searchsorted(old.objects.objects, [number, number + 1]).tolist()
     for shard in range(first, last):
         start, length = old.index_range(shard)
@@ -136,6 +137,6 @@ def _old_pieces(before: FoundCatalogue | None, number: int) -> Iterator[Piece]:
             name: IMAGE if old.fields[name].is_image and column.type.name == "bytes" else str(column.type)
             for name, column in index.columns.items()
         }
-        yield Piece(index.samples, fields, bytes(data), 0)
+        yield Piece(index.samples, fields, bytes(data), 0, blocks=blocks)
     if old.names[number] in old.lost:
         yield Piece(0, {}, b"", 0, old.lost[old.names[number]])

@@ -13,7 +13,7 @@ import xxhash
 from shardstream.errors import ChangedError, FieldError, FormatError, UsageError
 from shardstream.shards.catalogue import Reading
 from shardstream.shards.fields import FieldType, check_field_name
-from shardstream.shards.foreign.contract import ForeignObject
+from shardstream.shards.foreign.contract import ForeignObject, shown
 from shardstream.shards.foreign.framing import FRAMING, NAME
 from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
@@ -37,6 +37,7 @@ class Piece:
         index: The bytes of the index.
         covered: Bytes of the object that its values take, for estimates.
         damage: What is lost after these samples, and at which byte; ``None`` if nothing is.
+        blocks: Of a compressed object, its `ObjectBlocks`, packed.
     """
 
     samples: int
@@ -44,6 +45,7 @@ class Piece:
     index: bytes
     covered: int
     damage: str | None = None
+    blocks: bytes | None = None
 
 
 def about_digest(one: ForeignObject) -> int:
@@ -62,11 +64,12 @@ def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Rea
         ChangedError: It was replaced while it was scanned.
         StorageError: It cannot be read.
     """
-    data = ObjectBytes(store, one.path, one.size, window=reading.format.window)
     try:
+        inflated, data, blocks = shown(reading.format, store, one)
+        packed = None if blocks is None else blocks.pack()
         for rows in reading.format.scan(data, one.about):
             if rows.keys or rows.damage is not None:
-                yield _piece(store, one, rows, reading)
+                yield replace(_piece(inflated, data, rows, reading), blocks=packed)
     except FormatError as error:
         if error.hint != FETCH_AGAIN:
             raise
@@ -78,8 +81,8 @@ def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Rea
         )
 
 
-def _piece(store: Store, one: ForeignObject, rows: ScannedRows, reading: Reading) -> Piece:
-    place = {"url": store.locate(one.path)}
+def _piece(store: Store, data: ObjectBytes, rows: ScannedRows, reading: Reading) -> Piece:
+    place = {"url": data.url}
     columns = choose(rows.columns, reading.chosen, place["url"])
     for column in columns:
         check_field_name(column.name)
@@ -87,13 +90,13 @@ def _piece(store: Store, one: ForeignObject, rows: ScannedRows, reading: Reading
     ends = np.cumsum([len(key) for key in keys], dtype=np.uint64)
     blob = b"".join(keys)
     if reading.checked:
-        index = ShardIndex(one.path, NAME, len(keys), Keys(ends, memoryview(blob)), {}, one.size, url=store.url)
+        index = ShardIndex(data.path, NAME, len(keys), Keys(ends, memoryview(blob)), {}, data.size, url=store.url)
         columns = tuple(_with_checksums(store, index, column) for column in columns)
     covered = sum(_covered(column, len(keys)) for column in columns)
     return Piece(
         len(keys),
         {column.name: str(column.type) for column in columns},
-        pack_index(NAME, (ends, blob), columns, end=one.size) if keys else b"",
+        pack_index(NAME, (ends, blob), columns, end=data.size) if keys else b"",
         covered,
         None if rows.damage is None else _told(rows.damage),
     )

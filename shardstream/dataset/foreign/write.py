@@ -19,6 +19,8 @@ from shardstream.shards.fields import IMAGE, FieldType
 from shardstream.shards.foreign.framing import NAME, is_form
 from shardstream.shards.layout import pack_index, parse_index
 from shardstream.sizes import plural
+from shardstream.storage.blocks import ObjectBlocks
+from shardstream.storage.blocks.table import COLUMNS
 
 PiecesOf: TypeAlias = Callable[[int], Iterable[Piece]]
 _IMAGES = frozenset(("jpg", "png", "webp", IMAGE))
@@ -46,6 +48,7 @@ def write_catalogue(
         plan, (piece for number in range(len(states)) for piece in _whole(plan, number, pieces_of, making))
     )
     ends, sums, objects, samples = [], [], [], []
+    blocks = [ObjectBlocks.unpack(state.size, b"") for state in states]
     at = 0
 
     def indexes() -> Iterator[bytes]:
@@ -54,7 +57,9 @@ def write_catalogue(
             for piece in pieces_of(number):
                 if not piece.samples:
                     continue
-                data = _retyped(piece, fields, state)
+                if piece.blocks is not None and not len(blocks[number]):
+                    blocks[number] = ObjectBlocks.unpack(state.size, piece.blocks)
+                data = _retyped(piece, fields, state, blocks[number].size or state.size)
                 at += len(data)
                 ends.append(at)
                 sums.append(int.from_bytes(data[-8:], "little"))
@@ -72,10 +77,15 @@ def write_catalogue(
             checksums=np.zeros(len(states), "<u8"),
             abouts=np.array([state.about for state in states], "<u8"),
             name_ends=np.cumsum([len(name) for name in names], dtype=np.uint64).astype("<u8"),
+            block_ends=np.cumsum([len(one) for one in blocks], dtype=np.uint64).astype("<u8"),
             index_ends=np.array(ends, "<u8"),
             index_checksums=np.array(sums, "<u8"),
             objects=np.array(objects, "<u4"),
             samples=np.array(samples, "<u4"),
+            **{
+                f"block_{name}": np.concatenate([one.columns[number] for one in blocks]).astype(kind)
+                for number, (name, kind) in enumerate(COLUMNS)
+            },
             names=memoryview(b"".join(names)),
         )
     catalogue = Catalogue.made(
@@ -143,11 +153,11 @@ def _common(name: str, found: Counter[str], url: str) -> FieldType:
     )
 
 
-def _retyped(piece: Piece, fields: Mapping[str, FieldType], state: ObjectState) -> bytes:
-    """The index of a piece, with the types that the data set has."""
+def _retyped(piece: Piece, fields: Mapping[str, FieldType], state: ObjectState, end: int) -> bytes:
+    """The index of a piece of an object of ``end`` bytes, with the types that the data set has."""
     if all(FieldType.parse(kind).name == fields[name].name for name, kind in piece.fields.items()):
         return piece.index
-    index = parse_index(memoryview(piece.index), path=state.path, framing=NAME, end=state.size, is_form=is_form)
+    index = parse_index(memoryview(piece.index), path=state.path, framing=NAME, end=end, is_form=is_form)
     columns = [replace(column, type=fields[name]) for name, column in index.columns.items()]
     ends, blob = index.keys.parts
-    return pack_index(NAME, (ends.astype(np.uint64), bytes(blob)), columns, end=state.size)
+    return pack_index(NAME, (ends.astype(np.uint64), bytes(blob)), columns, end=end)

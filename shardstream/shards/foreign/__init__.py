@@ -3,6 +3,8 @@
 ================  =============================================================================
 ``contract``      ``ForeignFormat``: recognise objects in a listing, scan one into rows
 ``object_bytes``  ``ObjectBytes``: bytes of an object for its scan, mapped or in large reads
+``found_blocks``  ``FoundBlocks``: the blocks of an object that is compressed
+``zstd_frames``   the blocks of what is compressed with zstd
 ``rows``          ``ScannedRows``, ``RowBuilder``: what a scan gives, row by row or as arrays
 ``whole_column``  columns of values whose type is known once all of an object was seen
 ``names``         what names of files say: splits, and what accompanies what

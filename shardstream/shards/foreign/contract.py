@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 from shardstream.errors import FormatError
+from shardstream.shards.foreign.found_blocks import FoundBlocks
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
+from shardstream.storage.blocks import BlockStore, ObjectBlocks
 
 Form: TypeAlias = Callable[[memoryview, str], "bytes | memoryview"]
 """The bytes of one of our types, of a value as another library stores it; the text is what the column says besides.
@@ -141,6 +143,22 @@ class ForeignFormat(ABC):
             StorageError: It cannot be read.
         """
 
+    def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
+        """The blocks of an object that is compressed: `scan` then gets it inflated. ``None``: it is read as it is.
+
+        Pure, like `scan`. No block inflates to more than `storage.blocks.codecs.LARGEST` bytes.
+
+        Args:
+            data: The object as it is stored.
+            about: Of its `ForeignObject`.
+
+        Raises:
+            FormatError: It is damaged, or compressed in a way that cannot be read in place.
+            MissingExtraError: A package is not installed that it takes.
+            StorageError: It cannot be read.
+        """
+        return None
+
     @abstractmethod
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         """Where the values of an object lie: all of its samples in order, at most `rows.PIECE` at a time.
@@ -158,3 +176,19 @@ class ForeignFormat(ABC):
                 `ScannedRows.damage` says what is lost.
             StorageError: It cannot be read.
         """
+
+
+def shown(format: ForeignFormat, store: Store, one: ForeignObject) -> tuple[Store, ObjectBytes, ObjectBlocks | None]:
+    """An object as its format scans it, in a store that shows it so: inflated, with its blocks, if it is compressed.
+
+    Raises:
+        FormatError, MissingExtraError, StorageError: As `ForeignFormat.blocks`.
+    """
+    data = ObjectBytes(store, one.path, one.size, window=format.window)
+    found = format.blocks(data, one.about)
+    if found is None:
+        return store, data, None
+    inflated = BlockStore(store, {one.path: found.blocks}.get)
+    if found.first is not None:
+        inflated.hold(one.path, 0, found.first)
+    return inflated, ObjectBytes(inflated, one.path, found.blocks.size, window=format.window), found.blocks

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import FormatError, StorageError
+from shardstream.errors import ChecksumError, DecodeError, FormatError, StorageError
 from shardstream.storage import Store
 
 FETCH_AGAIN = "fetch or write the file again"
@@ -60,9 +60,15 @@ class ObjectBytes:
             raise self.damaged(f"{length} bytes that should be here are not in an object of {self.size}", offset)
         begin = offset - self._start
         if begin < 0 or begin + length > len(self._held):
-            self._held = self._store.get(self.path, offset, min(max(length, self._window), self.size - offset))
+            self._held = self._read(offset, min(max(length, self._window), self.size - offset))
             self._start, begin = offset, 0
         return self._held[begin : begin + length]
+
+    def _read(self, offset: int, length: int) -> memoryview:
+        try:
+            return self._store.get(self.path, offset, length)
+        except (ChecksumError, DecodeError) as error:  # a block of a compressed object
+            raise FormatError(error.what, hint=FETCH_AGAIN, **error.place) from error
 
     def copy(self, offset: int, length: int) -> bytes:
         """As `get`, few bytes of their own: for headers that lie far apart.
@@ -103,6 +109,10 @@ class ObjectBytes:
         if count < 0 or count > self.size:
             raise self.damaged(f"{count} numbers cannot be in an object of {self.size} bytes", offset)
         return np.frombuffer(self.get(offset, count * kind.itemsize), kind, count)
+
+    def first(self, size: int) -> ObjectBytes:
+        """The first bytes of it as an object of that size: of one that shows more behind what is stored."""
+        return self if size == self.size else ObjectBytes(self._store, self.path, size, window=self._window)
 
     def beside(self, path: str, size: int) -> ObjectBytes:
         """The bytes of another object of the same root: one that says where values lie in this one."""

@@ -20,6 +20,7 @@ PIECE = 4096
 """Samples that a scan gives at a time: an object of more is several shards, so that no index is large."""
 _SNIFFED = 16  # values of a column whose first bytes are looked at, beside every 64th
 _START = 12  # bytes that tell an image
+_PACKED = re.compile(r"\.(zstd|zst|gz|br|bz2|snappy|xz)(?=(\.[^.]+)?$)")
 _ODD = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -73,10 +74,13 @@ def usable_field(text: str) -> str:
 def numbered_keys(path: str, first: int, count: int) -> list[str]:
     """Keys for samples that have none: the object's name without its last extension, and the row.
 
+    What says that it is compressed goes as well: samples have the same keys when it is not.
+
     >>> numbered_keys("train/shard.00000.mds", 12, 2)
     ['train/shard.00000/00000012', 'train/shard.00000/00000013']
     """
     folder, slash, base = path.rpartition("/")
+    base = _PACKED.sub("", base) or base
     stem = base.rpartition(".")[0] or base
     prefix = usable_key(f"{folder}{slash}{stem}")
     return [f"{prefix}/{row:08d}" for row in range(first, first + count)]

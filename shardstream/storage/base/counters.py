@@ -16,6 +16,9 @@
     Many, few of them won: the line is simply full.
 ``cache_hit_bytes``, ``cache_fetched_bytes``, ``cache_repaired``
     Bytes served from the block cache, bytes fetched into it, and damaged blocks that were fetched again.
+``inflated_blocks``
+    Blocks of compressed objects of other libraries that were inflated. Far more than there are: a larger ``prefetch``,
+    or a cache, keeps them from being inflated again.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ NAMES = (
     "cache_hit_bytes",
     "cache_fetched_bytes",
     "cache_repaired",
+    "inflated_blocks",
 )
 
 

@@ -21,6 +21,7 @@ from shardstream.errors import ShardStreamError, UsageError
 from shardstream.sizes import parse_size
 from shardstream.storage import ReadQueue, counters
 from shardstream.storage.base.heap import keep_freed_memory
+from shardstream.storage.blocks.held import keep_blocks
 from shardstream.storage.cache.capacity import memory_left
 from shardstream.stream.batching.batches import BatchBuilder
 from shardstream.stream.batching.samples import SampleDecoder, StageClock, decode_pool_of
@@ -71,6 +72,8 @@ class StepPipeline:
         self._ahead: ReadAhead | None = None
         if workers is not None and any(one.over_network for one in sources):
             budget = read_budget(settings.prefetch, num_workers=workers, local_ranks=local_ranks())
+            if any(one.largest_block for one in sources):
+                keep_blocks(workers)
             queue = ReadQueue()
             self._shards = OpenShards(sources, queue)
             fields = [groups[number].plan.sources for number in decoder_of]

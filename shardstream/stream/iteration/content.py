@@ -282,6 +282,7 @@ class Content:
             "num_workers": num_workers if self.by == "samples" else 0,
             "mean_bytes": float(sum(share * one.mean_bytes for share, one in zip(shares, sources, strict=True))),
             "groups": find_groups(rank, settings.affinity, cached=any(one.cached for one in sources)),
+            "largest_block": max(one.largest_block for one in sources),
             "lanes": settings.lanes,
             "chunk": settings.chunk,
             "window": settings.window,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardstream.shards.foreign.contract import ForeignFormat, ObjectListing, Recognised
+from shardstream.shards.foreign.contract import ForeignFormat, ObjectListing, Recognised, shown
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
 from shardstream.storage import Store
@@ -41,22 +41,29 @@ def scanned(
     format: ForeignFormat, place: Path | Store, options: Mapping[str, str] | None = None, *, window: int = 4096
 ) -> Iterator[tuple[str, ScannedRows]]:
     """Name of the object and rows, of all objects."""
+    for data, _, rows in _scanned(format, place, options, window):
+        yield data.path, rows
+
+
+def _scanned(
+    format: ForeignFormat, place: Path | Store, options: Mapping[str, str] | None, window: int
+) -> Iterator[tuple[ObjectBytes, Store, ScannedRows]]:
     listing = listing_of(place)
     for one in recognised(format, listing, options).objects:
-        data = ObjectBytes(listing.store, one.path, one.size, window=window)
+        store, inflated, _ = shown(format, listing.store, one)
+        data = ObjectBytes(store, one.path, inflated.size, window=window)
         for rows in format.scan(data, one.about):
-            yield one.path, rows
+            yield data, store, rows
 
 
 def samples(
     format: ForeignFormat, place: Path | Store, options: Mapping[str, str] | None = None
 ) -> list[tuple[str, dict[str, Any]]]:
     """Key and decoded values of every sample; checks that the columns are what an index takes."""
-    store = place if isinstance(place, Store) else LocalStore(place)
     out = []
-    for path, rows in scanned(format, place, options):
+    for data, store, rows in _scanned(format, place, options, 4096):
         assert rows.damage is None, rows.damage
-        out += list(decoded(format, store, path, rows))
+        out += list(decoded(format, store, data.path, rows))
     return out
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 import struct
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,9 +21,7 @@ from shardstream.errors import FormatError, UsageError
 from shardstream.shards.foreign.formats.chunks.litdata import LitData, npy_of_numpy, npy_of_tensor
 from shardstream.shards.foreign.formats.chunks.pytree_names import leaf_names
 from shardstream.shards.foreign.formats.chunks.tagged_values import json_of_tagged
-from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import usable_field
-from shardstream.testing import MemoryStore
 
 from .damaging import cut, flipped, scan_bytes
 from .records import treespec, write_litdata
@@ -83,8 +85,6 @@ class TestGolden:
     @pytest.mark.parametrize(
         ("name", "what"),
         [
-            ("zstd-chunk", "'zstd'"),
-            ("zstd-batch", "LDFZ01"),
             ("zstd-sample", "'sample'"),
             ("arrow", "LDARW01"),
             ("encrypted", "encrypted"),
@@ -94,13 +94,122 @@ class TestGolden:
     def test_what_cannot_be_read_is_refused_by_name(self, name, what):
         assert what in refusal(GOLDEN / name).what
 
-    def test_frames_that_the_index_does_not_tell(self):
-        data = (GOLDEN / "zstd-batch" / "chunk-0-0.bin").read_bytes()
-        with pytest.raises(FormatError, match="LDFZ01"):
-            LIT.scan(
-                ObjectBytes(MemoryStore({"x": data}), "x", len(data)),
-                {"data_format": ["bytes"], "names": ["a"], "samples": 4},
-            )
+    @pytest.mark.parametrize("name", ["zstd-chunk", "zstd-batch"])
+    @pytest.mark.parametrize("mapped", [True, False])
+    def test_compressed_chunks_are_read_inflated(self, name, mapped):
+        place = GOLDEN / name if mapped else in_memory(GOLDEN / name)
+        found = samples(LIT, place)
+        assert [key for key, _ in found] == [f"chunk-0-{row // 4}/{row % 4:08d}" for row in range(6)]
+        assert [one["label"] for _, one in found] == [*range(6)]
+        assert all(one["image"][:3] == b"\xff\xd8\xff" and one["image"][-2:] == b"\xff\xd9" for _, one in found)
+
+
+class TestCompressed:
+    def written(self, folder: Path, framed: int, count: int = 7) -> dict[str, Any]:
+        """A chunk that is compressed: in frames of so many records, or as a whole."""
+        index = write_litdata(folder, *LABELLED, [labelled(count)], compression="zstd")
+        path = folder / "chunk-0-0.bin"
+        data = path.read_bytes()
+        if framed:
+            data = in_frames(data, framed)
+            index["config"]["compression_level"] = "batch"
+            index["chunks"][0]["chunk_bytes"] = len(data)
+        else:
+            data = zstandard.ZstdCompressor().compress(data)
+            index["chunks"][0]["filename"] = "chunk-0-0.zstd.bin"
+            path.unlink()
+        (folder / index["chunks"][0]["filename"]).write_bytes(data)
+        rewrite(folder, index)
+        return index
+
+    @pytest.mark.parametrize("framed", [0, 1, 2, 3, 9])
+    def test_samples_are_those_of_plain_chunks(self, tmp_path, framed):
+        write_litdata(tmp_path / "plain", *LABELLED, [labelled(7)])
+        self.written(tmp_path / "packed", framed)
+        for place in (tmp_path / "packed", in_memory(tmp_path / "packed")):
+            assert samples(LIT, place) == samples(LIT, tmp_path / "plain")
+
+    @pytest.mark.parametrize("framed", [0, 2])
+    def test_every_truncation_and_any_damage_is_one_error(self, tmp_path, framed):
+        index = self.written(tmp_path, framed)
+        path = tmp_path / index["chunks"][0]["filename"]
+        whole, rng = path.read_bytes(), random.Random(7)
+        for length in range(len(whole)):
+            path.write_bytes(whole[:length])
+            if framed:
+                index["chunks"][0]["chunk_bytes"] = length
+                rewrite(tmp_path, index)
+            with pytest.raises(FormatError):
+                samples(LIT, tmp_path)
+        if framed:
+            index["chunks"][0]["chunk_bytes"] = len(whole)
+            rewrite(tmp_path, index)
+        for _ in range(200):
+            data = bytearray(whole)
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+            path.write_bytes(data)
+            with suppress(FormatError):
+                for _ in scanned(LIT, tmp_path):
+                    pass
+
+    def test_tables_of_frames_that_lie_are_refused(self, tmp_path):
+        index = self.written(tmp_path, 3)
+        path, head = tmp_path / "chunk-0-0.bin", 24 + 4 * 8
+        whole = path.read_bytes()
+        lies = [
+            (8, "<H", 2),
+            (10, "<H", 1),
+            (12, "<I", 2**32 - 1),
+            (20, "<I", 2**32 - 1),
+            (24, "<I", 1),
+            (32, "<I", 0),
+            (head + 8, "<Q", 0),
+            (head + 8, "<Q", 2**63),
+            (head + 16, "<I", 2**32 - 1),
+            (head + 20, "<I", 2**32 - 1),
+            (head + 20, "<I", 1),
+        ]
+        for offset, kind, value in lies:
+            data = bytearray(whole)
+            struct.pack_into(kind, data, offset, value)
+            path.write_bytes(data)
+            with pytest.raises(FormatError):
+                samples(LIT, tmp_path)
+        index["chunks"][0]["chunk_size"] = 6
+        path.write_bytes(whole)
+        rewrite(tmp_path, index)
+        assert "7 samples" in refusal(tmp_path).what
+
+    @pytest.mark.parametrize("lie", [-1, 1, 1 << 30, 1 << 31])
+    def test_sizes_of_chunks_that_lie_are_refused(self, tmp_path, lie):
+        index = self.written(tmp_path, 0)
+        index["chunks"][0]["chunk_bytes"] += lie
+        rewrite(tmp_path, index)
+        assert re.search("inflate|at most|larger", refusal(tmp_path).what)
+
+    def test_other_compressions_are_named(self, tmp_path):
+        index = self.written(tmp_path, 0)
+        index["config"]["compression"] = "lz4"
+        rewrite(tmp_path, index)
+        assert "lz4" in refusal(tmp_path).what
+
+
+def in_frames(chunk: bytes, records: int) -> bytes:
+    """A plain chunk as one of frames (LDFZ01)."""
+    (count,) = struct.unpack_from("<I", chunk)
+    offsets = struct.unpack_from(f"<{count + 1}I", chunk, 4)
+    begins = range(0, count, records)
+    at = 24 + 4 * (count + 1) + 24 * len(begins)
+    head = struct.pack("<8sHHIII", b"LDFZ01\0\0", 1, 0, count, records, len(begins))
+    head += struct.pack(f"<{count + 1}I", *(one - offsets[0] for one in offsets))
+    frames = b""
+    for begin in begins:
+        end = min(begin + records, count)
+        raw = chunk[offsets[begin] : offsets[end]]
+        frame = zstandard.ZstdCompressor().compress(raw)
+        head += struct.pack("<IIQII", begin, end - begin, at + len(frames), len(frame), len(raw))
+        frames += frame
+    return head + frames
 
 
 FORMATS = ("int", "float", "bool", "str", "bytes", "no_header_numpy:2", "no_header_tensor:16")

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
+import re
+import shutil
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +91,64 @@ class TestGolden:
         assert len(samples(MDS, GOLDEN / "splits" / "train")) == 2
 
     @pytest.mark.parametrize("codec", ["zstd", "gz", "br", "bz2", "snappy"])
-    def test_compressed_shards_are_refused_by_codec(self, codec):
-        assert codec in refusal(GOLDEN / f"packed-{codec}").what
+    def test_compressed_shards_are_read_inflated(self, codec):
+        if codec in ("br", "snappy"):
+            pytest.importorskip("cramjam")
+        found = samples(MDS, GOLDEN / f"packed-{codec}")
+        assert [key for key, _ in found] == [f"shard.00000/{row:08d}" for row in range(4)]
+        assert [(one["label"], one["text"]) for _, one in found] == [(row, f"photograph {row}") for row in range(4)]
+        assert all(one["image"][:3] == b"\xff\xd8\xff" for _, one in found)
+        assert repr(found) == repr(samples(MDS, in_memory(GOLDEN / f"packed-{codec}")))
+
+    @pytest.mark.parametrize(("hashed", "at"), [("raw_data", "sha1"), ("zip_data", "xxh64")])
+    def test_compressed_shards_are_compared_with_their_hashes(self, tmp_path, hashed, at):
+        shutil.copytree(GOLDEN / "packed-zstd", tmp_path, dirs_exist_ok=True)
+        index = json.loads((tmp_path / "index.json").read_text())
+        index["shards"][0][hashed]["hashes"][at] = "00"
+        index["shards"][0][hashed]["hashes"]["unknown"] = "x"
+        rewrite(tmp_path, index)
+        assert f"{at} is " in refusal(tmp_path).what
+
+    @pytest.mark.parametrize("codec", ["zstd", "gz", "br", "bz2", "snappy"])
+    @pytest.mark.parametrize("more", [-1, 1, (1 << 30), (1 << 40)])
+    def test_sizes_that_lie_are_refused(self, tmp_path, codec, more):
+        if codec in ("br", "snappy"):
+            pytest.importorskip("cramjam")
+        shutil.copytree(GOLDEN / f"packed-{codec}", tmp_path, dirs_exist_ok=True)
+        index = json.loads((tmp_path / "index.json").read_text())
+        index["shards"][0]["raw_data"]["bytes"] += more
+        rewrite(tmp_path, index)
+        assert re.search("inflate|larger than", refusal(tmp_path).what)
+
+    @pytest.mark.parametrize("codec", ["zstd", "gz", "br", "bz2", "snappy"])
+    def test_compressed_shards_that_are_damaged_are_refused(self, tmp_path, codec):
+        if codec in ("br", "snappy"):
+            pytest.importorskip("cramjam")
+        shutil.copytree(GOLDEN / f"packed-{codec}", tmp_path, dirs_exist_ok=True)
+        (path,) = tmp_path.glob("*.mds.*")
+        whole, index = path.read_bytes(), json.loads((tmp_path / "index.json").read_text())
+        index["shards"][0]["zip_data"].pop("hashes")
+        rng = random.Random(4)
+        for length in range(0, len(whole), 7):
+            index["shards"][0]["zip_data"]["bytes"] = length
+            rewrite(tmp_path, index)
+            path.write_bytes(whole[:length])
+            refusal(tmp_path)
+        index["shards"][0]["zip_data"]["bytes"] = len(whole)
+        rewrite(tmp_path, index)
+        for _ in range(150):
+            data = bytearray(whole)
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+            path.write_bytes(data)
+            with suppress(FormatError):  # flags that say nothing of the bytes
+                samples(MDS, tmp_path)
+
+    def test_a_codec_that_is_not_known_is_named(self, tmp_path):
+        shutil.copytree(GOLDEN / "packed-zstd", tmp_path, dirs_exist_ok=True)
+        index = json.loads((tmp_path / "index.json").read_text())
+        index["shards"][0]["compression"] = "rar:9"
+        rewrite(tmp_path, index)
+        assert "rar:9" in refusal(tmp_path).what
 
     def test_pickles_are_refused(self):
         error = refusal(GOLDEN / "pickled")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import random
+import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -145,10 +148,34 @@ def test_tensorflow_datasets() -> None:
         assert values["objects.id"].tolist() == one["objects/id"]  # one value in every sample, and still a list
 
 
-@pytest.mark.parametrize(("folder", "word"), [("gzip", "gzip"), ("zlib", "zlib")])
-def test_compressed_files_are_refused_by_name(folder: str, word: str) -> None:
-    with pytest.raises(FormatError, match=f"compressed with {word}"):
-        TFRecord().recognise(listing_of(GOLDEN / folder), {})
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("folder", ["gzip", "zlib"])
+def test_compressed_files_are_read_inflated(folder: str, remote: bool) -> None:
+    place: Any = in_memory(GOLDEN / folder) if remote else GOLDEN / folder
+    (path,) = (GOLDEN / folder).iterdir()
+    inflate = gzip.decompress if folder == "gzip" else zlib.decompress
+    plain = MemoryStore({"lists.tfrecord": inflate(path.read_bytes())})
+    assert repr(samples(TFRecord(), place)) == repr(samples(TFRecord(), plain))
+
+
+def test_compressed_labels_count_from_one_as_plain_ones_do(tmp_path: Path) -> None:
+    for path in (GOLDEN / "imagenet").iterdir():
+        (tmp_path / f"{path.name}.tfrecord.gz").write_bytes(gzip.compress(path.read_bytes()))
+    found, plain = ([values for _, values in samples(TFRecord(), place)] for place in (tmp_path, GOLDEN / "imagenet"))
+    assert [one["cls"] for one in found] == [one["cls"] for one in plain]
+
+
+def test_compressed_files_that_are_cut_off_or_damaged(tmp_path: Path) -> None:
+    packed, rng = (GOLDEN / "gzip" / "lists.tfrecord.gz").read_bytes(), random.Random(2)
+    hostile = [packed[:length] for length in range(2, len(packed), 5)]
+    for data in hostile:
+        with pytest.raises(FormatError):
+            samples(TFRecord(), MemoryStore({"a.tfrecord": data}))
+    for _ in range(200):
+        flipped = bytearray(packed)
+        flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
+        with suppress(FormatError):  # a name or a time in gzip's header may be anything
+            list(scanned(TFRecord(), MemoryStore({"a.tfrecord": bytes(flipped)})))
 
 
 @pytest.mark.parametrize("folder", ["imagenet", "lists", "sequences", "bytes", "package", "tfds"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import random
 import shutil
@@ -463,15 +462,3 @@ def test_energons_code_is_refused(line: str) -> None:
     assert recognised(FORMAT, listing_of(store, "a.tar")).objects
     store.put(".nv-meta/dataset.yaml", b"__module__: megatron.energon\nfield_map:\n  image: jpg\n")
     assert ["field_map" in note for note in recognised(FORMAT, listing_of(store)).notes] == [True]
-
-
-def test_compressed_tars_are_refused() -> None:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz"):
-        pass
-    for name in ("a.tar.gz", "a.tgz", "a.tar"):
-        with pytest.raises(FormatError, match="compressed with gzip"):
-            FORMAT.recognise(listing_of(MemoryStore({name: out.getvalue(), "a.json": b"{}"})), {})
-    with pytest.raises(FormatError, match="compressed with zstd"):
-        FORMAT.recognise(listing_of(MemoryStore({"a.TAR.zst": b"\x28\xb5\x2f\xfd"})), {})
-    assert "compressed with gzip" in str(refusal(FORMAT, out.getvalue()))

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import zipfile
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -181,6 +182,32 @@ def test_what_is_no_data_is_skipped():
     assert [key for key, _ in found] == ["a/1", "a/.hidden/2"]
 
 
+def test_deflated_members_are_read_inflated(tmp_path):
+    rng = random.Random(1)
+    values = {f"d{i % 7}/s{i:04d}.bin": b"a" * rng.randrange(300) + rng.randbytes(rng.randrange(9)) for i in range(300)}
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for number, (name, value) in enumerate(values.items()):
+            archive.writestr(name, value, zipfile.ZIP_DEFLATED if number % 3 else zipfile.ZIP_STORED)
+        archive.writestr("label/x.cls", "12", zipfile.ZIP_DEFLATED)
+    (tmp_path / "a.zip").write_bytes(out.getvalue())
+    expected = [(name[:-4], {"bin": value}) for name, value in values.items()] + [("label/x", {"cls": 12})]
+    assert samples(Zip(), tmp_path) == expected
+    assert samples(Zip(), in_memory(tmp_path)) == expected
+    assert read(written(MEMBERS, compression=zipfile.ZIP_DEFLATED)) == EXPECTED
+
+
+def test_deflated_zips_that_are_cut_off_or_damaged():
+    whole, rng = written(MEMBERS, compression=zipfile.ZIP_DEFLATED), random.Random(6)
+    for length in range(4, len(whole)):
+        refused(whole[:length], "a.zip")
+    for _ in range(300):
+        data = bytearray(whole)
+        data[rng.randrange(4, len(data))] ^= 1 << rng.randrange(8)
+        with suppress(FormatError, UsageError):  # times and the like may be anything
+            list(scanned(Zip(), MemoryStore({"a.zip": bytes(data)})))
+
+
 def test_skipped_members_may_be_compressed():
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
@@ -259,7 +286,8 @@ def zip_of(members, *, comment=b"", edit_end=lambda fields: fields, before=b"") 
         size = odd.get("size", len(value))
         local_name = odd.get("local_name", name)
         head = (20, flags, odd.get("local_method", method), 0, 0, zlib.crc32(value), odd.get("local_size", len(value)))
-        body += struct.pack("<4s5H3I2H", b"PK\3\4", *head, len(value), len(local_name), 0) + local_name + value
+        local = (*head, odd.get("local_raw", len(value)), len(local_name), 0)
+        body += struct.pack("<4s5H3I2H", b"PK\3\4", *local) + local_name + value
         sizes = (zlib.crc32(value), size, odd.get("raw_size", size), len(name), len(extra), 0, odd.get("disk", 0), 0, 0)
         directory += struct.pack("<4s6H3I5H2I", b"PK\1\2", 20, 20, flags, method, 0, 0, *sizes, header) + name + extra
     fields = [0, 0, len(members), len(members), len(directory), len(body)]
@@ -267,6 +295,7 @@ def zip_of(members, *, comment=b"", edit_end=lambda fields: fields, before=b"") 
     return bytes(body + directory + end + comment)
 
 
+DEFLATED = zlib.compress(bytes(100), wbits=-15)
 PLAIN = [(b"1.txt", b"one", {}), (b"2.txt", b"two", {})]
 
 
@@ -280,7 +309,13 @@ def test_the_writer_of_these_tests_writes_zips():
     [
         ([(b"1.txt", b"one", {"flags": 1})], "'1.txt' is encrypted"),
         ([(b"1.txt", b"one", {"method": 99})], "encrypted"),
-        ([(b"1.txt", b"one", {"method": 8})], r"compressed \(deflate\)"),
+        ([(b"1.txt", b"one", {"method": 8})], "does not inflate"),
+        ([(b"1.txt", b"\x03\0", {"method": 8, "raw_size": 2065})], "announces 2065 bytes in 2"),
+        ([(b"1.txt", b"\x03\0", {"method": 8, "raw_size": 20, "local_raw": 20})], "inflates to 0 bytes, not 20"),
+        ([(b"1.txt", DEFLATED, {"method": 8, "raw_size": 99, "local_raw": 99})], "inflates to more than 99 bytes"),
+        ([(b"1.txt", DEFLATED + b"x", {"method": 8, "raw_size": 100, "local_raw": 100})], "bytes follow"),
+        ([(b"1.txt", DEFLATED, {"method": 8, "raw_size": 100, "local_raw": 100})], "other bytes than those"),
+        ([(b"1.txt", b"one", {"method": 8, "flags": 1})], "encrypted"),
         ([(b"1.txt", b"one", {"method": 93})], r"compressed \(zstd\)"),
         ([(b"1.txt", b"one", {"method": 1234})], "method 1234"),
         ([(b"1.txt", b"one", {"raw_size": 4})], "3 bytes, and 4 uncompressed"),

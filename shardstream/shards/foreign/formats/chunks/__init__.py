@@ -3,6 +3,8 @@
 ==================  =============================================================================
 ``mds``             MosaicML Streaming
 ``litdata``         LitData
+``framed``          LitData's chunks of compressed frames
+``hashes``          hashes that an ``index.json`` has
 ``index_files``     their ``index.json``, read with care
 ``records``         the table of offsets and the sizes of values, as columns
 ``encoded_values``  encodings of values that both have

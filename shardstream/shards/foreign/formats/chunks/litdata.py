@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardstream.errors import FieldError, FormatError, UsageError
 from shardstream.shards.fields import SCALAR_TYPES, FieldType
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.chunks.encoded_values import msgpack_of_jpegs, npy_of, npy_of_pil
+from shardstream.shards.foreign.formats.chunks.framed import framed_table, frames_of, is_framed
 from shardstream.shards.foreign.formats.chunks.index_files import (
     INDEX,
     IndexEntry,
@@ -28,11 +30,12 @@ from shardstream.shards.foreign.formats.chunks.index_files import (
 from shardstream.shards.foreign.formats.chunks.pytree_names import leaf_names
 from shardstream.shards.foreign.formats.chunks.records import Part, offset_table, rows_of, scan_records, windows_of
 from shardstream.shards.foreign.formats.chunks.tagged_values import json_of_tagged
+from shardstream.shards.foreign.found_blocks import FoundBlocks, one_block
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows, usable_field
+from shardstream.storage.blocks.codecs import LARGEST as LARGEST_BLOCK
 
 _CHUNK = re.compile(r"chunk-\d+-\d+(\.[a-z0-9:]+)?\.bin")
-_FRAMED = b"LDFZ01\0\0"
 _ARROW = b"LDARW01\0"
 _WRITE_PLAIN = "write the data set again without compression"
 _NUMBERS = {"int": "int64", "float": "float64", "bool": "bool"}
@@ -136,14 +139,18 @@ class LitData(ForeignFormat):
         objects = tuple(_located(one, listing, config, about) for one in chunks)
         return Recognised(objects, notes=notes + notes_on_others(listing, _CHUNK, {one.path for one in objects}))
 
+    def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
+        if "inflated" in about:
+            return one_block(data, "zstd", about["inflated"])
+        return frames_of(data) if is_framed(data) else None
+
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
-        _refuse_framed(data)
-        end = _end_of_records(data)
-        formats, samples = about["data_format"], about["samples"]
+        samples: int = about["samples"]
+        table = framed_table(data, samples) if is_framed(data) else offset_table(data, samples, _end_of_records(data))
         if "tokens" in about:
-            return _scan_tokens(data, formats[0], samples, about["tokens"], end)
-        parts = [_part(name, one, data.url) for name, one in zip(about["names"], formats, strict=True)]
-        return scan_records(data, parts, samples, end=end)
+            return _scan_tokens(data, table, about["data_format"][0], about["tokens"])
+        leaves = zip(about["names"], about["data_format"], strict=True)
+        return scan_records(data, [_part(name, one, data.url) for name, one in leaves], table)
 
 
 # ------------------------------------------------------------------------------------------------------- index.json
@@ -208,30 +215,31 @@ def _fields(config: IndexEntry, leaves: int) -> list[str]:
 
 
 def _located(chunk: IndexEntry, listing: ObjectListing, config: IndexEntry, about: Mapping[str, Any]) -> ForeignObject:
-    path = chunk.path("filename")
+    path, size = chunk.path("filename"), chunk.count("chunk_bytes")
+    about = {**about, "samples": chunk.count("chunk_size")}
     compression, level = config.get("compression"), config.get("compression_level")
-    if compression is not None and level not in (None, "chunk"):
-        how = "in frames, LDFZ01" if level == "batch" else f"by {shown(level)}"
-        config.refuse(f"its chunks are compressed inside ({shown(compression)}, {how})", hint=_WRITE_PLAIN)
+    if compression is not None and (not isinstance(compression, str) or compression.partition(":")[0] != "zstd"):
+        config.refuse(f"its chunks are compressed by {shown(compression)}, which is not known", hint=_WRITE_PLAIN)
+    if compression is not None and level not in (None, "chunk", "batch"):
+        config.refuse(f"its chunks are compressed inside ({shown(compression)}, by {shown(level)})", hint=_WRITE_PLAIN)
     inflated = path.replace(f".{compression}.bin", ".bin") if compression else path
-    if inflated not in listing:
-        if path in listing:
-            raise FormatError(
-                f"the chunk is compressed ({shown(compression)}), and read only uncompressed",
-                url=listing.store.locate(path),
-                hint=f"decompress each beside it, this one as {inflated}, or {_WRITE_PLAIN}",
-            )
-        raise FormatError(
-            f"{INDEX} lists a chunk that is not here", url=listing.store.locate(path), hint="fetch the whole data set"
-        )
-    size = listing.size(inflated)
-    if size != chunk.count("chunk_bytes"):
-        raise FormatError(
-            f"it has {size} bytes, and {INDEX} says {chunk.count('chunk_bytes')}",
-            url=listing.store.locate(inflated),
-            hint="fetch or write the chunk again",
-        )
-    return ForeignObject(inflated, size, {**about, "samples": chunk.count("chunk_size")})
+    if inflated == path or inflated in listing:  # or it is framed, and tells so itself
+        return _object(listing, inflated, size, about)
+    if size > LARGEST_BLOCK:
+        chunk.refuse(f"chunk_bytes of a compressed chunk is {size}; at most {LARGEST_BLOCK} are read in place")
+    return _object(listing, path, None, {**about, "inflated": size})
+
+
+def _object(listing: ObjectListing, path: str, size: int | None, about: Mapping[str, Any]) -> ForeignObject:
+    """An object of the listing, of ``size`` bytes where these are announced."""
+    url = listing.store.locate(path)
+    if path not in listing:
+        raise FormatError(f"{INDEX} lists a chunk that is not here", url=url, hint="fetch the whole data set")
+    found = listing.size(path)
+    if size is not None and found != size:
+        what = f"it has {found} bytes, and {INDEX} says {size}"
+        raise FormatError(what, url=url, hint="fetch or write the chunk again")
+    return ForeignObject(path, found, about)
 
 
 # ----------------------------------------------------------------------------------------------------------- leaves
@@ -276,11 +284,6 @@ def _dtype_of(format: str, url: str) -> str:
 # ----------------------------------------------------------------------------------------------------------- chunks
 
 
-def _refuse_framed(data: ObjectBytes) -> None:
-    if data.size >= 8 and bytes(data.get(0, 8)) == _FRAMED:
-        raise data.damaged("the chunk is compressed in frames (LDFZ01)", 0, hint=_WRITE_PLAIN)
-
-
 def _end_of_records(data: ObjectBytes) -> int:
     """Where the records of a chunk end: before the Arrow table that newer versions may put behind them."""
     if data.size < 24 or bytes(data.get(data.size - 8, 8)) != _ARROW:
@@ -308,9 +311,10 @@ def _tokens(formats: Sequence[str], url: str) -> str:
     return _dtype_of(formats[0], url)
 
 
-def _scan_tokens(data: ObjectBytes, format: str, samples: int, block: int, end: int) -> Iterator[ScannedRows]:
+def _scan_tokens(
+    data: ObjectBytes, table: NDArray[np.uint32 | np.int64], format: str, block: int
+) -> Iterator[ScannedRows]:
     dtype = _tokens([format], data.url)
-    table = offset_table(data, samples, end)
     if not block:
         return rows_of(data, table, "tokens", *_row_type(dtype))
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from shardstream.shards.foreign.formats.chunks.encoded_values import (
     npy_of,
     npy_of_pil,
 )
+from shardstream.shards.foreign.formats.chunks.hashes import compare
 from shardstream.shards.foreign.formats.chunks.index_files import (
     INDEX,
     IndexEntry,
@@ -29,11 +30,13 @@ from shardstream.shards.foreign.formats.chunks.index_files import (
     shown,
     without_index,
 )
-from shardstream.shards.foreign.formats.chunks.records import Part, scan_records
+from shardstream.shards.foreign.formats.chunks.records import Part, offset_table, scan_records
+from shardstream.shards.foreign.found_blocks import FoundBlocks, one_block
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows, usable_field
 
 _SHARD = re.compile(r".+\.mds(\.(zstd|gz|br|bz2|snappy))?")
+_CODECS = {"zstd": "zstd", "gz": "gzip", "br": "brotli", "bz2": "bz2", "snappy": "snappy"}
 _VERSION = 2
 _LARGEST_VALUE = (1 << 32) - 1
 _NUMBERS = {"int": "int64"} | {name: name for name in SCALAR_TYPES if name != "bool"}
@@ -128,8 +131,19 @@ class Mds(ForeignFormat):
         columns.check_options()
         return Recognised(objects, notes=notes_on_others(listing, _SHARD, {one.path for one in objects}))
 
+    def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
+        packed = about.get("packed")
+        if packed is None:
+            return None
+        compare(data, packed["stored_hashes"], data.get(0, data.size))
+        found = one_block(data, packed["codec"], packed["bytes"])
+        assert found.first is not None, "it was inflated"
+        compare(data, packed["hashes"], found.first)
+        return found
+
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
-        return scan_records(data, parts_of(about["columns"], data.url), about["samples"])
+        parts = parts_of(about["columns"], data.url)
+        return scan_records(data, parts, offset_table(data, about["samples"], data.size))
 
 
 def _names(text: str) -> frozenset[str]:
@@ -150,34 +164,53 @@ class _Shard:
         self._bytes = raw.count("bytes")
         self._samples = found.count("samples")
         self._index = found
-        self._packed = found.entry("zip_data").path("basename") if found.get("zip_data") else None
+        self._hashes = _hashes(raw)
+        self._packed = found.entry("zip_data") if found.get("zip_data") else None
 
     def located(self, listing: ObjectListing, columns: _Columns) -> ForeignObject:
-        """It as an object of the listing, whose size is the one that is announced."""
-        if self.path not in listing:
-            self._refuse_absent(listing)
-        if listing.size(self.path) != self._bytes:
+        """It as an object of the listing, of the size that is announced; compressed if it is there only so."""
+        about = {"samples": self._samples, "columns": columns.of(self._index, listing)}
+        if self.path in listing:
+            return self._object(listing, self.path, self._bytes, about)
+        packed = self.path if self._packed is None else self._packed.path("basename")
+        if self._packed is None or packed not in listing:
             raise FormatError(
-                f"it has {listing.size(self.path)} bytes, and {INDEX} says {self._bytes}",
-                url=listing.store.locate(self.path),
-                hint="fetch or write the shard again",
+                f"{INDEX} lists a shard that is not here",
+                url=listing.store.locate(packed),
+                hint="fetch the whole data set, or give the folder that its names start from",
             )
-        return ForeignObject(
-            self.path, self._bytes, {"samples": self._samples, "columns": columns.of(self._index, listing)}
-        )
-
-    def _refuse_absent(self, listing: ObjectListing) -> NoReturn:
-        if self._packed is not None and self._packed in listing:
+        how = self._index.get("compression")
+        codec = _CODECS.get(how.partition(":")[0]) if isinstance(how, str) else None
+        if codec is None:
             raise FormatError(
-                f"the shard is compressed ({shown(self._index.get('compression'))}), and read only uncompressed",
-                url=listing.store.locate(self._packed),
+                f"the shard is compressed by {shown(how)}, which is not known",
+                url=listing.store.locate(packed),
                 hint="decompress the shards first, each beside its own under the name of raw_data in index.json",
             )
-        raise FormatError(
-            f"{INDEX} lists a shard that is not here",
-            url=listing.store.locate(self.path),
-            hint="fetch the whole data set, or give the folder that its names start from",
-        )
+        about["packed"] = {
+            "codec": codec,
+            "bytes": self._bytes,
+            "hashes": self._hashes,
+            "stored_hashes": _hashes(self._packed),
+        }
+        return self._object(listing, packed, self._packed.count("bytes"), about)
+
+    def _object(self, listing: ObjectListing, path: str, size: int, about: Mapping[str, Any]) -> ForeignObject:
+        if listing.size(path) != size:
+            raise FormatError(
+                f"it has {listing.size(path)} bytes, and {INDEX} says {size}",
+                url=listing.store.locate(path),
+                hint="fetch or write the shard again",
+            )
+        return ForeignObject(path, size, about)
+
+
+def _hashes(found: IndexEntry) -> dict[str, str]:
+    """Hashes of an object by the names of their algorithms; none where nothing says them."""
+    hashes = found.get("hashes") or {}
+    if not isinstance(hashes, dict) or not all(isinstance(one, str) for one in hashes.values()):
+        found.refuse("hashes are no texts by name")
+    return dict(hashes)
 
 
 class _Columns:

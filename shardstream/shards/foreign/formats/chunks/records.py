@@ -80,21 +80,19 @@ def offset_table(data: ObjectBytes, samples: int, end: int) -> NDArray[np.uint32
 
 
 def scan_records(
-    data: ObjectBytes, parts: Sequence[Part], samples: int, *, end: int | None = None
+    data: ObjectBytes, parts: Sequence[Part], table: NDArray[np.uint32 | np.int64]
 ) -> Iterator[ScannedRows]:
     """Where the values of all records lie, and the numbers among them; as `ForeignFormat.scan`.
 
     Args:
         data: The object.
         parts: What each record has, in the order in which the values lie there.
-        samples: How many records the index announces.
-        end: Where the last one ends; ``None``: with the object.
+        table: Where they begin, and where the last one ends, see `offset_table`.
 
     Raises:
         FormatError: The object contradicts its index or itself.
     """
-    table = offset_table(data, samples, data.size if end is None else end)
-    for begin, stop in pieces(samples):
+    for begin, stop in pieces(len(table) - 1):
         piece = _Piece(data, parts, begin, table[begin : stop + 1].astype(np.int64))
         yield piece.rows()
         if piece.damage is not None:
@@ -261,7 +259,7 @@ class _Window:
 
 
 def rows_of(
-    data: ObjectBytes, table: NDArray[np.uint32], field: str, kind: FieldType, codec: str
+    data: ObjectBytes, table: NDArray[np.uint32 | np.int64], field: str, kind: FieldType, codec: str
 ) -> Iterator[ScannedRows]:
     """Records of an `offset_table` that are one value each, without its size before it."""
     for begin, end in pieces(len(table) - 1):
@@ -270,7 +268,9 @@ def rows_of(
         yield ScannedRows(numbered_keys(data.path, begin, end - begin), (column,))
 
 
-def windows_of(data: ObjectBytes, table: NDArray[np.uint32], field: str, kind: FieldType) -> Iterator[ScannedRows]:
+def windows_of(
+    data: ObjectBytes, table: NDArray[np.uint32 | np.int64], field: str, kind: FieldType
+) -> Iterator[ScannedRows]:
     """The numbers of all records one after another, cut into windows of one length; what is left over is not given."""
     start = int(table[0])
     for begin, end in pieces((int(table[-1]) - start) // kind.width):

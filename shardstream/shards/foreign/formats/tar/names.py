@@ -9,7 +9,9 @@ from itertools import islice
 from shardstream.errors import FormatError
 from shardstream.shards.foreign.contract import ObjectListing
 from shardstream.shards.foreign.formats.tar.headers import TarDamage, TarMembers
+from shardstream.shards.foreign.found_blocks import FoundBlocks, one_block
 from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.zstd_frames import zstd_blocks
 from shardstream.storage.base.store import ObjectMeta
 
 TAR = ".tar"
@@ -23,7 +25,14 @@ _COMPRESSED = {
     ".tar.zst": "zstd",
     ".tar.lz4": "lz4",
 }
-_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+_MAGIC = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x04\x22\x4d\x18": "lz4",
+}
+_CODECS = {"gzip": "gzip", "bzip2": "bz2", "xz": "xz"}
 MAGIC_BYTES = max(map(len, _MAGIC))
 _BESIDE = (".json", ".txt", ".md", ".yaml", ".parquet", ".idx", ".csv", ".tsv")  # what describes shards
 _LOOKED_AT = 8  # tars of a listing whose first member is looked at; of more, the first
@@ -51,11 +60,11 @@ class Tars:
     notes: tuple[str, ...]
 
 
-def plain_tars(listing: ObjectListing) -> Tars | None:
-    """The tar files of a listing; ``None`` where there are none.
+def found_tars(listing: ObjectListing) -> Tars | None:
+    """The tar files of a listing, or where there are none those that are compressed; ``None`` where there is neither.
 
     Raises:
-        FormatError: They are compressed, or some hold tar files and others samples.
+        FormatError: Some hold tar files and others samples.
         StorageError: They cannot be read.
     """
     tars, compressed = listing.ending(TAR), listing.ending(*_COMPRESSED)
@@ -64,9 +73,7 @@ def plain_tars(listing: ObjectListing) -> Tars | None:
     if inside is not None or not tars:
         if others or not (tars or compressed):  # perhaps of another format, and this is by the way
             return None
-        path = (tars or compressed)[0].path
-        how = inside or next(how for end, how in _COMPRESSED.items() if path.lower().endswith(end))
-        raise compressed_tar(listing.store.locate(path), how)
+        return Tars(tuple(tars or compressed), False, ())
     kinds = {_is_nested(listing, one): one for one in (tars if len(tars) <= _LOOKED_AT else tars[:1])}
     if len(kinds) > 1:
         raise FormatError(
@@ -85,8 +92,26 @@ def compression_of(start: bytes | memoryview) -> str | None:
     return next((name for magic, name in _MAGIC.items() if bytes(start[: len(magic)]) == magic), None)
 
 
+def blocks_of(data: ObjectBytes) -> FoundBlocks | None:
+    """The blocks of a tar that is compressed; ``None`` for a plain one.
+
+    Raises:
+        FormatError: It cannot be read in place.
+        MissingExtraError: A package is not installed that it takes.
+        StorageError: It cannot be read.
+    """
+    how = compression_of(data.get(0, min(MAGIC_BYTES, data.size)))
+    if how is None:
+        return None
+    if how == "zstd":
+        return zstd_blocks(data)
+    if how not in _CODECS:
+        raise compressed_tar(data.url, how)
+    return one_block(data, _CODECS[how])
+
+
 def compressed_tar(url: str, how: str) -> FormatError:
-    """The error for a tar that is compressed as a whole."""
+    """The error for a tar that is compressed in a way that is not read."""
     return FormatError(
         f"the tar file is compressed with {how}, and is not read in place",
         url=url,
@@ -95,7 +120,11 @@ def compressed_tar(url: str, how: str) -> FormatError:
 
 
 def _is_nested(listing: ObjectListing, one: ObjectMeta) -> bool:
-    data = ObjectBytes(listing.store, one.path, one.size, window=_WINDOW)
+    return holds_tars(ObjectBytes(listing.store, one.path, one.size, window=_WINDOW))
+
+
+def holds_tars(data: ObjectBytes) -> bool:
+    """Whether the first member is a tar file."""
     try:
         return any(member.name.lower().endswith(TAR) for member in islice(TarMembers(data), 1))
     except (FormatError, TarDamage):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from shardstream.errors import FormatError
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.tar.headers import TarDamage, TarMember, TarMembers, shown
-from shardstream.shards.foreign.formats.tar.names import TAR, plain_tars
+from shardstream.shards.foreign.formats.tar.names import TAR, found_tars
 from shardstream.shards.foreign.formats.tar.rows import TarRows, damage_of
 from shardstream.shards.foreign.formats.tar.samples import TarSamples
 from shardstream.shards.foreign.object_bytes import ObjectBytes
@@ -27,7 +27,7 @@ class TarOfTars(ForeignFormat):
     window: ClassVar[int] = 1 << 20
 
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
-        found = plain_tars(listing)
+        found = found_tars(listing)
         if found is None or not found.nested:
             return None
         inner = {one.path: _inner_tars(listing, one) for one in found.tars}

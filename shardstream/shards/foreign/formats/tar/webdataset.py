@@ -15,13 +15,16 @@ from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Ob
 from shardstream.shards.foreign.formats.tar.headers import TarDamage, TarMember
 from shardstream.shards.foreign.formats.tar.names import (
     MAGIC_BYTES,
+    blocks_of,
     compressed_tar,
     compression_of,
     energon_notes,
-    plain_tars,
+    found_tars,
+    holds_tars,
 )
 from shardstream.shards.foreign.formats.tar.rows import LABEL, TarRows, damage_of
 from shardstream.shards.foreign.formats.tar.samples import TarSamples
+from shardstream.shards.foreign.found_blocks import FoundBlocks
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
 from shardstream.shards.index import Column
@@ -43,14 +46,21 @@ class WebDataset(ForeignFormat):
         group = options.get("group", "")
         if group not in ("", "key"):
             raise UsageError(f"group={group!r} is no way to group members", hint="give group=key, or leave it out")
-        found = plain_tars(listing)
+        found = found_tars(listing)
         if found is None or found.nested:
             return None
         about = {"group": group} if group else {}
         objects = tuple(ForeignObject(one.path, one.size, about) for one in found.tars)
         return Recognised(objects, notes=(*found.notes, *energon_notes(listing)))
 
+    def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
+        return blocks_of(data)
+
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
+        if holds_tars(data):
+            raise data.damaged(
+                "it holds tar files, and is compressed", 0, hint="decompress it: a tar of tars is read then"
+            )
         labels = _Labels()
         rows = TarRows(data, labels.add)
         damage = None

@@ -21,9 +21,11 @@ from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Fo
 from shardstream.shards.foreign.formats.tfrecord import crc32c, examples
 from shardstream.shards.foreign.formats.tfrecord.columns import LABEL, ExampleBlock, Samples
 from shardstream.shards.foreign.formats.tfrecord.tfds import DescribedFeatures, described
+from shardstream.shards.foreign.found_blocks import FoundBlocks, one_block
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.protobuf import Bytes, Malformed, Places, Spans, cut_out
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
+from shardstream.storage.blocks.codecs import CODECS, inflated_start
 
 _NAMED = re.compile(r"\.(tfrecords?|tfrec)([-_.]|$)", re.IGNORECASE)
 _SHARDED = re.compile(r"-[0-9]{5,}-of-[0-9]{5,}$")
@@ -32,6 +34,7 @@ _LENGTH = struct.Struct("<Q")
 _HEAD, _FOOT = 12, 4
 _BLOCK = 16 << 20  # bytes of one read, and of the records that are then looked at together
 _VIEW = 256 << 20  # the same, where the object is mapped
+_SPARE = 64 << 10  # bytes that what is compressed may take more than when it is inflated
 _LARGEST_FIRST = 64 << 20  # bytes of a first record that is looked at before anything is scanned
 _COUNTED_FROM_ONE = {"image/class/synset", "image/class/text"}  # what the writers of ImageNet's labels put beside them
 
@@ -76,6 +79,10 @@ class TFRecord(ForeignFormat):
         classes = {one.classes for one in found.values()}
         return Recognised(objects, classes.pop() if len(classes) == 1 else None, notes)
 
+    def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
+        codec = _codec_of(data.get(0, min(_HEAD, data.size)))
+        return None if codec is None else one_block(data, codec)
+
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         samples, damage = Samples(data, self.name, about), None
         try:
@@ -114,34 +121,52 @@ def _begins(listing: ObjectListing, path: str) -> bool:
     """Whether an object begins as a TFRecord file, whatever its name.
 
     Raises:
-        FormatError: It is named as one, and is not, or is compressed.
+        FormatError: It is named as one, and is not.
     """
-    start = listing.start(path, _HEAD)
-    if len(start) == _HEAD and _good_heads(np.frombuffer(start, np.uint8)[None])[0]:
+    start = _start(listing, path, _HEAD)
+    if _begins_record(start):
         return True
     if not _NAMED.search(path):
         return False
-    place = listing.store.locate(path)
-    if start[:2] == b"\x1f\x8b" or (start[:1] == b"\x78" and int.from_bytes(start[:2], "big") % 31 == 0):
-        raise FormatError(
-            f"a TFRecord file that is compressed with {'gzip' if start[0] == 0x1F else 'zlib'} cannot be read in place",
-            url=place,
-            hint="decompress it first, or pack it",
-        )
     raise FormatError(
         "this is no TFRecord file: the checksum of its first record's length is wrong",
-        url=place,
+        url=listing.store.locate(path),
         offset=0,
         hint="fetch or write the file again",
     )
 
 
+def _begins_record(start: bytes | memoryview) -> bool:
+    return len(start) == _HEAD and bool(_good_heads(np.frombuffer(start, np.uint8)[None])[0])
+
+
+def _codec_of(start: bytes | memoryview) -> str | None:
+    """How a file of these first bytes is compressed; ``None``: not at all."""
+    if _begins_record(start[:_HEAD]):
+        return None
+    if start[:2] == b"\x1f\x8b":
+        return "gzip"
+    return "zlib" if start[:1] == b"\x78" and int.from_bytes(start[:2], "big") % 31 == 0 else None
+
+
+def _start(listing: ObjectListing, path: str, length: int) -> bytes:
+    """The first bytes of an object, inflated."""
+    codec = _codec_of(listing.start(path, _HEAD))
+    if codec is None:
+        return listing.start(path, length)
+    stored = listing.start(path, length + (length >> 6) + _SPARE)
+    return inflated_start(CODECS[codec], memoryview(stored), length)
+
+
 def _first_features(listing: ObjectListing, path: str) -> set[str]:
     """The names of the features of the first sample; none where it is no Example, or is not whole."""
-    length = int.from_bytes(listing.start(path, 8), "little")
-    if length > min(_LARGEST_FIRST, listing.size(path) - _HEAD):
+    length = int.from_bytes(_start(listing, path, 8), "little")
+    if length > _LARGEST_FIRST:
         return set()
-    raw = np.frombuffer(listing.start(path, _HEAD + length), np.uint8)
+    start = _start(listing, path, _HEAD + length)
+    if len(start) < _HEAD + length:
+        return set()
+    raw = np.frombuffer(start, np.uint8)
     try:
         found = examples.features(raw, Spans(np.array([_HEAD]), np.array([_HEAD + length])))
     except Malformed:

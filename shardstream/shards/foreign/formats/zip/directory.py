@@ -17,6 +17,7 @@ import numpy as np
 
 from shardstream.errors import FormatError
 from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.storage.blocks.codecs import LARGEST
 
 _END = struct.Struct("<4s4H2IH")
 _LOCATOR = struct.Struct("<4sIQI")
@@ -27,12 +28,15 @@ _MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
 _LARGEST_COMMENT = 0xFFFF
 _DESCRIPTOR, _UTF8 = 1 << 3, 1 << 11
 _ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
+_MOST_DEFLATED = 1032  # bytes that one byte may stand for
 _ZIP64, _UNICODE_NAME = 0x0001, 0x7075  # kinds of extra data
 _UNPACK = "unpack the zip, or write it again without compression (zip -0)"
+DEFLATE = 8
+"""The method of members that are compressed in the usual way."""
 _METHODS = {
     1: "shrink",
     6: "implode",
-    8: "deflate",
+    DEFLATE: "deflate",
     9: "deflate64",
     12: "bzip2",
     14: "LZMA",
@@ -58,6 +62,7 @@ class ZipMember(NamedTuple):
         stored: Its bytes in the zip.
         size: Its bytes when inflated.
         header: Offset of its local header.
+        crc: CRC-32 of its bytes when inflated.
     """
 
     name: str
@@ -67,6 +72,12 @@ class ZipMember(NamedTuple):
     stored: int
     size: int
     header: int
+    crc: int
+
+    @property
+    def deflated(self) -> bool:
+        """Whether it is compressed in the usual way."""
+        return self.method == DEFLATE
 
 
 class Directory(NamedTuple):
@@ -101,6 +112,19 @@ def check_stored(data: ObjectBytes, member: ZipMember, remedy: str = _UNPACK) ->
         )
     if member.stored != member.size:
         raise data.damaged(f"{member.name!r} has {member.stored} bytes, and {member.size} uncompressed", member.header)
+
+
+def check_deflated(data: ObjectBytes, member: ZipMember) -> None:
+    """Refuse members that neither lie in the zip as they are nor can be inflated alone, such as encrypted ones."""
+    if not member.deflated or member.flags & _ENCRYPTED:
+        check_stored(data, member)
+    elif member.size > min(LARGEST, _MOST_DEFLATED * member.stored):
+        raise data.damaged(
+            f"{member.name!r} announces {member.size} bytes in {member.stored}; at most {LARGEST} are read, "
+            f"and deflate holds {_MOST_DEFLATED} a byte",
+            member.header,
+            hint=_UNPACK,
+        )
 
 
 def read_directory(data: ObjectBytes) -> Directory:
@@ -214,7 +238,7 @@ def _entry(data: ObjectBytes, place: int, end: int) -> tuple[ZipMember, int]:
     if place + _ENTRY.size > end:
         raise data.damaged("the directory ends inside of an entry", place)
     fields = _ENTRY.unpack(data.get(place, _ENTRY.size))
-    magic, _, _, flags, method, _, _, _, stored, size, name_length, extra_length, comment, disk, _, _, header = fields
+    magic, _, _, flags, method, _, _, crc, stored, size, name_length, extra_length, comment, disk, _, _, header = fields
     following = place + _ENTRY.size + name_length + extra_length + comment
     if magic != b"PK\1\2" or following > end:
         raise data.damaged("this is no entry of a zip's directory", place)
@@ -235,7 +259,7 @@ def _entry(data: ObjectBytes, place: int, end: int) -> tuple[ZipMember, int]:
     if not raw or b"\0" in raw:
         raise data.damaged("a member's name is empty, or has a zero byte", place)
     return ZipMember(
-        _name(data, raw, flags, rest[name_length:], place), raw, flags, method, stored, size, header
+        _name(data, raw, flags, rest[name_length:], place), raw, flags, method, stored, size, header, crc
     ), following
 
 

@@ -1,4 +1,8 @@
-"""Zip files of uncompressed members: each is a value, those of one name without extension a sample."""
+"""Zip files: each member is a value, those of one name without extension a sample.
+
+Members that are stored as they are lie in the zip. Those that are deflated are a block each: the object is shown with
+their inflated bytes behind those of the zip, in the order in which they lie there.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,12 @@ from shardstream.shards.fields import type_of_extension
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.zip.directory import (
     Directory,
-    check_stored,
+    check_deflated,
     is_skipped,
     located,
     read_directory,
 )
+from shardstream.shards.foreign.found_blocks import FoundBlocks
 from shardstream.shards.foreign.names import accompanies, splits
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import (
@@ -28,6 +33,8 @@ from shardstream.shards.foreign.rows import (
     usable_field,
     usable_key,
 )
+from shardstream.storage.base.store import ObjectMeta
+from shardstream.storage.blocks import BlockList
 
 _LABEL = "cls"
 _LARGEST_LABEL = 20  # digits of an int64, and its sign
@@ -52,13 +59,13 @@ class Zip(ForeignFormat):
         if listing.start(zips[0].path, 4) not in (b"PK\3\4", b"PK\5\6", b"PK\7\x08", b"PK00"):
             return None
         folder = usable_key(options.get("folder", ""))
-        about: dict[str, Any] = {"folder": folder} if folder else {}
+        common: dict[str, Any] = {"folder": folder} if folder else {}
         lists = [one.path for one in listing.ending(".csv", ".tsv", ".json")]
         notes = tuple(f"{path} is not read" for path in lists[:5])
         if options.get("labels") is None:
             first = ObjectBytes(listing.store, zips[0].path, zips[0].size)
             notes += _unused_classes(_chosen(first, read_directory(first), folder))
-            return Recognised(tuple(ForeignObject(one.path, one.size, about) for one in zips), notes=notes)
+            return Recognised(_objects(zips, common), notes=notes)
         if options["labels"] != "folder":
             raise UsageError(
                 f"labels={options['labels']!r}: labels of zip files come from folders", hint="labels=folder"
@@ -68,13 +75,27 @@ class Zip(ForeignFormat):
             data = ObjectBytes(listing.store, one.path, one.size)
             found.update(_classes(data, _chosen(data, read_directory(data), folder)))
         classes = tuple(sorted(found))
-        about["classes"] = list(classes)
-        return Recognised(tuple(ForeignObject(one.path, one.size, about) for one in zips), classes, notes)
+        common["classes"] = list(classes)
+        return Recognised(_objects(zips, common), classes, notes)
+
+    def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
+        directory = read_directory(data)
+        chosen = {one.number for one in _chosen(data, directory, about.get("folder", ""))}
+        if not any(directory.members[number].deflated for number in chosen):
+            return None
+        blocks = BlockList()
+        blocks.add("none", 0, data.size, data.size)
+        for number, begin in located(data, directory):
+            member = directory.members[number]
+            if number in chosen and member.deflated:
+                blocks.add("deflate", begin, member.stored, member.size, member.crc)
+        return FoundBlocks(blocks.of(data.size))
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
-        directory = read_directory(data)
-        chosen = _chosen(data, directory, about.get("folder", ""))
-        values = _values(data, directory, chosen)
+        zipped = data.first(about.get("bytes", data.size))
+        directory = read_directory(zipped)
+        chosen = _chosen(zipped, directory, about.get("folder", ""))
+        values = _values(data, zipped, directory, chosen)
         classes = about.get("classes")
         labels = None if classes is None else {name: label for label, name in enumerate(classes)}
         if labels is not None and not values.only_images():
@@ -83,6 +104,11 @@ class Zip(ForeignFormat):
         for one in chosen:
             samples.setdefault(one.key, []).append(one)
         yield from _rows(data, samples, values, labels)
+
+
+def _objects(zips: Sequence[ObjectMeta], common: Mapping[str, Any]) -> tuple[ForeignObject, ...]:
+    """The zips, each with its bytes: scanned, it may be shown with more."""
+    return tuple(ForeignObject(one.path, one.size, {**common, "bytes": one.size}) for one in zips)
 
 
 class _Chosen(NamedTuple):
@@ -116,7 +142,7 @@ class _Values:
 
 
 def _chosen(data: ObjectBytes, directory: Directory, folder: str) -> list[_Chosen]:
-    """The members that are values, all of them stored as they are."""
+    """The members that are values."""
     chosen, others = [], 0
     for number, member in enumerate(directory.members):
         if is_skipped(member.name):
@@ -128,7 +154,7 @@ def _chosen(data: ObjectBytes, directory: Directory, folder: str) -> list[_Chose
             continue
         others += 1
         if extension and key:
-            check_stored(data, member)
+            check_deflated(data, member)
             chosen.append(_Chosen(number, key, usable_field(extension.lower())))
     if others and not chosen:
         raise data.damaged(f"none of its {others} members has an extension that could name a field", 0, hint="pack it")
@@ -176,15 +202,17 @@ def _class_of(key: str) -> str:
     return key.rpartition("/")[0].rpartition("/")[2]
 
 
-def _values(data: ObjectBytes, directory: Directory, chosen: Sequence[_Chosen]) -> _Values:
+def _values(data: ObjectBytes, zipped: ObjectBytes, directory: Directory, chosen: Sequence[_Chosen]) -> _Values:
     """One pass over the zip, in the order of its bytes: local headers, and the first bytes of each value."""
     fields = {one.number: one.field for one in chosen}
-    found = _Values()
-    for number, begin in located(data, directory):
+    found, inflated = _Values(), zipped.size
+    for number, stored in located(zipped, directory):
         name = fields.get(number)
         if name is None:
             continue
-        size = directory.members[number].size
+        size, begin = directory.members[number].size, stored
+        if directory.members[number].deflated:
+            begin, inflated = inflated, inflated + size
         start = bytes(data.get(begin, min(size, _LARGEST_LABEL)))
         found.begins[number] = begin, size
         found.images.setdefault(name, set()).add(image_type(start))
