@@ -51,11 +51,11 @@ _TABLE = re.compile(r"shardstream-objects-[0-9a-f]{16}\.table")
 _HEAD = struct.Struct("<8sIIQQQQQ8x")  # magic, version, zero, objects, shards, names, checksum of the rest, blocks
 _MAGIC = b"SSOBJCT\n"
 RESTORE = "make it anew: `shardstream index URL --beside`"
-# Columns in the order in which they are stored: of objects, of shards, of blocks.
-_OF_OBJECTS = tuple((name, "<u8") for name in ("sizes", "versions", "checksums", "abouts", "name_ends", "block_ends"))
+# Columns in the order in which they are stored: of objects, of shards; where there are blocks, of objects and blocks.
+_OF_OBJECTS = (("sizes", "<u8"), ("versions", "<u8"), ("checksums", "<u8"), ("abouts", "<u8"), ("name_ends", "<u8"))
 _OF_SHARDS = (("index_ends", "<u8"), ("index_checksums", "<u8"), ("objects", "<u4"), ("samples", "<u4"))
 _OF_BLOCKS = tuple((f"block_{name}", kind) for name, kind in BLOCK_COLUMNS)
-_COLUMNS = (*_OF_OBJECTS, *_OF_SHARDS, *_OF_BLOCKS)
+_ENDS = (("block_ends", "<u8"),)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +102,7 @@ class ObjectTable:
 
     def pack(self) -> bytes:
         """The table as bytes; the header holds the checksum of the rest."""
-        parts = [np.ascontiguousarray(getattr(self, name), kind).tobytes() for name, kind in _COLUMNS]
+        parts = [np.ascontiguousarray(getattr(self, name), kind).tobytes() for name, kind in self._columns]
         body = b"".join([*parts, self.names])
         counts = len(self.sizes), len(self.samples), len(self.names)
         return _HEAD.pack(_MAGIC, FORMAT_VERSION, 0, *counts, checksum(body), len(self.block_offsets)) + body
@@ -114,13 +114,16 @@ class ObjectTable:
             raise FormatError("not a table of objects", url=url, hint=RESTORE)
         _, _, _, objects, shards, names, expected, blocks = _HEAD.unpack_from(data)
         body = data[_HEAD.size :]
-        if len(body) != 48 * objects + 24 * shards + 28 * blocks + names or checksum(body) != expected:
+        ends = objects if blocks else 0
+        if len(body) != 40 * objects + 24 * shards + 8 * ends + 28 * blocks + names or checksum(body) != expected:
             raise ChecksumError("the table of objects is damaged or truncated", url=url, hint=RESTORE)
         columns, at = {}, 0
-        for kinds, count in ((_OF_OBJECTS, objects), (_OF_SHARDS, shards), (_OF_BLOCKS, blocks)):
+        for kinds, count in ((_OF_OBJECTS, objects), (_OF_SHARDS, shards), (_ENDS, ends), (_OF_BLOCKS, blocks)):
             for name, kind in kinds:
                 columns[name] = np.frombuffer(body, kind, count, at)
                 at += columns[name].nbytes
+        if not blocks:
+            columns["block_ends"] = np.zeros(objects, "<u8")
         found = cls(**columns, names=body[at:])
         found._check(url)
         return found
@@ -141,6 +144,10 @@ class ObjectTable:
 
     def __reduce__(self) -> tuple[Callable[[builtins.bytes], ObjectTable], tuple[builtins.bytes]]:
         return _unpacked, (self.pack(),)  # views have no pickle
+
+    @property
+    def _columns(self) -> tuple[tuple[str, str], ...]:
+        return (*_OF_OBJECTS, *_OF_SHARDS, *((*_ENDS, *_OF_BLOCKS) if len(self.block_offsets) else ()))
 
     def _blocks_are_sound(self) -> bool:
         ends, count = self.block_ends, len(self.block_offsets)
@@ -175,7 +182,7 @@ class ObjectTable:
     def identity(self) -> str:
         """Of what is stored, and in which order; not of when: 32 hexadecimal digits."""
         hasher = xxhash.xxh3_128()
-        for name, kind in _COLUMNS:
+        for name, kind in self._columns:
             if name not in ("versions", "abouts"):
                 hasher.update(np.ascontiguousarray(getattr(self, name), kind).data)
         hasher.update(self.names)
