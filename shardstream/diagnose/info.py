@@ -153,7 +153,7 @@ def info(url: PathOrUrl, **opening: Unpack[Opening]) -> Info:
         rejects=_count_rejects(dataset.store),
         checksums=checked,
         objects=len(manifest.objects.sizes) if isinstance(manifest, Catalogue) else None,
-        notes=manifest.notes if isinstance(manifest, Catalogue) else (),
+        notes=manifest.told if isinstance(manifest, Catalogue) else (),
     )
 
 

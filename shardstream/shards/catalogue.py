@@ -280,6 +280,11 @@ class Catalogue(Manifest):
         return self.reading.source
 
     @property
+    def told(self) -> tuple[str, ...]:
+        """What was left out or decided, a sentence each, what is lost of damaged objects among it."""
+        return *self.notes, *(f"{name}: {what}" for name, what in self.lost.items())
+
+    @property
     def title(self) -> str:
         """What people call its format."""
         return self.reading.format.title

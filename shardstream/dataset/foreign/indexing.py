@@ -188,7 +188,7 @@ def _report(found: FoundCatalogue, scanned: int, seconds: float) -> IndexReport:
         catalogue.indexes_bytes,
         {name: str(kind) for name, kind in catalogue.fields.items()},
         catalogue.classes,
-        (*catalogue.notes, *(f"{name}: {what}" for name, what in catalogue.lost.items())),
+        catalogue.told,
         found.store.url,
         catalogue.fingerprint,
         seconds,
