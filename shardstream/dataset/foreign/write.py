@@ -112,13 +112,13 @@ def _whole(plan: Plan, number: int, pieces_of: PiecesOf, making: Making) -> Iter
     path = plan.recognised.objects[number].path
     for piece in pieces_of(number):
         if piece.damage is not None:
-            if making.damaged == "error":
+            if making.damaged == "error" and path not in making.lost:
                 raise FormatError(
                     f"an object is damaged: {piece.damage}",
                     url=plan.store.locate(path),
                     hint=f"fetch or write it again; `{plan.command} --damaged reject` leaves out what is lost",
                 )
-            making.lost[plan.recognised.objects[number].path] = piece.damage
+            making.lost[path] = piece.damage
         yield replace(piece, fields=dict(piece.fields))
 
 
