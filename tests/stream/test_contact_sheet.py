@@ -138,7 +138,7 @@ def test_a_store_that_fails_is_said_and_no_traceback() -> None:
     store = MemoryStore()
     make_dataset(store, samples=4, fields={"jpg": "jpg"})
     reader = ss.Reader(store)
-    for path in [path for path, _ in store.list() if path.endswith((".tar", ".rec"))]:
+    for path in [path for path, *_ in store.list() if path.endswith((".tar", ".rec"))]:
         store.delete(path)
     assert "Reader(" in reader._repr_html_()
     assert "no such object" in reader._repr_html_()

@@ -251,9 +251,9 @@ def test_random_access(folder, azure) -> None:
     assert reader.get("k000007")["id"] == 7
 
 
-def test_globs_need_a_local_path_and_say_so_without_secrets() -> None:
+def test_globs_of_folders_need_a_local_path_and_say_so_without_secrets() -> None:
     with pytest.raises(UsageError, match="local path") as caught:
-        ss.ShardDataset("https://acme.blob.core.windows.net/box/part-*?sig=hidden")
+        ss.ShardDataset("https://acme.blob.core.windows.net/box/part-*/of?sig=hidden")
     assert "hidden" not in str(caught.value)
 
 

@@ -19,7 +19,7 @@ from shardstream.storage.base.store import Head, ObjectMeta, Store, past_the_end
 from shardstream.storage.base.wrapper import WrapperStore
 from shardstream.storage.blocks.codecs import checksum_of, inflate
 from shardstream.storage.blocks.held import HELD, held
-from shardstream.storage.blocks.table import ObjectBlocks, Span
+from shardstream.storage.blocks.table import BlockSpan, ObjectBlocks
 from shardstream.storage.transfer.loop import run
 
 _WAIT = 600.0  # of one call; what it waits for has shorter deadlines of its own
@@ -90,7 +90,7 @@ class BlockStore(WrapperStore):
         if not 0 <= offset <= offset + length <= blocks.size:
             raise past_the_end(offset, length, blocks.size).at(url=self.locate(path))
 
-    async def _read(self, path: str, blocks: ObjectBlocks, spans: Sequence[Span]) -> list[memoryview]:
+    async def _read(self, path: str, blocks: ObjectBlocks, spans: Sequence[BlockSpan]) -> list[memoryview]:
         inflated = await self._inflated(path, blocks, [one.block for one in spans if not blocks.plain(one.block)])
         out: list[memoryview] = []
         for one in spans:
@@ -245,7 +245,7 @@ class _Room:
                 turn.set_result(None)
 
 
-def _cut(data: memoryview, span: Span) -> memoryview:
+def _cut(data: memoryview, span: BlockSpan) -> memoryview:
     """Bytes of a block. A few of them are copied: they would keep all of it in memory."""
     part = data[span.begin : span.end]
     return part if 2 * len(part) >= len(data) else memoryview(bytes(part))

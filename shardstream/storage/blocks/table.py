@@ -17,7 +17,7 @@ COLUMNS = (("offsets", "<u8"), ("checksums", "<u8"), ("lengths", "<u4"), ("sizes
 _LARGEST_STORED = (1 << 32) - 1
 
 
-class Span(NamedTuple):
+class BlockSpan(NamedTuple):
     """Bytes of a block: its number, and from which byte of it to which."""
 
     block: int
@@ -54,7 +54,7 @@ class ObjectBlocks:
         ends = np.cumsum(self.sizes, dtype=np.int64)
         return ends - self.sizes.astype(np.int64)
 
-    def spans(self, offset: int, length: int) -> Iterator[Span]:
+    def spans(self, offset: int, length: int) -> Iterator[BlockSpan]:
         """What of which blocks inflated bytes ``[offset, offset + length)`` are, in order."""
         end = offset + length
         first = int(np.searchsorted(self.starts, offset, side="right")) - 1 if length else 0
@@ -63,7 +63,7 @@ class ObjectBlocks:
         for block, (start, size) in enumerate(rows, first):
             begin, stop = max(offset - start, 0), min(end - start, size)
             if begin < stop:
-                yield Span(block, begin, stop)
+                yield BlockSpan(block, begin, stop)
 
     def plain(self, block: int) -> bool:
         """Whether a block is stored as it is."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.dataset.row_set import packed, unpacked
 from shardstream.dataset.shared import SharedWords, source_and_shard
@@ -347,13 +348,14 @@ def _weights_of(plain: Mapping[str, Any]) -> tuple[WeightSpec, int | None, Weigh
 
 def _plain_data_set(address: DatasetAddress) -> dict[str, Any]:
     replicas = [_plain_location(one) for one in address.replicas]
-    return as_dict(address) | {"location": _plain_location(address.location), "replicas": replicas}
+    location, foreign = _plain_location(address.location), as_dict(address.foreign)
+    return as_dict(address) | {"location": location, "replicas": replicas, "foreign": foreign}
 
 
 def _data_set_of(plain: Mapping[str, Any]) -> OpenedDataset:
     replicas = tuple(map(_location_of, plain["replicas"]))
-    location = _location_of(plain["location"])
-    return DatasetAddress(**{**plain, "location": location, "replicas": replicas}).open()
+    location, foreign = _location_of(plain["location"]), ForeignSpec(**plain.get("foreign", {}))
+    return DatasetAddress(**{**plain, "location": location, "replicas": replicas, "foreign": foreign}).open()
 
 
 def _plain_location(location: Location) -> dict[str, Any]:
