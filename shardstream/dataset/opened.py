@@ -381,8 +381,12 @@ class OpenedDataset:
         return cached
 
     def _identify(self, name: str) -> Identity | None:
-        if self._foreign is not None and name == self._foreign.catalogue.indexes_name:
-            return Identity(self._foreign.catalogue.indexes_bytes, 0)
+        if self._foreign is not None:
+            catalogue = self._foreign.catalogue
+            if name == catalogue.indexes_name:
+                return Identity(catalogue.indexes_bytes, 0)
+            if catalogue.reading.format.loose:  # whoever asks for a value says its size
+                return None
         number, table = self.manifest.number_of(name), self.manifest.table
         return None if number is None else Identity(int(table.sizes[number]), int(table.checksums[number]))
 

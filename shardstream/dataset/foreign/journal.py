@@ -9,14 +9,15 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgpack
 import xxhash
 
 from shardstream.dataset.foreign.scan import Piece
-from shardstream.errors import StorageError
+from shardstream.errors import ShardStreamError, StorageError
 from shardstream.storage.base.sorting import no_room
 
 _HEAD = struct.Struct("<QQ")
@@ -53,18 +54,24 @@ class Journal:
     def __contains__(self, state: ObjectState) -> bool:
         return state in self._known
 
-    def add(self, state: ObjectState, pieces: Sequence[Piece]) -> None:
-        """Write down an object that was scanned.
+    def add(self, state: ObjectState, pieces: Iterable[Piece]) -> None:
+        """Write down an object that is scanned, piece by piece; nothing of it where that fails.
 
         Raises:
             StorageError: The disk is full.
         """
+        begin = self._file.tell()
         try:
             places = [self._write(list(state), _entry(piece)) for piece in pieces]
             self._write(list(state), None)
             self._file.flush()
-        except OSError as error:
-            raise no_room(error) from error
+        except BaseException as error:
+            with suppress(OSError):
+                self._file.seek(begin)
+                self._file.truncate()
+            if isinstance(error, OSError) and not isinstance(error, ShardStreamError):
+                raise no_room(error) from error
+            raise
         self._known[state] = places
 
     def _write(self, state: list[Any], entry: dict[str, Any] | None) -> tuple[int, int]:
@@ -82,11 +89,11 @@ class Journal:
             yield Piece(**msgpack.unpackb(body)[1])
 
     def _read(self) -> int:
-        """Find what is in the file; where its whole records end."""
+        """Find what is in the file; where the last object that is complete ends."""
         size = os.fstat(self._file.fileno()).st_size
         if not size:
             return 0
-        at, coming, of = 0, list[tuple[int, int]](), None
+        at, whole, coming, of = 0, 0, list[tuple[int, int]](), None
         with mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             while at + _HEAD.size <= size:
                 length, check = _HEAD.unpack_from(data, at)
@@ -103,7 +110,9 @@ class Journal:
                 else:
                     coming.append((start, length))
                 at = start + length
-        return at
+                if entry is None:
+                    whole = at
+        return whole
 
 
 def _entry(piece: Piece) -> dict[str, Any]:

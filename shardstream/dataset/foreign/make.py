@@ -18,7 +18,7 @@ from shardstream.dataset.foreign.write import write_catalogue
 from shardstream.errors import ShardStreamError, StorageError
 from shardstream.shards.fields import IMAGE
 from shardstream.shards.foreign.contract import ObjectListing
-from shardstream.shards.foreign.framing import NAME, is_form
+from shardstream.shards.foreign.framing import is_form
 from shardstream.shards.layout import parse_index
 from shardstream.sizes import plural
 from shardstream.storage import Location, open_store
@@ -46,7 +46,7 @@ def find_or_make(location: Location, spec: ForeignSpec, cache: Cache | None, mak
         StorageError: They cannot be read, or the catalogue cannot be kept.
     """
     store = open_store(location)
-    listing = ObjectListing(store, spec.objects(store))
+    listing = ObjectListing(store, spec.objects(store), named=bool(spec.names))
     beside = None if spec.names else read_catalogue(store, store.url)
     if beside is not None:
         plan = plan_of(listing, spec, making, beside.catalogue)
@@ -117,9 +117,10 @@ def _old_pieces(before: FoundCatalogue | None, number: int) -> Iterator[Piece]:
     for shard in np.flatnonzero(old.objects.objects == number).tolist():
         start, length = old.index_range(shard)
         data = before.store.get(old.indexes_name, start, length)
-        index = parse_index(data, path=old.names[number], framing=NAME, end=end, url=old.url, is_form=is_form)
+        framing = old.reading.framing.name
+        index = parse_index(data, path=old.names[number], framing=framing, end=end, url=old.url, is_form=is_form)
         fields = {
             name: IMAGE if old.fields[name].is_image and column.type.name == "bytes" else str(column.type)
             for name, column in index.columns.items()
         }
-        yield Piece(index.samples, fields, bytes(data), 0)
+        yield Piece(index.samples, fields, bytes(data), 0, classes=old.classes if old.reading.format.loose else None)

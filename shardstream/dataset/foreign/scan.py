@@ -14,8 +14,7 @@ from shardstream.errors import ChangedError, FieldError, FormatError, UsageError
 from shardstream.shards.catalogue import Reading
 from shardstream.shards.fields import FieldType, check_field_name
 from shardstream.shards.foreign.contract import ForeignObject
-from shardstream.shards.foreign.framing import FRAMING, NAME
-from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.framing import FRAMING
 from shardstream.shards.foreign.rows import ScannedRows
 from shardstream.shards.index import Column, Keys, ShardIndex, check_key
 from shardstream.shards.layout import checksums, pack_index
@@ -34,6 +33,8 @@ class Piece:
         fields: Types by name; ``"image"`` where all are image files of several formats.
         index: The bytes of the index.
         covered: Bytes of the object that its values take, for estimates.
+        damage: What is lost after it, if the object is damaged there.
+        classes: Names of the classes, where its object says them.
     """
 
     samples: int
@@ -41,6 +42,7 @@ class Piece:
     index: bytes
     covered: int
     damage: str | None = None
+    classes: tuple[str, ...] | None = None
 
 
 def about_digest(one: ForeignObject) -> int:
@@ -59,7 +61,7 @@ def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Rea
         ChangedError: It was replaced while it was scanned.
         StorageError: It cannot be read.
     """
-    data = ObjectBytes(store, one.path, one.size, window=reading.format.window)
+    data = reading.format.open(store, one)
     for rows in reading.format.scan(data, one.about):
         if rows.keys or rows.damage is not None:
             yield _piece(store, one, rows, reading)
@@ -79,15 +81,21 @@ def _piece(store: Store, one: ForeignObject, rows: ScannedRows, reading: Reading
     ends = np.cumsum([len(key) for key in keys], dtype=np.uint64)
     blob = b"".join(keys)
     if reading.checked:
-        index = ShardIndex(one.path, NAME, len(keys), Keys(ends, memoryview(blob)), {}, one.size, url=store.url)
+        index = ShardIndex(
+            one.path, reading.framing.name, len(keys), Keys(ends, memoryview(blob)), {}, one.size, url=store.url
+        )
+        if reading.format.loose:
+            what = "values that are files of their own have no checksums"
+            raise UsageError(what, url=store.url, hint="leave checksums out, or pack them")
         columns = tuple(_with_checksums(store, index, column) for column in columns)
     covered = sum(_covered(column, len(keys)) for column in columns)
     return Piece(
         len(keys),
         {column.name: str(column.type) for column in columns},
-        pack_index(NAME, (ends, blob), columns, end=one.size) if keys else b"",
+        pack_index(reading.framing.name, (ends, blob), columns, end=one.size) if keys else b"",
         covered,
         None if rows.damage is None else str(rows.damage),
+        rows.classes,
     )
 
 

@@ -6,7 +6,7 @@ import concurrent.futures
 import itertools
 import multiprocessing
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 
 from shardstream.dataset.foreign.plan import Making, Plan
@@ -24,25 +24,22 @@ _PROBE_S = 3.0
 _AT_ONCE = 8  # objects of a store that are scanned side by side
 
 
-def scan_all(plan: Plan, todo: Sequence[int], making: Making) -> Iterator[tuple[int, list[Piece]]]:
-    """The pieces of each of these objects, whatever the order in which they come."""
+def scan_all(plan: Plan, todo: Sequence[int], making: Making) -> Iterator[tuple[int, Iterable[Piece]]]:
+    """The pieces of each of these objects, in any order; those of one are to be taken before the next is asked for."""
     total = sum(plan.metas[number].size for number in todo)
     watch = _Watch(plan, total, len(todo), making)
     left = iter(todo)
     for number in left:  # the first ones here, until it is known how long all take
         watch.begin()
-        pieces = []
-        for piece in scan_object(plan.store, plan.recognised.objects[number], plan.metas[number], plan.reading):
-            pieces.append(piece)
-            watch.saw(piece.covered)
+        pieces = scan_object(plan.store, plan.recognised.objects[number], plan.metas[number], plan.reading)
+        yield number, map(watch.saw, pieces)
         watch.done(plan.metas[number].size)
-        yield number, pieces
         if watch.knows:
             break
     rest = _in_processes(plan, left, making.workers) if making.workers > 1 else _in_threads(plan, left)
-    for number, pieces in rest:
+    for number, scanned in rest:
         watch.done(plan.metas[number].size)
-        yield number, pieces
+        yield number, scanned
 
 
 class _Watch:
@@ -65,11 +62,12 @@ class _Watch:
     def begin(self) -> None:
         self._here = 0
 
-    def saw(self, covered: int) -> None:
-        """Values of so many bytes were found in the object that is being scanned."""
-        self._here += covered
+    def saw(self, piece: Piece) -> Piece:
+        """A piece of the object that is being scanned."""
+        self._here += piece.covered
         if self.knows:
             self._check(self._bytes + self._here)
+        return piece
 
     def done(self, bytes: int) -> None:
         """An object of so many bytes was scanned."""

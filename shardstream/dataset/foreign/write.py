@@ -16,7 +16,7 @@ from shardstream.dataset.foreign.scan import Piece
 from shardstream.errors import FieldError, FormatError
 from shardstream.shards.catalogue import Catalogue, ObjectTable
 from shardstream.shards.fields import IMAGE, FieldType
-from shardstream.shards.foreign.framing import NAME, is_form
+from shardstream.shards.foreign.framing import is_form
 from shardstream.shards.layout import pack_index, parse_index
 from shardstream.sizes import plural
 
@@ -46,15 +46,17 @@ def write_catalogue(
         plan, (piece for number in range(len(states)) for piece in _whole(plan, number, pieces_of, making))
     )
     ends, sums, objects, samples = [], [], [], []
-    at = 0
+    at, classes = 0, plan.recognised.classes
 
     def indexes() -> Iterator[bytes]:
-        nonlocal at
+        nonlocal at, classes
         for number, state in enumerate(states):
             for piece in pieces_of(number):
                 if not piece.samples:
                     continue
-                data = _retyped(piece, fields, state)
+                if piece.classes is not None:
+                    classes = tuple(piece.classes)
+                data = _retyped(piece, fields, plan, state)
                 at += len(data)
                 ends.append(at)
                 sums.append(int.from_bytes(data[-8:], "little"))
@@ -82,7 +84,7 @@ def write_catalogue(
         table,
         fields,
         reading=plan.reading,
-        classes=plan.recognised.classes,
+        classes=classes,
         notes=[*plan.recognised.notes, *making.rejected],
         url=plan.store.url,
     )
@@ -143,11 +145,12 @@ def _common(name: str, found: Counter[str], url: str) -> FieldType:
     )
 
 
-def _retyped(piece: Piece, fields: Mapping[str, FieldType], state: ObjectState) -> bytes:
+def _retyped(piece: Piece, fields: Mapping[str, FieldType], plan: Plan, state: ObjectState) -> bytes:
     """The index of a piece, with the types that the data set has."""
     if all(FieldType.parse(kind).name == fields[name].name for name, kind in piece.fields.items()):
         return piece.index
-    index = parse_index(memoryview(piece.index), path=state.path, framing=NAME, end=state.size, is_form=is_form)
+    framing = plan.reading.framing.name
+    index = parse_index(memoryview(piece.index), path=state.path, framing=framing, end=state.size, is_form=is_form)
     columns = [replace(column, type=fields[name]) for name, column in index.columns.items()]
     ends, blob = index.keys.parts
-    return pack_index(NAME, (ends.astype(np.uint64), bytes(blob)), columns, end=state.size)
+    return pack_index(framing, (ends.astype(np.uint64), bytes(blob)), columns, end=state.size)

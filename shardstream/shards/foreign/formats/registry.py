@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from shardstream.errors import FormatError, UsageError, did_you_mean
 from shardstream.shards.foreign.contract import ForeignFormat, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.beton import Beton
 from shardstream.shards.foreign.formats.chunks.litdata import LitData
 from shardstream.shards.foreign.formats.chunks.mds import Mds
+from shardstream.shards.foreign.formats.files.format import Files
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
 from shardstream.shards.foreign.formats.npy import Npy
 from shardstream.shards.foreign.formats.recordio.format import RecordIO
@@ -33,9 +34,12 @@ _ALL: tuple[ForeignFormat, ...] = (
     Megatron(),
     NanoGpt(),
     Npy(),
+    Files(),
 )
 
 FORMATS: dict[str, ForeignFormat] = {one.name: one for one in _ALL}
+_CONTAINERS = [one for one in _ALL if not one.loose]
+_LOOSE = [one for one in _ALL if one.loose]
 
 
 def format_named(name: str) -> ForeignFormat:
@@ -72,9 +76,9 @@ def recognise(
         UsageError: There is no such format or option, or several formats take the listing for theirs.
         StorageError: It cannot be read.
     """
-    asked = FORMATS.values() if name is None else [format_named(name)]
-    answers = [(one, _ask(one, listing, options, named=name is not None)) for one in asked]
-    found = [(one, answer) for one, answer in answers if answer is not None]
+    found = _answers([format_named(name)] if name else _CONTAINERS, listing, options, named=name is not None)
+    if not found and name is None:
+        found = _answers(_LOOSE, listing, options, named=False)
     if len(found) > 1:
         names = " and ".join(one.title for one, _ in found)
         hint = "say which it is with source_format=" + " or ".join(repr(one.name) for one, _ in found)
@@ -89,6 +93,13 @@ def recognise(
         what = f"{found[0][0].title} has no option {unknown[0]!r}"
         raise UsageError(what, url=listing.url, hint=f"{did_you_mean(unknown[0], found[0][0].options)}it has {there}")
     return found[0]
+
+
+def _answers(
+    asked: Iterable[ForeignFormat], listing: ObjectListing, options: Mapping[str, str], *, named: bool
+) -> list[tuple[ForeignFormat, Recognised]]:
+    answers = [(one, _ask(one, listing, options, named=named)) for one in asked]
+    return [(one, answer) for one, answer in answers if answer is not None]
 
 
 def _ask(
