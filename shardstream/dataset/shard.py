@@ -174,6 +174,10 @@ class OpenShard:
         columns = [self.index.columns[name] for name in present]
         return all(column.checksums is not None for column in columns if column.type.kind != "scalar")
 
+    def fetched(self, rows: NDArray[np.int64], fields: Sequence[str]) -> Buffers:
+        """The bytes of these fields of these stored rows, read now; StorageError."""
+        return self._read(rows, self.present(fields))
+
     def _read(self, rows: NDArray[np.int64], present: Sequence[str]) -> Buffers:
         if not self.shard.store.mapped:
             return fetched(self.reads(rows, present, order=0))

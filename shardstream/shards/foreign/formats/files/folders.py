@@ -14,7 +14,7 @@ from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.contract import ForeignObject, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.files.names import file_column, is_picture, key_of, kind_of, suffix_of
 from shardstream.shards.foreign.names import splits
-from shardstream.shards.foreign.rows import ScannedRows, pieces
+from shardstream.shards.foreign.rows import PIECE, ScannedRows
 from shardstream.shards.index import Column
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.text import in_one_line, valid_unicode
@@ -64,7 +64,8 @@ def recognised(listing: ObjectListing) -> Recognised | None:
     classes = sorted(map(valid_unicode, folders))
     numbers = {name: classes.index(valid_unicode(name)) for name in folders}
     kind = kind_of({suffix_of(one.path) for one in taken}, url=listing.url)
-    objects = (_run(taken[begin:end], numbers, kind.type.name) for begin, end in pieces(len(taken)))
+    # Of a fixed length: a file more changes those that come after it only.
+    objects = (_run(taken[begin : begin + PIECE], numbers, str(kind.type)) for begin in range(0, len(taken), PIECE))
     return Recognised(tuple(objects), tuple(classes) or None, _notes(taken, left, folders))
 
 
@@ -120,7 +121,7 @@ def scanned(about: Mapping[str, Any]) -> Iterator[ScannedRows]:
     files, labels = about["files"], about.get("labels")
     paths = [path for path, _, _ in files]
     kind = FieldType.parse(about["type"])
-    columns: tuple[Column, ...] = (file_column(kind.name, kind, paths, [size for _, size, _ in files]),)
+    columns: tuple[Column, ...] = (file_column(str(kind), kind, paths, [size for _, size, _ in files]),)
     if labels is not None:
         values = np.array([labels[path.partition("/")[0]] for path in paths], np.int64)
         columns = (Column("cls", FieldType.parse("int64"), values=values), *columns)
