@@ -24,7 +24,7 @@ OPTIONS: Mapping[str, str] = {
 }
 
 
-class Columns(NamedTuple):
+class ListColumns(NamedTuple):
     """The columns of a list.
 
     Attributes:
@@ -46,7 +46,7 @@ class Columns(NamedTuple):
     unused: tuple[str, ...] = ()
 
 
-def columns_of(first: Sequence[str], suffix: str, options: Mapping[str, str], url: str) -> Columns:
+def columns_of(first: Sequence[str], suffix: str, options: Mapping[str, str], url: str) -> ListColumns:
     """The columns of a list whose first line has these cells.
 
     Raises:
@@ -70,23 +70,23 @@ def columns_of(first: Sequence[str], suffix: str, options: Mapping[str, str], ur
                 )
         label = labels[0] if labels else None
         unused = tuple(name for number, name in enumerate(names) if number not in (*paths, label))
-        return Columns(len(names), (paths[0],), label=label, header=True, unused=unused)
+        return ListColumns(len(names), (paths[0],), label=label, header=True, unused=unused)
     if suffix == "lst" and len(names) > 2 and all(map(_is_number, names[:-1])):  # of MXNet: number, label, path
         if len(names) > 3:
             raise FormatError(
                 "lists with several labels a line are not read in place", url=url, hint="`shardstream pack` takes them"
             )
-        return Columns(3, (2,), label=1)
+        return ListColumns(3, (2,), label=1)
     if len(names) > 2:
         raise FormatError(
             f"the first line has {len(names)} columns, and none is called as a column of paths",
             url=url,
             hint="say what they are: format_options={'path': 'COLUMN', 'label': 'COLUMN'}, by name or number from 0",
         )
-    return Columns(len(names), label=1 if len(names) == 2 else None)
+    return ListColumns(len(names), label=1 if len(names) == 2 else None)
 
 
-def _chosen(names: Sequence[str], options: Mapping[str, str], url: str) -> Columns:
+def _chosen(names: Sequence[str], options: Mapping[str, str], url: str) -> ListColumns:
     texts = options.get("path", "0").split(",")
     header = any(text in names for text in [*texts, options.get("label", ""), options.get("key", "")] if text)
 
@@ -107,7 +107,7 @@ def _chosen(names: Sequence[str], options: Mapping[str, str], url: str) -> Colum
     used = (*paths, label, key)
     unused = tuple(name for place, name in enumerate(names) if header and place not in used)
     fields = tuple(names[place] for place in paths) if header and len(paths) > 1 else ()
-    return Columns(len(names), paths, fields, label, key, header, unused)
+    return ListColumns(len(names), paths, fields, label, key, header, unused)
 
 
 def _is_number(text: str) -> bool:

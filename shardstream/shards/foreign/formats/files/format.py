@@ -1,4 +1,4 @@
-"""``Files``: folders of class folders, flat folders of pictures, and lists of files, trained on as they are."""
+"""``SingleFiles``: folders of class folders, flat folders of pictures, and lists of files, trained on as they are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardstream.storage import Store
 _LISTS = ("tsv", "csv", "txt", "lst")
 
 
-class Files(ForeignFormat):
+class SingleFiles(ForeignFormat):
     """An object a value."""
 
     name = "files"
