@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -72,16 +72,6 @@ def scanned(data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows
     yield from found.rows(seen)
 
 
-class _Line(NamedTuple):
-    """Where a line stands: its number, from 1."""
-
-    number: int
-    url: str
-
-    def broken(self, what: str, hint: str = "correct the list") -> FormatError:
-        return FormatError(what, url=self.url, line=self.number, hint=hint)
-
-
 class _List:
     """A list with its columns."""
 
@@ -96,7 +86,7 @@ class _List:
         try:
             cells = next(self._split(iter([first or ""])), [""])
         except csv.Error as error:
-            raise _Line(1, self.url).broken(f"the line is no csv: {error}") from error
+            raise self.broken(1, f"the line is no csv: {error}") from error
         self.columns = columns_of(cells, self._suffix, about["options"], data.url)
         self.labels = about["options"].get("labels")
 
@@ -130,7 +120,7 @@ class _List:
             for line in lines:
                 yield line.removesuffix(b"\r").decode("utf-8", "surrogateescape") + ends
 
-    def lines(self) -> Iterator[tuple[_Line, Sequence[str]]]:
+    def lines(self) -> Iterator[tuple[int, Sequence[str]]]:
         """Number and cells of each line, but for the header and empty ones."""
         texts, count, number = self._texts(), self.columns.width, 0
         cells = self._split(texts)
@@ -139,19 +129,29 @@ class _List:
                 if not found or found == [""] or (self.columns.header and number == 1):
                     continue
                 if len(found) != count:
-                    line = _Line(number, self.url)
-                    raise line.broken(f"the line has {len(found)} columns where the first has {count}")
-                yield _Line(number, self.url), found
+                    raise self.broken(number, f"the line has {len(found)} columns where the first has {count}")
+                yield number, found
         except csv.Error as error:
-            raise _Line(number + 1, self.url).broken(f"the line is no csv: {error}") from error
+            raise self.broken(number + 1, f"the line is no csv: {error}") from error
 
-    def name(self, line: _Line, text: str) -> str:
+    def broken(self, line: int, what: str, hint: str = "correct the list") -> FormatError:
+        """The error for a line, by its number from 1."""
+        return FormatError(what, url=self.url, line=line, hint=hint)
+
+    def label(self, line: int, text: str) -> str:
+        """The label in a cell, as text."""
+        label = text.strip()
+        if not label:
+            raise self.broken(line, "the label is missing")
+        return label if label.isascii() else valid_unicode(label)
+
+    def name(self, line: int, text: str) -> str:
         """The object that a cell names."""
         found = below(self.root, self.folder, text)
         if found is None:
             shown = in_one_line(valid_unicode(text[:_SHOWN]))
             what = f"{shown!r} does not lie below {self.root}" if text else "the line has no path"
-            raise line.broken(what, "put the list where its files are, or `shardstream pack` it")
+            raise self.broken(line, what, "put the list where its files are, or `shardstream pack` it")
         return found
 
     def rows(self, seen: _Seen) -> Iterator[ScannedRows]:
@@ -181,7 +181,7 @@ class _Seen:
     labels: set[str] = field(default_factory=set)
     numbers: bool = True  # whether all labels are
 
-    def take(self, found: _List, line: _Line, cells: Sequence[str]) -> None:
+    def take(self, found: _List, line: int, cells: Sequence[str]) -> None:
         """Take a line into account."""
         columns = found.columns
         self.lines += 1
@@ -191,16 +191,18 @@ class _Seen:
             path = found.name(line, cells[place])
             suffixes.add(suffix_of(path))
             if len(suffixes) > _MOST_SUFFIXES:
-                raise line.broken("the files have too many different suffixes", "is this a list of files?")
+                raise found.broken(line, "the files have too many different suffixes", "is this a list of files?")
             if not number and (self.common is None or not path.startswith(self.common)):
                 self.common = common_folder(path if self.common is None else self.common, path)
         if columns.label is not None:
-            label = _label(line, cells[columns.label])
+            label = found.label(line, cells[columns.label])
             if label not in self.labels and (not self.numbers or len(self.labels) < _MOST_NAMES):
                 self.labels.add(label)
                 self.numbers = self.numbers and number_of(label) is not None
                 if not self.numbers and len(self.labels) > _MOST_NAMES:
-                    raise line.broken(f"the labels have more than {_MOST_NAMES:,} names", "choose another column")
+                    raise found.broken(
+                        line, f"the labels have more than {_MOST_NAMES:,} names", "choose another column"
+                    )
 
 
 class _Part:
@@ -218,22 +220,23 @@ class _Part:
         self._paths: list[list[str]] = [[] for _ in self._kinds]
         self._labels: list[int] = []
 
-    def take(self, line: _Line, cells: Sequence[str]) -> None:
+    def take(self, line: int, cells: Sequence[str]) -> None:
         """A line more."""
         columns = self._list.columns
         for place, paths in zip(columns.paths, self._paths, strict=True):
             paths.append(self._list.name(line, cells[place]))
         key = usable_key(cells[columns.key]) if columns.key is not None else key_of(self._paths[0][-1], self._common)
         if not key:
-            raise line.broken("the line has no key")
+            raise self._list.broken(line, "the line has no key")
         self.keys.append(key)
         if columns.label is not None:
-            self._labels.append(self._number(line, _label(line, cells[columns.label])))
+            self._labels.append(self._number(line, self._list.label(line, cells[columns.label])))
 
-    def _number(self, line: _Line, label: str) -> int:
+    def _number(self, line: int, label: str) -> int:
         found = number_of(label) if self._classes is None else self._classes.get(label)
         if found is None:
-            raise line.broken(
+            raise self._list.broken(
+                line,
                 f"the label {in_one_line(label[:_SHOWN])!r} is not a 64-bit integer",
                 "labels='name' (--format-option labels=name) takes labels as names of classes",
             )
@@ -252,13 +255,6 @@ class _Part:
         found = ScannedRows(self.keys, tuple(sorted(columns, key=lambda column: column.name)), classes=classes)
         self._begin()
         return found
-
-
-def _label(line: _Line, text: str) -> str:
-    label = valid_unicode(text.strip())
-    if not label:
-        raise line.broken("the label is missing")
-    return label
 
 
 def number_of(label: str) -> int | None:

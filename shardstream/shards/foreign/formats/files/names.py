@@ -61,7 +61,8 @@ def kind_of(suffixes: Collection[str], *, url: str) -> Kind:
 
 def key_of(path: str, common: int) -> str:
     """The key of a sample: its path without extension, and without the folder of so many letters that all share."""
-    return valid_unicode(os.path.splitext(path[common:])[0])
+    key = os.path.splitext(path[common:])[0]
+    return key if key.isascii() else valid_unicode(key)
 
 
 def below(root: str, folder: str, path: str) -> str | None:
