@@ -87,6 +87,20 @@ class Flags:
     unknown: Annotated[
         Unknown, typer.Option(help="Names that are not in --classes: error ends the run, reject leaves samples out.")
     ]
+    source_format: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="Format of data of another library: webdataset, mds, ... (default: as recognised)", metavar="FORMAT"
+        ),
+    ]
+    format_options: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--format-option",
+            help="Option of reading that format, as group=key; may be repeated.",
+            metavar="NAME=VALUE",
+        ),
+    ]
     transform: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(help="Function of a sample, by module and name; None drops it.", metavar="MODULE:NAME"),
@@ -133,20 +147,6 @@ class Flags:
     source_options: SourceOptions
     dest_options: DestOptions
     transport: TransportOption
-    source_format: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            help="Format of data of another library: webdataset, mds, ... (default: as recognised)", metavar="FORMAT"
-        ),
-    ]
-    format_options: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--format-option",
-            help="Option of reading that format, as group=key; may be repeated.",
-            metavar="NAME=VALUE",
-        ),
-    ]
     cache: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--cache", metavar="DIR", help="Keep what is read over a network in this folder."),

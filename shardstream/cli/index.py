@@ -64,7 +64,7 @@ def _announced(draw: OnProgress) -> OnProgress:
 
     def tell(event: ProgressEvent) -> None:
         nonlocal said
-        if not said:
+        if not said and event.total_objects:
             stderr().print(f"{plural(event.total_objects, 'file')} of {size(event.total_bytes)} to look through")
             said = True
         draw(event)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from shardstream import diagnose
 from shardstream.cli.flags import DatasetUrl, Json, arguments_of, reads_dataset
-from shardstream.cli.report import print_found, reporting, size, stdout
+from shardstream.cli.report import plural, print_found, reporting, size, stdout
 from shardstream.cli.stores import format_url
 from shardstream.pack.encode.images import DAMAGED
 from shardstream.text import in_one_line, json_text
@@ -51,12 +51,16 @@ def _stored(field: diagnose.FieldInfo) -> str:
     return f"{stored}, {damaged:,} damaged" if damaged else stored
 
 
+def _container(found: diagnose.Info) -> str:
+    return found.format if found.objects is None else f"{found.format}, {plural(found.objects, 'file')}"
+
+
 def _rows(found: diagnose.Info) -> list[tuple[str, str]]:
     per, each = found.samples_per_shard, found.shard_bytes
     rows = [
         ("data set", found.url),
         ("samples", f"{found.samples:,}"),
-        ("shards", f"{found.shards:,} ({found.format}), {size(found.bytes)}"),
+        ("shards", f"{found.shards:,} ({_container(found)}), {size(found.bytes)}"),
         ("a shard", f"{per.least:,} to {per.most:,} samples (mean {per.mean:,.0f})"),
         ("", f"{size(each.least)} to {size(each.most)} (mean {size(each.mean)})"),
     ]
@@ -68,10 +72,12 @@ def _rows(found: diagnose.Info) -> list[tuple[str, str]]:
         rows.append(("", "all of them: ds.classes, or `classes` in dataset.json"))
     if found.rejects:
         rows.append(("rejected", f"{found.rejects:,} (rejects.jsonl)"))
+    rows.extend(("note", in_one_line(note)) for note in found.notes)
     if found.meta:
         rows.append(("meta", json_text(dict(found.meta))))
     shuffled = "as they came" if found.seed is None else f"shuffled with seed {found.seed}"
-    checksums = {True: "of every value", False: "of whole shards only", None: "?"}[found.checksums]
+    fewer = "of whole shards only" if found.objects is None else "none: `shardstream index URL --checksums` makes them"
+    checksums = {True: "of every value", False: fewer, None: "?"}[found.checksums]
     older = f" (older ones too: {', '.join(map(str, found.old_versions))})" if found.old_versions else ""
     return [
         *rows,

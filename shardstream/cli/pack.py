@@ -23,7 +23,7 @@ def pack(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A list (path<TAB>label, csv, JSON lines, Parquet...), folder, pattern or tar files; path or URL.",
+            help="A list (path<TAB>label, csv, JSON lines, Parquet...), folder, pattern, or data of another library.",
         ),
     ],
     dest: Annotated[

@@ -18,6 +18,7 @@ _LONGEST_S = 1000 * 3600.0  # a longer estimate says nothing
 _SURE_AFTER_S = 1.0  # of work; what the first samples took says nothing: processes start, loops are compiled
 _TITLES = {
     "plan": "reading the source",
+    "index": "finding the samples",
     "first pass": "first pass",
     "keys": "comparing keys",
     "start": "waiting for the first batch",

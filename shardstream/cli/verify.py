@@ -59,8 +59,11 @@ def _print(report: diagnose.VerifyReport, url: str, resealed: Sequence[str]) -> 
         + (f"{plural(report.pictures, 'picture')} decoded, " if report.pictures else "")
         + f"{size(report.bytes)} in {duration(report.seconds)}"
     )
-    verdict = "sound" if report.ok else plural(len(report.problems), "problem")
+    sound = "sound" if report.compared else "all there, with no checksums to compare"
+    verdict = sound if report.ok else plural(len(report.problems), "problem")
     out.print(f"{url}: {verdict} ({looked_at})")
+    if not report.compared:
+        out.print(f"next: shardstream index {url} --checksums, which reads everything and makes them")
     if any(problem.kind != "picture" for problem in report.problems):
         out.print("next: restore the shards named above from their source, or pack again with --overwrite")
     elif not report.ok:

@@ -52,7 +52,7 @@ from shardstream.shards.manifest import Manifest
 from shardstream.storage import Store
 from shardstream.storage.base.sorting import no_room
 from shardstream.storage.cache.cached_dataset import CachedDataset
-from shardstream.storage.cache.folder import NEW, Folder
+from shardstream.storage.cache.folder import NEW, Folder, users_own
 from shardstream.storage.cache.locks import lock_file
 from shardstream.storage.cache.tier import KEPT, NoRoom, tiers_of
 from shardstream.text import in_one_line
@@ -287,9 +287,7 @@ def _shelves(dataset: OpenedDataset) -> Iterator[_Shelf]:
         place = CachedDataset.open(tiers_of(cache)[-1], manifest.lineage, manifest.url)
         if place.broken is None:
             yield _Shelf(place.folder, place)
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    root = os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "shardstream")
-    yield _Shelf(Folder.root(root, make=True).folder("keys", make=True), None)
+    yield _Shelf(users_own().folder("keys", make=True), None)
 
 
 # ------------------------------------------------------------------------------------------------------- the finder

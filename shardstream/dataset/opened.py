@@ -126,6 +126,13 @@ class OpenedDataset:
         self.address = replace(address, version=self.manifest.version)
         self._main = self._with_cache()
 
+    @classmethod
+    def of_catalogue(cls, address: DatasetAddress, found: FoundCatalogue) -> OpenedDataset:
+        """Data of another library whose catalogue is at hand."""
+        opened = cls.__new__(cls)
+        opened._load(address, found)
+        return opened
+
     def at(self, version: int) -> OpenedDataset:
         """The same data set as it was at a version.
 
@@ -148,6 +155,8 @@ class OpenedDataset:
         found = find_or_make(address.location, address.foreign, address.cache, Making())
         if address.version not in (None, 1):
             raise UsageError("data of another library have no versions", url=self.store.url, hint="leave version out")
+        for name, text in found.catalogue.lost.items():
+            logger.warning("what is lost of %s is left out: %s", in_one_line(name), in_one_line(text))
         self._foreign = found
         return found.catalogue
 
@@ -368,25 +377,25 @@ class OpenedDataset:
             if shard.store is self._main:
                 self._foreign.check_unchanged(number, shard)
             tail = tail or self._foreign.index_bytes(number, self._main).get
-        end = None if tail is None else (tail(), shard.size)
+        try:
+            end = None if tail is None else (tail(), shard.size)
+        except NotFoundError as error:
+            raise error if self._foreign is None else self._foreign.removed() from error
         index = manifest.reader.scan(shard.store, shard.name, index_bytes=manifest.index_bytes, verify=verify, tail=end)
         check_index(index, manifest, number)
         return OpenShard(index, manifest.reader, shard)
 
     def _with_cache(self) -> Store:
-        if self._cache is None or self.store.mapped:
-            return self.store
-        cached = CachedStore(self.store, self._cache, fingerprint=self.manifest.lineage, identify=self._identify)
+        store = self.store if self._foreign is None else self.store.of_versions(self._foreign.catalogue.version_of)
+        if self._cache is None or store.mapped:
+            return store
+        cached = CachedStore(store, self._cache, fingerprint=self.manifest.lineage, identify=self._identify)
         cached.hold()  # or another run might clear it between two epochs
         return cached
 
     def _identify(self, name: str) -> Identity | None:
         if self._foreign is not None:
-            catalogue = self._foreign.catalogue
-            if name == catalogue.indexes_name:
-                return Identity(catalogue.indexes_bytes, 0)
-            if catalogue.reading.format.loose:  # whoever asks for a value says its size
-                return None
+            return self._foreign.identify(name)
         number, table = self.manifest.number_of(name), self.manifest.table
         return None if number is None else Identity(int(table.sizes[number]), int(table.checksums[number]))
 

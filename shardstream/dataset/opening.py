@@ -88,18 +88,19 @@ def open_dataset(url: PathOrUrl, **opening: Unpack[Opening]) -> OpenedDataset:
         DataError: Its manifest is damaged.
         StorageError: It cannot be read.
     """
-    if not isinstance(url, str | os.PathLike) or not _is_foreign(os.fspath(url)):
+    if not place_of(url)[1]:
         url = locate(url, storage_options=opening.get("storage_options"), transport=opening.get("transport", "auto"))
     return open_datasets(url, **opening)[0]
 
 
-def _is_foreign(text: str) -> bool:
-    """Whether braces, a glob or a name are of files of another library."""
-    if "://" not in text and os.path.isdir(text):
-        return False
-    with suppress(UsageError, NotFoundError):
-        return all(names for _, names in find_places(text))
-    return False
+def place_of(url: PathOrUrl) -> tuple[PathOrUrl, tuple[str, ...]]:
+    """Where the one data set of this URL lies: itself, or the folder of files of another library, with their names."""
+    if isinstance(url, str | os.PathLike) and ("://" in os.fspath(url) or not os.path.isdir(url)):
+        with suppress(UsageError, NotFoundError):
+            places = find_places(url)
+            if len(places) == 1 and places[0][1]:
+                return places[0]
+    return url, ()
 
 
 def find_places(url: PathOrUrl | Sequence[PathOrUrl]) -> list[tuple[PathOrUrl, tuple[str, ...]]]:
@@ -156,9 +157,9 @@ def versions_of(version: Versions, count: int) -> Sequence[int | None]:
 def find_paths(url: PathOrUrl | Sequence[PathOrUrl]) -> list[PathOrUrl]:
     """The folders that ``url`` names, in order: of a list its own, of braces as written, of a glob sorted by name.
 
-    Braces are ``{a,b}`` or ``{000..011}``, as many as wanted. A glob matches folders that hold a data set, else files;
-    in a URL only files, by the last part of their names, which are found later. A folder that exists is taken by its
-    name, whatever characters are in it; a store is taken as it is.
+    Braces are ``{a,b}`` or ``{000..011}``, as many as wanted. A glob matches folders that hold a data set of ours, else
+    files, else folders; in a URL only files, by the last part of their names, which are found later. What exists is
+    taken by its name, whatever characters are in it; a store is taken as it is.
 
     Raises:
         UsageError: An empty list, braces that cannot be read, or a glob in a URL that is of folders.
@@ -203,7 +204,7 @@ def _refuse_glob(url: str) -> None:
 def _matching(pattern: str) -> list[str]:
     there = sorted(glob.glob(pattern))
     found = [path for path in there if os.path.exists(os.path.join(path, MANIFEST_NAME))]
-    found = found or [path for path in there if os.path.isfile(path)]
+    found = found or [path for path in there if os.path.isfile(path)] or there  # folders of other libraries
     if not found:
         raise NotFoundError(
             "no data set matches",

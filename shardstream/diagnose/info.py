@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.errors import DataError, NotFoundError, StorageError
+from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.layout import FORMAT_VERSION
@@ -65,7 +66,7 @@ class Info:
 
     Attributes:
         url: Where it lies.
-        format: ``"tar"`` or ``"record"``.
+        format: ``"tar"`` or ``"record"``; or the name of another library's.
         format_version: The newest version of the format that this library reads; it has read the data set.
         version: How often the data set has grown, from 1.
         old_versions: The versions before that can still be read.
@@ -82,6 +83,8 @@ class Info:
         fingerprint: Identity of the stored data.
         rejects: Lines of ``rejects.jsonl``.
         checksums: Whether values have checksums; ``None`` if there is no shard to see it in.
+        objects: Files that the data lie in, if they are another library's; ``None`` for ours, where a shard is a file.
+        notes: Of data of another library, what was left out or decided when they were indexed.
     """
 
     url: str
@@ -102,6 +105,8 @@ class Info:
     fingerprint: str
     rejects: int
     checksums: bool | None
+    objects: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 def info(url: PathOrUrl, **opening: Unpack[Opening]) -> Info:
@@ -147,6 +152,8 @@ def info(url: PathOrUrl, **opening: Unpack[Opening]) -> Info:
         fingerprint=manifest.fingerprint,
         rejects=_count_rejects(dataset.store),
         checksums=checked,
+        objects=len(manifest.objects.sizes) if isinstance(manifest, Catalogue) else None,
+        notes=manifest.notes if isinstance(manifest, Catalogue) else (),
     )
 
 

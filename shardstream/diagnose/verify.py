@@ -100,6 +100,8 @@ class VerifyReport:
         values: Values whose own checksum was compared.
         seconds: Time taken.
         pictures: Pictures that were decoded.
+        compared: Whether there are checksums to compare with. Data of another library have none unless they were made
+            when it was indexed: then it is only known that all places are inside of the objects.
     """
 
     url: str
@@ -110,6 +112,7 @@ class VerifyReport:
     values: int
     seconds: float
     pictures: int = 0
+    compared: bool = True
 
     @property
     def ok(self) -> bool:
@@ -186,7 +189,15 @@ def verify(
     if not foreign:
         problems.extend([*_old_versions(store, manifest), *_key_tables(store, manifest)])
     return VerifyReport(
-        manifest.url, tuple(problems), manifest.shards, samples, size, values, time.monotonic() - started, pictures
+        manifest.url,
+        tuple(problems),
+        manifest.shards,
+        samples,
+        size,
+        values,
+        time.monotonic() - started,
+        pictures,
+        not isinstance(manifest, Catalogue) or manifest.reading.checked,
     )
 
 

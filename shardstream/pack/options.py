@@ -45,6 +45,8 @@ class PackOptions:
     group: Group = "file"
     classes: ClassesArgument | None = None
     unknown: Unknown = "error"
+    source_format: str | None = None
+    format_options: Mapping[str, str] | None = None
     transform: Transform | None = None
     dedup: bool = False
     meta: Mapping[str, Any] = field(default_factory=dict)

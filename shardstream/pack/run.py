@@ -60,6 +60,8 @@ def pack(
     group: Group = "file",
     classes: ClassesArgument | None = None,
     unknown: Unknown = "error",
+    source_format: str | None = None,
+    format_options: Mapping[str, str] | None = None,
     transform: Transform | None = None,
     dedup: bool = False,
     meta: Mapping[str, Any] | None = None,
@@ -108,8 +110,8 @@ def pack(
 
     Args:
         source: Path or URL of a list (``path<TAB>label`` a line, csv, JSON lines, Parquet, ...) or folder, a pattern
-            (``data/**/*.jpg``), tar files, or samples from Python; ``docs/packing.md`` has them all. Paths in a list
-            are relative to its folder.
+            (``data/**/*.jpg``), data of another library (``docs/foreign.md``), or samples from Python;
+            ``docs/packing.md`` has them all. Paths in a list are relative to its folder.
         dest: Folder of the data set, made where missing, or URL: ``s3://bucket/name``, ``az://container/name``, and
             what else ``docs/storage.md`` lists. Shards are sent as they are made, and never lie on a local disk. Or a
             store, see `shardstream.storage.Store`.
@@ -118,15 +120,15 @@ def pack(
             ``"auto"`` keys are as with ``"path"``, and the second sample of a key ``a`` gets ``a-2``, and so on.
         labels: ``"int"``, or ``"name"`` to number names in the order of ``classes``, without it in sorting order;
             ``None``: integers in lists (see ``classes``), names of class folders.
-        fields: Column by field, for lists with more than a path and a label: ``{"jpg": "image_path",
-            "cls": "label:int", "caption": "text"}``. After a colon may stand what the column holds: ``file`` (the path
-            or URL of a file whose content is stored) or a field type (``int``, ``float32``, ``str``, ``json``, ...).
-            Default: ``file`` for fields called like an image, npy or safetensors file, ``int`` for ``cls``, otherwise
-            the text or number that is there. Columns are called as in the header, or by number from 0 without one;
-            ``"f*:float32"`` makes one array of all columns that match, in their order. A type alone, ``{"tokens":
-            "array:uint16:2048"}``, is that of the column called so, or, in any source, of the field: what samples from
-            Python hold, or ``transform`` makes; ``"values:uint16"`` is for rows of any length. What does not fit is
-            rejected.
+        fields: Column by field, for lists with more than a path and a label, and for data of other libraries: ``{"jpg":
+            "image_path", "cls": "label:int", "caption": "text"}``. After a colon may stand what the column holds:
+            ``file`` (the path or URL of a file whose content is stored) or a field type (``int``, ``float32``, ``str``,
+            ``json``, ...). Default: ``file`` for fields called like an image, npy or safetensors file, ``int`` for
+            ``cls``, otherwise the text or number that is there. Columns are called as in the header, or by number from
+            0 without one; ``"f*:float32"`` makes one array of all columns that match, in their order. A type alone,
+            ``{"tokens": "array:uint16:2048"}``, is that of the column called so, or, in any source, of the field: what
+            samples from Python hold, or ``transform`` makes; ``"values:uint16"`` is for rows of any length. What does
+            not fit is rejected.
         group: ``"stem"`` makes one sample of the files of a folder that share the part of their name before its first
             dot; the rest names the field: ``a.jpg``, ``a.mask.png``, ``a.json``. ``"file"``: each is a sample.
         classes: The classes, label i being ``classes[i]``: a list of names, path or URL of a file (one name a line, or
@@ -136,6 +138,9 @@ def pack(
         unknown: What becomes of folders and names that are not in ``classes``: ``"error"`` ends the run, as far as
             possible before anything is written, since a name that is not there is mostly misspelt, or the list is
             another one, and a whole class would be missing; ``"reject"`` leaves their samples out, as rejects.
+        source_format: Name of the format of data of another library (``docs/foreign.md``). Default: as it is
+            recognised, by names and first bytes.
+        format_options: Options of reading it, text by name, such as ``{"group": "key"}``.
         transform: A function of a sample, called in the workers: gets ``{"__key__": ..., "jpg": bytes, "cls": 3}`` and
             returns what is to be stored, with values as `ShardWriter.write` takes them; ``None`` leaves the sample out.
             Pixels under an image's name are encoded. Where it raises, the sample is rejected. The plan knows it by its
@@ -255,6 +260,7 @@ def run_pack(source: Any, dest: PathOrUrl, options: PackOptions, **how: Any) -> 
         run=lambda tasks: run_tasks("first pass", tasks, 0),
         overwrite=run.overwrite,
         append=run.append,
+        progress=lambda event: tell(_indexing(event)),
     )
     results: list[ShardResult] = []
     if plan.manifest is not None:
@@ -312,6 +318,12 @@ def _run_tasks(
     if run.executor is not None:
         return list(run_on(run.executor, tasks, tick))
     return list(run_local(tasks, tick, workers=workers))
+
+
+def _indexing(event: ProgressEvent) -> ProgressEvent:
+    """How far data of another library are indexed, with what every event of a run has."""
+    detail = {"tally": _NOTHING, "kept": 0, "rejects": 0, "now": None, **event.detail}
+    return event._replace(detail=detail)
 
 
 def _event(stage: str, total: int, tally: PackStats = _NOTHING, kept: int = 0) -> ProgressEvent:

@@ -18,7 +18,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -47,7 +47,7 @@ OURS = re.compile(r"shardstream-(catalogue\.json|objects-[0-9a-f]{16}\.table|ind
 _TABLE = re.compile(r"shardstream-objects-[0-9a-f]{16}\.table")
 _HEAD = struct.Struct("<8sIIQQQQ16x")  # magic, version, zero, objects, shards, bytes of names, checksum of the rest
 _MAGIC = b"SSOBJCT\n"
-_RESTORE = "make it anew: `shardstream index URL`"
+RESTORE = "make it anew: `shardstream index URL --beside`"
 # Columns in the order in which they are stored: of objects, then of shards.
 _OF_OBJECTS = (("sizes", "<u8"), ("versions", "<u8"), ("checksums", "<u8"), ("abouts", "<u8"), ("name_ends", "<u8"))
 _OF_SHARDS = (("index_ends", "<u8"), ("index_checksums", "<u8"), ("objects", "<u4"), ("samples", "<u4"))
@@ -94,11 +94,11 @@ class ObjectTable:
     def parse(cls, data: memoryview, *, url: str) -> Self:
         """The table in ``data``, as views of it; DataError where it is none."""
         if len(data) < _HEAD.size or bytes(data[:8]) != _MAGIC:
-            raise FormatError("not a table of objects", url=url, hint=_RESTORE)
+            raise FormatError("not a table of objects", url=url, hint=RESTORE)
         _, _, _, objects, shards, names, expected = _HEAD.unpack_from(data)
         body = data[_HEAD.size :]
         if len(body) != 40 * objects + 24 * shards + names or checksum(body) != expected:
-            raise ChecksumError("the table of objects is damaged or truncated", url=url, hint=_RESTORE)
+            raise ChecksumError("the table of objects is damaged or truncated", url=url, hint=RESTORE)
         columns, at = {}, 0
         for kinds, count in ((_OF_OBJECTS, objects), (_OF_SHARDS, shards)):
             for name, kind in kinds:
@@ -115,10 +115,14 @@ class ObjectTable:
             (int(ends[-1]) if len(ends) else 0) == len(self.names)
             and not np.any(ends[1:] <= ends[:-1])
             and not np.any(indexes[1:] <= indexes[:-1])
-            and (not len(objects) or int(objects.max()) < len(self.sizes))
+            and not np.any(objects[1:] < objects[:-1])
+            and (not len(objects) or int(objects[-1]) < len(self.sizes))
         )
         if not sound:
-            raise FormatError("the table of objects contradicts itself", url=url, hint=_RESTORE)
+            raise FormatError("the table of objects contradicts itself", url=url, hint=RESTORE)
+
+    def __reduce__(self) -> tuple[Callable[[builtins.bytes], ObjectTable], tuple[builtins.bytes]]:
+        return _unpacked, (self.pack(),)  # views have no pickle
 
     @property
     def identity(self) -> str:
@@ -129,6 +133,10 @@ class ObjectTable:
                 hasher.update(np.ascontiguousarray(getattr(self, name), kind).data)
         hasher.update(self.names)
         return hasher.hexdigest()
+
+
+def _unpacked(data: builtins.bytes) -> ObjectTable:
+    return ObjectTable.parse(memoryview(data), url="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +174,13 @@ class Catalogue(Manifest):
         reading: How they are read.
         objects: The objects and shards.
         notes: What was left out or decided, a sentence each.
+        lost: Of objects that are damaged, what is lost of each, by the object's name.
     """
 
     reading: Reading = None  # type: ignore[assignment] # there is none by default
     objects: ObjectTable = None  # type: ignore[assignment] # there is no empty one
     notes: tuple[str, ...] = ()
+    lost: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def made(
@@ -181,6 +191,7 @@ class Catalogue(Manifest):
         reading: Reading,
         classes: Sequence[str] | None,
         notes: Sequence[str],
+        lost: Mapping[str, str],
         url: str,
     ) -> Self:
         """The catalogue of objects that were scanned."""
@@ -198,6 +209,7 @@ class Catalogue(Manifest):
             reading=reading,
             objects=objects,
             notes=tuple(notes),
+            lost=dict(lost),
         )
 
     @property
@@ -283,6 +295,11 @@ class Catalogue(Manifest):
             return None
         return int(shards[at])
 
+    def version_of(self, name: str) -> int:
+        """The version that an object had when it was indexed, see `ObjectMeta.version`; 0 if it is unknown."""
+        shard = self.number_of(name)
+        return 0 if shard is None else int(self.objects.versions[self.objects.objects[shard]])
+
     # --------------------------------------------------------------------------------------------------- its bytes
 
     @classmethod
@@ -306,9 +323,10 @@ class Catalogue(Manifest):
             for name in found["fields"]:
                 check_field_name(name)
             options, chosen, notes, classes = (found[name] for name in ("options", "chosen", "notes", "classes"))
-            texts = [*options, *options.values(), *chosen, *chosen.values(), *notes, *(classes or ())]
-            if not all(type(text) is str for text in texts):
-                raise TypeError("options, chosen fields, notes and classes must be text")
+            lost = found.get("lost", {})
+            pairs = [text for given in (options, chosen, lost) for text in (*given, *given.values())]
+            if not all(type(text) is str for text in [*pairs, *notes, *(classes or ())]):
+                raise TypeError("options, chosen fields, notes, what is lost, and classes must be text")
             format_named(found["source"])
             data = table(_table_name(found))
             catalogue = cls.made(
@@ -317,10 +335,11 @@ class Catalogue(Manifest):
                 reading=Reading(found["source"], options, chosen, found["checked"] is True),
                 classes=classes,
                 notes=notes,
+                lost=lost,
                 url=url,
             )
             if found["fingerprint"] != catalogue.fingerprint or found["table"] != catalogue.table_name:
-                raise FormatError(f"{CATALOGUE_NAME} and the table of objects disagree", url=place, hint=_RESTORE)
+                raise FormatError(f"{CATALOGUE_NAME} and the table of objects disagree", url=place, hint=RESTORE)
             return catalogue
 
         return parse_head(head, read, url=place, name=CATALOGUE_NAME, format=FORMAT)
@@ -342,6 +361,7 @@ class Catalogue(Manifest):
                 "fields": {name: field_entry(kind) for name, kind in self.fields.items()},
                 "classes": None if self.classes is None else list(self.classes),
                 "notes": list(self.notes),
+                "lost": dict(self.lost),
                 "table": self.table_name,
                 "indexes": self.indexes_name,
                 "fingerprint": self.fingerprint,

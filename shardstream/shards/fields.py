@@ -374,7 +374,9 @@ def agree(one: FieldType, other: FieldType) -> bool:
 
 def _fixed(dtype: np.dtype[Any], shape: tuple[int, ...]) -> FieldType:
     found = FixedType(name := f"array:{dtype.name}:{','.join(map(str, shape))}", dtype, shape)
-    if len(shape) > _MAX_DIMENSIONS or found.width > _MAX_FIXED_BYTES:
+    # numpy multiplies the others where one is 0.
+    spanned = dtype.itemsize * math.prod(max(size, 1) for size in shape)
+    if len(shape) > _MAX_DIMENSIONS or spanned > _MAX_FIXED_BYTES:
         raise FieldError(f"values of {name!r} are too large for a fixed array", hint="use 'array', or several fields")
     return found
 

@@ -27,6 +27,7 @@ TABLE_NAME = re.compile(r"shards-[0-9a-f]{16}\.table")
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _CHECKSUM = "checksum"
 _NO_DATA_SET = "there is no data set here"
+_NO_FORMAT = "no format is recognised here"
 
 
 def parse_head(
@@ -184,5 +185,11 @@ def no_data_set(url: str, error: NotFoundError) -> NotFoundError:
 
 
 def is_no_data_set(error: NotFoundError) -> bool:
-    """Whether it is an error of `no_data_set`: the place is there, and can be asked."""
-    return error.what == _NO_DATA_SET
+    """Whether it is an error of `no_data_set` or `no_format`: the place is there, and can be asked."""
+    return error.what in (_NO_DATA_SET, _NO_FORMAT)
+
+
+def no_format(url: str) -> NotFoundError:
+    """The error for files that no format takes for its own."""
+    hint = "docs/foreign.md lists the formats that are known; source_format= names one"
+    return NotFoundError(_NO_FORMAT, url=url, hint=hint)

@@ -223,8 +223,8 @@ def test_labels_that_are_all_names(tmp_path: Path) -> None:
         ('"2.jpg"x,0\n', "list.csv", "malformed csv"),
         ("path\tlabel\n1.jpg\n2.jpg\n", "list.tsv", "1 column where the first has 2"),
         ("p\0a\0t\0h", "list.tsv", "not a text list"),
-        ("x", "list.rec", "cannot be packed"),
-        ("x", "list.zip", "archive"),
+        ("x", "list.rec", "of no format that is known"),
+        ("x", "list.zip", "of no format that is known"),
     ],
 )
 def test_bad_lists_are_one_clear_error(tmp_path: Path, text: str, name: str, message: str) -> None:

@@ -17,6 +17,7 @@ from pyarrow import parquet
 from shardstream.errors import NotFoundError, SourceError, StorageError
 from shardstream.pack import pack
 from shardstream.pack.sources import File, Item, ListSource, Reject, open_source
+from shardstream.pack.sources.foreign import SourceReading
 from shardstream.pack.sources.lists import list_file as listfile
 from shardstream.storage.base.location import Access
 
@@ -56,7 +57,9 @@ def test_other_kinds_and_urls_in_them(s3: S3Place, name: str) -> None:
         "list.txt": "a/1.jpg 1\nhttps://h/2.jpg?x 2\n/local/3.jpg 3\n",
     }[name]
     s3.plant(f"lists/{name}", text.encode())
-    trusted = open_source(s3 / f"lists/{name}", access=Access(s3.options), allow_other_origins=True)
+    trusted = open_source(
+        s3 / f"lists/{name}", access=Access(s3.options), reading=SourceReading(allow_other_origins=True)
+    )
     assert values(trusted) == [
         {"jpg": File(s3 / "lists/a/1.jpg"), "cls": 1},
         {"jpg": File("https://h/2.jpg?x"), "cls": 2},

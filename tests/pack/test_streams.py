@@ -96,18 +96,18 @@ def test_the_first_pass_is_not_done_twice(tars: Path, tmp_path: Path, monkeypatc
 
 def test_what_is_broken_in_a_tar_file_is_named(tmp_path: Path) -> None:
     good = [("x.jpg", jpeg(1)), ("y.jpg", jpeg(2)), ("z.jpg", b"no image"), ("noextension", b"1"), ("v.cls", b"dog")]
-    write_tar(tmp_path / "1.tar", [*good, ("w.jpg", jpeg(4)), ("w.jpeg", jpeg(5))])
+    write_tar(tmp_path / "1.tar.gz", [*good, ("w.jpg", jpeg(4)), ("w.jpeg", jpeg(5))], "w:gz")
     write_tar(tmp_path / "2.tar", [(f"{i}.jpg", jpeg(i)) for i in range(9)])
     whole = (tmp_path / "2.tar").read_bytes()
     (tmp_path / "2.tar").write_bytes(whole[: 1536 * 4 + 700])
     (tmp_path / "3.tar").write_bytes(b"no tar file at all" * 100)
-    report = run_pack(f"{tmp_path}/*.tar", tmp_path / "out", PackOptions(format="record"), workers=0)
+    report = run_pack(f"{tmp_path}/*.tar*", tmp_path / "out", PackOptions(format="record"), workers=0)
     assert {"x", "y", "w", "0", "1"} <= samples(tmp_path / "out").keys()
     lines = [json.loads(line) for line in (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()]
     reasons = {entry["path"]: entry["reason"] for entry in lines}
-    assert "neither JPEG" in reasons["1.tar/z"]
-    assert "no extension" in reasons["1.tar/noextension"]
-    assert "two members" in reasons["1.tar/w.jpeg"]
+    assert "neither JPEG" in reasons["1.tar.gz/z"]
+    assert "no extension" in reasons["1.tar.gz/noextension"]
+    assert "two members" in reasons["1.tar.gz/w.jpeg"]
     assert "damaged from here on" in reasons["2.tar"]
     assert "damaged from here on" in reasons["3.tar"]
     assert report.rejects == len(lines)
@@ -117,10 +117,10 @@ def test_what_is_broken_in_a_tar_file_is_named(tmp_path: Path) -> None:
 
 def test_one_key_in_two_tar_files(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        write_tar(tmp_path / f"{name}.tar", members(0, 2))
+        write_tar(tmp_path / f"{name}.tgz", members(0, 2), "w:gz")
     with pytest.raises(DuplicateKeyError, match=r"spool-000000\.rec#0 and spool-000001\.rec#0"):
-        pack(f"{tmp_path}/*.tar", tmp_path / "out", workers=0)
-    pack(f"{tmp_path}/*.tar", tmp_path / "out", workers=0, key="line")
+        pack(f"{tmp_path}/*.tgz", tmp_path / "out", workers=0)
+    pack(f"{tmp_path}/*.tgz", tmp_path / "out", workers=0, key="line")
     assert sorted(samples(tmp_path / "out")) == [f"{i:010d}" for i in range(1, 5)]
 
 

@@ -16,7 +16,7 @@ import msgpack
 import numpy as np
 import xxhash
 
-AFTER_INDEX = {"tar": 1024, "record": 0}
+AFTER_INDEX = {"tar": 1024, "record": 0, "foreign": 0}
 PAYLOADS = ("jpg", "png", "webp", "bytes", "str", "json", "msgpack", "array", "tensor")
 SAFETENSORS = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BOOL": "|b1", "U8": "|u1", "I64": "<i8"}
 

@@ -218,6 +218,12 @@ def test_fixed_arrays_are_taken_as_they_are_or_not_at_all() -> None:
             to_fixed(kind, wrong)
 
 
+@pytest.mark.parametrize("shape", ["2147483650,0,2130706432", "0,2147483648", "65536,32768", ",".join(["1"] * 33)])
+def test_shapes_that_numpy_cannot_have_are_refused(shape: str) -> None:
+    with pytest.raises(FieldError, match="too large for a fixed array"):
+        FieldType.parse(f"array:int8:{shape}")
+
+
 # ---------------------------------------------------------------------------------------------------------- payloads
 
 

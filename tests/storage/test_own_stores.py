@@ -113,7 +113,7 @@ def test_what_comes_through_a_wrapper_is_what_is_behind_it(tmp_path) -> None:
     assert store.size("x") == 256
     assert store.exists("x")
     assert not store.exists("y")
-    assert [*store.list("x")] == [("x", 256)]
+    assert [(meta.path, meta.size) for meta in store.list("x")] == [("x", 256)]
     assert store.file_of("x") == tmp_path / "x"
     assert store.locate("x") == str(tmp_path / "x")
     assert not store.holds("x")

@@ -11,6 +11,7 @@ drift.
 - `engines`: packing on clusters, beside our own processes; with a bar.
 - `device_resize`: what workers gain where the device resizes.
 - `race`: decoding, cropping and raw bytes beside every peer, in environments of their own; with bars and a chart.
+- `foreign`: data of other libraries in place, beside shards of ours and their own readers; with bars.
 - `augment`: augmentation of batches, operation by operation, beside torchvision v2 and kornia; with a bar.
 - `scale`: what the order costs at ten billion samples, and starting, resuming and changing epochs; with bars.
 - `stream`: streaming from an object store, beside peers and a bare GET, and the memory of its workers; with a plot.

@@ -19,7 +19,7 @@ BENCHMARKS = data.ROOT / "docs" / "benchmarks.md"
 SHUFFLE = data.ROOT / "docs" / "shuffle.md"
 ROUNDS = 5
 PHOTOGRAPHS = ("engines", "train", "device-resize")
-OURS = ("pack", "race", "classic", "augment", "order", "stream", "memory", "shuffle", "cluster")
+OURS = ("pack", "race", "foreign", "classic", "augment", "order", "stream", "memory", "shuffle", "cluster")
 
 
 def arguments() -> argparse.Namespace:
@@ -31,7 +31,9 @@ def arguments() -> argparse.Namespace:
         type=int,
         help=f"photographs (default {12 * data.UNIT}; pack, race, classic: 3072), or records of stream (61440)",
     )
-    parser.add_argument("--rounds", type=int, help="rounds (default 5; pack, race, classic, augment, stream: 3)")
+    parser.add_argument(
+        "--rounds", type=int, help="rounds (default 5; pack, race, foreign, classic, augment, stream: 3)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every round's figures to this file")
     parser.add_argument("--no-docs", action="store_true", help="leave docs/ as it is")
     args = parser.parse_args()
@@ -91,6 +93,10 @@ def of_our_own(wanted: tuple[str, ...], args: argparse.Namespace) -> Iterator[re
         from bench.race import study as race
 
         yield race.run(BENCHMARKS, args.rounds or race.ROUNDS, args.count or corpora.PHOTOGRAPHS)
+    if "foreign" in wanted:
+        from bench.foreign import study as foreign
+
+        yield foreign.run(BENCHMARKS, args.rounds or foreign.ROUNDS)
     if "augment" in wanted:
         from bench.augment import study as augmentation
 

@@ -55,7 +55,11 @@ def read_list(folder: Path) -> Iterator[tuple[Path, int]]:
 
 def photographs(count: int) -> Corpus:
     """The photographs, made if they are not there; ``count`` is rounded up to a multiple of `UNIT`, at least two."""
-    count = max(2, -(-count // UNIT)) * UNIT
+    return exactly(max(2, -(-count // UNIT)) * UNIT)
+
+
+def exactly(count: int) -> Corpus:
+    """So many photographs, made if they are not there."""
     folder = HOME / f"photos-{count}"
     subprocess.run([sys.executable, ROOT / "tools" / "make_photos.py", folder, "--count", str(count)], check=True)
     return Corpus(folder, count)

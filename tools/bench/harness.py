@@ -269,6 +269,21 @@ def memory_of_tree(pid: int) -> int:
     return total + sum(memory_of_tree(child) for child in children)
 
 
+def cpu_of_tree(pid: int | None = None) -> float:
+    """Seconds of processor time of a process, this one by default, and all below it, also those that ended."""
+    try:
+        words = Path(f"/proc/{pid or 'self'}/stat").read_text().rpartition(")")[2].split()
+        children = [
+            int(child)
+            for task in Path(f"/proc/{pid or 'self'}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0  # it ended meanwhile
+    used = sum(map(int, words[11:15])) / os.sysconf("SC_CLK_TCK")
+    return used + sum(cpu_of_tree(child) for child in children)
+
+
 def private_dirty(pid: int | None = None) -> int:
     """Bytes of memory that a process alone holds and has written to; of this one by default. 0 where it has ended."""
     try:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import multiprocessing.process
 import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardstream.dataset.foreign.kept import FoundCatalogue, KeptCatalogue
+from shardstream.dataset.foreign.kept import FoundCatalogue, read_catalogue
 from shardstream.dataset.foreign.make import find_or_make
 from shardstream.dataset.foreign.plan import Damaged, Making
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opening import find_places
-from shardstream.errors import UsageError
+from shardstream.errors import DataError, FormatError, NotFoundError, UsageError, VersionError
 from shardstream.progress import OnProgress, ignore
-from shardstream.storage import PathOrUrl, Transport, locate, open_store
+from shardstream.shards.catalogue import CATALOGUE_NAME, RESTORE
+from shardstream.storage import PathOrUrl, Store, Transport, locate, open_store
 from shardstream.storage.cache import Cache
 from shardstream.threads import cores
 
@@ -108,6 +110,11 @@ def index(
         200
     """
     started = time.monotonic()
+    if getattr(multiprocessing.process.current_process(), "_inheriting", False):
+        raise UsageError(
+            "a process that indexes has begun to run the program from its first line, and would index again",
+            hint="put what the program does below `if __name__ == '__main__':`, or give workers=1",
+        )
     (place, names), *others = find_places(url)
     if others:
         raise UsageError("one data set is indexed at a time", url=str(others[0][0]), hint="index them one by one")
@@ -118,6 +125,9 @@ def index(
             hint="index the folder, or leave beside out",
         )
     location = locate(place, storage_options=storage_options, transport=transport)
+    store = open_store(location)
+    if not (beside or names):
+        _refuse_shadowed(store, fields, checksums)
     spec = ForeignSpec.of(names, source_format, format_options)
     making = Making(
         chosen=None if fields is None else dict(fields),
@@ -128,11 +138,41 @@ def index(
         progress=progress or ignore,
     )
     spec_cache = None if cache is None else Cache.of(cache)
+    if beside:
+        _remove_damaged(store)
     found = find_or_make(location, spec, spec_cache, making)
-    store = open_store(location)
+    if not making.scanned and found.store.mapped and not found.sound:
+        if found.store.url == store.url and not beside:
+            raise FormatError("the catalogue beside the data is damaged", url=store.url, hint=RESTORE)
+        found.forget()
+        found = find_or_make(location, spec, spec_cache, making)
     if beside and found.store.url != store.url:
-        found = KeptCatalogue(store.url, spec, spec_cache).copy_to(store)
+        found = found.copy_to(store)
     return _report(found, making.scanned, time.monotonic() - started)
+
+
+def _remove_damaged(store: Store) -> None:
+    """Have a catalogue beside the data that is damaged made anew."""
+    try:
+        read_catalogue(store, store.url)
+    except VersionError:
+        raise
+    except (DataError, NotFoundError):
+        store.delete(CATALOGUE_NAME)
+
+
+def _refuse_shadowed(store: Store, fields: Mapping[str, str] | None, checksums: bool) -> None:
+    """Refuse to make another catalogue than the one beside the data, which would be found first."""
+    there = read_catalogue(store, store.url)
+    if there is None:
+        return
+    reading = there.catalogue.reading
+    if fields not in (None, reading.chosen) or (checksums and not reading.checked):
+        raise UsageError(
+            "beside the data lies a catalogue with other fields, or without checksums, and that is found first",
+            url=store.url,
+            hint="--beside (beside=True) makes that one anew, for all who read the data",
+        )
 
 
 def _report(found: FoundCatalogue, scanned: int, seconds: float) -> IndexReport:
@@ -148,7 +188,7 @@ def _report(found: FoundCatalogue, scanned: int, seconds: float) -> IndexReport:
         catalogue.indexes_bytes,
         {name: str(kind) for name, kind in catalogue.fields.items()},
         catalogue.classes,
-        catalogue.notes,
+        (*catalogue.notes, *(f"{name}: {what}" for name, what in catalogue.lost.items())),
         found.store.url,
         catalogue.fingerprint,
         seconds,

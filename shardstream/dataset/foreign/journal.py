@@ -1,7 +1,8 @@
 """What was scanned so far, in a file: a run that was killed goes on, and what did not change is not scanned again.
 
-A record is 16 bytes (its length, its XXH3-64) and a msgpack map. Only whole records count, so whoever writes may die at
-any byte. The pieces of an object come one after another; a record without ``index`` says that it is complete.
+After 8 bytes that say which version wrote it comes one record after another: 16 bytes (its length, its XXH3-64) and
+msgpack. Only whole records count, so whoever writes may die at any byte. The pieces of an object come one after
+another; a record without a piece says that it is complete.
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ import mmap
 import os
 import struct
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgpack
 import xxhash
 
 from shardstream.dataset.foreign.scan import Piece
-from shardstream.errors import ShardStreamError, StorageError
-from shardstream.storage.base.sorting import no_room
+from shardstream.errors import StorageError
 
+_MAGIC = b"SSJRNL1\n"  # another one when `Piece`, `ObjectState` or what scans find are others
 _HEAD = struct.Struct("<QQ")
 
 
@@ -43,9 +43,11 @@ class Journal:
     def __init__(self, descriptor: int) -> None:
         self._file = os.fdopen(descriptor, "r+b")
         self._known: dict[ObjectState, list[tuple[int, int]]] = {}
-        self._file.seek(0)
-        self._file.truncate(self._read())
-        self._file.seek(0, os.SEEK_END)
+        end = self._read()
+        self._file.truncate(end)
+        self._file.seek(end)
+        if not end:
+            self._file.write(_MAGIC)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -55,23 +57,14 @@ class Journal:
         return state in self._known
 
     def add(self, state: ObjectState, pieces: Iterable[Piece]) -> None:
-        """Write down an object that is scanned, piece by piece; nothing of it where that fails.
+        """Write down an object that was scanned.
 
         Raises:
-            StorageError: The disk is full.
+            OSError: The disk is full.
         """
-        begin = self._file.tell()
-        try:
-            places = [self._write(list(state), _entry(piece)) for piece in pieces]
-            self._write(list(state), None)
-            self._file.flush()
-        except BaseException as error:
-            with suppress(OSError):
-                self._file.seek(begin)
-                self._file.truncate()
-            if isinstance(error, OSError) and not isinstance(error, ShardStreamError):
-                raise no_room(error) from error
-            raise
+        places = [self._write(list(state), _entry(piece)) for piece in pieces]
+        self._write(list(state), None)
+        self._file.flush()
         self._known[state] = places
 
     def _write(self, state: list[Any], entry: dict[str, Any] | None) -> tuple[int, int]:
@@ -89,11 +82,12 @@ class Journal:
             yield Piece(**msgpack.unpackb(body)[1])
 
     def _read(self) -> int:
-        """Find what is in the file; where the last object that is complete ends."""
+        """Find what is in the file; where the last object ends that was written down whole."""
         size = os.fstat(self._file.fileno()).st_size
-        if not size:
+        if os.pread(self._file.fileno(), len(_MAGIC), 0) != _MAGIC:
             return 0
-        at, whole, coming, of = 0, 0, list[tuple[int, int]](), None
+        at, coming = len(_MAGIC), list[tuple[int, int]]()
+        end = at
         with mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             while at + _HEAD.size <= size:
                 length, check = _HEAD.unpack_from(data, at)
@@ -102,17 +96,13 @@ class Journal:
                 if len(body) != length or xxhash.xxh3_64_intdigest(body) != check:
                     break
                 found, entry = msgpack.unpackb(body)
-                state = ObjectState(*found)
-                if state != of:
-                    coming, of = [], state
-                if entry is None:
-                    self._known[state], of = coming, None
-                else:
-                    coming.append((start, length))
                 at = start + length
                 if entry is None:
-                    whole = at
-        return whole
+                    self._known[ObjectState(*found)] = coming
+                    coming, end = [], at
+                else:
+                    coming.append((start, length))
+        return end
 
 
 def _entry(piece: Piece) -> dict[str, Any]:

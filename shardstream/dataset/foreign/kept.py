@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import stat
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+
+import xxhash
 
 from shardstream.dataset.foreign.journal import Journal
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.shard import IndexBytes, Shard
 from shardstream.dataset.shared import SharedBytes
-from shardstream.errors import ChangedError, DataError, NotFoundError, StorageError
+from shardstream.errors import ChangedError, DataError, NotFoundError, ShardStreamError, StorageError
 from shardstream.shards.catalogue import CATALOGUE_NAME, OURS, Catalogue, table_name_of
+from shardstream.shards.layout import checksum
 from shardstream.storage import Request, Store
-from shardstream.storage.cache import Cache
-from shardstream.storage.cache.folder import NEW, Folder
+from shardstream.storage.cache import Cache, Identity
+from shardstream.storage.cache.folder import NEW, Folder, users_own
 from shardstream.storage.cache.locks import lock_file
 from shardstream.storage.cache.tier import CATALOGUES, tiers_of
 from shardstream.storage.local.store import LocalStore
@@ -61,6 +66,38 @@ class FoundCatalogue:
         request = Request(catalogue.indexes_name, *catalogue.index_range(number))
         return IndexBytes(store, request, catalogue.indexes_bytes)
 
+    def identify(self, name: str) -> Identity | None:
+        """What an object has to be for what a cache holds of it to be right: only its place and version tell."""
+        catalogue = self.catalogue
+        if name == catalogue.indexes_name:
+            return Identity(catalogue.indexes_bytes, 0)
+        number = None if catalogue.reading.format.loose else catalogue.number_of(name)
+        if number is None:  # or whoever asks for a value says its size
+            return None
+        version = xxhash.xxh3_128_hexdigest(f"{catalogue.version_of(name)} {catalogue.url}".encode())
+        return Identity(int(catalogue.table.sizes[number]), 0, version)
+
+    @property
+    def sound(self) -> bool:
+        """Whether all indexes are what was written. Reads them all."""
+        catalogue, sums = self.catalogue, self.catalogue.objects.index_checksums.tolist()
+        with suppress(NotFoundError):
+            return all(
+                checksum(self.store.get(catalogue.indexes_name, *catalogue.index_range(shard))[:-8]) == expected
+                for shard, expected in enumerate(sums)
+            )
+        return False
+
+    def forget(self) -> None:
+        """Remove its head, so that it is no catalogue any more."""
+        self.store.delete(CATALOGUE_NAME)
+
+    def removed(self) -> NotFoundError:
+        """The error for indexes that are gone."""
+        return NotFoundError(
+            "the catalogue was removed while it was in use", url=self.store.url, hint="open the data set anew"
+        )
+
     def check_unchanged(self, number: int, shard: Shard) -> None:
         """Refuse an object that is not the one that was indexed, where that takes no request; ChangedError."""
         if not shard.store.mapped or self.catalogue.reading.format.loose:  # each value is compared when it is read
@@ -73,6 +110,28 @@ class FoundCatalogue:
                 url=shard.store.locate(shard.name),
                 hint="open the data set anew: what changed is indexed again",
             )
+
+    def copy_to(self, store: Store) -> FoundCatalogue:
+        """Put the catalogue beside the data, in place of the one that is there.
+
+        Raises:
+            StorageError: The store cannot be written.
+        """
+        catalogue, used = self.catalogue, {CATALOGUE_NAME}
+        with suppress(DataError, NotFoundError):
+            if (before := read_catalogue(store, store.url)) is not None:  # other runs may still read its indexes
+                used |= {before.catalogue.table_name, before.catalogue.indexes_name}
+        with store.create(catalogue.indexes_name) as out:
+            for piece in self.store.pieces(catalogue.indexes_name, _PIECE):
+                out.write(piece)
+        catalogue.save(store)
+        used |= {catalogue.table_name, catalogue.indexes_name}
+        for meta in list(store.list("shardstream-")):
+            if OURS.fullmatch(meta.path) and meta.path not in used:
+                store.delete(meta.path)
+        beside = read_catalogue(store, store.url)
+        assert beside is not None, "the same"
+        return beside
 
 
 def read_catalogue(store: Store, url: str) -> FoundCatalogue | None:
@@ -100,24 +159,55 @@ class KeptCatalogue:
     Args:
         url: Where the objects lie.
         spec: Which they are.
-        cache: The cache whose folder it is in; ``None`` for the user's own.
+        root: The folder that it is in, one of `roots`.
 
     Raises:
         OSError: The folder cannot be made, or is somebody else's.
     """
 
-    def __init__(self, url: str, spec: ForeignSpec, cache: Cache | None) -> None:
+    def __init__(self, url: str, spec: ForeignSpec, root: Folder) -> None:
         self._url = url
-        self.folder = _root(cache).folder(spec.digest(url), make=True)
-        if self.folder.group is None:
-            os.fchmod(self.folder.descriptor, 0o700)
+        self.folder = _private(_private(root, CATALOGUES), spec.digest(url))
         self.store = LocalStore(self.folder.path)
 
     def find(self) -> FoundCatalogue | None:
-        """The catalogue that is kept; ``None`` if there is none, or a damaged one."""
+        """The catalogue that is kept; ``None`` if there is none, or a damaged one, or one that lost its indexes."""
         with suppress(DataError, NotFoundError):
-            return read_catalogue(LocalStore(self.folder.path), self._url)
+            found = read_catalogue(LocalStore(self.folder.path), self._url)
+            if found is not None and found.store.size(found.catalogue.indexes_name) == found.catalogue.indexes_bytes:
+                return found
         return None
+
+    def save(self, catalogue: Catalogue, indexes: str) -> FoundCatalogue:
+        """Keep a catalogue, in place of the one that is there.
+
+        Args:
+            catalogue: The catalogue.
+            indexes: Name of the file of its indexes, which is in the folder already.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        self.store.move(indexes, catalogue.indexes_name)
+        self.folder.write(catalogue.table_name, catalogue.objects.pack())
+        self.folder.write(CATALOGUE_NAME, catalogue.head())
+        found = self.find()
+        assert found is not None, "it was written a moment ago"
+        return found
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """What fails in the block because the folder cannot be written is a StorageError."""
+        try:
+            yield
+        except ShardStreamError:  # some of which are OSErrors
+            raise
+        except OSError as error:
+            raise StorageError(
+                f"the catalogue cannot be written: {error.strerror or error}",
+                url=self.folder.path,
+                hint="make room there, or give another folder: cache=, or XDG_CACHE_HOME",
+            ) from error
 
     @contextmanager
     def making(self) -> Iterator[Journal]:
@@ -143,27 +233,6 @@ class KeptCatalogue:
             finally:
                 journal.close()
 
-    def copy_to(self, store: Store) -> FoundCatalogue:
-        """Put the catalogue beside the data, in place of the one that is there.
-
-        Raises:
-            StorageError: The store cannot be written.
-        """
-        found = self.find()
-        assert found is not None, "it was made a moment ago"
-        catalogue = found.catalogue
-        with store.create(catalogue.indexes_name) as out:
-            for piece in self.store.pieces(catalogue.indexes_name, _PIECE):
-                out.write(piece)
-        catalogue.save(store)
-        used = {CATALOGUE_NAME, catalogue.table_name, catalogue.indexes_name}
-        for meta in list(store.list("shardstream-")):
-            if OURS.fullmatch(meta.path) and meta.path not in used:
-                store.delete(meta.path)
-        beside = read_catalogue(store, store.url)
-        assert beside is not None, "the same"
-        return beside
-
     def forget_journal(self) -> None:
         """Remove what was scanned so far: it is in the catalogue."""
         with suppress(FileNotFoundError):
@@ -179,19 +248,29 @@ class KeptCatalogue:
                 self.folder.unlink(name)
 
 
-def _root(cache: Cache | None) -> Folder:
-    if cache is not None:
-        tier = tiers_of(cache)[-1]
-        tier.prepare()
-        return _private(tier.folder)
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    root = os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "shardstream")
-    return _private(Folder.root(root, make=True))
+def roots(cache: Cache | None) -> list[Callable[[], Folder]]:
+    """What opens the folders of this machine that catalogues may be kept in, the best first; OSError where it cannot.
+
+    That of the cache, if there is one; the user's own; and one among temporary files, so that training starts also
+    where there is no home, or none that can be written.
+    """
+    places: list[Callable[[], Folder]] = [users_own, _temporary]
+    return places if cache is None else [lambda: _of_cache(cache), *places]
 
 
-def _private(root: Folder) -> Folder:
-    """The folder of catalogues: names of files and their fields are nobody else's business."""
-    folder = root.folder(CATALOGUES, make=True)
-    if root.group is None:
+def _of_cache(cache: Cache) -> Folder:
+    tier = tiers_of(cache)[-1]
+    tier.prepare()
+    return tier.folder
+
+
+def _temporary() -> Folder:
+    return Folder.root(os.path.join(tempfile.gettempdir(), f"shardstream-{os.geteuid()}"), make=True, parents=False)
+
+
+def _private(root: Folder, name: str) -> Folder:
+    """A folder in it, for this user or group alone: names of files and their fields are nobody else's business."""
+    folder = root.folder(name, make=True)
+    if root.group is None and stat.S_IMODE(os.fstat(folder.descriptor).st_mode) != 0o700:
         os.fchmod(folder.descriptor, 0o700)
     return folder

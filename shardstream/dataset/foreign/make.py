@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from shardstream.dataset.foreign.journal import Journal, ObjectState
-from shardstream.dataset.foreign.kept import FoundCatalogue, KeptCatalogue, read_catalogue
+from shardstream.dataset.foreign.kept import FoundCatalogue, KeptCatalogue, read_catalogue, roots
 from shardstream.dataset.foreign.plan import Making, Plan, plan_of
 from shardstream.dataset.foreign.scan import Piece
 from shardstream.dataset.foreign.scanning import scan_all
@@ -23,7 +23,7 @@ from shardstream.shards.layout import parse_index
 from shardstream.sizes import plural
 from shardstream.storage import Location, open_store
 from shardstream.storage.cache import Cache
-from shardstream.text import in_one_line
+from shardstream.text import in_one_line, printable
 
 _logger = logging.getLogger(__name__)
 
@@ -46,37 +46,52 @@ def find_or_make(location: Location, spec: ForeignSpec, cache: Cache | None, mak
         StorageError: They cannot be read, or the catalogue cannot be kept.
     """
     store = open_store(location)
-    listing = ObjectListing(store, spec.objects(store), named=bool(spec.names))
+    metas = spec.objects(store)
+    versions = {meta.path: meta.version for meta in metas}
+    read = store.of_versions(lambda path: versions.get(path, 0))
+    listing = ObjectListing(read, metas, spec.shown(store), named=bool(spec.names))
     beside = None if spec.names else read_catalogue(store, store.url)
     if beside is not None:
         plan = plan_of(listing, spec, making, beside.catalogue)
         if plan.matches(beside.catalogue):
             return beside
-    try:
-        shelf = KeptCatalogue(store.url, spec, cache)
+    reasons = []
+    for root in roots(cache):
+        try:
+            shelf = KeptCatalogue(store.url, spec, root())
+            return _find_or_make_in(shelf, listing, spec, making, beside)
+        except ShardStreamError:  # some of which are OSErrors
+            raise
+        except OSError as error:
+            reasons.append(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
+            url = in_one_line(store.url)
+            _logger.warning("the catalogue of %s cannot be kept in its best place (%s)", url, printable(reasons[-1]))
+    raise StorageError(
+        f"the catalogue of {store.url} cannot be kept on this machine ({'; '.join(reasons)})",
+        hint="give a folder that can be written: cache=, XDG_CACHE_HOME or TMPDIR",
+    )
+
+
+def _find_or_make_in(
+    shelf: KeptCatalogue, listing: ObjectListing, spec: ForeignSpec, making: Making, beside: FoundCatalogue | None
+) -> FoundCatalogue:
+    """The catalogue of a folder, made if it is not there; OSError where nothing can be made in it."""
+    found = shelf.find()
+    plan = plan_of(listing, spec, making, None if found is None else found.catalogue)
+    if found is not None and plan.matches(found.catalogue):
+        return found
+    with shelf.making() as journal, shelf.writing():
         found = shelf.find()
-        plan = plan_of(listing, spec, making, None if found is None else found.catalogue)
         if found is not None and plan.matches(found.catalogue):
             return found
-        with shelf.making() as journal:
-            found = shelf.find()
-            if found is not None and plan.matches(found.catalogue):
-                return found
-            return _make(plan, shelf, journal, found or beside, making)
-    except ShardStreamError:  # some of which are OSErrors
-        raise
-    except OSError as error:
-        raise StorageError(
-            f"the catalogue of {store.url} cannot be kept on this machine ({error.strerror or error})",
-            hint="give a folder that can be written: cache=, or XDG_CACHE_HOME",
-        ) from error
+        return _make(plan, shelf, journal, found or beside, making)
 
 
 def _make(
     plan: Plan, shelf: KeptCatalogue, journal: Journal, before: FoundCatalogue | None, making: Making
 ) -> FoundCatalogue:
     states = plan.states()
-    known = {} if before is None else _known(before, plan)
+    known = {} if before is None else _known(before, plan, states)
     todo = [number for number, state in enumerate(states) if state not in journal and state not in known]
     if todo:
         _logger.info("indexing %s of %s", plural(len(todo), "object"), in_one_line(plan.store.url))
@@ -93,18 +108,17 @@ def _make(
     return found
 
 
-def _known(before: FoundCatalogue, plan: Plan) -> dict[ObjectState, int]:
+def _known(before: FoundCatalogue, plan: Plan, states: Sequence[ObjectState]) -> dict[ObjectState, int]:
     """Objects of an older catalogue by what they were; none where it was made in another way."""
     old = before.catalogue
-    if old.reading != plan.reading:
+    if old.reading != plan.reading or not states:
         return {}
-    wanted = next((state.wanted for state in plan.states()), 0)
     rows = zip(
         old.names,
         old.objects.sizes.tolist(),
         old.objects.versions.tolist(),
         old.objects.abouts.tolist(),
-        itertools.repeat(wanted),
+        itertools.repeat(states[0].wanted),
         strict=False,
     )
     return {ObjectState(*row): number for number, row in enumerate(rows)}
@@ -114,7 +128,8 @@ def _old_pieces(before: FoundCatalogue | None, number: int) -> Iterator[Piece]:
     assert before is not None
     old = before.catalogue
     end = int(old.objects.sizes[number])
-    for shard in np.flatnonzero(old.objects.objects == number).tolist():
+    first, last = np.searchsorted(old.objects.objects, [number, number + 1]).tolist()
+    for shard in range(first, last):
         start, length = old.index_range(shard)
         data = before.store.get(old.indexes_name, start, length)
         framing = old.reading.framing.name
@@ -124,3 +139,5 @@ def _old_pieces(before: FoundCatalogue | None, number: int) -> Iterator[Piece]:
             for name, column in index.columns.items()
         }
         yield Piece(index.samples, fields, bytes(data), 0, classes=old.classes if old.reading.format.loose else None)
+    if old.names[number] in old.lost:
+        yield Piece(0, {}, b"", 0, old.lost[old.names[number]])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Sequence
 
 from shardstream.errors import UsageError
-from shardstream.storage import PathOrUrl
+from shardstream.storage import PathOrUrl, locate
 
 _GLOB = frozenset("*?[")
 # A name that is surely one of a file: a store over a network is not asked what each of ten thousand names is.
@@ -22,41 +23,58 @@ def is_file(path: str) -> bool:
     """Whether a path or URL names files, and not a folder: what is there says so, else its name."""
     if "://" not in path and os.path.exists(path):
         return os.path.isfile(path)
-    return bool(_GLOB & set(path.rpartition("/")[2].partition("?sv=")[0])) or _FILE.fullmatch(path) is not None
+    path, _ = _cut(path)
+    return bool(_GLOB & set(path.rpartition("/")[2])) or _FILE.fullmatch(path) is not None
 
 
 def grouped(paths: Sequence[PathOrUrl]) -> list[tuple[PathOrUrl, tuple[str, ...]]]:
     """Roots with the names of files below them; a place that is no file is a root by itself.
 
+    A URL's query stays with the root: it may be a key, and names are written down.
+
     >>> grouped(["s3://bucket/a/x-0.tar", "s3://bucket/b/x-1.tar", "s3://bucket/ours"])
     [('s3://bucket', ('a/x-0.tar', 'b/x-1.tar')), ('s3://bucket/ours', ())]
     """
-    files = [os.fspath(path) for path in paths if isinstance(path, str | os.PathLike) and is_file(os.fspath(path))]
+    texts = [os.fspath(path) if isinstance(path, str | os.PathLike) else None for path in paths]
+    are_files = [text is not None and is_file(text) for text in texts]
+    files = [_cut(text) for text, one in zip(texts, are_files, strict=True) if text is not None and one]
     if not files:
         return [(path, ()) for path in paths]
-    files = [path if "://" in path else os.path.abspath(path) for path in files]
-    root = _root(files)
+    names = [name if "://" in name else os.path.abspath(name) for name, _ in files]
+    root, query = _root(names), files[0][1]
+    if any(other != query for _, other in files):
+        raise UsageError(
+            "files whose URLs have different signatures cannot be one data set",
+            url=locate(names[0]).url,
+            hint="sign their folder, or give credentials by storage_options",
+        )
     out: list[tuple[PathOrUrl, tuple[str, ...]]] = []
-    for path in paths:
-        if not isinstance(path, str | os.PathLike) or not is_file(os.fspath(path)):
+    below = tuple(name[len(root) :].lstrip("/") for name in names)
+    for path, one in zip(paths, are_files, strict=True):
+        if not one:
             out.append((path, ()))
-        elif not any(names for _, names in out):
-            out.append((root or "/", tuple(path[len(root) :].lstrip("/") for path in files)))
+        elif below:
+            out.append(((root or "/") + query, below))
+            below = ()
     return out
+
+
+def _cut(path: str) -> tuple[str, str]:
+    """A URL without its query, and the query; a path as it is."""
+    base, mark, query = path.partition("?") if "://" in path else (path, "", "")
+    return base, mark + query
 
 
 def _root(files: Sequence[str]) -> str:
     """The folder that all are below."""
     parts = [path.split("/")[:-1] for path in files]
-    common = parts[0]
-    for other in parts[1:]:
-        length = next((i for i, (one, two) in enumerate(zip(common, other, strict=False)) if one != two), None)
-        common = common[: min(len(common), len(other)) if length is None else length]
-    root = "/".join(common)
-    if ("://" in files[0] and len(common) < 3) or any(("://" in path) != ("://" in files[0]) for path in files):
+    first, last = min(parts), max(parts)
+    common = [one for one, two in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))]
+    # With "://" the host is the third part; without, a first part that is empty.
+    if ("://" in files[0] and len(common) < 3) or not common:
         raise UsageError(
             "files of several stores cannot be one data set",
-            url=files[0],
+            url=locate(files[0]).url,
             hint="open them one by one, and give the list",
         )
-    return root
+    return "/".join(common)

@@ -13,12 +13,12 @@ import xxhash
 from shardstream.dataset.foreign.journal import ObjectState
 from shardstream.dataset.foreign.scan import about_digest
 from shardstream.dataset.foreign.spec import ForeignSpec
-from shardstream.errors import NotFoundError, UsageError
+from shardstream.errors import FormatError, NotFoundError, UsageError
 from shardstream.progress import OnProgress, ignore
 from shardstream.shards.catalogue import Catalogue, Reading
 from shardstream.shards.foreign.contract import ObjectListing, Recognised
 from shardstream.shards.foreign.formats.registry import recognise
-from shardstream.shards.heads import no_data_set
+from shardstream.shards.heads import no_data_set, no_format
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
 
@@ -39,7 +39,7 @@ class Making:
         workers: Processes that scan; 0: this one.
         limit: Seconds that it may take, as far as that can be told in advance; ``None`` for any.
         progress: Told of each object.
-        rejected: What was left out, a sentence each, with ``damaged="reject"``.
+        lost: What was left out of which object, with ``damaged="reject"``.
         scanned: Objects that were scanned now.
     """
 
@@ -49,18 +49,27 @@ class Making:
     workers: int = 0
     limit: float | None = LIMIT_S
     progress: OnProgress = ignore
-    rejected: list[str] = field(default_factory=list)
+    lost: dict[str, str] = field(default_factory=dict)
     scanned: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a listing has, and how it is to be scanned."""
+    """What a listing has, and how it is to be scanned.
+
+    Attributes:
+        store: The root.
+        recognised: The objects.
+        metas: What the listing says of each.
+        reading: How they are read.
+        command: What indexes the same by hand, for messages.
+    """
 
     store: Store
     recognised: Recognised
     metas: Sequence[ObjectMeta]
     reading: Reading
+    command: str = "shardstream index URL"
 
     def states(self) -> list[ObjectState]:
         """What each object is, for comparing."""
@@ -96,11 +105,14 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
         source = found.reading.source
         options = dict(found.reading.options) if options is None else options
     answer = recognise(listing, source, options or {})
+    if answer is None and spec.names:
+        raise no_format(listing.url)
     if answer is None:
         raise no_data_set(listing.url, NotFoundError(""))
     format, recognised = answer
     if not spec.names:
         _refuse_splits(listing.url, [one.path for one in recognised.objects])
+    _refuse_names([one.path for one in recognised.objects], listing.store)
     metas = {meta.path: meta for meta in listing.objects}
     known = Reading(format.name, options or {}, {}, checked=False)
     if found is not None and found.reading.source == format.name:
@@ -110,7 +122,27 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
         chosen=dict(known.chosen if making.chosen is None else making.chosen),
         checked=known.checked if making.checked is None else making.checked,
     )
-    return Plan(listing.store, recognised, [metas[one.path] for one in recognised.objects], reading)
+    objects = [metas[one.path] for one in recognised.objects]
+    return Plan(listing.store, recognised, objects, reading, _command(listing, spec))
+
+
+def _command(listing: ObjectListing, spec: ForeignSpec) -> str:
+    url = f"'{listing.url}'" if len(spec.names) < 2 else "URL (the same files, by braces or a glob)"
+    given = [f"--source-format {spec.source}"] if spec.source else []
+    given += [f"--format-option '{name}={value}'" for name, value in spec.options or ()]
+    return " ".join(["shardstream index", url, *given])
+
+
+def _refuse_names(paths: Sequence[str], store: Store) -> None:
+    """Refuse names that a catalogue, whose text is UTF-8, cannot hold; FormatError."""
+    for path in paths:
+        if not path.isascii() and not path.isprintable():
+            try:
+                path.encode()
+            except UnicodeEncodeError as error:
+                raise FormatError(
+                    "the name of the file is no UTF-8", url=store.locate(path), hint="rename the file"
+                ) from error
 
 
 def _refuse_splits(url: str, paths: Sequence[str]) -> None:

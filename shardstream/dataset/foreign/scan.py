@@ -15,6 +15,7 @@ from shardstream.shards.catalogue import Reading
 from shardstream.shards.fields import FieldType, check_field_name
 from shardstream.shards.foreign.contract import ForeignObject
 from shardstream.shards.foreign.framing import FRAMING
+from shardstream.shards.foreign.object_bytes import FETCH_AGAIN
 from shardstream.shards.foreign.rows import ScannedRows
 from shardstream.shards.index import Column, Keys, ShardIndex, check_key
 from shardstream.shards.layout import checksums, pack_index
@@ -28,12 +29,14 @@ _PART = 64 << 20  # bytes of values whose checksums are made at once
 class Piece:
     """One shard of an object: its samples, and their index.
 
+    Kept in the journal: who changes what is in it gives that another version.
+
     Attributes:
         samples: How many.
         fields: Types by name; ``"image"`` where all are image files of several formats.
         index: The bytes of the index.
         covered: Bytes of the object that its values take, for estimates.
-        damage: What is lost after it, if the object is damaged there.
+        damage: What is lost after these samples, and at which byte; ``None`` if nothing is.
         classes: Names of the classes, where its object says them.
     """
 
@@ -53,18 +56,23 @@ def about_digest(one: ForeignObject) -> int:
 
 
 def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Reading) -> Iterator[Piece]:
-    """The shards of an object, in order.
+    """The shards of an object, in order; where it is damaged, the last one says what is lost.
 
     Raises:
-        FormatError: It is damaged, or cannot be read.
+        FormatError: It is of a kind that cannot be read.
         FieldError, UsageError: It has no such fields as were chosen.
         ChangedError: It was replaced while it was scanned.
         StorageError: It cannot be read.
     """
     data = reading.format.open(store, one)
-    for rows in reading.format.scan(data, one.about):
-        if rows.keys or rows.damage is not None:
-            yield _piece(store, one, rows, reading)
+    try:
+        for rows in reading.format.scan(data, one.about):
+            if rows.keys or rows.damage is not None:
+                yield _piece(store, one, rows, reading)
+    except FormatError as error:
+        if error.hint != FETCH_AGAIN:
+            raise
+        yield Piece(0, {}, b"", 0, str(error))
     now = store.meta(one.path)
     if (now.size, now.version) != (meta.size, meta.version):
         raise ChangedError(
@@ -94,9 +102,14 @@ def _piece(store: Store, one: ForeignObject, rows: ScannedRows, reading: Reading
         {column.name: str(column.type) for column in columns},
         pack_index(reading.framing.name, (ends, blob), columns, end=one.size) if keys else b"",
         covered,
-        None if rows.damage is None else str(rows.damage),
+        None if rows.damage is None else _told(rows.damage),
         rows.classes,
     )
+
+
+def _told(damage: FormatError) -> str:
+    offset = damage.place.get("offset")
+    return damage.what if offset is None else f"{damage.what} (offset {offset})"
 
 
 def _encoded(key: str, row: int, url: str) -> bytes:

@@ -25,21 +25,19 @@ _AT_ONCE = 8  # objects of a store that are scanned side by side
 
 
 def scan_all(plan: Plan, todo: Sequence[int], making: Making) -> Iterator[tuple[int, Iterable[Piece]]]:
-    """The pieces of each of these objects, in any order; those of one are to be taken before the next is asked for."""
+    """The pieces of each of these objects, whatever the order in which they come; those of one before the next one."""
     total = sum(plan.metas[number].size for number in todo)
     watch = _Watch(plan, total, len(todo), making)
     left = iter(todo)
     for number in left:  # the first ones here, until it is known how long all take
-        watch.begin()
-        pieces = scan_object(plan.store, plan.recognised.objects[number], plan.metas[number], plan.reading)
-        yield number, map(watch.saw, pieces)
+        yield number, watch.over(_scan(plan, number))  # as they come: an object may be larger than memory
         watch.done(plan.metas[number].size)
         if watch.knows:
             break
     rest = _in_processes(plan, left, making.workers) if making.workers > 1 else _in_threads(plan, left)
-    for number, scanned in rest:
+    for number, pieces in rest:
         watch.done(plan.metas[number].size)
-        yield number, scanned
+        yield number, pieces
 
 
 class _Watch:
@@ -51,7 +49,7 @@ class _Watch:
         self._objects = objects
         self._making = making
         self._began = time.monotonic()
-        self._bytes = self._here = self._done = 0
+        self._bytes = self._done = 0
         self._tell()
 
     @property
@@ -59,19 +57,18 @@ class _Watch:
         """Whether it was watched for long enough to tell."""
         return time.monotonic() - self._began > _PROBE_S
 
-    def begin(self) -> None:
-        self._here = 0
-
-    def saw(self, piece: Piece) -> Piece:
-        """A piece of the object that is being scanned."""
-        self._here += piece.covered
-        if self.knows:
-            self._check(self._bytes + self._here)
-        return piece
+    def over(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """The pieces of an object as it is being scanned."""
+        here = self._bytes
+        for piece in pieces:
+            yield piece
+            here += piece.covered
+            if self.knows:
+                self._check(here)
 
     def done(self, bytes: int) -> None:
         """An object of so many bytes was scanned."""
-        self._bytes, self._here, self._done = self._bytes + bytes, 0, self._done + 1
+        self._bytes, self._done = self._bytes + bytes, self._done + 1
         if self.knows:
             self._check(self._bytes)
         self._tell()
@@ -91,7 +88,7 @@ class _Watch:
                 f"{plan.reading.format.title}: {plural(len(plan.metas), 'object')} of {size(self._total)} have to be "
                 f"indexed before they can be streamed, which takes about {_duration(seconds)} here",
                 url=plan.store.url,
-                hint=f"run `shardstream index {plan.store.url}` once; what was indexed now is kept",
+                hint=f"run `{plan.command}` once; what was indexed now is kept",
             )
 
 
@@ -99,10 +96,13 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
+def _scan(plan: Plan, number: int) -> Iterator[Piece]:
+    return scan_object(plan.store, plan.recognised.objects[number], plan.metas[number], plan.reading)
+
+
 def _in_threads(plan: Plan, numbers: Iterator[int]) -> Iterator[tuple[int, list[Piece]]]:
     def act(number: int) -> tuple[int, list[Piece]]:
-        one, meta = plan.recognised.objects[number], plan.metas[number]
-        return number, list(scan_object(plan.store, one, meta, plan.reading))
+        return number, list(_scan(plan, number))
 
     at_once = 1 if plan.store.mapped else _AT_ONCE
     yield from each(act, numbers, at_once=at_once, what=f"an object of {plan.store.url} to be indexed")

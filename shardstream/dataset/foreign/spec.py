@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import xxhash
@@ -13,8 +13,10 @@ from shardstream.errors import NotFoundError
 from shardstream.shards.catalogue import OURS
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
+from shardstream.threads import each
 
 _GLOB = frozenset("*?[")
+_AT_ONCE = 32  # names that are asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,10 @@ class ForeignSpec:
         """Of the place and the objects, as 32 hexadecimal digits: a catalogue is kept under it."""
         return xxhash.xxh3_128_hexdigest(json.dumps([url, list(self.names)]).encode())
 
+    def shown(self, store: Store) -> str:
+        """What messages call it: the root, or the only file that is named."""
+        return store.locate(self.names[0]) if len(self.names) == 1 else store.url
+
     def objects(self, store: Store) -> list[ObjectMeta]:
         """The objects that are meant, those of our own catalogue left out.
 
@@ -49,23 +55,24 @@ class ForeignSpec:
         """
         if not self.names:
             return [one for one in store.list() if not OURS.fullmatch(one.path)]
-        found = [meta for name in self.names for meta in _named(store, name)]
-        return list({meta.path: meta for meta in found}.values())
+        at_once = 1 if store.mapped else _AT_ONCE
+        found = each(lambda name: _named(store, name), self.names, at_once=at_once, what=f"files of {store.url}")
+        return list({meta.path: meta for some in found for meta in some}.values())
 
 
-def _named(store: Store, name: str) -> Iterator[ObjectMeta]:
-    if not _GLOB & set(name):
-        try:
-            yield store.meta(name)
-        except NotFoundError as error:
+def _named(store: Store, name: str) -> Sequence[ObjectMeta]:
+    try:
+        return [store.meta(name)]
+    except NotFoundError as error:
+        if not _GLOB & set(name):
             raise NotFoundError(
-                "there is no such file",
-                url=store.locate(name),
-                hint="write the name of a folder, or of files that are there",
+                "there is no such file", url=store.locate(name), hint="write the name of a file that is there"
             ) from error
-        return
     prefix = name[: min(name.find(one) for one in _GLOB if one in name)]
-    matching = [one for one in store.list(prefix) if fnmatch.fnmatchcase(one.path, name)]
+    depth = name.count("/")  # as everywhere else, a pattern stays in its folder
+    matching = [
+        one for one in store.list(prefix) if one.path.count("/") == depth and fnmatch.fnmatchcase(one.path, name)
+    ]
     if not matching:
         raise NotFoundError("no file matches", url=store.locate(name), hint="write a pattern of files that are there")
-    yield from matching
+    return matching

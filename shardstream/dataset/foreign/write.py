@@ -85,32 +85,32 @@ def write_catalogue(
         fields,
         reading=plan.reading,
         classes=classes,
-        notes=[*plan.recognised.notes, *making.rejected],
+        notes=plan.recognised.notes,
+        lost=making.lost,
         url=plan.store.url,
     )
     if not catalogue.samples:
+        look = "name a place that holds some, or another format with source_format="
         raise FormatError(
             f"{plan.reading.format.title}: there is no sample in any object",
             url=plan.store.url,
-            hint="name a place that holds some, or another format with source_format=",
+            hint=next(iter(making.lost.values()), look),
         )
-    shelf.store.move(_NEW, catalogue.indexes_name)
-    catalogue.save(shelf.store)
-    found = shelf.find()
-    assert found is not None, "it was written a moment ago"
-    return found
+    return shelf.save(catalogue, _NEW)
 
 
 def _whole(plan: Plan, number: int, pieces_of: PiecesOf, making: Making) -> Iterator[Piece]:
     """The pieces of an object; what is damaged is an error, or told."""
+    path = plan.recognised.objects[number].path
     for piece in pieces_of(number):
         if piece.damage is not None:
             if making.damaged == "error":
                 raise FormatError(
                     f"an object is damaged: {piece.damage}",
-                    hint=f"`shardstream index {plan.store.url} --damaged reject` leaves out what is lost",
+                    url=plan.store.locate(path),
+                    hint=f"fetch or write it again; `{plan.command} --damaged reject` leaves out what is lost",
                 )
-            making.rejected.append(piece.damage.replace("\n", " "))
+            making.lost[plan.recognised.objects[number].path] = piece.damage
         yield replace(piece, fields=dict(piece.fields))
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
+from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.dataset.opening import Versions, find_replicas, refuse_unused, versions_of
+from shardstream.dataset.opening import Versions, find_replicas, place_of, refuse_unused, versions_of
 from shardstream.storage import Location, PathOrUrl, Transport, locate
 from shardstream.storage.cache import Cache
 from shardstream.storage.opening import takes_options
@@ -96,12 +97,13 @@ class StorageArguments:
         """
         others = find_replicas(replicas)
         versions = versions_of(version, len(urls))
-        places, target = self.locate([*urls, *others], dest)
+        wanted = [place_of(url) for url in urls]
+        places, target = self.locate([*(root for root, _ in wanted), *others], dest)
         spec = None if cache is None else Cache.of(cache)
         near = places[len(urls) :]
         found = [
-            OpenedDataset(place, replicas=near, cache=spec, version=one)
-            for place, one in zip(places[: len(urls)], versions, strict=True)
+            OpenedDataset(place, replicas=near, cache=spec, version=one, foreign=ForeignSpec(names))
+            for place, (_, names), one in zip(places[: len(urls)], wanted, versions, strict=True)
         ]
         return found, target
 

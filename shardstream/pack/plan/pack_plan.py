@@ -36,6 +36,8 @@ from shardstream.pack.sources import Reject, Source, names_urls, open_source, ro
 from shardstream.pack.sources.base import StreamSource
 from shardstream.pack.sources.classes import names_of, place_of
 from shardstream.pack.sources.declared import stored_types
+from shardstream.pack.sources.foreign import SourceReading
+from shardstream.progress import OnProgress, ignore
 from shardstream.shards.framings import framing_of
 from shardstream.shards.growing import check_grows, grown
 from shardstream.shards.heads import parse_head
@@ -275,6 +277,7 @@ def open_plan(
     run: Run,
     overwrite: bool,
     append: bool,
+    progress: OnProgress = ignore,
 ) -> PackPlan:
     """`pack_plan`, with options that were checked.
 
@@ -286,6 +289,7 @@ def open_plan(
         run: Runs the first pass over a source that can only be read in order.
         overwrite: As of `pack`.
         append: The same.
+        progress: Told of data of another library that are indexed first.
 
     Raises:
         DestinationError: ``dest`` holds another data set, or files in the way that are not ours.
@@ -305,7 +309,7 @@ def open_plan(
         fields=options.fields,
         group=options.group,
         classes=options.listed,
-        allow_other_origins=options.allow_other_origins,
+        reading=SourceReading(options.source_format, options.format_options, progress, options.allow_other_origins),
         access=read[0].access if lie_in else None,
     )
     _check_classes(origin, options)
@@ -313,7 +317,7 @@ def open_plan(
     given = storage.storage_options if inherited else storage.source_options
     access = Access(given or {}, storage.transport, same_host=origin.origin is not None)
     files = Files(access, lenient=inherited)
-    rejects: Iterable[Reject] = ()
+    rejects: Iterable[Reject] = () if isinstance(origin, StreamSource) else origin.rejects
     if isinstance(origin, StreamSource):
         if origin.fingerprint is not None:
             complete = _complete(destination, fingerprint_of(origin, options), append, overwrite)

@@ -8,8 +8,9 @@
 ``keys``         keys from paths, line numbers and columns
 ``paths``        paths and URLs; pure text
 ``missing``      what to write in place of a path that is not there
-``tars``         WebDataset's tar files
-``lmdb``         LMDB databases of encoded images
+``foreign``      data of other libraries, through their catalogue
+``containers``   which files hold many samples each; what is in a folder
+``tars``         tar files that can only be read in order: compressed ones, and pipes
 ``python``       sequences and iterables of dicts, Hugging Face's among them
 ``stored``       data sets of ours, to be packed again
 ``duplicates``   equal keys, in eight bytes a key: refused, or numbered
@@ -27,10 +28,20 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from shardstream.errors import SourceError, UsageError
+from shardstream.errors import NotFoundError, SourceError, UsageError
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.pack.sources.base import File, Item, Reject, Source, SourcePart, StreamSource
+from shardstream.pack.sources.containers import (
+    is_streamed,
+    is_tar,
+    look_into,
+    may_be_foreign,
+    may_match_containers,
+    named_files,
+    names_containers,
+)
 from shardstream.pack.sources.folders import FolderSource, Group
+from shardstream.pack.sources.foreign import ForeignSource, SourceReading
 from shardstream.pack.sources.listings import FileListing, split_glob
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.compressed import is_archive
@@ -38,12 +49,12 @@ from shardstream.pack.sources.lists.labels import Classes, LabelMode, Unknown
 from shardstream.pack.sources.lists.mapping import parse_fields, types_alone
 from shardstream.pack.sources.lists.source import ListSource, open_text_list, suffix_of
 from shardstream.pack.sources.lists.tables import TABLES, TableStreams, open_tables
-from shardstream.pack.sources.lmdb import LmdbSource, is_lmdb
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.numbered import numbered
 from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.python import python_source
-from shardstream.pack.sources.tars import TarSource, is_tar, tar_paths
+from shardstream.pack.sources.tars import TarSource, tar_paths
+from shardstream.shards.heads import is_no_data_set
 from shardstream.storage import Location, locate, open_object
 from shardstream.storage.base.location import Access
 
@@ -64,11 +75,7 @@ __all__ = [
     "roots",
 ]
 
-_UNSUPPORTED = {
-    ".zip": "an archive",
-    **dict.fromkeys((".rec", ".mdb", ".tfrecord"), "a file of this kind"),
-    **{f".{suffix}": "a single image" for suffix in BY_SUFFIX},
-}
+_PICTURES = {f".{suffix}" for suffix in BY_SUFFIX}
 
 
 def open_source(
@@ -79,7 +86,7 @@ def open_source(
     fields: Mapping[str, str] | None = None,
     group: Group = "file",
     classes: Classes | None = None,
-    allow_other_origins: bool = False,
+    reading: SourceReading | None = None,
     access: Access | None = None,
 ) -> Source | StreamSource:
     """The source at a path or URL, by what lies there (a list, a folder, files that match a pattern), or an object.
@@ -91,7 +98,7 @@ def open_source(
         fields: Column by field, see `parse_fields`; default: path and label. Types alone for any source.
         group: ``"stem"``: files of one folder that share the name before its first dot are one sample.
         classes: The classes that names are looked up in. Default: those that are found, in sorting order.
-        allow_other_origins: Whether a list that is not local may name files beyond its own bucket or host.
+        reading: How it is read. Default: data of another library as they are recognised.
         access: How the store that the source lies in is reached. Default: as the environment says.
 
     Raises:
@@ -100,52 +107,95 @@ def open_source(
     """
     if isinstance(source, Source | StreamSource):
         return source
-    wanted = Wanted(key, labels or "int", parse_fields(fields), allow_other_origins, classes, labels is not None)
-    found = _opened(source, wanted, labels, group, access or Access())
-    if not isinstance(found, ListSource | TableStreams):
+    reading = reading or SourceReading()
+    wanted = Wanted(
+        key, labels or "int", parse_fields(fields), reading.allow_other_origins, classes, labels is not None
+    )
+    found = _opened(source, wanted, labels, group, reading, access or Access())
+    if not isinstance(found, ListSource | TableStreams | ForeignSource):
         found.declared = types_alone(wanted.fields)
     return numbered(found) if isinstance(found, Source) else found
 
 
 def _opened(
-    source: Any, wanted: Wanted, labels: LabelMode | None, group: Group, access: Access
+    source: Any, wanted: Wanted, labels: LabelMode | None, group: Group, reading: SourceReading, access: Access
 ) -> Source | StreamSource:
     """The source, whose keys may be equal yet."""
-    key = wanted.key
-    text = os.fsdecode(source) if isinstance(source, str | os.PathLike) else None
-    alone = group == "file" and all(rule.declared is not None for rule in wanted.fields)
-    if (text is None or is_tar(text) or is_lmdb(text)) and not alone:
-        raise UsageError(
-            "columns in fields= and group= are for lists and folders",
-            hint='a type alone is for all, fields={"tokens": "array:uint16"}; transform= changes samples',
-        )
-    if text is None:
-        return python_source(source, key=key, classes=wanted.classes)
+    if not isinstance(source, str | os.PathLike):
+        _refuse_columns(wanted, group)
+        if reading.format is not None:
+            raise UsageError("source_format= is for files, and not for samples", hint="leave it out")
+        return python_source(source, key=wanted.key, classes=wanted.classes)
+    text = os.fsdecode(source)
     at = partial(_location, access)
-    if is_tar(text):
-        return TarSource(text, [at(path) for path in tar_paths(text)], key=key, classes=wanted.classes)
-    if is_lmdb(text):
-        return LmdbSource(text, key=key)
-    listing = _listing(text, at)
+    if is_tar(text) and not os.path.isdir(text):
+        paths = tar_paths(text)
+        if is_streamed(paths, at):
+            _refuse_columns(wanted, group)
+            return TarSource(text, [at(path) for path in paths], key=wanted.key, classes=wanted.classes)
+    listing = None if names_containers(text) and not os.path.isdir(text) else _listing(text, at)
+    foreign = _foreign(text, listing, wanted, group, reading, at)
+    if foreign is not None:
+        return foreign
     if listing is not None and suffix_of(listing.pattern or "") in TABLES:
         return open_tables(_matches(listing), wanted)
     if listing is not None:
-        return FolderSource(listing, key=key, group=group, labels=labels, classes=wanted.classes)
+        return FolderSource(listing, key=wanted.key, group=group, labels=labels, classes=wanted.classes)
     if group != "file":
         raise UsageError("group='stem' is for folders", hint="a list has a column for each file: --field", url=text)
     location = at(text)
     if location.local and not os.path.exists(location.url):
         raise SourceError("there is no such list or folder", url=location.url, hint=instead_of(location.url))
-    kind = "an archive" if is_archive(location.url) else _UNSUPPORTED.get(suffix_of(location.url))
-    if kind is not None:
+    picture = suffix_of(location.url) in _PICTURES
+    if picture or is_archive(location.url):
         raise SourceError(
-            f"{kind} cannot be packed",
+            f"{'a single image' if picture else 'an archive'} cannot be packed",
             url=location.url,
             hint="pass a list (path<TAB>label a line, or csv; it may be compressed: list.csv.gz), or a folder",
         )
     if suffix_of(location.url) in TABLES:
         return open_tables([location], wanted)
     return open_text_list(location, wanted)
+
+
+def _foreign(
+    text: str,
+    listing: FileListing | None,
+    wanted: Wanted,
+    group: Group,
+    reading: SourceReading,
+    at: Callable[[str], Location],
+) -> ForeignSource | None:
+    """Data of another library; ``None`` where this is a list, or a folder of files."""
+    folder = listing is not None and listing.pattern is None
+    if reading.format is None:
+        if folder:
+            assert listing is not None
+            if group != "file" or not may_be_foreign(listing.root, look_into(listing.root)):
+                return None
+        elif not names_containers(text) and not (listing is not None and may_match_containers(listing)):
+            return None
+    if group != "file":
+        raise UsageError("group='stem' is for folders of files", hint="leave it out", url=text)
+    root, names = (at(text), ()) if folder else named_files(text, at)
+    try:
+        return ForeignSource(root, names, reading, wanted)
+    except NotFoundError as error:
+        if not is_no_data_set(error):
+            raise
+        if listing is not None:
+            return None  # whoever lists it refuses what holds many samples
+        hint = "--source-format (source_format=) says which it is; docs/foreign.md has those that are read"
+        raise SourceError("these files are of no format that is known", url=text, hint=hint) from error
+
+
+def _refuse_columns(wanted: Wanted, group: Group) -> None:
+    """Refuse arguments that are about columns, and files of one name, where there is neither; UsageError."""
+    if group != "file" or any(rule.declared is None for rule in wanted.fields):
+        raise UsageError(
+            "columns in fields= and group= are for lists and folders",
+            hint='a type alone is for all, fields={"tokens": "array:uint16"}; transform= changes samples',
+        )
 
 
 def roots(source: Any) -> list[str]:
@@ -162,7 +212,7 @@ def names_urls(source: Any) -> bool:
     if not isinstance(source, str | os.PathLike):
         return isinstance(source, Source | StreamSource)
     text = os.fsdecode(source)
-    if is_tar(text) or os.path.isdir(text):
+    if os.path.isdir(text) or names_containers(text):
         return False
     return os.path.lexists(text) or split_glob(text) is None or suffix_of(text) in TABLES
 

@@ -77,6 +77,7 @@ class Source(ABC):
         url: What it is, for messages.
         classes: Names of the labels, ``None`` if labels are plain integers or missing.
         notes: What the user should know about how it was understood, as whole sentences.
+        rejects: What is known to be lost before anything is read, beyond the samples that are counted.
         root: The folder all of whose files are being packed, if the source is one.
         origin: Where all its files have to lie, if it is a list that is not trusted; ``None``: anywhere.
         types: Types of fields that are known: of what it gives, and of what a transform makes of that. Values of other
@@ -97,6 +98,7 @@ class Source(ABC):
     mean_bytes: float | None = None
     classes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    rejects: Sequence[Reject] = ()
     root: str | None = None
     numbering: KeyNumbers | None = None
     decoded: bool = False
@@ -130,6 +132,7 @@ class DerivedSource(Source):
         self.root, self.types, self.mean_bytes = source.root, dict(source.types), source.mean_bytes
         self.implied, self.declared = dict(source.implied), dict(source.declared)
         self.lendable, self.origin, self.decoded = source.lendable, source.origin, source.decoded
+        self.rejects = source.rejects
 
     def __len__(self) -> int:
         return len(self._source)

@@ -33,6 +33,7 @@ from shardstream.pack.sources.base import (
     Reject,
     field_of_extension,
 )
+from shardstream.pack.sources.containers import holds_containers, is_container
 from shardstream.pack.sources.duplicates import check_unique
 from shardstream.pack.sources.keys import check_mode, key_of_name
 from shardstream.pack.sources.listings import Entry, FileListing, grouped
@@ -142,6 +143,9 @@ class _Found:
     images: tuple[bool, bool] = (False, False)
     cls_files: bool = False
     examples: list[str] = field(default_factory=list)
+    pictures: int = 0
+    containers: int = 0
+    shown: list[str] = field(default_factory=list)  # some of these
 
 
 class FolderSource(RecordSource[FileReader]):
@@ -181,6 +185,8 @@ class FolderSource(RecordSource[FileReader]):
         found = _Found(folders=set(listing.folders()))
         try:
             self._list(listing, found, group, flat=flat)
+            if found.containers > found.pictures:
+                raise holds_containers(root, found.shown, found.containers)
             self._records, images, names = self._choose(found, flat=flat)
             cls_files = found.cls_files and labels != "name"
         finally:
@@ -228,8 +234,19 @@ class FolderSource(RecordSource[FileReader]):
                 found.examples += [valid_unicode(entry.path) for entry in entries]
             found.cls_files |= group == "stem" and any(entry.path[-4:].lower() == _CLS for entry in entries)
             image = any(_is_image(entry.path) for entry in entries)
+            found.pictures += image
+            if not image:
+                self._count_containers(found, entries)
             found.images = found.images[0] or (image and inside), found.images[1] or (image and not inside)
             (found.inside if inside else found.beside).add(_record(stem, entries))
+
+    @staticmethod
+    def _count_containers(found: _Found, entries: list[Entry]) -> None:
+        for entry in entries:
+            if is_container(entry.path):
+                found.containers += 1
+                if len(found.shown) <= _SHOWN:
+                    found.shown.append(valid_unicode(entry.path))
 
     def _choose(self, found: _Found, *, flat: bool) -> tuple[Records, bool, set[str] | None]:
         """The samples, whether there are images among them, and the names of class folders."""

@@ -7,17 +7,17 @@ its shard, and what lies behind a network is fetched side by side.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import get_ident
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.dataset.dataset_rows import DatasetRows
-from shardstream.dataset.opened import DatasetAddress, OpenedDataset
+from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import DecodeError, SourceError, UsageError
 from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
 from shardstream.pack.sources.duplicates import KeyNumbers, check_unique
@@ -28,15 +28,26 @@ from shardstream.shards.manifest import Manifest, unknown_field
 _AT_ONCE = 256  # samples read together
 
 
+class Opener(Hashable, Protocol):
+    """What another process opens a data set with. Hashable; its pickle is small."""
+
+    def open(self) -> OpenedDataset:
+        """The data set."""
+
+    def opened(self) -> OpenedDataset:
+        """The same, opened once in a process and kept for its next task."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredPart(SourcePart):
     """Samples of a data set by their numbers in stored order."""
 
-    address: DatasetAddress
+    address: Opener
     fingerprint: str
     key: str
     fields: tuple[str, ...]
     numbers: NDArray[np.int64]
+    named: bool = False  # whether messages name samples by their keys, and not by their rows
 
     def __iter__(self) -> Iterator[Item | Reject]:
         rows = _rows(self.address, self.fingerprint, self.fields, (os.getpid(), get_ident()))
@@ -45,7 +56,7 @@ class StoredPart(SourcePart):
             numbers = self.numbers[start : start + _AT_ONCE]
             batch = rows.read_ids(numbers)
             for i, (number, key) in enumerate(zip(numbers.tolist(), batch.keys, strict=True)):
-                place = f"{batch.shards[i]}#{batch.rows[i]}"
+                place = f"{batch.shards[i]}/{key}" if self.named else f"{batch.shards[i]}#{batch.rows[i]}"
                 try:
                     values = {name: _plain(types[name], value) for name, value in batch.values(i).items()}
                 except DecodeError as error:
@@ -55,12 +66,12 @@ class StoredPart(SourcePart):
 
 
 @lru_cache(maxsize=4)
-def _rows(address: DatasetAddress, fingerprint: str, fields: tuple[str, ...], thread: tuple[int, int]) -> DatasetRows:
+def _rows(address: Opener, fingerprint: str, fields: tuple[str, ...], thread: tuple[int, int]) -> DatasetRows:
     """What one thread of one process reads with: the indexes of a part are those of the next one too."""
     return DatasetRows(opened_as(address, fingerprint), fields)
 
 
-def opened_as(address: DatasetAddress, fingerprint: str) -> OpenedDataset:
+def opened_as(address: Opener, fingerprint: str) -> OpenedDataset:
     """The data set of a task, in the process that runs it.
 
     Raises:
@@ -79,6 +90,7 @@ class StoredSource(Source):
 
     Args:
         dataset: The data set.
+        address: What other processes open it with. Default: its own.
         key: ``"path"`` for the keys it has, ``"stem"`` for their last parts, ``"line"`` for the number of the sample,
             ``"auto"`` for the keys it has, equal ones numbered.
         fingerprint: What stands for its contents; ``None``: its own fingerprint.
@@ -101,6 +113,7 @@ class StoredSource(Source):
         self,
         dataset: OpenedDataset,
         *,
+        address: Opener | None = None,
         key: str = "path",
         fingerprint: str | None = None,
         unique: bool = True,
@@ -108,13 +121,14 @@ class StoredSource(Source):
         take: int | None = None,
     ) -> None:
         check_mode(key, "samples have no columns here")
-        self._address = dataset.address
+        self._address = address or dataset.address
         self._key = key
         self.url = dataset.location.url
         self.manifest = dataset.manifest
         self.classes = dataset.manifest.classes
         self.mean_bytes = dataset.manifest.bytes / max(dataset.manifest.samples, 1)
         self.types = _chosen(fields, dataset.manifest)
+        self._columns = tuple(self.types)
         self._count = _taken(take, dataset.manifest.samples)
         self._fingerprint = fingerprint
         if not self._count:
@@ -125,8 +139,8 @@ class StoredSource(Source):
     def __len__(self) -> int:
         return self._count
 
-    def part(self, numbers: NDArray[np.int64]) -> StoredPart:
-        return StoredPart(self._address, self.manifest.fingerprint, self._key, tuple(self.types), numbers)
+    def part(self, numbers: NDArray[np.int64]) -> SourcePart:
+        return StoredPart(self._address, self.manifest.fingerprint, self._key, self._columns, numbers)
 
     @property
     def fingerprint(self) -> str:
@@ -143,7 +157,11 @@ def _compare_keys(dataset: OpenedDataset, mode: str) -> KeyNumbers | None:
 
     def named(number: int) -> str:
         shard, row = dataset.numbering.find(number)
-        return f"{dataset.manifest.shard_name(shard)}#{row}"
+        name = dataset.manifest.shard_name(shard)
+        while shard and dataset.manifest.shard_name(shard - 1) == name:  # an object of another library may be several
+            shard -= 1
+            row += int(dataset.manifest.table.samples[shard])
+        return f"{name}#{row}"
 
     hint = (
         "key='auto' (--key auto) numbers equal keys of tar files and tables, key='line' (--key line) all samples; or "

@@ -31,7 +31,6 @@ from shardstream.storage.base.ranged import RangedFile
 from shardstream.text import valid_unicode
 from shardstream.threads import each
 
-_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _REQUESTS = 16  # sizes asked of a store at once
 _BLOCK = 8 << 20  # read at once from a store
 _OWN = "__"  # members of WebDataset's and ours that are not samples lie in folders that begin so
@@ -127,11 +126,6 @@ def _value(field: str, data: bytes) -> bytes | int | str:
         return int(text)
     except ValueError:
         return text
-
-
-def is_tar(path: str) -> bool:
-    """Whether a path, list in braces or glob is called like tar files."""
-    return path.lower().rstrip("*?.").endswith(_SUFFIXES)
 
 
 class TarSource(StreamSource):

@@ -63,19 +63,18 @@ class ObjectListing:
     Args:
         store: The root.
         objects: In order of path.
+        url: What messages call it; default: the root.
         named: Whether a user named them, or a glob of them.
     """
 
-    def __init__(self, store: Store, objects: Sequence[ObjectMeta], *, named: bool = False) -> None:
+    def __init__(
+        self, store: Store, objects: Sequence[ObjectMeta], url: str | None = None, *, named: bool = False
+    ) -> None:
         self.store = store
         self.named = named
         self.objects = tuple(objects)
+        self.url = store.url if url is None else url
         self._sizes = {one.path: one.size for one in self.objects}
-
-    @property
-    def url(self) -> str:
-        """The root, for messages."""
-        return self.store.url
 
     def __contains__(self, path: str) -> bool:
         return path in self._sizes

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from shardstream.errors import FormatError, StorageError
 from shardstream.storage import Store
 
+FETCH_AGAIN = "fetch or write the file again"
+"""The hint of errors about what is damaged, and not merely of a kind that is not read."""
 _NEAR = 4096  # bytes of one read of a file by `ObjectBytes.copy`
 
 
@@ -106,6 +108,6 @@ class ObjectBytes:
         """The bytes of another object of the same root: one that says where values lie in this one."""
         return ObjectBytes(self._store, path, size, window=self._window)
 
-    def damaged(self, what: str, offset: int, *, hint: str = "fetch or write the file again") -> FormatError:
+    def damaged(self, what: str, offset: int, *, hint: str = FETCH_AGAIN) -> FormatError:
         """The error for what is wrong at a byte of this object."""
         return FormatError(what, url=self.url, offset=offset, hint=hint)

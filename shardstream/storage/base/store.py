@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -36,7 +36,8 @@ class ObjectMeta(NamedTuple):
 
 def version_number(version: object) -> int:
     """`ObjectMeta.version` of what a store calls the version of an object; ``None`` where it has none."""
-    return 0 if version is None else xxhash.xxh3_64_intdigest(str(version).encode())
+    # Some stores quote an ETag in a header, and do not in a listing.
+    return 0 if version is None else xxhash.xxh3_64_intdigest(str(version).removeprefix("W/").strip('"').encode())
 
 
 class Head(NamedTuple):
@@ -215,6 +216,16 @@ class Store(ABC):
 
     def with_policy(self, policy: RetryPolicy) -> Store:
         """The same store with other patience; one that makes no request again is returned as it is."""
+        return self
+
+    def of_versions(self, versions: Callable[[str], int]) -> Store:
+        """The same store for a reader who knows which versions the objects have: others are refused as `ChangedError`.
+
+        A store that remembers versions of what it has read begins anew; one without versions is returned as it is.
+
+        Args:
+            versions: `ObjectMeta.version` of an object; 0 where any is right.
+        """
         return self
 
     # ----------------------------------------------------------------------------- what a cache has; others have none

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -65,7 +65,13 @@ class WrapperStore(Store):
         return self.inner.renewed(path)
 
     def with_policy(self, policy: RetryPolicy) -> Self:
-        inner = self.inner.with_policy(policy)
+        return self._before(self.inner.with_policy(policy))
+
+    def of_versions(self, versions: Callable[[str], int]) -> Self:
+        return self._before(self.inner.of_versions(versions))
+
+    def _before(self, inner: Store) -> Self:
+        """This store in front of another one."""
         if inner is self.inner:
             return self
         other = copy.copy(self)

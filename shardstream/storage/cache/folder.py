@@ -311,6 +311,19 @@ class Folder:
         return _until_settled(work, lambda: os.stat(name, dir_fd=self.descriptor, follow_symlinks=False))
 
 
+def users_own() -> Folder:
+    """The user's own folder for what can be made again: ``$XDG_CACHE_HOME/shardstream``, else in ``~/.cache``.
+
+    Raises:
+        OSError: It cannot be made, or there is no home to make it in.
+    """
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    root = base if os.path.isabs(base) else os.path.expanduser("~/.cache")
+    if not os.path.isabs(root):
+        raise FileNotFoundError(errno.ENOENT, "there is no home")
+    return Folder.root(os.path.join(root, "shardstream"), make=True)
+
+
 def _until_settled(work: Callable[[], T], look: Callable[[], os.stat_result]) -> T:
     """Do something; what another member of the group makes in this moment has its rights in the next one."""
     end = time.monotonic() + _YOUNG

@@ -27,10 +27,11 @@ _WAIT = 600.0  # of one call; what it waits for has shorter deadlines of its own
 
 
 class Identity(NamedTuple):
-    """What an object has to be: its size in bytes, and the XXH3-64 of all of it."""
+    """What an object has to be: its size in bytes, the XXH3-64 of all of it (0: unknown), and else its version."""
 
     size: int
     checksum: int
+    version: str = ""
 
 
 class CachedStore(WrapperStore):
@@ -223,7 +224,7 @@ class CachedStore(WrapperStore):
             return Described(path, size, 0, BY_SIZE) if size else None
         if not identity.size:
             return None
-        return Described(path, identity.size, identity.checksum, "")
+        return Described(path, *identity)
 
     def _check(self, file: BlockFile, offset: int, length: int, size: int | None) -> None:
         where = file.described.path

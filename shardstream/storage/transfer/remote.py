@@ -55,6 +55,7 @@ class RemoteStore(Store):
         self.policy = policy or RetryPolicy()
         self._make_client = make_client
         self._mine: _Mine | None = None
+        self._expected: Callable[[str], int] | None = None
 
     def __reduce__(self) -> tuple[Callable[..., RemoteStore], tuple[object, ...]]:
         return _rebuild, (type(self), self.url, self._make_client, self.policy)
@@ -62,7 +63,13 @@ class RemoteStore(Store):
     def with_policy(self, policy: RetryPolicy) -> RemoteStore:
         """The same store, over the same connections, with other patience."""
         other = type(self)(self.url, self._make_client, policy=policy)
-        other._mine = self._own()
+        other._mine, other._expected = self._own(), self._expected
+        return other
+
+    def of_versions(self, versions: Callable[[str], int]) -> RemoteStore:
+        other, mine = self.with_policy(self.policy), self._own()
+        other._mine, other._expected = _Mine(), versions
+        other._mine.client, other._mine.pace = mine.client, mine.pace
         return other
 
     # ------------------------------------------------------------------------------------------------------ reading
@@ -135,6 +142,10 @@ class RemoteStore(Store):
         versions = self._own().versions
         if head.etag is None:
             return
+        if self._expected is not None and path not in versions:
+            expected = self._expected(path)
+            if expected and expected != version_number(head.etag):
+                raise replaced().at(url=self.locate(path))
         known = versions.setdefault(path, _Version(head.etag, renewed=False))
         if known.etag != head.etag:
             # Two first reads at once, with a replacement between them; or a read from before `renew`.

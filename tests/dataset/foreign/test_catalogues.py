@@ -206,7 +206,10 @@ def test_a_catalogue_beside_the_data_serves_everybody(own: Path, home: Path) -> 
     (own / "part-1.tar").chmod(0o644)
     webdataset(own, tars=1, start=3)
     assert ss.index(own, workers=1, beside=True).scanned == 1
-    assert len([path for path in own.iterdir() if path.name.startswith("shardstream-")]) == 3
+    for tars in (4, 5):  # what runs may still read stays, once
+        assert len([path for path in own.iterdir() if path.name.startswith("shardstream-")]) == 5
+        webdataset(own, tars=1, start=tars)
+        ss.index(own, workers=1, beside=True)
 
 
 def test_a_catalogue_in_the_folder_of_a_cache(folder: Path, tmp_path: Path, home: Path) -> None:
@@ -333,6 +336,18 @@ def test_it_is_packed_like_one_of_ours(folder: Path, tmp_path: Path) -> None:
     assert all(packed[key]["json"] == foreign[key]["json"] for key in packed)
 
 
+def test_its_manifest_goes_to_other_processes(folder: Path) -> None:
+    manifest = ss.ShardDataset(folder).manifest
+    names = list(manifest.names)
+    carried = pickle.loads(pickle.dumps(manifest))
+    assert (carried.fingerprint, list(carried.names)) == (manifest.fingerprint, names)
+
+
+@pytest.mark.full
+def test_it_is_packed_by_several_processes(folder: Path, tmp_path: Path) -> None:
+    assert ss.repack(folder, tmp_path / "packed", workers=2, shard_size="20kB").samples == 3 * SAMPLES
+
+
 def test_it_is_exported_and_not_merged(folder: Path, tmp_path: Path) -> None:
     assert ss.export(folder, tmp_path / "files", to="files").samples == 3 * SAMPLES
     assert (tmp_path / "files/t1/005.jpg").read_bytes() == jpeg(5)
@@ -364,14 +379,19 @@ def test_a_catalogue_that_is_damaged_is_made_again_or_refused(own: Path, home: P
         everything(own)
 
 
-def test_a_catalogue_is_not_followed_through_links(own: Path, home: Path, tmp_path: Path) -> None:
+def test_a_catalogue_is_not_followed_through_links(
+    own: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ss.index(own, workers=1)
     (place,) = (home / "shardstream/catalogues").iterdir()
     assert place.stat().st_mode & 0o077 == 0
     place.rename(tmp_path / "elsewhere")
     place.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StorageError, match="cannot be kept"):
-        ss.ShardDataset(own)
+    shutil.rmtree(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert ss.index(own, workers=1).place.startswith(f"{tmp_path}/shardstream-")
+    assert not [*(tmp_path / "elsewhere").iterdir()]
 
 
 def test_a_catalogue_pickles_without_the_folder_it_came_from(folder: Path, home: Path) -> None:
@@ -379,6 +399,19 @@ def test_a_catalogue_pickles_without_the_folder_it_came_from(folder: Path, home:
     assert isinstance(ds.manifest, Catalogue)
     copy = pickle.loads(pickle.dumps(ds))
     assert [sample["cls"] for sample in copy] == [sample["cls"] for sample in ds]
+
+
+@pytest.mark.full
+def test_a_program_without_a_guard_is_told(own: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import shardstream as ss\n"
+        "from shardstream.dataset.foreign import scanning\n"
+        "scanning._PROBE_S = -1.0\n"
+        f"ss.index({str(own)!r}, workers=2)\n"
+    )
+    found = subprocess.run([sys.executable, tmp_path / "program.py"], capture_output=True, text=True, timeout=100)
+    assert found.returncode != 0
+    assert "if __name__ == '__main__'" in found.stderr
 
 
 def test_two_processes_make_one_catalogue(own: Path, home: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bench.data import Corpus
 from bench.harness import ContenderError
@@ -46,7 +46,7 @@ def small(kind: Kind, count: int) -> dict[str, Path]:
     return made
 
 
-def _bring(out: Path, function: str, options: dict[str, object]) -> None:
+def _bring(out: Path, function: str, options: dict[str, Any]) -> None:
     peer = function.partition("_")[0]
     try:
         stores.bring(out, function, python(peer) if peer in PEERS else None, **options)

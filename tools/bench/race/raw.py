@@ -14,35 +14,38 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from bench.data import BATCH
+from bench.harness import cpu_of_tree
 from bench.peers import bare_streaming
 from bench.race.epochs import LONG_ENOUGH, one_thread
 from bench.race.stores import photographs
 
 
-def with_shardstream(store: str, workers: int, *, batched: bool, verify: bool) -> dict[str, Any]:
+def with_shardstream(
+    store: str, workers: int, *, batched: bool, verify: bool, names: Sequence[str] = ("jpg", "cls")
+) -> dict[str, Any]:
     """Tuples of bytes and label; batches of them are `shardstream.Ragged`."""
     import shardstream as ss
 
     size = BATCH if batched else None
-    fields = {"jpg": "bytes", "cls": None}
+    fields = {names[0]: "bytes", names[1]: None}
     dataset = ss.ShardDataset(store, fields=fields, shuffle=True, batch_size=size, tail="exact", verify=verify)
-    loader = ss.Loader(dataset.to_tuple("jpg", "cls"), num_workers=workers)
+    loader = ss.Loader(dataset.to_tuple(*names), num_workers=workers)
     return timed(lambda: map(_ragged, loader) if batched else map(_sample, loader))
 
 
-def with_webdataset(store: str, workers: int) -> dict[str, Any]:
+def with_webdataset(store: str, workers: int, field: str = "jpg") -> dict[str, Any]:
     """Tuples of bytes."""
     import webdataset
 
     urls = sorted(str(path) for path in Path(store).glob("*.tar"))
-    dataset = webdataset.WebDataset(urls, shardshuffle=100, seed=1).shuffle(1000).to_tuple("jpg", "cls")
+    dataset = webdataset.WebDataset(urls, shardshuffle=100, seed=1).shuffle(1000).to_tuple(field, "cls")
     if not workers:
         return timed(lambda: map(_sample, dataset))
-    dataset = dataset.batched(BATCH, partial=True, collation_fn=_joined)
-    return _by_loader(dataset, workers, make=webdataset.WebLoader, batch_size=None, collate_fn=None)
+    dataset = dataset.batched(BATCH, partial=True, collation_fn=joined)
+    return by_loader(dataset, workers, make=webdataset.WebLoader, batch_size=None, collate_fn=None)
 
 
-def with_streaming(store: str, workers: int) -> dict[str, Any]:
+def with_streaming(store: str, workers: int, field: str = "jpg") -> dict[str, Any]:
     """MosaicML Streaming."""
     bare_streaming()
     from streaming.base.dataset import StreamingDataset
@@ -50,23 +53,23 @@ def with_streaming(store: str, workers: int) -> dict[str, Any]:
 
     clean_stale_shared_memory()
     dataset = StreamingDataset(local=store, shuffle=True, batch_size=BATCH, num_canonical_nodes=1)
-    return _by_loader(dataset, workers) if workers else timed(lambda: map(_sample, map(_values, dataset)))
+    return by_loader(dataset, workers, field) if workers else timed(lambda: map(_sample, map(_values, dataset)))
 
 
-def with_litdata(store: str, workers: int) -> dict[str, Any]:
+def with_litdata(store: str, workers: int, field: str = "jpg") -> dict[str, Any]:
     """LitData."""
     import litdata
 
     dataset = litdata.StreamingDataset(store, shuffle=True)
     if workers:
-        return _by_loader(dataset, workers, make=litdata.StreamingDataLoader)
+        return by_loader(dataset, workers, field, make=litdata.StreamingDataLoader)
     return timed(lambda: map(_sample, map(_values, dataset)))
 
 
 def with_files(store: str, workers: int) -> dict[str, Any]:
     """The files themselves, from their folder."""
     files = Files(photographs(store))
-    return _by_loader(files, workers, shuffle=True) if workers else timed(lambda: map(_sample, files.shuffled()))
+    return by_loader(files, workers, shuffle=True) if workers else timed(lambda: map(_sample, files.shuffled()))
 
 
 class Files(torch.utils.data.Dataset[tuple[bytes, int]]):
@@ -88,22 +91,26 @@ class Files(torch.utils.data.Dataset[tuple[bytes, int]]):
         return (self[number] for number in random.sample(range(len(self)), len(self)))
 
 
-def _by_loader(dataset: Any, workers: int, make: Any = DataLoader, **arguments: Any) -> dict[str, Any]:
-    fixed = {"batch_size": BATCH, "collate_fn": _joined, "worker_init_fn": one_thread, "persistent_workers": True}
+def by_loader(
+    dataset: Any, workers: int, field: str = "jpg", make: Any = DataLoader, **arguments: Any
+) -> dict[str, Any]:
+    """Epochs of a peer's data set: of pairs of bytes and label, or of dictionaries with ``field`` and ``cls``."""
+    collate = partial(joined, field=field)
+    fixed = {"batch_size": BATCH, "collate_fn": collate, "worker_init_fn": one_thread, "persistent_workers": True}
     loader = make(dataset, num_workers=workers, **{**fixed, **arguments})
     return timed(partial(map, _tensors, loader))
 
 
-def _values(sample: dict[str, Any]) -> tuple[Any, Any]:
-    return sample["jpg"], sample["cls"]
+def _values(sample: dict[str, Any], field: str = "jpg") -> tuple[Any, Any]:
+    return sample[field], sample["cls"]
 
 
-def _joined(samples: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
+def joined(samples: list[Any], field: str = "jpg") -> tuple[Tensor, Tensor, Tensor]:
     """The peers' batches: one tensor of bytes with offsets, which shared memory brings from the worker.
 
     Lists of bytes, which their own batching makes, would be copied through a pipe.
     """
-    payloads, labels = zip(*(_values(one) if isinstance(one, dict) else one for one in samples), strict=True)
+    payloads, labels = zip(*(_values(one, field) if isinstance(one, dict) else one for one in samples), strict=True)
     offsets = torch.tensor([0, *map(len, payloads)]).cumsum(0)
     values = torch.frombuffer(bytearray().join(payloads), dtype=torch.uint8)
     return values, offsets, torch.tensor([int(label) for label in labels])
@@ -119,25 +126,29 @@ def _tensors(batch: tuple[Tensor, Tensor, Tensor]) -> tuple[int, int, int]:
     return len(batch[2]), len(batch[0]), int(batch[2].sum())
 
 
-def _ragged(batch: tuple[Any, Tensor]) -> tuple[int, int, int]:
-    """The same of a batch of ours."""
-    return len(batch[1]), len(batch[0].values), int(batch[1].sum())
+def _ragged(batch: tuple[Any, Any]) -> tuple[int, int, int]:
+    """The same of a batch of ours, whose labels may be text."""
+    octets, labels = batch
+    total = int(labels.sum()) if isinstance(labels, Tensor) else sum(map(int, labels))
+    return len(labels), len(octets.values), total
 
 
 def timed(epoch: Callable[[], Iterable[tuple[int, int, int]]]) -> dict[str, Any]:
     """Samples a second over whole epochs, of as many as take long enough, after one that is not counted."""
     one_thread()
-    seconds, number, counted = 0.0, 0, 0
+    seconds, used, number, counted = 0.0, 0.0, 0, 0
     while seconds < LONG_ENOUGH:
         samples = octets = labels = 0
-        start = time.perf_counter()
+        busy, start = cpu_of_tree(), time.perf_counter()
         for more, length, label in epoch():
             samples += more
             octets += length
             labels += label
         if number:
             seconds += time.perf_counter() - start
+            used += cpu_of_tree() - busy
             counted += samples
         number += 1
     delivered = {"photographs": samples, "bytes": octets, "labels": labels}
-    return {"figures": {"samples/s": counted / seconds}, "delivered": delivered}
+    figures = {"samples/s": counted / seconds, "samples/CPU s": counted / max(used, 0.01)}
+    return {"figures": figures, "delivered": delivered}

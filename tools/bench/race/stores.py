@@ -18,13 +18,16 @@ from bench.race.corpora import SHAPES, Kind, small
 REENCODED = 90  # FFCV's default quality
 
 
-def bring(out: Path, function: str, python: str | None = None, **options: Any) -> None:
+def bring(
+    out: Path, function: str, python: str | None = None, *, module: str = "bench.race.stores", **options: Any
+) -> None:
     """Make a store if it is not there, in a process of its own.
 
     Args:
         out: Where it goes: made aside and renamed, so that it is whole when it is there.
-        function: Of this module, which makes it.
+        function: Makes it.
         python: Interpreter of the environment to do it in.
+        module: Where the function is.
         options: Of the function.
 
     Raises:
@@ -38,7 +41,7 @@ def bring(out: Path, function: str, python: str | None = None, **options: Any) -
         shutil.rmtree(aside)
     aside.unlink(missing_ok=True)
     out.parent.mkdir(parents=True, exist_ok=True)
-    run_fresh(Contender(out.name, f"bench.race.stores:{function}", {"out": str(aside), **options}, python=python))
+    run_fresh(Contender(out.name, f"{module}:{function}", {"out": str(aside), **options}, python=python))
     aside.rename(out)
 
 
@@ -66,17 +69,18 @@ def webdataset_small(out: str, kind: Kind, count: int) -> None:
 
 def streaming_photographs(out: str, folder: str) -> None:
     """MDS shards of ``jpg`` and ``cls``."""
-    _write_streaming(out, {"jpg": "bytes", "cls": "int"}, map(_photograph, photographs(folder)))
+    write_streaming(out, {"jpg": "bytes", "cls": "int"}, map(_photograph, photographs(folder)))
 
 
 def streaming_small(out: str, kind: Kind, count: int) -> None:
     """MDS shards of arrays of a fixed shape."""
     shape, dtype = SHAPES[kind]
     column = f"ndarray:{dtype.name}:{','.join(map(str, shape))}"
-    _write_streaming(out, {"x": column}, ({"x": small(kind, number)} for number in range(count)))
+    write_streaming(out, {"x": column}, ({"x": small(kind, number)} for number in range(count)))
 
 
-def _write_streaming(out: str, columns: dict[str, str], samples: Any) -> None:
+def write_streaming(out: str, columns: dict[str, str], samples: Any) -> None:
+    """MDS shards of some columns."""
     from bench.peers import bare_streaming
 
     bare_streaming()
@@ -90,7 +94,7 @@ def _write_streaming(out: str, columns: dict[str, str], samples: Any) -> None:
 def litdata_photographs(out: str, folder: str) -> None:
     """Chunks of ``jpg`` and ``cls``, equally long."""
     entries = photographs(folder)
-    _write_litdata(out, _photograph, entries, chunk_size=-(-len(entries) // SHARDS))
+    write_litdata(out, _photograph, entries, chunk_size=-(-len(entries) // SHARDS))
 
 
 def litdata_small(out: str, kind: Kind, count: int) -> None:
@@ -101,10 +105,11 @@ def litdata_small(out: str, kind: Kind, count: int) -> None:
 
         block = SHAPES[kind][0][0]
         arguments = {"chunk_size": count // SHARDS * block, "item_loader": TokensLoader(block_size=block)}
-    _write_litdata(out, partial(_tensor, kind), list(range(count)), **arguments)
+    write_litdata(out, partial(_tensor, kind), list(range(count)), **arguments)
 
 
-def _write_litdata(out: str, sample: Any, inputs: list[Any], **arguments: Any) -> None:
+def write_litdata(out: str, sample: Any, inputs: list[Any], **arguments: Any) -> None:
+    """Chunks of what ``sample`` makes of the inputs."""
     import litdata
 
     litdata.optimize(

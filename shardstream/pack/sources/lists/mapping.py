@@ -253,7 +253,7 @@ class BoundField:
                 raise Broken(f"column {where} is empty, where a path is needed")
             return found
         try:
-            return _plain(found) if self.rule.type is None else _convert(parse_type(self.rule.type), found)
+            return _plain(found) if self.rule.type is None else converted(parse_type(self.rule.type), found)
         except (Broken, FieldError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise Broken(f"column {where}: {_reason(error, found, self.rule.type)}") from error
 
@@ -336,7 +336,12 @@ def check_text(text: str) -> None:
         raise Broken(f"{shown(text)} is not valid UTF-8") from None
 
 
-def _convert(kind: FieldType, value: Any) -> Any:
+def converted(kind: FieldType, value: Any) -> Any:
+    """A value as one of a type: text is parsed.
+
+    Raises:
+        Broken, FieldError, ValueError, TypeError, OverflowError, RecursionError: It is none.
+    """
     if kind.kind == "scalar":
         return to_scalar(kind, _number(kind, value) if isinstance(value, str) else value)
     if kind.name == "bytes":

@@ -1,0 +1,245 @@
+"""Files that hold many samples each, by their names: they are never packed as if each were a sample."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from shardstream.braces import without_braces
+from shardstream.errors import NotFoundError, SourceError
+from shardstream.images.formats import BY_SUFFIX
+from shardstream.pack.sources.keys import common_folder
+from shardstream.pack.sources.listings import FileListing, glob_pattern, split_glob
+from shardstream.pack.sources.lists.tables import TABLES
+from shardstream.pack.sources.missing import instead_of
+from shardstream.pack.sources.paths import scheme_of
+from shardstream.shards.catalogue import CATALOGUE_NAME
+from shardstream.shards.foreign.formats.tar.names import MAGIC_BYTES, compression_of
+from shardstream.shards.heads import MANIFEST_NAME
+from shardstream.storage import Location, open_object, open_store
+from shardstream.storage.local.store import entries_of
+
+_COMPRESSED_TARS = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tar.lz4")
+_FILES = re.compile(
+    r"\.(tar|mds|rec|mdb|lmdb|zip|beton|h5|hdf5)$|\.tfrecords?(-[0-9]+(-of-[0-9]+)?)?$|-of-[0-9]{5}$", re.IGNORECASE
+)
+# Others that no list of files is called like; there may be no format for them.
+_OTHERS = re.compile(r"\.(mds\.\w+|lance|array_?record|tfrecords?\.\w+)$", re.IGNORECASE)
+# What may be the value of one sample, too: it holds many where somebody names this one file, or the format.
+_ARRAYS = re.compile(r"\.(npy|npz|bin|idx)$", re.IGNORECASE)
+_MARKS = ("index.json", CATALOGUE_NAME)  # at the top of a folder that is a data set of some library
+_LOOKED_AT = 2048  # names of a folder, before it is known whether it may be a data set of another library
+_OF_ONE = 256  # names of each folder in it
+_SHOWN = 3
+
+
+def is_tar(path: str) -> bool:
+    """Whether a path, list in braces or glob is called like tar files, compressed or not."""
+    return path.lower().rstrip("*?.").endswith((".tar", *_COMPRESSED_TARS))
+
+
+def is_container(name: str) -> bool:
+    """Whether a file is called like one that holds many samples.
+
+    >>> is_container("a/train-00000-of-00128"), is_container("b.parquet"), is_container("c.npy")
+    (True, True, False)
+    """
+    lower = name.lower()
+    return bool(_FILES.search(name) or _OTHERS.search(name)) or lower.endswith((*TABLES, *_COMPRESSED_TARS))
+
+
+def names_containers(text: str) -> bool:
+    """Whether a path, URL, list in braces or glob is called like files of another library's data."""
+    name = text.partition("?")[0] if "://" in text else text
+    alone = os.path.lexists(text) or split_glob(text) is None
+    return is_tar(name) or bool(_FILES.search(name) or _OTHERS.search(name) or (alone and _ARRAYS.search(name)))
+
+
+def is_streamed(paths: Sequence[str], at: Callable[[str], Location]) -> bool:
+    """Whether tar files can only be read in order: those that are compressed, or come through a pipe."""
+    if any(path.partition("?")[0].lower().endswith(_COMPRESSED_TARS) for path in paths):
+        return True
+    first = paths[0] if paths else ""
+    if not first or ("://" in first and split_glob(first) is not None):
+        return False
+    if "://" not in first and not os.path.isfile(first):
+        return os.path.exists(first)
+    try:
+        store, name = open_object(at(first))
+        return compression_of(store.get(name, 0, min(MAGIC_BYTES, store.size(name)))) is not None
+    except NotFoundError:
+        return False  # whoever opens it says so
+
+
+class NamedFiles(NamedTuple):
+    """Files that a user named.
+
+    Attributes:
+        root: A folder that all of them are below.
+        names: Their names there; in a store perhaps globs.
+    """
+
+    root: Location
+    names: tuple[str, ...]
+
+
+def named_files(text: str, at: Callable[[str], Location]) -> NamedFiles:
+    """The files that a path, URL, list in braces or glob names.
+
+    Args:
+        text: What the user wrote.
+        at: Gives the place of a path or URL.
+
+    Raises:
+        SourceError: One is not there, or none matches.
+        UsageError: Braces that cannot be read.
+    """
+    paths = [text] if "://" not in text and os.path.lexists(text) else without_braces(text)
+    found = [one for path in paths for one in _expanded(path, at)]
+    if not found:
+        raise SourceError(f"there is no such {kind_of_file(text)}", url=text, hint=instead_of(text))
+    if len(found) == 1 and split_glob(found[0]) is None:
+        place = at(found[0])
+        return NamedFiles(place.parent(), (place.url.rpartition("/")[2],))
+    common = common_folder(min(found), max(found))
+    globbed = split_glob(common)
+    folder = common if globbed is None else f"{globbed[0]}/"
+    return NamedFiles(at(folder or "."), tuple(path[len(folder) :] for path in found))
+
+
+def kind_of_file(text: str) -> str:
+    """What messages call files of this name."""
+    return "tar file" if is_tar(text) else "file"
+
+
+def _expanded(path: str, at: Callable[[str], Location]) -> Iterator[str]:
+    """A path; those that match a glob, in order. A glob of a store stays as it is where the store can match it."""
+    web = scheme_of(path) in ("http", "https")
+    there = "://" not in path and os.path.lexists(path)
+    chosen = None if web or there else split_glob(path)
+    if chosen is None:
+        if "://" not in path and not there:
+            raise SourceError(
+                f"there is no such {kind_of_file(path)}", url=os.path.abspath(path), hint=instead_of(path)
+            )
+        yield path
+    elif "://" in path and "**" not in chosen[1]:
+        yield path
+    else:
+        folder = chosen[0].rstrip("/")
+        yield from (f"{folder}/{one.path}" for one in FileListing(at(chosen[0]), chosen[1]).entries())
+
+
+class Look(NamedTuple):
+    """Some names of a folder.
+
+    Attributes:
+        names: They, relative to the folder.
+        whole: Whether they are all that it has.
+    """
+
+    names: Sequence[str]
+    whole: bool
+
+
+def look_into(folder: Location) -> Look:
+    """A bounded number of names of a folder, local or in a store: of ten million pictures it lists a few.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    if folder.local:
+        return _look_into_local(folder.url)
+    try:
+        found = [one.path for one in islice(open_store(folder).list(), _LOOKED_AT + 1)]
+    except NotFoundError:
+        return Look((), whole=True)  # whoever lists it says so
+    return Look(found[:_LOOKED_AT], whole=len(found) <= _LOOKED_AT)
+
+
+def _look_into_local(root: str) -> Look:
+    names: list[str] = []
+    folders, whole = deque([""]), True
+    while folders and len(names) < _LOOKED_AT:
+        folder = folders.popleft()
+        most = _OF_ONE if folder else _LOOKED_AT
+        try:
+            found = list(islice(entries_of(os.path.join(root, folder)), most + 1))
+        except OSError:
+            continue  # the same
+        whole &= len(found) <= most
+        for entry in found[:most]:
+            if not entry.name.startswith("."):
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                inside = entry.is_dir(follow_symlinks=not folder)
+                (folders if inside else names).append(path)
+    return Look(names, whole and not folders)
+
+
+def may_be_foreign(folder: Location, look: Look) -> bool:
+    """Whether a folder may be a data set of another library, so that it is worth to list all of it."""
+    store = open_store(folder)
+    if store.exists(MANIFEST_NAME):
+        return False
+    if any(store.exists(name) for name in _MARKS):
+        return True
+    if _has_indexed_tokens(look.names):
+        return True
+    return bool(_containers(look.names)) if look.whole else _mostly_containers(look.names)
+
+
+def _has_indexed_tokens(names: Sequence[str]) -> bool:
+    """Whether there is an ``.idx`` file beside a ``.bin`` file of its name, as Megatron writes them."""
+    there = set(names)
+    return any(f"{name[:-4]}.bin" in there for name in names if name.endswith(".idx"))
+
+
+def may_match_containers(listing: FileListing) -> bool:
+    """Whether a pattern whose end says nothing, such as ``train-*``, is one of files of another library."""
+    pattern = listing.pattern or ""
+    end = pattern.rpartition("/")[2].rpartition(".")[2]
+    if "." in pattern.rpartition("/")[2] and split_glob(end) is None:
+        return False
+    matches = glob_pattern(pattern).fullmatch
+    return _mostly_containers([name for name in look_into(listing.root).names if matches(name)])
+
+
+def _containers(names: Sequence[str]) -> list[str]:
+    """Those that a format may take, if there are any."""
+    found = [name for name in names if is_container(name)]
+    listed = (*TABLES, *_COMPRESSED_TARS)  # packed as they are, where they are named
+    return [] if all(name.lower().endswith(listed) for name in found) else found
+
+
+def _mostly_containers(names: Sequence[str]) -> bool:
+    return len(_containers(names)) > sum(name.rpartition(".")[2].lower() in BY_SUFFIX for name in names)
+
+
+def holds_containers(url: str, examples: Sequence[str], count: int) -> SourceError:
+    """The error for a folder of files that hold many samples each, which no format takes for its own.
+
+    Args:
+        url: The folder.
+        examples: Some of their names.
+        count: How many there are.
+    """
+    shown = ", ".join(examples[:_SHOWN]) + (", ..." if count > _SHOWN else "")
+    first = examples[0].lower()
+    end = next((end for end in (*_COMPRESSED_TARS, *TABLES) if first.endswith(end)), None)
+    if end is not None:
+        depth = "**/" if "/" in examples[0] else ""
+        hint = f"name the files: {url.rstrip('/')}/{depth}*{end}"
+    else:
+        hint = "--source-format (source_format=) says what they are, docs/foreign.md which formats there are"
+    many = f"{count} files here hold" if count > 1 else "a file here holds"
+    return SourceError(
+        f"{many} many samples each, and would be packed as bytes: {shown}"
+        if count > 1
+        else f"{many} many samples, and would be packed as bytes: {shown}",
+        url=url,
+        hint=hint,
+    )
