@@ -20,9 +20,10 @@ from shardstream.dataset.indexes import OpenShards
 from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.shared import shard_ids, source_and_shard
 from shardstream.dataset.step import ComingSteps, Located, Step, groups
-from shardstream.errors import ShardStreamError
+from shardstream.errors import NotFoundError, ShardStreamError
 from shardstream.storage import Buffers, FetchedBuffers, Read, ReadQueue, Request, Store
 from shardstream.storage.cache import CachedBuffers
+from shardstream.storage.transfer.readahead import parts_of
 
 _MOST_STEPS = 1024  # planned ahead: samples of a few bytes would fill no budget
 _MOST_LOCATED = 128  # steps whose shards are known
@@ -48,6 +49,7 @@ class _Unit:
     asked: bool = False
     closed: bool = False  # no step beyond the planned ones needs it
     cached: Store | None = None  # where it lies in a cache: it is copied from there when it is used
+    missing: dict[str, NotFoundError] = field(default_factory=dict)  # objects that are not there
 
 
 @dataclass(slots=True, eq=False)
@@ -142,7 +144,9 @@ class ReadAhead:
             return None
         self._queue.wait(read for unit in units for read in unit.reads)
         for unit in units:
-            unit.parts += [part for read in unit.reads for part in read.parts]
+            come, missing = parts_of(unit.reads)
+            unit.parts += come
+            unit.missing |= missing
             unit.reads = []
         # What was read for the other units is in the cache, too.
         cached = next((unit.cached for unit in units if unit.cached is not None), None)
@@ -150,7 +154,9 @@ class ReadAhead:
             return CachedBuffers(cached)
         known = self._fetched.get(shard_id)
         if known is None or known[0] != units:
-            known = self._fetched[shard_id] = units, FetchedBuffers(part for unit in units for part in unit.parts)
+            parts = (part for unit in units for part in unit.parts)
+            missing = dict(one for unit in units for one in unit.missing.items())
+            known = self._fetched[shard_id] = units, FetchedBuffers(parts, missing)
         return known[1]
 
     # ----------------------------------------------------------------------------------------------------- planning

@@ -21,6 +21,7 @@ from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import MAX_VALUE, FieldValues, oversized
 from shardstream.shards.index import ShardIndex
 from shardstream.storage import Buffers, FetchedBuffers, Read, ReadQueue
+from shardstream.storage.transfer.readahead import parts_of
 
 _TOGETHER = 256  # shards that are read side by side: fewer than indexes are kept open
 
@@ -239,7 +240,7 @@ class Fetching:
 
     def _buffers(self, reads: list[Read]) -> Buffers:
         self._queue.wait(reads)
-        return FetchedBuffers(part for read in reads for part in read.parts)
+        return FetchedBuffers(*parts_of(reads))
 
 
 class _Growing:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +14,10 @@ from shardstream.dataset.drawn_rows import DrawnRows
 from shardstream.errors import ChangedError, DataError, StorageError
 from shardstream.shards.framing import FieldValues, Framing, too_large
 from shardstream.shards.index import ShardIndex
-from shardstream.storage import Buffers, Read, Request, Store, fetch
+from shardstream.storage import Buffers, MappedBuffers, Read, Request, Store
 from shardstream.storage.base.ranges import plan_reads
+from shardstream.storage.local.whole_files import read_files
+from shardstream.storage.transfer.readahead import fetched
 
 
 class Shard(NamedTuple):
@@ -89,10 +90,6 @@ class OpenShard:
         """Those of the fields that this shard has."""
         return [name for name in fields if name in self.index.columns]
 
-    def size_of(self, path: str) -> int | None:
-        """Bytes of an object that a plan names; ``None`` where only the object itself knows."""
-        return self.shard.size if path == self.shard.name else self.framing.object_size(self.index, path)
-
     def has_bytes(self, fields: Sequence[str]) -> bool:
         """Whether reading any of these fields takes bytes besides the index."""
         return any(self.index.columns[name].type.kind != "scalar" for name in self.present(fields))
@@ -115,8 +112,11 @@ class OpenShard:
 
     def reads(self, rows: NDArray[np.int64], fields: Sequence[str], *, order: int) -> list[Read]:
         """What brings these fields of these stored rows; smaller numbers of ``order`` are read first."""
-        requests = plan_reads(self.plan(rows, fields))
-        return [Read(self.shard.store, one, order=order, size=self.size_of(one.path)) for one in requests]
+        requests = self.plan(rows, fields)
+        sizes: dict[str, int | None] = {self.shard.name: self.shard.size}
+        if self.framing.whole_objects:
+            sizes = {path: length for path, _, length in requests}
+        return [Read(self.shard.store, one, order=order, size=sizes.get(one.path)) for one in plan_reads(requests)]
 
     def extract(
         self,
@@ -174,6 +174,13 @@ class OpenShard:
         columns = [self.index.columns[name] for name in present]
         return all(column.checksums is not None for column in columns if column.type.kind != "scalar")
 
+    def fetched(self, rows: NDArray[np.int64], fields: Sequence[str]) -> Buffers:
+        """The bytes of these fields of these stored rows, read now; StorageError."""
+        return self._read(rows, self.present(fields))
+
     def _read(self, rows: NDArray[np.int64], present: Sequence[str]) -> Buffers:
-        plan = partial(self.framing.plan, self.index, rows, present)
-        return fetch(self.shard.store, plan, size=self.size_of)
+        if not self.shard.store.mapped:
+            return fetched(self.reads(rows, present, order=0))
+        if self.framing.whole_objects:  # a mapping costs more than the bytes of a small file
+            return read_files(self.shard.store, self.framing.plan(self.index, rows, present))
+        return MappedBuffers(self.shard.store)

@@ -14,7 +14,7 @@ from shardstream.dataset.key_tables import stored_tables
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.diagnose.members import differences
-from shardstream.diagnose.whole import FetchedValues, ReadShard, TooLarge, read_pieces, read_shards
+from shardstream.diagnose.whole import FetchedValues, LooseValues, ReadShard, TooLarge, read_pieces, read_shards
 from shardstream.errors import (
     ChangedError,
     DataError,
@@ -256,6 +256,9 @@ class _Shard:
             }
             yield Problem(kinds.get(type(data), "unreadable"), self.name, data.what)
             return
+        if isinstance(data, LooseValues):
+            yield from self._loose(data, index)
+            return
         self.bytes = len(data)
         yield from self._object(data)
         if isinstance(index, ShardIndex) and index.framing == "foreign":
@@ -271,6 +274,20 @@ class _Shard:
             yield from self._values(data, index, column)
         if self._manifest.framing == "tar" and isinstance(data, memoryview):
             yield from self._members(data, index)
+
+    def _loose(self, data: LooseValues, index: ShardIndex | ShardStreamError) -> Iterator[Problem]:
+        """Values that are objects of their own: whether they are there, and as large as they were."""
+        assert isinstance(index, ShardIndex)
+        self.samples = index.samples
+        yield from self._totals(index)
+        for column in _stored(index):
+            for row, path, found in data.each(column):
+                if isinstance(found, StorageError):
+                    self._wrong.add((column.name, row))
+                    kind: ProblemKind = "missing" if isinstance(found, NotFoundError) else "changed"
+                    yield Problem(kind, path, found.what, row, index.keys[row], column.name)
+                else:
+                    self.values, self.bytes = self.values + 1, self.bytes + len(found)
 
     def _object(self, data: memoryview | FetchedValues) -> Iterator[Problem]:
         size = int(self._manifest.table.sizes[self._number])
@@ -350,8 +367,24 @@ class _Shard:
             return
         for column in index.columns.values():
             kind = self._manifest.fields.get(column.name)
-            if kind is not None and kind.is_image:
+            if kind is None or not kind.is_image:
+                continue
+            if isinstance(data, LooseValues):
+                yield from self._decoded_loose(data, index, column)
+            else:
                 yield from self._decoded(data, index, column)
+
+    def _decoded_loose(self, data: LooseValues, index: ShardIndex, column: Column) -> Iterator[Problem]:
+        there = (one for one in data.each(column) if not isinstance(one[2], StorageError))
+
+        def look(one: tuple[int, str, Any]) -> tuple[int, str, str | None]:
+            row, path, stored = one
+            return row, path, _damage_of(stored, index, column, row)
+
+        for row, path, error in each(look, there, at_once=cores(), what=f"a picture of {self.name} to be decoded"):
+            self.pictures += 1
+            if error is not None:
+                yield Problem("picture", path, error, row, index.keys[row], column.name)
 
     def _decoded(self, data: memoryview | FetchedValues, index: ShardIndex, column: Column) -> Iterator[Problem]:
         rows = np.arange(index.samples)
@@ -380,7 +413,10 @@ def _stored(index: ShardIndex) -> list[Column]:
 def _damage(data: memoryview | FetchedValues, index: ShardIndex, column: Column, row: int) -> str | None:
     """Why a picture is damaged; ``None`` if it is not."""
     offsets, lengths = column.extents(np.array([row]))
-    stored = data[int(offsets[0]) : int(offsets[0] + lengths[0])]
+    return _damage_of(data[int(offsets[0]) : int(offsets[0] + lengths[0])], index, column, row)
+
+
+def _damage_of(stored: memoryview, index: ShardIndex, column: Column, row: int) -> str | None:
     try:
         if column.raw_lengths is not None:
             stored = decompress(stored, size=int(column.raw_lengths[row]))

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.shard import OpenShard
 from shardstream.errors import ChangedError, DataError, NotFoundError, ShardStreamError, StorageError
-from shardstream.shards.index import ShardIndex
+from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Buffers, Store, fetch
 from shardstream.storage.transfer.loop import submit
@@ -20,6 +22,7 @@ from shardstream.storage.transfer.loop import submit
 _PART = 8 << 20  # of one request
 _AT_ONCE = 8  # requests: one connection alone seldom fills a line
 _SPARE = 1 << 20
+_TOGETHER = 64  # values that are objects of their own
 
 
 class TooLarge(StorageError):
@@ -31,11 +34,11 @@ class ReadShard:
     """The bytes of a shard, and its index; or why there are none.
 
     Attributes:
-        data: All bytes of the object, or of another library's those that its values take.
+        data: All bytes of the object, or of another library's those that its values take, or what reads them.
         index: The index.
     """
 
-    data: memoryview | FetchedValues | StorageError
+    data: memoryview | FetchedValues | LooseValues | StorageError
     index: ShardIndex | ShardStreamError
 
 
@@ -60,6 +63,47 @@ class FetchedValues:
         return self._buffers.view(self._path, span.start, span.stop - span.start)
 
 
+class LooseValues:
+    """Values that are objects of their own, some at a time.
+
+    Args:
+        opened: Their shard.
+    """
+
+    def __init__(self, opened: OpenShard) -> None:
+        self._opened = opened
+
+    def each(self, column: Column) -> Iterator[tuple[int, str, memoryview | StorageError]]:
+        """Row and object of each value of a column, with its bytes, or why there are none.
+
+        Raises:
+            StorageError: The store cannot be read.
+        """
+        rows = np.arange(self._opened.index.samples)
+        valid = column.valid_rows(rows)
+        chosen = rows if valid is None else rows[valid]
+        for start in range(0, len(chosen), _TOGETHER):
+            part = chosen[start : start + _TOGETHER]
+            yield from self._some(part, column)
+
+    def _some(self, rows: NDArray[np.int64], column: Column) -> Iterator[tuple[int, str, memoryview | StorageError]]:
+        sizes = [None] * len(rows) if column.lengths is None else column.lengths[rows].tolist()
+        try:
+            buffers = self._opened.fetched(rows, [column.name])
+        except ChangedError as error:
+            if len(rows) == 1:
+                yield int(rows[0]), column.object_names(rows)[0], error
+                return
+            for one in np.split(rows, len(rows)):
+                yield from self._some(one, column)
+            return
+        for row, path, size in zip(rows.tolist(), column.object_names(rows), sizes, strict=True):
+            try:
+                yield row, path, buffers.view(path, 0, size)
+            except (NotFoundError, ChangedError) as error:
+                yield row, path, error
+
+
 def read_pieces(dataset: OpenedDataset) -> Iterator[ReadShard]:
     """The same as `read_shards` of a data set of another library, whose objects may be many shards each.
 
@@ -69,6 +113,9 @@ def read_pieces(dataset: OpenedDataset) -> Iterator[ReadShard]:
     for number in range(dataset.manifest.shards):
         try:
             opened = dataset.open(number)
+            if opened.framing.whole_objects:
+                yield ReadShard(LooseValues(opened), opened.index)
+                continue
             store, name, size = opened.shard
             if store.mapped:
                 yield ReadShard(store.get(name), opened.index)

@@ -30,7 +30,8 @@ from shardstream.errors import ChecksumError, FormatError
 from shardstream.shards.fields import FieldType, check_field_name, meant_type
 from shardstream.shards.foreign.contract import ForeignFormat
 from shardstream.shards.foreign.formats.registry import format_named
-from shardstream.shards.foreign.framing import FRAMING, NAME
+from shardstream.shards.foreign.framing import FRAMING
+from shardstream.shards.foreign.loose import LOOSE
 from shardstream.shards.framing import Framing
 from shardstream.shards.heads import parse_head, seal
 from shardstream.shards.index import Keys
@@ -214,6 +215,11 @@ class Reading:
         """The format; UsageError where there is none of the name."""
         return format_named(self.source)
 
+    @property
+    def framing(self) -> Framing:
+        """What reads its values."""
+        return LOOSE if self.format.loose else FRAMING
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Catalogue(Manifest):
@@ -248,7 +254,7 @@ class Catalogue(Manifest):
         table = ShardTable(objects.samples, objects.shown_sizes()[rows], objects.checksums[rows])
         largest = int(np.diff(objects.index_ends, prepend=np.uint64(0)).max(initial=0))
         return cls(
-            framing=NAME,
+            framing=reading.framing.name,
             fields=dict(sorted(fields.items())),
             naming=(),
             table=table,
@@ -276,6 +282,17 @@ class Catalogue(Manifest):
         return xxhash.xxh3_128_hexdigest(json.dumps(identity, sort_keys=True).encode())
 
     @property
+    def lineage(self) -> str:
+        """As of all manifests; where values are objects of their own, one for each state that these were in.
+
+        A cache knows such objects by their sizes alone.
+        """
+        if not self.reading.format.loose:
+            return self.fingerprint
+        states = self.objects.versions.tobytes() + self.objects.abouts.tobytes()
+        return xxhash.xxh3_128_hexdigest(self.fingerprint.encode() + states)
+
+    @property
     def format(self) -> str:
         return self.reading.source
 
@@ -291,7 +308,7 @@ class Catalogue(Manifest):
 
     @property
     def reader(self) -> Framing:
-        return FRAMING
+        return self.reading.framing
 
     @property
     def table_name(self) -> str:

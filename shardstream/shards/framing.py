@@ -62,11 +62,13 @@ class Framing(ABC):
         suffix: Of object names, with dot.
         addressed: Whether values lie in the object where the columns of its index say, so that whoever has the object
             mapped may take them from there without `extract`.
+        whole_objects: Whether values are objects of their own, so that `plan` names nothing but whole ones.
     """
 
     name: str
     suffix: str
     addressed: bool = False
+    whole_objects: bool = False
 
     def tail_bytes(self, index_bytes: int) -> int:
         """Bytes at the end of an object that `scan` begins with, so that they can be read ahead; 0: it does not.
@@ -75,15 +77,6 @@ class Framing(ABC):
             index_bytes: As for `scan`.
         """
         return 0
-
-    def object_size(self, index: ShardIndex, path: str) -> int | None:
-        """Bytes of an object, other than the shard's own, that `plan` names; ``None``: the index does not say.
-
-        Args:
-            index: What `scan` returned.
-            path: The object.
-        """
-        return None
 
     @abstractmethod
     def scan(

@@ -39,6 +39,9 @@ class Column:
         raw_lengths: Compressed payloads: bytes after decompression.
         checksums: XXH3-64 of each value's stored bytes; ``None`` if written without.
         base: Dense fixed arrays: byte offset of sample 0; sample i lies at ``base + i * type.width``.
+        names: Payloads that are objects of their own, in catalogues only: the names of these below the root, one after
+            another, uint8 in UTF-8. ``lengths`` are their sizes then, or ``None`` where nobody knows them.
+        name_ends: Where each name ends in ``names``.
     """
 
     name: str
@@ -51,6 +54,8 @@ class Column:
     raw_lengths: NDArray[np.unsignedinteger[Any]] | None = None
     checksums: NDArray[np.uint64] | None = None
     base: int | None = None
+    names: NDArray[np.uint8] | None = None
+    name_ends: NDArray[np.unsignedinteger[Any]] | None = None
 
     def valid_rows(self, rows: NDArray[np.int64]) -> NDArray[np.bool_] | None:
         """Whether each row has a value: bool (len(rows),), or ``None`` if every sample of the shard has."""
@@ -77,6 +82,15 @@ class Column:
         assert self.offsets is not None
         assert self.lengths is not None
         return self.offsets[rows].astype(np.int64), self.lengths[rows].astype(np.int64)
+
+    def object_names(self, rows: NDArray[np.int64]) -> list[str]:
+        """The objects that the values of these rows are; names that are no UTF-8 as files of this machine have them."""
+        assert self.names is not None
+        assert self.name_ends is not None
+        ends = self.name_ends[rows].tolist()
+        starts = np.where(rows > 0, self.name_ends[rows - 1], 0).tolist()
+        data = self.names.data
+        return [str(data[start:end], "utf-8", "surrogateescape") for start, end in zip(starts, ends, strict=True)]
 
 
 class Keys(Sequence[str]):

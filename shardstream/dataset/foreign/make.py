@@ -18,7 +18,7 @@ from shardstream.dataset.foreign.write import write_catalogue
 from shardstream.errors import ShardStreamError, StorageError
 from shardstream.shards.fields import IMAGE
 from shardstream.shards.foreign.contract import ObjectListing
-from shardstream.shards.foreign.framing import NAME, is_form
+from shardstream.shards.foreign.framing import is_form
 from shardstream.shards.layout import parse_index
 from shardstream.sizes import plural
 from shardstream.storage import Location, open_store
@@ -48,7 +48,8 @@ def find_or_make(location: Location, spec: ForeignSpec, cache: Cache | None, mak
     store = open_store(location)
     metas = spec.objects(store)
     versions = {meta.path: meta.version for meta in metas}
-    listing = ObjectListing(store.of_versions(lambda path: versions.get(path, 0)), metas, spec.shown(store))
+    read = store.of_versions(lambda path: versions.get(path, 0))
+    listing = ObjectListing(read, metas, spec.shown(store), named=bool(spec.names))
     beside = None if spec.names else read_catalogue(store, store.url)
     if beside is not None:
         plan = plan_of(listing, spec, making, beside.catalogue)
@@ -135,11 +136,13 @@ def _old_pieces(before: FoundCatalogue | None, number: int) -> Iterator[Piece]:
     for shard in range(first, last):
         start, length = old.index_range(shard)
         data = before.store.get(old.indexes_name, start, length)
-        index = parse_index(data, path=old.names[number], framing=NAME, end=end, url=old.url, is_form=is_form)
+        framing = old.reading.framing.name
+        index = parse_index(data, path=old.names[number], framing=framing, end=end, url=old.url, is_form=is_form)
         fields = {
             name: IMAGE if old.fields[name].is_image and column.type.name == "bytes" else str(column.type)
             for name, column in index.columns.items()
         }
-        yield Piece(index.samples, fields, bytes(data), 0, blocks=blocks)
+        classes = old.classes if old.reading.format.loose else None
+        yield Piece(index.samples, fields, bytes(data), 0, blocks=blocks, classes=classes)
     if old.names[number] in old.lost:
         yield Piece(0, {}, b"", 0, old.lost[old.names[number]])

@@ -37,6 +37,7 @@ class Making:
         checked: As `Reading.checked`; ``None``: as in the catalogue that is there, else without.
         damaged: What becomes of objects that are damaged: ``"error"``, or ``"reject"`` for what cannot be read of them.
         workers: Processes that scan; 0: this one.
+        loose: Whether folders of pictures and lists of files are meant, too, where nothing else is recognised.
         limit: Seconds that it may take, as far as that can be told in advance; ``None`` for any.
         progress: Told of each object.
         lost: What was left out of which object, with ``damaged="reject"``.
@@ -47,6 +48,7 @@ class Making:
     checked: bool | None = None
     damaged: Damaged = "error"
     workers: int = 0
+    loose: bool = True
     limit: float | None = LIMIT_S
     progress: OnProgress = ignore
     lost: dict[str, str] = field(default_factory=dict)
@@ -83,13 +85,13 @@ class Plan:
         """Whether a catalogue is of these very objects, read in this way."""
         if found.reading != self.reading:
             return False
-        states, objects = self.states(), found.objects
+        states, objects, loose = self.states(), found.objects, self.reading.format.loose
         return (
             list(found.names) == [one.path for one in states]
             and objects.sizes.tolist() == [one.size for one in states]
             and objects.versions.tolist() == [one.version for one in states]
             and objects.abouts.tolist() == [one.about for one in states]
-            and found.classes == self.recognised.classes
+            and (found.classes == self.recognised.classes or (loose and self.recognised.classes is None))
         )
 
 
@@ -100,11 +102,13 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
         NotFoundError: No format takes the listing for its own.
         FormatError, UsageError, StorageError: As `recognise`; or there are several splits.
     """
+    if found is not None and found.reading.format.loose and not making.loose:
+        found = None
     source, options = spec.source, None if spec.options is None else dict(spec.options)
     if found is not None and source in (None, found.reading.source):
         source = found.reading.source
         options = dict(found.reading.options) if options is None else options
-    answer = recognise(listing, source, options or {})
+    answer = recognise(listing, source, options or {}, loose=making.loose)
     if answer is None and spec.names:
         raise no_format(listing.url)
     if answer is None:

@@ -14,7 +14,7 @@ from shardstream.errors import ChangedError, FieldError, FormatError, UsageError
 from shardstream.shards.catalogue import Reading
 from shardstream.shards.fields import FieldType, check_field_name
 from shardstream.shards.foreign.contract import ForeignObject, shown
-from shardstream.shards.foreign.framing import FRAMING, NAME
+from shardstream.shards.foreign.framing import FRAMING
 from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
 from shardstream.shards.index import Column, Keys, ShardIndex, check_key
@@ -38,6 +38,7 @@ class Piece:
         covered: Bytes of the object that its values take, for estimates.
         damage: What is lost after these samples, and at which byte; ``None`` if nothing is.
         blocks: Of a compressed object, its `ObjectBlocks`, packed.
+        classes: Names of the classes, where its object says them.
     """
 
     samples: int
@@ -46,6 +47,7 @@ class Piece:
     covered: int
     damage: str | None = None
     blocks: bytes | None = None
+    classes: tuple[str, ...] | None = None
 
 
 def about_digest(one: ForeignObject) -> int:
@@ -69,7 +71,7 @@ def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Rea
         packed = None if blocks is None else blocks.pack()
         for rows in reading.format.scan(data, one.about):
             if rows.keys or rows.damage is not None:
-                yield replace(_piece(inflated, data, rows, reading), blocks=packed)
+                yield replace(_piece(inflated, one, data, rows, reading), blocks=packed)
     except FormatError as error:
         if error.hint != FETCH_AGAIN:
             raise
@@ -81,8 +83,9 @@ def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Rea
         )
 
 
-def _piece(store: Store, data: ObjectBytes, rows: ScannedRows, reading: Reading) -> Piece:
+def _piece(store: Store, one: ForeignObject, data: ObjectBytes, rows: ScannedRows, reading: Reading) -> Piece:
     place = {"url": data.url}
+    end = one.size if reading.format.loose else data.size
     columns = choose(rows.columns, reading.chosen, place["url"])
     for column in columns:
         check_field_name(column.name)
@@ -90,15 +93,21 @@ def _piece(store: Store, data: ObjectBytes, rows: ScannedRows, reading: Reading)
     ends = np.cumsum([len(key) for key in keys], dtype=np.uint64)
     blob = b"".join(keys)
     if reading.checked:
-        index = ShardIndex(data.path, NAME, len(keys), Keys(ends, memoryview(blob)), {}, data.size, url=store.url)
+        if reading.format.loose:
+            what = "values that are files of their own have no checksums"
+            raise UsageError(what, url=store.url, hint="leave checksums out, or pack them")
+        index = ShardIndex(
+            one.path, reading.framing.name, len(keys), Keys(ends, memoryview(blob)), {}, end, url=store.url
+        )
         columns = tuple(_with_checksums(store, index, column) for column in columns)
     covered = sum(_covered(column, len(keys)) for column in columns)
     return Piece(
         len(keys),
         {column.name: str(column.type) for column in columns},
-        pack_index(NAME, (ends, blob), columns, end=data.size) if keys else b"",
+        pack_index(reading.framing.name, (ends, blob), columns, end=end) if keys else b"",
         covered,
         None if rows.damage is None else _told(rows.damage),
+        classes=rows.classes,
     )
 
 

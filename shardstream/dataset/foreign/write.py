@@ -16,7 +16,7 @@ from shardstream.dataset.foreign.scan import Piece
 from shardstream.errors import FieldError, FormatError
 from shardstream.shards.catalogue import Catalogue, ObjectTable
 from shardstream.shards.fields import IMAGE, FieldType
-from shardstream.shards.foreign.framing import NAME, is_form
+from shardstream.shards.foreign.framing import is_form
 from shardstream.shards.layout import pack_index, parse_index
 from shardstream.sizes import plural
 from shardstream.storage.blocks import ObjectBlocks
@@ -49,17 +49,19 @@ def write_catalogue(
     )
     ends, sums, objects, samples = [], [], [], []
     blocks = [ObjectBlocks.unpack(state.size, b"") for state in states]
-    at = 0
+    at, classes = 0, plan.recognised.classes
 
     def indexes() -> Iterator[bytes]:
-        nonlocal at
+        nonlocal at, classes
         for number, state in enumerate(states):
             for piece in pieces_of(number):
                 if not piece.samples:
                     continue
+                if piece.classes is not None:
+                    classes = tuple(piece.classes)
                 if piece.blocks is not None and not len(blocks[number]):
                     blocks[number] = ObjectBlocks.unpack(state.size, piece.blocks)
-                data = _retyped(piece, fields, state, blocks[number].size or state.size)
+                data = _retyped(piece, fields, plan.reading.framing.name, state, blocks[number].size or state.size)
                 at += len(data)
                 ends.append(at)
                 sums.append(int.from_bytes(data[-8:], "little"))
@@ -92,7 +94,7 @@ def write_catalogue(
         table,
         fields,
         reading=plan.reading,
-        classes=plan.recognised.classes,
+        classes=classes,
         notes=plan.recognised.notes,
         lost=making.lost,
         url=plan.store.url,
@@ -153,11 +155,11 @@ def _common(name: str, found: Counter[str], url: str) -> FieldType:
     )
 
 
-def _retyped(piece: Piece, fields: Mapping[str, FieldType], state: ObjectState, end: int) -> bytes:
+def _retyped(piece: Piece, fields: Mapping[str, FieldType], framing: str, state: ObjectState, end: int) -> bytes:
     """The index of a piece of an object of ``end`` bytes, with the types that the data set has."""
     if all(FieldType.parse(kind).name == fields[name].name for name, kind in piece.fields.items()):
         return piece.index
-    index = parse_index(memoryview(piece.index), path=state.path, framing=NAME, end=end, is_form=is_form)
+    index = parse_index(memoryview(piece.index), path=state.path, framing=framing, end=end, is_form=is_form)
     columns = [replace(column, type=fields[name]) for name, column in index.columns.items()]
     ends, blob = index.keys.parts
-    return pack_index(NAME, (ends.astype(np.uint64), bytes(blob)), columns, end=end)
+    return pack_index(framing, (ends.astype(np.uint64), bytes(blob)), columns, end=end)

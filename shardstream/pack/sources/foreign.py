@@ -242,7 +242,7 @@ class ForeignSource(StoredSource):
 
 
 def _found(location: Location, spec: ForeignSpec, reading: SourceReading) -> FoundCatalogue:
-    making = Making(damaged="reject", limit=None, progress=reading.progress)
+    making = Making(damaged="reject", loose=False, limit=None, progress=reading.progress)
     try:
         return find_or_make(location, spec, None, making)
     except FormatError as error:

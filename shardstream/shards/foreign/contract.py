@@ -66,10 +66,14 @@ class ObjectListing:
         store: The root.
         objects: In order of path.
         url: What messages call it; default: the root.
+        named: Whether a user named them, or a glob of them.
     """
 
-    def __init__(self, store: Store, objects: Sequence[ObjectMeta], url: str | None = None) -> None:
+    def __init__(
+        self, store: Store, objects: Sequence[ObjectMeta], url: str | None = None, *, named: bool = False
+    ) -> None:
         self.store = store
+        self.named = named
         self.objects = tuple(objects)
         self.url = store.url if url is None else url
         self._sizes = {one.path: one.size for one in self.objects}
@@ -118,6 +122,8 @@ class ForeignFormat(ABC):
             them.
         window: Bytes of one read of `ObjectBytes` where the object is not mapped: small for formats that hop.
         forms: Foreign encodings by name; a column's codec is then ``"FORMAT.NAME"`` or ``"FORMAT.NAME:TEXT"``.
+        loose: Whether values are objects of their own, whose names the columns have: an object that is scanned is a
+            list of them then, or stands for a run of them. Asked where no other format takes a listing.
     """
 
     name: ClassVar[str]
@@ -125,6 +131,11 @@ class ForeignFormat(ABC):
     options: ClassVar[Mapping[str, str]] = {}
     window: ClassVar[int] = 4 << 20
     forms: ClassVar[Mapping[str, Form]] = {}
+    loose: ClassVar[bool] = False
+
+    def open(self, store: Store, one: ForeignObject) -> ObjectBytes:
+        """The bytes of an object, for `scan`; raises as `ObjectBytes`."""
+        return ObjectBytes(store, one.path, one.size, window=self.window)
 
     @abstractmethod
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
@@ -184,7 +195,7 @@ def shown(format: ForeignFormat, store: Store, one: ForeignObject) -> tuple[Stor
     Raises:
         FormatError, MissingExtraError, StorageError: As `ForeignFormat.blocks`.
     """
-    data = ObjectBytes(store, one.path, one.size, window=format.window)
+    data = format.open(store, one)
     found = format.blocks(data, one.about)
     if found is None:
         return store, data, None

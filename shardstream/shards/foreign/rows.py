@@ -32,11 +32,13 @@ class ScannedRows:
         keys: Their keys, n of them, see `usable_key`.
         columns: Their fields. Offsets are in the object; a ``codec`` may be the name of a form.
         damage: What is lost after these rows, if the object is damaged there.
+        classes: Names of the classes, with the first rows, where only the scan finds them.
     """
 
     keys: Sequence[str]
     columns: tuple[Column, ...]
     damage: FormatError | None = None
+    classes: tuple[str, ...] | None = None
 
 
 def image_type(start: bytes | memoryview) -> str | None:

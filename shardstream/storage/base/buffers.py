@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import StorageError
+from shardstream.errors import NotFoundError, StorageError
 from shardstream.storage.base.store import Request, Store
 
 _EMPTY = memoryview(b"")
@@ -78,9 +78,13 @@ class FetchedBuffers(Buffers):
 
     Args:
         parts: The requests and what came of them. Ranges may overlap.
+        missing: Objects that are not there: the error that whoever uses one gets.
     """
 
-    def __init__(self, parts: Iterable[tuple[Request, memoryview]]) -> None:
+    def __init__(
+        self, parts: Iterable[tuple[Request, memoryview]], missing: Mapping[str, NotFoundError] | None = None
+    ) -> None:
+        self._missing = missing or {}
         found: dict[str, list[_Part]] = {}
         for request, data in parts:
             found.setdefault(request.path, []).append(_Part(request.offset, data, request.length is None))
@@ -101,6 +105,8 @@ class FetchedBuffers(Buffers):
             end = self._end_of(path) if length is None else offset + length
             if end is not None and (joined := self._across(path, last, offset, end)) is not None:
                 return joined
+        if path in self._missing:
+            raise self._missing[path]
         wanted = "the rest" if length is None else f"{length} bytes"
         raise StorageError(f"{wanted} of an object was used that had not been planned", url=path, offset=offset)
 

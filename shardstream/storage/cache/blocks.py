@@ -35,6 +35,8 @@ from shardstream.storage.cache.locks import Claim, claim
 
 BLOCK = 1 << 20
 SUFFIX = ".blocks"
+BY_SIZE = "by size"
+"""In place of a version: an object that no table names, known by the size that its reader says."""
 
 _MAGIC = b"SSBLOCKS"
 _HEAD = struct.Struct("<8sIIQ")  # magic, version, bytes of the description, their checksum

@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from contextlib import suppress
 
-from shardstream.storage.cache.blocks import BlockFile, Described
+from shardstream.storage.cache.blocks import BY_SIZE, BlockFile, Described
 from shardstream.storage.cache.cached_dataset import CachedDataset
 from shardstream.storage.cache.ledger import Busy
 from shardstream.storage.cache.spec import Cache
@@ -18,6 +18,7 @@ from shardstream.text import in_one_line, printable
 
 _logger = logging.getLogger(__name__)
 _OPEN_FILES = 65_536  # objects whose verified blocks are remembered: a few hundred bytes each
+_LOOSE_FILES = 4096  # where each value is an object: there may be millions of them
 _ASK_AGAIN = 30.0  # seconds after which an object that had no room is tried again: another job may have ended
 
 _warned: set[str] = set()  # folders of caches
@@ -151,7 +152,7 @@ class CacheSession:
 
     def _keep(self, file: BlockFile) -> BlockFile:
         file = self._files.setdefault(file.described.path, file)
-        if len(self._files) > _OPEN_FILES:
+        if len(self._files) > (_LOOSE_FILES if file.described.etag == BY_SIZE else _OPEN_FILES):
             with suppress(KeyError):
                 self._files.popitem(last=False)
         return file

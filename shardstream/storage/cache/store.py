@@ -15,7 +15,7 @@ from shardstream.storage.base.buffers import joined
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.store import Store, past_the_end
 from shardstream.storage.base.wrapper import WrapperStore
-from shardstream.storage.cache.blocks import BlockFile, Described
+from shardstream.storage.cache.blocks import BY_SIZE, BlockFile, Described
 from shardstream.storage.cache.fill import Loose, Unwritable, assemble, blocks_of, bring
 from shardstream.storage.cache.session import CacheSession
 from shardstream.storage.cache.spec import Cache
@@ -44,8 +44,8 @@ class CachedStore(WrapperStore):
         inner: The store.
         cache: The cache.
         fingerprint: Of the data set, the same for its versions: its objects lie apart from those of all others.
-        identify: What an object has to be, from the data set's manifest; ``None`` for objects that are not in it, which
-            are not cached.
+        identify: What an object has to be, from the data set's manifest; ``None`` for objects that are not in it: these
+            are cached where whoever reads them says their size, by `read`.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class CachedStore(WrapperStore):
     # ------------------------------------------------------------------------------------------------------- reading
 
     async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
-        file = self._session.find(path) or await self._admit(path)
+        file = self._session.find(path) or await self._admit(path, size)
         if file is None:
             return await self.inner.read(path, offset, length, size=size)
         if length is None:
@@ -199,19 +199,16 @@ class CachedStore(WrapperStore):
         self._session.report(file)
         return loose
 
-    async def _admit(self, path: str) -> BlockFile | None:
-        if self._session.refuses(path) or self._describe(path) is None:
+    async def _admit(self, path: str, size: int | None = None) -> BlockFile | None:
+        described = None if self._session.refuses(path) else self._describe(path, size)
+        if described is None:
             return None
         task = self._admitting.get(path)
         if task is None or task.get_loop() is not asyncio.get_running_loop():
-            task = asyncio.ensure_future(asyncio.to_thread(self._admit_now, path))
+            task = asyncio.ensure_future(asyncio.to_thread(self._session.admit, described))
             self._admitting[path] = task
             task.add_done_callback(lambda _: self._admitting.pop(path, None))
         return await asyncio.shield(task)
-
-    def _admit_now(self, path: str) -> BlockFile | None:
-        described = self._describe(path)
-        return None if described is None else self._session.admit(described)
 
     def _find(self, path: str) -> BlockFile | None:
         """The object's file, if there is one."""
@@ -221,9 +218,11 @@ class CachedStore(WrapperStore):
         described = self._describe(path)
         return None if described is None else self._session.look(described)
 
-    def _describe(self, path: str) -> Described | None:
+    def _describe(self, path: str, size: int | None = None) -> Described | None:
         identity = self._identify(path)
-        if identity is None or not identity.size:
+        if identity is None:
+            return Described(path, size, 0, BY_SIZE) if size else None
+        if not identity.size:
             return None
         return Described(path, *identity)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
 
-from shardstream.errors import StorageError
+from shardstream.errors import NotFoundError, StorageError
 from shardstream.storage.base.buffers import Buffers, FetchedBuffers, MappedBuffers, joined
 from shardstream.storage.base.ranges import plan_reads
 from shardstream.storage.base.store import Request, Store
@@ -188,20 +188,35 @@ async def _stop(reads: Iterable[Read]) -> None:
             read._task.cancel()
 
 
-def fetch(
-    store: Store, plan: Callable[[], Iterable[Request]], *, size: Callable[[str], int | None] = lambda _: None
-) -> Buffers:
-    """The buffers for a plan: a mapped store needs none; of any other its ranges are read now, side by side.
-
-    Args:
-        store: The store.
-        plan: Gives the ranges.
-        size: Gives the size of an object, where it is known.
-    """
+def fetch(store: Store, plan: Callable[[], Iterable[Request]]) -> Buffers:
+    """The buffers for a plan: a mapped store needs none; of any other its ranges are read now, side by side."""
     if store.mapped:
         return MappedBuffers(store)
+    return fetched([Read(store, request, order=0) for request in plan_reads(plan())])
+
+
+def fetched(reads: Sequence[Read]) -> Buffers:
+    """What these reads bring, now and side by side; of objects that are not there, the error when they are used.
+
+    Raises:
+        StorageError: One failed for another reason.
+    """
     queue = ReadQueue()
-    reads = [Read(store, request, order=0, size=size(request.path)) for request in plan_reads(plan())]
     queue.submit(reads)
     queue.wait(reads)
-    return FetchedBuffers(part for read in reads for part in read.parts)
+    return FetchedBuffers(*parts_of(reads))
+
+
+def parts_of(reads: Iterable[Read]) -> tuple[list[tuple[Request, memoryview]], dict[str, NotFoundError]]:
+    """What came of reads that are done, and which of their objects are not there.
+
+    Raises:
+        StorageError: One failed for another reason.
+    """
+    parts, missing = list[tuple[Request, memoryview]](), dict[str, NotFoundError]()
+    for read in reads:
+        try:
+            parts += read.parts
+        except NotFoundError as error:
+            missing[read.request.path] = error
+    return parts, missing

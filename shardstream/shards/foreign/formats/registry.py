@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from shardstream.errors import FormatError, UsageError, did_you_mean
 from shardstream.shards.foreign.contract import ForeignFormat, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.beton import Beton
 from shardstream.shards.foreign.formats.chunks.litdata import LitData
 from shardstream.shards.foreign.formats.chunks.mds import Mds
+from shardstream.shards.foreign.formats.files.format import SingleFiles
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
 from shardstream.shards.foreign.formats.npy import Npy
 from shardstream.shards.foreign.formats.recordio.format import RecordIO
@@ -33,9 +34,12 @@ _ALL: tuple[ForeignFormat, ...] = (
     Megatron(),
     NanoGpt(),
     Npy(),
+    SingleFiles(),
 )
 
 FORMATS: dict[str, ForeignFormat] = {one.name: one for one in _ALL}
+_CONTAINERS = [one for one in _ALL if not one.loose]
+_LOOSE = [one for one in _ALL if one.loose]
 
 
 def format_named(name: str) -> ForeignFormat:
@@ -58,7 +62,7 @@ def form_of(codec: str) -> tuple[Form, str]:
 
 
 def recognise(
-    listing: ObjectListing, name: str | None, options: Mapping[str, str]
+    listing: ObjectListing, name: str | None, options: Mapping[str, str], *, loose: bool = True
 ) -> tuple[ForeignFormat, Recognised] | None:
     """The format of a listing; ``None`` where no format takes it for its own.
 
@@ -66,15 +70,16 @@ def recognise(
         listing: What there is.
         name: The format that a user named; ``None`` to ask all.
         options: Of reading; those that a format does not know are refused.
+        loose: Whether formats of which every value is an object are asked as well, where no other one answers.
 
     Raises:
         FormatError: It is of the format, in a kind that cannot be read; or not of the format that was named.
         UsageError: There is no such format or option, or several formats take the listing for theirs.
         StorageError: It cannot be read.
     """
-    asked = FORMATS.values() if name is None else [format_named(name)]
-    answers = [(one, _ask(one, listing, options, named=name is not None)) for one in asked]
-    found = [(one, answer) for one, answer in answers if answer is not None]
+    found = _answers([format_named(name)] if name else _CONTAINERS, listing, options, named=name is not None)
+    if not found and name is None and loose:
+        found = _answers(_LOOSE, listing, options, named=False)
     if len(found) > 1:
         names = " and ".join(one.title for one, _ in found)
         hint = "say which it is with source_format=" + " or ".join(repr(one.name) for one, _ in found)
@@ -89,6 +94,13 @@ def recognise(
         what = f"{found[0][0].title} has no option {unknown[0]!r}"
         raise UsageError(what, url=listing.url, hint=f"{did_you_mean(unknown[0], found[0][0].options)}it has {there}")
     return found[0]
+
+
+def _answers(
+    asked: Iterable[ForeignFormat], listing: ObjectListing, options: Mapping[str, str], *, named: bool
+) -> list[tuple[ForeignFormat, Recognised]]:
+    answers = [(one, _ask(one, listing, options, named=named)) for one in asked]
+    return [(one, answer) for one, answer in answers if answer is not None]
 
 
 def _ask(

@@ -1,0 +1,48 @@
+"""``SingleFiles``: folders of class folders, flat folders of pictures, and lists of files, trained on as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from shardstream.errors import FormatError
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.files import folders, lists
+from shardstream.shards.foreign.formats.files.columns import OPTIONS
+from shardstream.shards.foreign.formats.files.names import suffix_of
+from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.rows import ScannedRows
+from shardstream.storage import Store
+
+_LISTS = ("tsv", "csv", "txt", "lst")
+
+
+class SingleFiles(ForeignFormat):
+    """An object a value."""
+
+    name = "files"
+    title = "single files"
+    options: ClassVar[Mapping[str, str]] = OPTIONS
+    loose = True
+
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+        if listing.named and any(suffix_of(one.path) in _LISTS for one in listing.objects):
+            if len(listing.objects) > 1:
+                raise FormatError(
+                    "a list of files is a data set by itself", url=listing.url, hint="give one list, or join them"
+                )
+            (one,) = listing.objects
+            return lists.recognised(listing, one, options)
+        return folders.recognised(listing)
+
+    def open(self, store: Store, one: ForeignObject) -> ObjectBytes:
+        """Nothing of a run of files, whose names are known already."""
+        return _Unread(store, one.path, 0) if "files" in one.about else super().open(store, one)
+
+    def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
+        return folders.scanned(about) if "files" in about else lists.scanned(data, about)
+
+
+class _Unread(ObjectBytes):
+    def __init__(self, store: Store, path: str, size: int) -> None:
+        self.path, self.url, self.size = path, store.locate(path), size

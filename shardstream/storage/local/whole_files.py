@@ -1,0 +1,122 @@
+"""Whole files of a folder of this machine, read and not mapped.
+
+To map a file, touch its pages and unmap it costs more than to read it, up to some hundred kilobytes. In the page cache
+a thread more only costs time; where a file takes longer, on a disk or another machine, many are asked at once.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.errors import ChangedError, NotFoundError, StorageError
+from shardstream.storage.base.buffers import Buffers, MappedBuffers, gathered
+from shardstream.storage.base.store import Request, Store
+from shardstream.threads import each
+from shardstream.waits import watched
+
+_SLOW_S = 0.0005  # of one file, on the average of a batch
+_AT_ONCE = 16
+
+
+class _FileBuffers(Buffers):
+    """Whole files, or why they could not be read."""
+
+    def __init__(self, files: dict[str, memoryview | StorageError]) -> None:
+        self._files = files
+
+    def view(self, path: str, offset: int, length: int | None) -> memoryview:
+        if length == 0:
+            return memoryview(b"")
+        found = self._files.get(path)
+        if found is None:
+            raise StorageError("a file was used that had not been planned", url=path)
+        if isinstance(found, StorageError):
+            raise found
+        return found[offset:] if length is None else found[offset : offset + length]
+
+    def gather(self, path: str, offsets: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
+        if not len(offsets) or not width:
+            return np.empty((len(offsets), width), np.uint8)
+        return gathered(self.view(path, 0, None), offsets, width)
+
+
+class _Pace:
+    """How long a file took of late."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
+_pace = _Pace()
+
+
+def read_files(store: Store, requests: Sequence[Request]) -> Buffers:
+    """The files that these requests name, all of each; what is wrong with one is raised when it is used.
+
+    Args:
+        store: A folder of this machine, or a store in front of one.
+        requests: Whole files; where a size is given, it is compared.
+    """
+    root = store.file_of("")
+    if root is None:
+        return MappedBuffers(store)
+
+    def read(request: Request) -> memoryview | StorageError:
+        begun = time.perf_counter()
+        try:
+            return _read(store, f"{root}/{request.path}", request)
+        except StorageError as error:
+            return error
+        finally:
+            _pace.seconds += (time.perf_counter() - begun - _pace.seconds) / 64
+
+    if _pace.seconds <= _SLOW_S or len(requests) < 2:
+        with watched(lambda: f"files of {store.url} to be read"):
+            found = [read(request) for request in requests]
+    else:
+        what = f"files of {store.url} to be read"
+        found = list(each(read, requests, at_once=min(_AT_ONCE, len(requests)), what=what))
+    return _FileBuffers({request.path: one for request, one in zip(requests, found, strict=True)})
+
+
+def _read(store: Store, file: str, request: Request) -> memoryview:
+    path, _, size = request
+    if ".." in path or path.startswith("/") or "\0" in path:
+        store.file_of(path)  # refuses what leads out of the store
+    try:
+        # Non-blocking, so that opening a FIFO does not wait for its writer.
+        handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFoundError("no such object", url=store.locate(path)) from None
+    except (OSError, ValueError) as error:
+        raise StorageError(getattr(error, "strerror", None) or str(error), url=store.locate(path)) from error
+    try:
+        wanted = _size(handle, store, path) if size is None else size
+        data = os.read(handle, wanted + 1)  # one more, to see that it ends
+        while len(data) < wanted and (more := os.read(handle, wanted + 1 - len(data))):
+            data += more
+    except OSError as error:
+        raise StorageError(f"{error.strerror or error}", url=store.locate(path)) from error
+    finally:
+        os.close(handle)
+    if len(data) != wanted:
+        had = f"{wanted} bytes " + ("a moment ago" if size is None else "when it was indexed")
+        raise ChangedError(
+            f"the file is {'longer' if len(data) > wanted else 'shorter'}, and had {had}",
+            url=store.locate(path),
+            hint="open the data set anew: what changed is indexed again",
+        )
+    return memoryview(data)
+
+
+def _size(handle: int, store: Store, path: str) -> int:
+    info = os.fstat(handle)
+    if not stat.S_ISREG(info.st_mode):
+        raise NotFoundError("no such object: it is no file", url=store.locate(path))
+    return info.st_size
