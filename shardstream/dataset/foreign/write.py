@@ -47,7 +47,7 @@ def write_catalogue(
     fields = _united(
         plan, (piece for number in range(len(states)) for piece in _whole(plan, number, pieces_of, making))
     )
-    ends, sums, objects, samples = [], [], [], []
+    shards: list[tuple[int, int, int, int]] = []  # end and checksum of the index, number of the object, samples
     blocks = [ObjectBlocks.unpack(state.size, b"") for state in states]
     at, classes = 0, plan.recognised.classes
 
@@ -63,35 +63,13 @@ def write_catalogue(
                     blocks[number] = ObjectBlocks.unpack(state.size, piece.blocks)
                 data = _retyped(piece, fields, plan.reading.framing.name, state, blocks[number].size or state.size)
                 at += len(data)
-                ends.append(at)
-                sums.append(int.from_bytes(data[-8:], "little"))
-                objects.append(number)
-                samples.append(piece.samples)
+                shards.append((at, int.from_bytes(data[-8:], "little"), number, piece.samples))
                 yield data
 
-    names = [state.path.encode() for state in states]
-    with shelf.folder.replacing(_NEW) as descriptor:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.writelines(indexes())
-        table = ObjectTable(
-            sizes=np.array([state.size for state in states], "<u8"),
-            versions=np.array([state.version for state in states], "<u8"),
-            checksums=np.zeros(len(states), "<u8"),
-            abouts=np.array([state.about for state in states], "<u8"),
-            name_ends=np.cumsum([len(name) for name in names], dtype=np.uint64).astype("<u8"),
-            block_ends=np.cumsum([len(one) for one in blocks], dtype=np.uint64).astype("<u8"),
-            index_ends=np.array(ends, "<u8"),
-            index_checksums=np.array(sums, "<u8"),
-            objects=np.array(objects, "<u4"),
-            samples=np.array(samples, "<u4"),
-            **{
-                f"block_{name}": np.concatenate([one.columns[number] for one in blocks]).astype(kind)
-                for number, (name, kind) in enumerate(COLUMNS)
-            },
-            names=memoryview(b"".join(names)),
-        )
+    with shelf.folder.replacing(_NEW) as descriptor, open(descriptor, "wb", closefd=False) as file:
+        file.writelines(indexes())
     catalogue = Catalogue.made(
-        table,
+        _table(states, blocks, shards),
         fields,
         reading=plan.reading,
         classes=classes,
@@ -107,6 +85,30 @@ def write_catalogue(
             hint=next(iter(making.lost.values()), look),
         )
     return shelf.save(catalogue, _NEW)
+
+
+def _table(
+    states: Sequence[ObjectState], blocks: Sequence[ObjectBlocks], shards: Sequence[tuple[int, int, int, int]]
+) -> ObjectTable:
+    names = [state.path.encode() for state in states]
+    columns = np.array(shards, np.uint64).reshape(-1, 4).T
+    return ObjectTable(
+        sizes=np.array([state.size for state in states], "<u8"),
+        versions=np.array([state.version for state in states], "<u8"),
+        checksums=np.zeros(len(states), "<u8"),
+        abouts=np.array([state.about for state in states], "<u8"),
+        name_ends=np.cumsum([len(name) for name in names], dtype=np.uint64).astype("<u8"),
+        block_ends=np.cumsum([len(one) for one in blocks], dtype=np.uint64).astype("<u8"),
+        index_ends=columns[0].astype("<u8"),
+        index_checksums=columns[1].astype("<u8"),
+        objects=columns[2].astype("<u4"),
+        samples=columns[3].astype("<u4"),
+        **{
+            f"block_{name}": np.concatenate([one.columns[number] for one in blocks]).astype(kind)
+            for number, (name, kind) in enumerate(COLUMNS)
+        },
+        names=memoryview(b"".join(names)),
+    )
 
 
 def _whole(plan: Plan, number: int, pieces_of: PiecesOf, making: Making) -> Iterator[Piece]:
