@@ -78,7 +78,7 @@ def frozen() -> Iterator[None]:
 @pytest.mark.usefixtures("frozen")
 @pytest.mark.parametrize("weights", [None, "id"])
 def test_workers_gain_no_memory_with_more_samples(folders: dict[int, Path], method: str, weights: str | None) -> None:
-    most: dict[int, int] = {}
+    least: dict[int, int] = {}
     for samples, folder in folders.items():
         dataset = ss.ShardDataset(folder, shuffle=True, batch_size=32, batch_transform=gained, weights=weights)
         assert len(dataset) >= samples // 32
@@ -97,8 +97,9 @@ def test_workers_gain_no_memory_with_more_samples(folders: dict[int, Path], meth
                 if number == 280:
                     break
         assert len(by_worker) == 4
-        most[samples] = max(by_worker.values())
-    assert most[10_000_000] - most[10_000] < 4 << 20, most
+        # Of all workers the least: pages of the parent that a fork copies by chance are not in all of them.
+        least[samples] = min(by_worker.values())
+    assert least[10_000_000] - least[10_000] < 4 << 20, least
 
 
 def test_a_data_set_of_many_shards_pickles_small(folders: dict[int, Path], tmp_path: Path) -> None:
