@@ -10,6 +10,7 @@ from typing import TypeAlias
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import NotFoundError, SourceError, UsageError
 from shardstream.pack.sources.lists.list_file import open_list
+from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.storage import Location, PathOrUrl, is_place, open_store
 
@@ -76,12 +77,16 @@ def _is_dataset(location: Location) -> bool:
 
 
 def _of_dataset(location: Location) -> tuple[str, ...]:
+    unpacked = UsageError(
+        "classes: there is no packed data set in this folder", url=location.url, hint=f"pack it first; {_HINT}"
+    )
     try:
-        names = OpenedDataset(location).manifest.classes
+        manifest = OpenedDataset(location).manifest
     except NotFoundError as error:
-        raise UsageError(
-            "classes: there is no packed data set in this folder", url=location.url, hint=f"pack it first; {_HINT}"
-        ) from error
+        raise unpacked from error
+    if isinstance(manifest, Catalogue) and manifest.reading.format.loose:  # whose classes may be others tomorrow
+        raise unpacked
+    names = manifest.classes
     if names is None:
         raise UsageError("the data set has no names of classes", url=location.url, hint=_HINT)
     return names
