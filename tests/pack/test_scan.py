@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DuplicateKeyError, SourceError
 from shardstream.pack.sources.duplicates import HashRuns, key_hash
-from shardstream.pack.sources.keys import common_folder
 from shardstream.pack.sources.lists.columns import Wanted, understand
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.lines import index_lines, survey
@@ -23,6 +22,7 @@ from shardstream.pack.sources.lists.scan import Findings, ListScan, scan
 from shardstream.pack.sources.lists.source import ListRecords
 from shardstream.pack.sources.lists.source import key_rule as rule_of
 from shardstream.pack.sources.paths import scheme_of
+from shardstream.shards.foreign.names import common_folder
 
 _SEPARATORS = {"tab": b"\t", "csv": b",", "blank": b" ", "lst": b"\t"}
 pieces = st.sampled_from([

@@ -12,13 +12,13 @@ from typing import NamedTuple
 from shardstream.braces import without_braces
 from shardstream.errors import NotFoundError, SourceError
 from shardstream.images.formats import BY_SUFFIX
-from shardstream.pack.sources.keys import common_folder
 from shardstream.pack.sources.listings import FileListing, glob_pattern, split_glob
 from shardstream.pack.sources.lists.tables import TABLES
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.paths import scheme_of
 from shardstream.shards.catalogue import CATALOGUE_NAME
 from shardstream.shards.foreign.formats.tar.names import MAGIC_BYTES, compression_of
+from shardstream.shards.foreign.names import common_folder
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.storage import Location, open_object, open_store
 from shardstream.storage.local.store import entries_of

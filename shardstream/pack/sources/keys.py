@@ -76,13 +76,3 @@ def _checked(key: str) -> str:
         return check_key(key)
     except UsageError as error:
         raise Broken(f"no key: {error.what}") from None
-
-
-def common_folder(first: str, last: str) -> str:
-    """What all normal paths between ``first`` and ``last`` in sorting order begin with, up to a ``/``.
-
-    >>> common_folder("a/b/1.jpg", "a/c/2.jpg")
-    'a/'
-    """
-    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-    return first[: first.rfind("/", 0, same) + 1]

@@ -1,4 +1,4 @@
-"""What names of objects tell: splits, which are never mixed, and files that only accompany data."""
+"""What names of objects tell: splits, which are never mixed, files that only accompany data, and common folders."""
 
 from __future__ import annotations
 
@@ -28,3 +28,13 @@ def accompanies(path: str) -> bool:
     (True, True, True, False)
     """
     return _BESIDE.search(path) is not None
+
+
+def common_folder(first: str, last: str) -> str:
+    """What all normal paths between ``first`` and ``last`` in sorting order begin with, up to a ``/``.
+
+    >>> common_folder("a/b/1.jpg", "a/c/2.jpg")
+    'a/'
+    """
+    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return first[: first.rfind("/", 0, same) + 1]

@@ -20,12 +20,12 @@ from shardstream.shards.foreign.formats.files.columns import columns_of
 from shardstream.shards.foreign.formats.files.names import (
     Kind,
     below,
-    common_folder,
     file_column,
     key_of,
     kind_of,
     suffix_of,
 )
+from shardstream.shards.foreign.names import common_folder
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows, usable_field, usable_key
 from shardstream.shards.index import Column

@@ -84,12 +84,6 @@ def below(root: str, folder: str, path: str) -> str | None:
     return path
 
 
-def common_folder(first: str, last: str) -> str:
-    """What all names between two in sorting order begin with, up to a slash."""
-    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-    return first[: first.rfind("/", 0, same) + 1]
-
-
 def file_column(name: str, kind: FieldType, paths: Iterable[str], sizes: Sequence[int] | None = None) -> Column:
     """A column of values that are these objects."""
     encoded = [path.encode("utf-8", "surrogateescape") for path in paths]
