@@ -16,7 +16,6 @@ from __future__ import annotations
 import builtins
 import json
 import re
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -26,7 +25,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.errors import ChecksumError, FormatError
+from shardstream.errors import FormatError
 from shardstream.shards.fields import FieldType, check_field_name, meant_type
 from shardstream.shards.foreign.contract import ForeignFormat
 from shardstream.shards.foreign.formats.registry import format_named
@@ -37,161 +36,17 @@ from shardstream.shards.heads import parse_head, seal
 from shardstream.shards.index import Keys
 from shardstream.shards.layout import FORMAT_VERSION, checksum
 from shardstream.shards.manifest import Manifest, field_entry
+from shardstream.shards.object_table import RESTORE, ObjectTable
 from shardstream.shards.table import ShardTable
 from shardstream.storage import Store
 from shardstream.storage.blocks import ObjectBlocks
-from shardstream.storage.blocks.codecs import CODECS, PLAIN
-from shardstream.storage.blocks.codecs import LARGEST as LARGEST_BLOCK
-from shardstream.storage.blocks.table import COLUMNS as BLOCK_COLUMNS
+from shardstream.storage.blocks.codecs import PLAIN
 
 CATALOGUE_NAME = "shardstream-catalogue.json"
 FORMAT = "shardstream-catalogue"
 OURS = re.compile(r"shardstream-(catalogue\.json|objects-[0-9a-f]{16}\.table|indexes-[0-9a-f]{16}\.bin)")
 """Names of the three objects of a catalogue, which may lie beside the data."""
 _TABLE = re.compile(r"shardstream-objects-[0-9a-f]{16}\.table")
-_HEAD = struct.Struct("<8sIIQQQQQ8x")  # magic, version, zero, objects, shards, names, checksum of the rest, blocks
-_MAGIC = b"SSOBJCT\n"
-RESTORE = "make it anew: `shardstream index URL --beside`"
-# Columns in the order in which they are stored: of objects, of shards; where there are blocks, of objects and blocks.
-_OF_OBJECTS = (("sizes", "<u8"), ("versions", "<u8"), ("checksums", "<u8"), ("abouts", "<u8"), ("name_ends", "<u8"))
-_OF_SHARDS = (("index_ends", "<u8"), ("index_checksums", "<u8"), ("objects", "<u4"), ("samples", "<u4"))
-_OF_BLOCKS = tuple((f"block_{name}", kind) for name, kind in BLOCK_COLUMNS)
-_ENDS = (("block_ends", "<u8"),)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ObjectTable:
-    """The objects of a catalogue, its shards, and blocks of compressed objects. All arrays are read-only.
-
-    There are m objects, n shards and b blocks.
-
-    Attributes:
-        sizes: uint64 (m,), bytes of each object, as it is stored.
-        versions: uint64 (m,), see `ObjectMeta.version`.
-        checksums: uint64 (m,), XXH3-64 of the object; 0 where nobody has read all of it.
-        abouts: uint64 (m,), XXH3-64 of what the scan of each had to know from elsewhere.
-        name_ends: uint64 (m,), where each name ends in ``names``.
-        block_ends: uint64 (m,), the first block that is not of it; objects without blocks are read as they are stored.
-        index_ends: uint64 (n,), where the index of each shard ends in the object of indexes.
-        index_checksums: uint64 (n,), XXH3-64 of each index.
-        objects: uint32 (n,), the object that each shard is of.
-        samples: uint32 (n,).
-        block_offsets: uint64 (b,), where each block begins in its object, as it is stored.
-        block_checksums: uint64 (b,), `checksum_of` its inflated bytes; 0 where nobody has inflated it.
-        block_lengths: uint32 (b,), bytes that it takes there.
-        block_sizes: uint32 (b,), its bytes when it is inflated.
-        block_codecs: uint32 (b,), numbers of `storage.blocks.codecs.CODECS`.
-        names: The names below the root, in UTF-8, one after another.
-    """
-
-    sizes: NDArray[np.uint64]
-    versions: NDArray[np.uint64]
-    checksums: NDArray[np.uint64]
-    abouts: NDArray[np.uint64]
-    name_ends: NDArray[np.uint64]
-    block_ends: NDArray[np.uint64]
-    index_ends: NDArray[np.uint64]
-    index_checksums: NDArray[np.uint64]
-    objects: NDArray[np.uint32]
-    samples: NDArray[np.uint32]
-    block_offsets: NDArray[np.uint64]
-    block_checksums: NDArray[np.uint64]
-    block_lengths: NDArray[np.uint32]
-    block_sizes: NDArray[np.uint32]
-    block_codecs: NDArray[np.uint32]
-    names: memoryview
-
-    def pack(self) -> bytes:
-        """The table as bytes; the header holds the checksum of the rest."""
-        parts = [np.ascontiguousarray(getattr(self, name), kind).tobytes() for name, kind in self._columns]
-        body = b"".join([*parts, self.names])
-        counts = len(self.sizes), len(self.samples), len(self.names)
-        return _HEAD.pack(_MAGIC, FORMAT_VERSION, 0, *counts, checksum(body), len(self.block_offsets)) + body
-
-    @classmethod
-    def parse(cls, data: memoryview, *, url: str) -> Self:
-        """The table in ``data``, as views of it; DataError where it is none."""
-        if len(data) < _HEAD.size or bytes(data[:8]) != _MAGIC:
-            raise FormatError("not a table of objects", url=url, hint=RESTORE)
-        _, _, _, objects, shards, names, expected, blocks = _HEAD.unpack_from(data)
-        body = data[_HEAD.size :]
-        ends = objects if blocks else 0
-        if len(body) != 40 * objects + 24 * shards + 8 * ends + 28 * blocks + names or checksum(body) != expected:
-            raise ChecksumError("the table of objects is damaged or truncated", url=url, hint=RESTORE)
-        columns, at = {}, 0
-        for kinds, count in ((_OF_OBJECTS, objects), (_OF_SHARDS, shards), (_ENDS, ends), (_OF_BLOCKS, blocks)):
-            for name, kind in kinds:
-                columns[name] = np.frombuffer(body, kind, count, at)
-                at += columns[name].nbytes
-        if not blocks:
-            columns["block_ends"] = np.zeros(objects, "<u8")
-        found = cls(**columns, names=body[at:])
-        found._check(url)
-        return found
-
-    def _check(self, url: str) -> None:
-        """What a checksum does not say: somebody may have written it so."""
-        ends, indexes, objects = self.name_ends, self.index_ends, self.objects
-        sound = (
-            (int(ends[-1]) if len(ends) else 0) == len(self.names)
-            and not np.any(ends[1:] <= ends[:-1])
-            and not np.any(indexes[1:] <= indexes[:-1])
-            and not np.any(objects[1:] < objects[:-1])
-            and (not len(objects) or int(objects[-1]) < len(self.sizes))
-            and self._blocks_are_sound()
-        )
-        if not sound:
-            raise FormatError("the table of objects contradicts itself", url=url, hint=RESTORE)
-
-    def __reduce__(self) -> tuple[Callable[[builtins.bytes], ObjectTable], tuple[builtins.bytes]]:
-        return _unpacked, (self.pack(),)  # views have no pickle
-
-    @property
-    def _columns(self) -> tuple[tuple[str, str], ...]:
-        return (*_OF_OBJECTS, *_OF_SHARDS, *((*_ENDS, *_OF_BLOCKS) if len(self.block_offsets) else ()))
-
-    def _blocks_are_sound(self) -> bool:
-        ends, count = self.block_ends, len(self.block_offsets)
-        if (int(ends[-1]) if len(ends) else 0) != count or np.any(ends[1:] < ends[:-1]):
-            return False
-        stored = np.repeat(self.sizes, (ends - np.concatenate([np.zeros(1, np.uint64), ends])[:-1]).astype(np.int64))
-        lengths = self.block_lengths.astype(np.uint64)
-        return not (
-            np.any(lengths > stored)
-            or np.any(self.block_offsets > stored - lengths)
-            or np.any(self.block_sizes > LARGEST_BLOCK)
-            or np.any(self.block_codecs >= len(CODECS))
-        )
-
-    def blocks_of(self, number: int) -> ObjectBlocks | None:
-        """The blocks of an object; ``None`` for one that is not compressed."""
-        begin, end = int(self.block_ends[number - 1]) if number else 0, int(self.block_ends[number])
-        if begin == end:
-            return None
-        return ObjectBlocks(int(self.sizes[number]), *(getattr(self, name)[begin:end] for name, _ in _OF_BLOCKS))
-
-    def shown_sizes(self) -> NDArray[np.uint64]:
-        """Bytes of each object as it is read: inflated, uint64 (m,)."""
-        if not len(self.block_offsets):
-            return self.sizes
-        ends = self.block_ends.astype(np.int64)
-        begins = np.concatenate([[0], ends[:-1]])
-        sums = np.concatenate([[0], np.cumsum(self.block_sizes, dtype=np.uint64)]).astype(np.uint64)
-        return np.where(ends > begins, sums[ends] - sums[begins], self.sizes)
-
-    @property
-    def identity(self) -> str:
-        """Of what is stored, and in which order; not of when: 32 hexadecimal digits."""
-        hasher = xxhash.xxh3_128()
-        for name, kind in self._columns:
-            if name not in ("versions", "abouts"):
-                hasher.update(np.ascontiguousarray(getattr(self, name), kind).data)
-        hasher.update(self.names)
-        return hasher.hexdigest()
-
-
-def _unpacked(data: builtins.bytes) -> ObjectTable:
-    return ObjectTable.parse(memoryview(data), url="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +167,7 @@ class Catalogue(Manifest):
 
     @property
     def table_name(self) -> str:
-        return f"shardstream-objects-{checksum(self.objects.pack()):016x}.table"
+        return _table_named(self.objects.pack())
 
     @property
     def indexes_name(self) -> str:
@@ -421,7 +276,7 @@ class Catalogue(Manifest):
                 lost=lost,
                 url=url,
             )
-            if found["fingerprint"] != catalogue.fingerprint or found["table"] != catalogue.table_name:
+            if found["fingerprint"] != catalogue.fingerprint or found["table"] != _table_named(data):
                 raise FormatError(f"{CATALOGUE_NAME} and the table of objects disagree", url=place, hint=RESTORE)
             return catalogue
 
@@ -460,6 +315,10 @@ class Catalogue(Manifest):
 def table_name_of(head: memoryview, *, url: str) -> str:
     """Object name of the table that a head speaks of; raises as `Catalogue.parse_catalogue`."""
     return parse_head(head, _table_name, url=url, name=CATALOGUE_NAME, format=FORMAT)
+
+
+def _table_named(data: builtins.bytes | memoryview) -> str:
+    return f"shardstream-objects-{checksum(data):016x}.table"
 
 
 def _table_name(head: dict[str, Any]) -> str:

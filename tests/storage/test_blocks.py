@@ -282,6 +282,12 @@ def test_a_table_comes_back_from_its_bytes() -> None:
     _, blocks = packed(PARTS)
     again = ObjectBlocks.unpack(blocks.stored, blocks.pack())
     assert (again.size, again.pack(), len(again)) == (blocks.size, blocks.pack(), len(blocks))
+    set = BlockList()
+    for number, setting in enumerate([b"one", b"", b"two", b"one"]):
+        set.add("gzip", number, 1, 1, setting=setting)
+    again = ObjectBlocks.unpack(9, set.of(9).pack())
+    assert [again.codec(number) for number in range(4)] == [(2, b"one"), (2, b""), (2, b"two"), (2, b"one")]
+    assert again.settings == [b"one", b"two"]
     vast = BlockList()
     vast.add("none", 0, 5 << 30, 5 << 30)
     assert (len(vast), vast.of(0).size) == (5, 5 << 30)

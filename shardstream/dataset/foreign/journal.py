@@ -19,7 +19,7 @@ import xxhash
 from shardstream.dataset.foreign.scan import Piece
 from shardstream.errors import StorageError
 
-_MAGIC = b"SSJRNL1\n"  # another one when `Piece`, `ObjectState` or what scans find are others
+_MAGIC = b"SSJRNL2\n"  # another one when `Piece`, `ObjectState` or what scans find are others
 _HEAD = struct.Struct("<QQ")
 
 

@@ -14,12 +14,13 @@ from shardstream.dataset.foreign.kept import FoundCatalogue, KeptCatalogue
 from shardstream.dataset.foreign.plan import Making, Plan
 from shardstream.dataset.foreign.scan import Piece
 from shardstream.errors import FieldError, FormatError
-from shardstream.shards.catalogue import Catalogue, ObjectTable
+from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.fields import IMAGE, FieldType
 from shardstream.shards.foreign.framing import is_form
 from shardstream.shards.layout import pack_index, parse_index
+from shardstream.shards.object_table import ObjectTable
 from shardstream.sizes import plural
-from shardstream.storage.blocks import ObjectBlocks
+from shardstream.storage.blocks import BlockList, ObjectBlocks
 from shardstream.storage.blocks.table import COLUMNS
 
 PiecesOf: TypeAlias = Callable[[int], Iterable[Piece]]
@@ -48,7 +49,7 @@ def write_catalogue(
         plan, (piece for number in range(len(states)) for piece in _whole(plan, number, pieces_of, making))
     )
     shards: list[tuple[int, int, int, int]] = []  # end and checksum of the index, number of the object, samples
-    blocks = [ObjectBlocks.unpack(state.size, b"") for state in states]
+    blocks = [BlockList().of(state.size) for state in states]
     at, classes = 0, plan.recognised.classes
 
     def indexes() -> Iterator[bytes]:
@@ -92,6 +93,7 @@ def _table(
 ) -> ObjectTable:
     names = [state.path.encode() for state in states]
     columns = np.array(shards, np.uint64).reshape(-1, 4).T
+    settings = [setting for one in blocks for setting in one.settings]
     return ObjectTable(
         sizes=np.array([state.size for state in states], "<u8"),
         versions=np.array([state.version for state in states], "<u8"),
@@ -107,7 +109,10 @@ def _table(
             f"block_{name}": np.concatenate([one.columns[number] for one in blocks]).astype(kind)
             for number, (name, kind) in enumerate(COLUMNS)
         },
+        block_setting_ends=np.cumsum([len(one.settings) for one in blocks], dtype=np.uint64).astype("<u8"),
+        setting_ends=np.cumsum([len(setting) for setting in settings], dtype=np.uint64).astype("<u8"),
         names=memoryview(b"".join(names)),
+        settings=memoryview(b"".join(settings)),
     )
 
 

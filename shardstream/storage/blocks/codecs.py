@@ -21,9 +21,19 @@ LARGEST = 1 << 30
 """Bytes that a block may have, inflated."""
 PLAIN = 0
 """The codec of bytes that are stored as they are."""
-_NAMES = ("none", "zstd", "gzip", "zlib", "deflate", "bz2", "xz", "brotli", "snappy")
-CODECS = {name: number for number, name in enumerate(_NAMES)}
-"""Numbers of codecs by name, as catalogues store them."""
+CODECS = {
+    "none": PLAIN,
+    "zstd": 1,
+    "gzip": 2,
+    "zlib": 3,
+    "deflate": 4,
+    "bz2": 5,
+    "xz": 6,
+    "brotli": 7,
+    "snappy": 8,
+}
+"""Numbers of codecs by name, as catalogues store them, at most 255."""
+_NAMES = {number: name for name, number in CODECS.items()}
 _HINT = "the object is damaged, or was replaced; fetch or write it again"
 _TAKEN = 256 << 10  # bytes that are given to a codec at once
 _MADE = 1 << 20  # bytes that it may give back at once
@@ -31,8 +41,14 @@ _WINDOW = 1 << 27  # bytes that a decompressor may need for itself: what `zstd -
 _LEAST_ZSTD, _LARGEST_ZSTD = 3, 128 << 10  # bytes that a block of a frame takes at least, and holds at most
 
 
-def inflate(codec: int, data: memoryview, size: int) -> memoryview:
+def inflate(codec: int, data: memoryview, size: int, setting: bytes = b"") -> memoryview:
     """What the stored bytes of a block hold: exactly ``size`` bytes, read only.
+
+    Args:
+        codec: Number of the codec.
+        data: The stored bytes.
+        size: Bytes that they inflate to.
+        setting: What the codec has to know besides; empty for most.
 
     Raises:
         DecodeError: They hold more or less, or are damaged.
@@ -42,7 +58,7 @@ def inflate(codec: int, data: memoryview, size: int) -> memoryview:
         raise DecodeError(f"a block of {size} bytes is larger than blocks may be, {LARGEST}", hint=_HINT)
     name = _NAMES[codec]
     try:
-        found = _WHOLE[name](data, size) if name in _WHOLE else _gathered(_pieces(name, data), size)
+        found = _WHOLE[name](data, size, setting) if name in _WHOLE else _gathered(_pieces(name, data), size)
     except MemoryError as error:
         hint = "use fewer workers, or pack the data set"
         raise DecodeError(f"a block of {size} bytes does not fit into memory", hint=hint) from error
@@ -177,7 +193,7 @@ def _zstandard() -> ModuleType:
     return require("zstandard", extra="zstd", purpose="to read what is compressed with zstd")
 
 
-def _zstd(data: memoryview, size: int) -> memoryview:
+def _zstd(data: memoryview, size: int, _: bytes) -> memoryview:
     """One frame."""
     zstandard = _zstandard()
     if _contexts.decompressor is None:
@@ -216,16 +232,16 @@ def _into(inflate_into: Callable[[Any, Any], int], data: memoryview, size: int) 
     return out.data[:written].toreadonly()
 
 
-def _brotli(data: memoryview, size: int) -> memoryview:
+def _brotli(data: memoryview, size: int, _: bytes) -> memoryview:
     return _into(_cramjam("brotli").decompress_into, data, size)
 
 
-def _snappy(data: memoryview, size: int) -> memoryview:
+def _snappy(data: memoryview, size: int, _: bytes) -> memoryview:
     return _into(_cramjam("snappy").decompress_raw_into, data, size)
 
 
-_WHOLE: dict[str, Callable[[memoryview, int], memoryview]] = {
-    "none": lambda data, _: data,
+_WHOLE: dict[str, Callable[[memoryview, int, bytes], memoryview]] = {
+    "none": lambda data, *_: data,
     "zstd": _zstd,
     "brotli": _brotli,
     "snappy": _snappy,

@@ -151,11 +151,12 @@ class BlockStore(WrapperStore):
             stored = data[offset - begin : offset - begin + length]
             place: Place = {"url": self.locate(path), "offset": offset}
             try:
-                made = inflate(int(blocks.codecs[number]), stored, int(blocks.sizes[number]))
+                codec, setting = blocks.codec(number)
+                made = inflate(codec, stored, int(blocks.sizes[number]), setting)
             except DecodeError as error:
                 raise error.at(**place) from error.__cause__
             checksum = int(blocks.checksums[number])
-            if checksum and checksum_of(int(blocks.codecs[number]), made) != checksum:
+            if checksum and checksum_of(codec, made) != checksum:
                 what = "a block inflates to other bytes than those that were indexed"
                 raise ChecksumError(what, hint="fetch the object again, or index it anew", **place)
             held.put(self._owner, path, number, made)

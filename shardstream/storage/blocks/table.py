@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -13,7 +15,13 @@ from numpy.typing import NDArray
 from shardstream.storage.blocks.codecs import CODECS, LARGEST, PLAIN
 
 COLUMNS = (("offsets", "<u8"), ("checksums", "<u8"), ("lengths", "<u4"), ("sizes", "<u4"), ("codecs", "<u4"))
-"""Columns of a table of blocks in the order in which they are stored; 28 bytes a block."""
+"""Columns of a table of blocks in the order in which they are stored; 28 bytes a block.
+
+The lowest 8 bits of ``codecs`` are the number of the codec, the others that of a setting of the object, from 1; 0: of
+none.
+"""
+_HEAD = struct.Struct("<QQ")  # of a packed table: blocks, settings
+_MOST_SETTINGS = (1 << 24) - 1
 _LARGEST_STORED = (1 << 32) - 1
 
 
@@ -32,16 +40,19 @@ class ObjectBlocks:
         stored: Bytes of the object as it is stored.
         columns: One array for each of `COLUMNS`, in this order: where each block is stored, `checksum_of` its inflated
             bytes (0: unknown), its stored and inflated bytes, and its codec.
+        settings: What codecs have to know besides, each once.
 
     Attributes:
         stored: The same.
         columns: The same.
+        settings: The same.
         size: Bytes of the inflated object.
     """
 
-    def __init__(self, stored: int, *columns: NDArray[Any]) -> None:
+    def __init__(self, stored: int, *columns: NDArray[Any], settings: Sequence[bytes] = ()) -> None:
         self.stored = stored
         self.columns = columns
+        self.settings = settings
         self.offsets, self.checksums, self.lengths, self.sizes, self.codecs = columns
         self.size = int(self.sizes.sum(dtype=np.int64))
 
@@ -69,21 +80,29 @@ class ObjectBlocks:
         """Whether a block is stored as it is."""
         return int(self.codecs[block]) == PLAIN
 
+    def codec(self, block: int) -> tuple[int, bytes]:
+        """The number of a block's codec, and its setting."""
+        codec = int(self.codecs[block])
+        return codec & 255, self.settings[(codec >> 8) - 1] if codec >> 8 else b""
+
     def pack(self) -> bytes:
-        """The columns as bytes."""
-        return b"".join(
-            np.ascontiguousarray(one, kind).tobytes() for one, (_, kind) in zip(self.columns, COLUMNS, strict=True)
-        )
+        """All of it as bytes."""
+        columns = (np.ascontiguousarray(one, kind) for one, (_, kind) in zip(self.columns, COLUMNS, strict=True))
+        lengths = np.array([len(one) for one in self.settings], "<u8")
+        head = _HEAD.pack(len(self), len(self.settings))
+        return b"".join([head, *(one.tobytes() for one in columns), lengths.tobytes(), *self.settings])
 
     @classmethod
     def unpack(cls, stored: int, data: bytes) -> Self:
         """The same of `pack`."""
-        columns, at = [], 0
-        count = len(data) // sum(np.dtype(kind).itemsize for _, kind in COLUMNS)
+        columns, at = [], _HEAD.size
+        count, settings = _HEAD.unpack_from(data)
         for _, kind in COLUMNS:
             columns.append(np.frombuffer(data, kind, count, at))
             at += columns[-1].nbytes
-        return cls(stored, *columns)
+        ends = np.cumsum(np.frombuffer(data, "<u8", settings, at), dtype=np.int64) + at + 8 * settings
+        begins = [at + 8 * settings, *ends.tolist()]
+        return cls(stored, *columns, settings=[data[begin:end] for begin, end in itertools.pairwise(begins)])
 
 
 class BlockList:
@@ -91,15 +110,24 @@ class BlockList:
 
     def __init__(self) -> None:
         self._columns = (*(array("Q") for _ in COLUMNS),)
+        self._settings: dict[bytes, int] = {}
 
     def __len__(self) -> int:
         return len(self._columns[0])
 
-    def add(self, codec: str, offset: int, length: int, size: int, checksum: int = 0) -> None:
+    def add(self, codec: str, offset: int, length: int, size: int, checksum: int = 0, setting: bytes = b"") -> None:
         """The next block; a plain one of any size, which may become several.
 
+        Args:
+            codec: Name of its codec.
+            offset: Where it is stored.
+            length: Bytes that it takes there.
+            size: Bytes that it inflates to.
+            checksum: `checksum_of` these; 0: unknown.
+            setting: What the codec has to know besides.
+
         Raises:
-            ValueError: It is larger than blocks may be.
+            ValueError: It is larger than blocks may be, or the object has too many different settings.
         """
         if codec == "none":
             for begin in range(0, length, LARGEST):
@@ -108,7 +136,15 @@ class BlockList:
         elif size > LARGEST or length > _LARGEST_STORED:
             raise ValueError(f"a block of {length} bytes that inflates to {size}; at most {LARGEST} are read")
         else:
-            self._add(offset, checksum, length, size, CODECS[codec])
+            self._add(offset, checksum, length, size, CODECS[codec] | self._number(setting) << 8)
+
+    def _number(self, setting: bytes) -> int:
+        if not setting:
+            return 0
+        number = self._settings.setdefault(setting, len(self._settings) + 1)
+        if number > _MOST_SETTINGS:
+            raise ValueError(f"more than {_MOST_SETTINGS:,} blocks with a setting of their own")
+        return number
 
     def _add(self, *row: int) -> None:
         for column, value in zip(self._columns, row, strict=True):
@@ -117,4 +153,4 @@ class BlockList:
     def of(self, stored: int) -> ObjectBlocks:
         """All of them, of an object of ``stored`` bytes."""
         columns = [np.array(one, kind) for one, (_, kind) in zip(self._columns, COLUMNS, strict=True)]
-        return ObjectBlocks(stored, *columns)
+        return ObjectBlocks(stored, *columns, settings=list(self._settings))

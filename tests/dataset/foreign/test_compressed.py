@@ -17,7 +17,8 @@ import pytest
 import shardstream as ss
 from shardstream.diagnose import verify
 from shardstream.errors import ChangedError, DataError, FormatError
-from shardstream.shards.catalogue import Catalogue, ObjectTable
+from shardstream.shards.catalogue import Catalogue
+from shardstream.shards.object_table import ObjectTable
 from shardstream.storage import counters
 from shardstream.testing import MemoryStore
 
@@ -168,7 +169,7 @@ LIES = {
     "block_offsets": [1, 0, 0],
     "block_lengths": [2**32 - 1, 1, 1],
     "block_sizes": [2**30 + 1, 1, 1],
-    "block_codecs": [9, 1, 1],
+    "block_codecs": [255, 1, 1],
 }
 
 
@@ -181,3 +182,35 @@ def test_tables_of_blocks_that_lie_are_data_errors(column: str, folders: Any) ->
     lying = replace(manifest.objects, **{column: np.array(LIES[column], kind)})
     with pytest.raises(FormatError, match="contradicts itself"):
         ObjectTable.parse(memoryview(lying.pack()), url="x")
+
+
+SETTINGS = {
+    "block_codecs": [1 | 3 << 8, 1 | 1 << 8, 1],
+    "block_setting_ends": [2, 1, 3],
+    "setting_ends": [3, 2, 5],
+}
+
+
+@pytest.mark.parametrize("column", SETTINGS)
+def test_settings_of_blocks_are_kept_and_checked(column: str, folders: Any) -> None:
+    manifest = ss.ShardDataset(folders("mds.zstd"), fields=["cls"]).manifest
+    assert isinstance(manifest, Catalogue)
+    plain = manifest.objects
+    assert len(plain.block_codecs) == 3
+    table = replace(
+        plain,
+        block_codecs=np.array([1 | 2 << 8, 1 | 1 << 8, 1], "<u4"),
+        block_setting_ends=np.array([2, 3, 3], "<u8"),
+        setting_ends=np.array([3, 3, 5], "<u8"),
+        settings=memoryview(b"abcde"),
+    )
+    again = ObjectTable.parse(memoryview(table.pack()), url="x")
+    assert again.pack() == table.pack()
+    assert again.identity == table.identity != plain.identity
+    told = [again.blocks_of(number).codec(0) for number in range(3)]  # type: ignore[union-attr]
+    assert told == [(1, b""), (1, b"de"), (1, b"")]
+    lying = replace(table, **{column: np.array(SETTINGS[column], getattr(table, column).dtype)})
+    with pytest.raises(FormatError, match="contradicts itself"):
+        ObjectTable.parse(memoryview(lying.pack()), url="x")
+    with pytest.raises(FormatError, match="contradicts itself"):
+        ObjectTable.parse(memoryview(replace(table, settings=memoryview(b"abcdef")).pack()), url="x")
