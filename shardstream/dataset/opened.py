@@ -456,8 +456,8 @@ class _ForeignReplica:
     """Another place that has objects of another library, known by their names and sizes."""
 
     def __init__(self, location: Location, found: FoundCatalogue) -> None:
-        self.store = found.shown(open_store(location))
         self._stored = open_store(location)
+        self.store = found.shown(self._stored)
         self._blocks_of = found.catalogue.blocks_of
 
     def find(self, name: str, size: int, checksum: int) -> str | None:

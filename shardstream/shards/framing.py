@@ -18,7 +18,7 @@ array of fixed size is made of zeros where a sample has none, and a decoded arra
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -137,6 +137,31 @@ class Framing(ABC):
             FieldError: The shard has no such field.
             StorageError: The buffers lack a range.
         """
+
+
+def requests_of(
+    index: ShardIndex,
+    rows: NDArray[np.int64],
+    fields: Sequence[str],
+    places: Callable[[Column, NDArray[np.int64]], Iterable[Request]],
+) -> list[Request]:
+    """What `Framing.plan` answers; ``places`` says where the values of a column lie, of rows that have one."""
+    requests: dict[Request, None] = {}
+    for name in fields:
+        column = index.column(name)
+        if column.type.kind != "scalar":
+            valid = column.valid_rows(rows)
+            found = places(column, rows if valid is None else rows[valid])
+            requests |= dict.fromkeys(one for one in found if one.length != 0)
+    return list(requests)
+
+
+def with_gaps(values: Iterable[memoryview], valid: NDArray[np.bool_] | None) -> list[memoryview | None]:
+    """Values of the rows that have one, and ``None`` for others."""
+    if valid is None:
+        return [*values]
+    views = iter(values)
+    return [next(views) if has else None for has in valid.tolist()]
 
 
 def oversized(index: ShardIndex, field: str, row: int, size: int, max_value: int) -> DecodeError:

@@ -193,6 +193,11 @@ class ShardIndex:
             ) from None
 
 
+def bitmap_of(has: NDArray[np.bool_] | NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+    """`Column.valid` of samples that have a value or not, bool (n,); ``None`` where all have one."""
+    return None if has.all() else np.packbits(has, bitorder="little")
+
+
 def check_key(key: object) -> str:
     """The key, if it can be one.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,17 @@ from numpy.typing import NDArray
 
 from shardstream.errors import BatchError, ChecksumError, DataError, DecodeError, Place
 from shardstream.shards.compression import decompress
-from shardstream.shards.framing import MAX_VALUE, FieldValues, Framing, Tail, oversized, place_of_value, too_large
+from shardstream.shards.framing import (
+    MAX_VALUE,
+    FieldValues,
+    Framing,
+    Tail,
+    oversized,
+    place_of_value,
+    requests_of,
+    too_large,
+    with_gaps,
+)
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.layout import TRAILER_BYTES, checksum, checksums, index_length, parse_index
 from shardstream.storage import Buffers, Request, Store
@@ -47,17 +58,11 @@ class IndexedFraming(Framing):
             raise error.at(url=store.url) from error.__cause__
 
     def plan(self, index: ShardIndex, rows: NDArray[np.int64], fields: Sequence[str]) -> list[Request]:
-        requests: dict[Request, None] = {}
-        for name in fields:
-            column = index.column(name)
-            if column.type.kind == "scalar":
-                continue
-            valid = column.valid_rows(rows)
-            offsets, lengths = column.extents(rows if valid is None else rows[valid])
-            for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True):
-                if length:
-                    requests[Request(index.path, offset, length)] = None
-        return list(requests)
+        def places(column: Column, rows: NDArray[np.int64]) -> Iterator[Request]:
+            offsets, lengths = column.extents(rows)
+            return map(Request, itertools.repeat(index.path), offsets.tolist(), lengths.tolist())
+
+        return requests_of(index, rows, fields, places)
 
     def extract(
         self,
@@ -96,22 +101,21 @@ class IndexedFraming(Framing):
         chosen = rows if valid is None else rows[valid]
         read = _fixed if column.type.kind == "fixed" else self._payloads
         found = read(index, column, buffers, chosen, verify)
+        if isinstance(found, list):
+            return FieldValues(column.type, with_gaps(found, valid), valid)
         if valid is None:
             return FieldValues(column.type, found, None)
-        if isinstance(found, list):
-            views = iter(found)
-            return FieldValues(column.type, [next(views) if has else None for has in valid.tolist()], valid)
         values = np.zeros((len(rows), *found.shape[1:]), found.dtype)
         values[valid] = found
         return FieldValues(column.type, values, valid)
 
     def _payloads(
         self, index: ShardIndex, column: Column, buffers: Buffers, rows: NDArray[np.int64], verify: bool
-    ) -> list[memoryview | None]:
+    ) -> list[memoryview]:
         views = buffers.views(index.path, *column.extents(rows))
         if verify:
             _verify(index, column, rows, views)
-        return [*(views if column.codec == "none" else self.decoded(index, column, rows, views))]
+        return views if column.codec == "none" else self.decoded(index, column, rows, views)
 
     def decoded(
         self, index: ShardIndex, column: Column, rows: NDArray[np.int64], stored: list[memoryview]

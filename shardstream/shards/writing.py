@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shardstream.errors import FieldError
 from shardstream.shards import layout
 from shardstream.shards.fields import Encoded, FieldType, check_field_name
-from shardstream.shards.index import Codec, Column, check_key
+from shardstream.shards.index import Codec, Column, bitmap_of, check_key
 from shardstream.storage import ObjectWriter
 
 EncodedSample: TypeAlias = Mapping[str, tuple[FieldType, Encoded]]
@@ -110,7 +110,7 @@ class IndexBuilder:
 
     def _finish(self, name: str, column: _Growing, base: int | None) -> Column:
         valid = np.frombuffer(bytes(column.valid), np.uint8)
-        bitmap = None if valid.all() else np.packbits(valid, bitorder="little")
+        bitmap = bitmap_of(valid)
         kept = {"offsets": base is None, "raw_lengths": column.codec != "none", "checksums": self._checksums}
         arrays = {
             role: np.array(values, column.type.dtype if role == "values" else np.uint64)

@@ -144,5 +144,3 @@ def _old_pieces(before: FoundCatalogue | None, number: int) -> Iterator[Piece]:
         }
         classes = old.classes if old.reading.format.loose else None
         yield Piece(index.samples, fields, bytes(data), 0, blocks=blocks, classes=classes)
-    if old.names[number] in old.lost:
-        yield Piece(0, {}, b"", 0, old.lost[old.names[number]])

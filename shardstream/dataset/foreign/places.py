@@ -7,10 +7,10 @@ import os
 import re
 from collections.abc import Sequence
 
+from shardstream.dataset.foreign.spec import GLOB
 from shardstream.errors import UsageError
 from shardstream.storage import PathOrUrl, locate
 
-_GLOB = frozenset("*?[")
 # A name that is surely one of a file: a store over a network is not asked what each of ten thousand names is.
 _FILE = re.compile(
     r".*(\.(tar|mds|rec|mdb|lmdb|zip|npy|npz|bin|idx|beton|parquet|arrow|feather|h5|hdf5|gz|zst|bz2|xz|tsv|csv|txt|lst)"
@@ -24,7 +24,7 @@ def is_file(path: str) -> bool:
     if "://" not in path and os.path.exists(path):
         return os.path.isfile(path)
     path, _ = _cut(path)
-    return bool(_GLOB & set(path.rpartition("/")[2])) or _FILE.fullmatch(path) is not None
+    return bool(GLOB & set(path.rpartition("/")[2])) or _FILE.fullmatch(path) is not None
 
 
 def grouped(paths: Sequence[PathOrUrl]) -> list[tuple[PathOrUrl, tuple[str, ...]]]:

@@ -15,7 +15,7 @@ from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.threads import each
 
-_GLOB = frozenset("*?[")
+GLOB = frozenset("*?[")
 _AT_ONCE = 32  # names that are asked for
 
 
@@ -64,11 +64,11 @@ def _named(store: Store, name: str) -> Sequence[ObjectMeta]:
     try:
         return [store.meta(name)]
     except NotFoundError as error:
-        if not _GLOB & set(name):
+        if not GLOB & set(name):
             raise NotFoundError(
                 "there is no such file", url=store.locate(name), hint="write the name of a file that is there"
             ) from error
-    prefix = name[: min(name.find(one) for one in _GLOB if one in name)]
+    prefix = name[: min(name.find(one) for one in GLOB if one in name)]
     depth = name.count("/")  # as everywhere else, a pattern stays in its folder
     matching = [
         one for one in store.list(prefix) if one.path.count("/") == depth and fnmatch.fnmatchcase(one.path, name)

@@ -121,7 +121,7 @@ def _whole(plan: Plan, number: int, pieces_of: PiecesOf, making: Making) -> Iter
     path = plan.recognised.objects[number].path
     for piece in pieces_of(number):
         if piece.damage is not None:
-            if making.damaged == "error" and path not in making.lost:
+            if making.damaged == "error":
                 raise FormatError(
                     f"an object is damaged: {piece.damage}",
                     url=plan.store.locate(path),

@@ -90,7 +90,7 @@ class ForeignAddress:
         with suppress(DataError, NotFoundError):
             found = read_catalogue(open_store(self.kept), open_store(self.location).url)
         if found is None or found.catalogue.fingerprint != self.fingerprint:
-            found = find_or_make(self.location, self.spec, None, Making(damaged="reject", limit=None))
+            found = find_or_make(self.location, self.spec, None, _making())
         return OpenedDataset.of_catalogue(DatasetAddress(self.location, foreign=self.spec), found)
 
     def opened(self) -> OpenedDataset:
@@ -241,8 +241,13 @@ class ForeignSource(StoredSource):
         return {name: value for name, value in self.__dict__.items() if name != "manifest"}
 
 
+def _making(progress: OnProgress = ignore) -> Making:
+    """How catalogues are made for packing: however long it takes, and without what is lost of damaged objects."""
+    return Making(damaged="reject", loose=False, limit=None, progress=progress)
+
+
 def _found(location: Location, spec: ForeignSpec, reading: SourceReading) -> FoundCatalogue:
-    making = Making(damaged="reject", loose=False, limit=None, progress=reading.progress)
+    making = _making(reading.progress)
     try:
         return find_or_make(location, spec, None, making)
     except FormatError as error:

@@ -9,7 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DataError, NotFoundError
-from shardstream.shards.framing import MAX_VALUE, FieldValues, Framing, Tail, oversized, place_of_value
+from shardstream.shards.framing import (
+    MAX_VALUE,
+    FieldValues,
+    Framing,
+    Tail,
+    oversized,
+    place_of_value,
+    requests_of,
+    with_gaps,
+)
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.layout import LOOSE as NAME
 from shardstream.shards.layout import parse_index
@@ -31,16 +40,10 @@ class LooseFraming(Framing):
         return parse_index(data, path=path, url=store.url, framing=self.name, end=size, verify=verify)
 
     def plan(self, index: ShardIndex, rows: NDArray[np.int64], fields: Sequence[str]) -> list[Request]:
-        requests: dict[Request, None] = {}
-        for name in fields:
-            column = index.column(name)
-            if column.type.kind == "scalar":
-                continue
-            valid = column.valid_rows(rows)
-            for path, size in _objects(column, rows if valid is None else rows[valid]):
-                if size != 0:
-                    requests[Request(path, 0, size)] = None
-        return list(requests)
+        def places(column: Column, rows: NDArray[np.int64]) -> Iterator[Request]:
+            return (Request(path, 0, size) for path, size in _objects(column, rows))
+
+        return requests_of(index, rows, fields, places)
 
     def extract(
         self,
@@ -62,8 +65,7 @@ class LooseFraming(Framing):
                 data = column.values[rows]
             else:
                 chosen = rows if valid is None else rows[valid]
-                found = self._values(index, column, buffers, chosen, max_value)
-                data = [*found] if valid is None else [next(found) if has else None for has in valid.tolist()]
+                data = with_gaps(self._values(index, column, buffers, chosen, max_value), valid)
             out[name] = FieldValues(column.type, data, valid)
         return out
 

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from shardstream.errors import FormatError
 from shardstream.shards.fields import IMAGE, FieldType, type_of_extension
 from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.index import Column
+from shardstream.shards.index import Column, bitmap_of
 
 PIECE = 4096
 """Samples that a scan gives at a time: an object of more is several shards, so that no index is large."""
-_SNIFFED = 16  # values of a column whose first bytes are looked at, beside every 64th
-_START = 12  # bytes that tell an image
+SNIFFED = 16
+"""First values of a column whose first bytes are looked at, beside every 64th."""
+START = 12
+"""First bytes of a value that tell whether it is an image, see `image_type`."""
 _PACKED = re.compile(r"\.(zstd|zst|gz|br|bz2|snappy|xz)(?=(\.[^.]+)?$)")
 _ODD = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -98,10 +100,10 @@ def pieces(count: int) -> Iterator[tuple[int, int]]:
 def sniffed_type(data: ObjectBytes, offsets: NDArray[Any], lengths: NDArray[Any], otherwise: str) -> FieldType:
     """The type of a column of bytes by the first bytes of some of its values: all JPEG, PNG or WebP, or any of them."""
     count = len(offsets)
-    chosen = sorted({*range(min(count, _SNIFFED)), *range(0, count, 64)})
+    chosen = sorted({*range(min(count, SNIFFED)), *range(0, count, 64)})
     found = set()
     for offset, length in zip(offsets[chosen].tolist(), lengths[chosen].tolist(), strict=True):
-        found.add(image_type(data.get(offset, min(length, _START))))
+        found.add(image_type(data.get(offset, min(length, START))))
     return common_type(found, otherwise)
 
 
@@ -181,8 +183,8 @@ class RowBuilder:
             values = self._of(name, offset, kind, codec)
         if length < 0 or offset < 0 or offset + length > self._size:
             raise self._data.damaged(f"a value of {length} bytes ({name}) reaches past the end of the object", offset)
-        if kind is None and (row & 63 == 63 or len(values.rows) < _SNIFFED):
-            begins = self._data.get(offset, min(length, _START)) if start is None else start[:length]
+        if kind is None and (row & 63 == 63 or len(values.rows) < SNIFFED):
+            begins = self._data.get(offset, min(length, START)) if start is None else start[:length]
             values.kinds.add(image_type(begins))
         values.rows.append(row)
         values.offsets.append(offset)
@@ -213,11 +215,9 @@ class RowBuilder:
 
     def _column(self, name: str, values: _Values) -> Column:
         count, rows = len(self._keys), values.rows
-        valid = None
-        if len(rows) < count:
-            has = np.zeros(count, np.bool_)
-            has[rows] = True
-            valid = np.packbits(has, bitorder="little")
+        has = np.zeros(count, np.bool_)
+        has[rows] = True
+        valid = bitmap_of(has)
         extension = type_of_extension(name.rpartition(".")[2]).name
         kind = common_type(values.kinds, extension) if values.kind is None else FieldType.parse(values.kind)
         if kind.kind == "scalar":

@@ -9,11 +9,8 @@ from numpy.typing import NDArray
 
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.protobuf import Bytes, Places, Spans
-from shardstream.shards.foreign.rows import image_type
-from shardstream.shards.index import Column
-
-_SNIFFED = 16  # first values of a field that are looked at, beside every 64th
-_START = 12
+from shardstream.shards.foreign.rows import SNIFFED, START, image_type
+from shardstream.shards.index import Column, bitmap_of
 
 
 class WholeColumn(NamedTuple):
@@ -34,7 +31,7 @@ class WholeColumn(NamedTuple):
         rows, count = self.rows[low:high] - begin, end - begin
         has = np.zeros(count, np.bool_)
         has[rows] = True
-        valid = None if high - low == count else np.packbits(has, bitorder="little")
+        valid = bitmap_of(has)
         values = np.zeros(count, self.kind.dtype if self.kind.kind == "scalar" else np.uint64)
         values[rows] = self.values[low:high]
         if self.kind.kind == "scalar":
@@ -48,6 +45,6 @@ class WholeColumn(NamedTuple):
 
 def image_types(raw: Bytes, spans: Spans, rows: Places) -> set[str | None]:
     """What kinds of images some values are, by their first bytes; ``rows`` are their numbers in the object."""
-    chosen = np.flatnonzero((rows < _SNIFFED) | (rows % 64 == 0))
+    chosen = np.flatnonzero((rows < SNIFFED) | (rows % 64 == 0))
     some = zip(spans.begin[chosen].tolist(), spans.end[chosen].tolist(), strict=True)
-    return {image_type(raw[begin : min(end, begin + _START)].tobytes()) for begin, end in some}
+    return {image_type(raw[begin : min(end, begin + START)].tobytes()) for begin, end in some}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NoReturn
 
 from shardstream.errors import FormatError, UsageError
-from shardstream.shards.foreign.contract import ObjectListing
+from shardstream.shards.foreign.contract import ForeignObject, ObjectListing
 
 INDEX = "index.json"
 _LARGEST = 1 << 53  # of numbers in JSON that every program reads alike
@@ -26,6 +26,25 @@ def json_object(text: bytes | str) -> dict[str, Any] | None:
 def shown(value: Any) -> str:
     """A value of a JSON file for a message: short, and whatever it is."""
     return f"{value!r:.200}" if value is None or isinstance(value, str | int | float) else f"a {type(value).__name__}"
+
+
+def sized_object(
+    listing: ObjectListing, path: str, size: int | None, about: Mapping[str, Any], *, what: str
+) -> ForeignObject:
+    """An object that an ``index.json`` lists, of ``size`` bytes where it says that.
+
+    Raises:
+        FormatError: It is not here, or of another size.
+    """
+    url = listing.store.locate(path)
+    if path not in listing:
+        hint = "fetch the whole data set, or give the folder that its names start from"
+        raise FormatError(f"{INDEX} lists a {what} that is not here", url=url, hint=hint)
+    found = listing.size(path)
+    if size not in (None, found):
+        said = f"it has {found} bytes, and {INDEX} says {size}"
+        raise FormatError(said, url=url, hint=f"fetch or write the {what} again")
+    return ForeignObject(path, found, about)
 
 
 def folders_with_index(listing: ObjectListing, container: re.Pattern[str], known: Set[str] = frozenset()) -> list[str]:

@@ -25,6 +25,7 @@ from shardstream.shards.foreign.formats.chunks.index_files import (
     json_object,
     notes_on_others,
     shown,
+    sized_object,
     without_index,
 )
 from shardstream.shards.foreign.formats.chunks.pytree_names import leaf_names
@@ -224,22 +225,10 @@ def _located(chunk: IndexEntry, listing: ObjectListing, config: IndexEntry, abou
         config.refuse(f"its chunks are compressed inside ({shown(compression)}, by {shown(level)})", hint=_WRITE_PLAIN)
     inflated = path.replace(f".{compression}.bin", ".bin") if compression else path
     if inflated == path or inflated in listing:  # or it is framed, and tells so itself
-        return _object(listing, inflated, size, about)
+        return sized_object(listing, inflated, size, about, what="chunk")
     if size > LARGEST_BLOCK:
         chunk.refuse(f"chunk_bytes of a compressed chunk is {size}; at most {LARGEST_BLOCK} are read in place")
-    return _object(listing, path, None, {**about, "inflated": size})
-
-
-def _object(listing: ObjectListing, path: str, size: int | None, about: Mapping[str, Any]) -> ForeignObject:
-    """An object of the listing, of ``size`` bytes where these are announced."""
-    url = listing.store.locate(path)
-    if path not in listing:
-        raise FormatError(f"{INDEX} lists a chunk that is not here", url=url, hint="fetch the whole data set")
-    found = listing.size(path)
-    if size is not None and found != size:
-        what = f"it has {found} bytes, and {INDEX} says {size}"
-        raise FormatError(what, url=url, hint="fetch or write the chunk again")
-    return ForeignObject(path, found, about)
+    return sized_object(listing, path, None, {**about, "inflated": size}, what="chunk")
 
 
 # ----------------------------------------------------------------------------------------------------------- leaves

@@ -28,6 +28,7 @@ from shardstream.shards.foreign.formats.chunks.index_files import (
     json_object,
     notes_on_others,
     shown,
+    sized_object,
     without_index,
 )
 from shardstream.shards.foreign.formats.chunks.records import Part, offset_table, scan_records
@@ -170,18 +171,12 @@ class _Shard:
     def located(self, listing: ObjectListing, columns: _Columns) -> ForeignObject:
         """It as an object of the listing, of the size that is announced; compressed if it is there only so."""
         about = {"samples": self._samples, "columns": columns.of(self._index, listing)}
-        if self.path in listing:
-            return self._object(listing, self.path, self._bytes, about)
-        packed = self.path if self._packed is None else self._packed.path("basename")
-        if self._packed is None or packed not in listing:
-            raise FormatError(
-                f"{INDEX} lists a shard that is not here",
-                url=listing.store.locate(packed),
-                hint="fetch the whole data set, or give the folder that its names start from",
-            )
+        if self.path in listing or self._packed is None:
+            return sized_object(listing, self.path, self._bytes, about, what="shard")
+        packed = self._packed.path("basename")
         how = self._index.get("compression")
         codec = _CODECS.get(how.partition(":")[0]) if isinstance(how, str) else None
-        if codec is None:
+        if codec is None and packed in listing:
             raise FormatError(
                 f"the shard is compressed by {shown(how)}, which is not known",
                 url=listing.store.locate(packed),
@@ -193,16 +188,7 @@ class _Shard:
             "hashes": self._hashes,
             "stored_hashes": _hashes(self._packed),
         }
-        return self._object(listing, packed, self._packed.count("bytes"), about)
-
-    def _object(self, listing: ObjectListing, path: str, size: int, about: Mapping[str, Any]) -> ForeignObject:
-        if listing.size(path) != size:
-            raise FormatError(
-                f"it has {listing.size(path)} bytes, and {INDEX} says {size}",
-                url=listing.store.locate(path),
-                hint="fetch or write the shard again",
-            )
-        return ForeignObject(path, size, about)
+        return sized_object(listing, packed, self._packed.count("bytes"), about, what="shard")
 
 
 def _hashes(found: IndexEntry) -> dict[str, str]:

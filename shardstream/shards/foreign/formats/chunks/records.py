@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 from shardstream.errors import FormatError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.foreign.rows import ScannedRows, common_type, image_type, numbered_keys, pieces
+from shardstream.shards.foreign.rows import SNIFFED, START, ScannedRows, common_type, image_type, numbered_keys, pieces
 from shardstream.shards.index import Column
 
 Bytes: TypeAlias = "NDArray[np.uint8]"
 _SPAN = 4 << 20  # bytes of records that are taken apart at once
-_START = 12  # bytes that tell an image
-_FIRST_SNIFFED = 16  # values whose first bytes are looked at, beside every 64th
 _MAX_DIGITS = 400  # of a number written as text; the longest float64 has 327
 
 
@@ -204,12 +202,12 @@ class _Piece:
                 return
 
     def _sniff(self, window: _Window, number: int, begin: int, end: int) -> Iterator[str | None]:
-        first = range(begin, min(end, _FIRST_SNIFFED))
+        first = range(begin, min(end, SNIFFED))
         others = range(max(-(-begin // 64) * 64, 64), end, 64)
         for row in chain(first, others):
             length = int(self._lengths[number, row])
             if length:  # an empty value says nothing of the others
-                yield image_type(window.bytes_at(int(self._places[number, row]), min(length, _START)))
+                yield image_type(window.bytes_at(int(self._places[number, row]), min(length, START)))
 
     def _column(self, number: int) -> Column:
         part, end = self._parts[number], self.whole

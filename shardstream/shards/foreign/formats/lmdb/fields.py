@@ -12,13 +12,12 @@ from typing import Any
 from shardstream.shards.foreign.formats.lmdb.packed import read_packed
 from shardstream.shards.foreign.formats.lmdb.pickled import read_pickle
 from shardstream.shards.foreign.formats.lmdb.values import Blob, Nested, NotUnderstood, StoredArray
-from shardstream.shards.foreign.rows import RowBuilder, image_type, usable_field
+from shardstream.shards.foreign.rows import START, RowBuilder, image_type, usable_field
 
 HEAD = 16
 """Samples at the beginning of a database that its fields are decided by."""
 _SPREAD = 16  # parts of a list that become a field each; longer ones are a field
 _LABELS = ("label", "target", "class")  # names that mean the class, where a number is called so
-_START = 12
 _NUMBERS = {bool: "bool", int: "int64", float: "float64"}
 _FITTING: dict[str, tuple[type, ...]] = {"bool": (bool,), "int64": (int,), "float64": (int, float)}
 
@@ -210,9 +209,9 @@ def _image(data: memoryview, raw: Blob | None) -> str | None:
     if raw is None:
         return None
     if raw.kind != "latin1":
-        return image_type(data[raw.offset : raw.offset + min(raw.length, _START)])
-    start = bytes(data[raw.offset : raw.offset + min(raw.length, 2 * _START)])
-    return image_type(start.decode(errors="ignore").encode("latin1", "ignore")[:_START])
+        return image_type(data[raw.offset : raw.offset + min(raw.length, START)])
+    start = bytes(data[raw.offset : raw.offset + min(raw.length, 2 * START)])
+    return image_type(start.decode(errors="ignore").encode("latin1", "ignore")[:START])
 
 
 def _names(data: memoryview, sample: Any) -> dict[str, str]:

@@ -13,7 +13,7 @@ from shardstream.errors import FormatError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.formats.lmdb.pages import Entries, Pages, Tree
 from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.foreign.rows import PIECE, ScannedRows, image_type, usable_key
+from shardstream.shards.foreign.rows import PIECE, START, ScannedRows, image_type, usable_key
 from shardstream.shards.index import Column
 
 BOOKKEEPING = frozenset(
@@ -23,7 +23,6 @@ BOOKKEEPING = frozenset(
 HEAD = 16
 """Values at the beginning that decide what all are."""
 _EXTENSION = re.compile(r"\.(jpe?g|png|webp|bmp|gif|tiff?|ppm|pgm)$", re.IGNORECASE)
-_START = 12
 _TEXT = re.compile(r"[^\x00-\x1f\x7f]+")
 
 
@@ -115,7 +114,7 @@ def kind_of(data: ObjectBytes, entries: Entries) -> tuple[str, str] | None:
     """Name and type of a field of image files, if the first values are any; ``None`` if one is not."""
     found = []
     for offset, length in zip(entries.offsets[:HEAD].tolist(), entries.lengths[:HEAD].tolist(), strict=True):
-        found.append(image_type(data.get(offset, min(length, _START))))
+        found.append(image_type(data.get(offset, min(length, START))))
     if not found or None in found:
         return None
     return str(found[0]), str(found[0]) if len(set(found)) == 1 else "image"
