@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from shardstream.errors import FormatError
 from shardstream.shards.foreign.contract import ForeignFormat
 from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.rows import ScannedRows
 from shardstream.shards.index import Column
 from shardstream.testing import MemoryStore
 
@@ -53,3 +54,18 @@ def check_column(column: Column, count: int, size: int) -> None:
     assert (offsets >= 0).all()
     assert (lengths >= 0).all()
     assert (offsets + lengths <= size).all()
+
+
+def check_forms(format: ForeignFormat, data: bytes, found: Iterable[ScannedRows]) -> None:
+    """All places are inside of the object, and forms raise nothing but ValueError."""
+    for rows in found:
+        for column in rows.columns:
+            if column.type.kind == "scalar":
+                continue
+            chosen = np.array([row for row in range(len(rows.keys)) if column.has(row)])
+            for offset, length in zip(*(one.tolist() for one in column.extents(chosen)), strict=True):
+                assert offset + length <= len(data)
+                if column.codec != "none":
+                    name, _, text = column.codec.removeprefix(f"{format.name}.").partition(":")
+                    with suppress(ValueError):
+                        format.forms[name](memoryview(data)[offset : offset + length], text)

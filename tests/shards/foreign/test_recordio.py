@@ -19,6 +19,7 @@ from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
 from shardstream.testing import MemoryStore
 
+from .damaging import check_forms
 from .scanning import in_memory, listing_of, recognised, samples, scanned
 
 MAGIC = struct.pack("<I", 0xCED7230A)
@@ -247,22 +248,7 @@ def test_random_damage_is_one_error(rounds: int) -> None:
         except FormatError:
             continue
         for rows in found:
-            check_forms(bytes(wrong), rows)
-
-
-def check_forms(data: bytes, rows: ScannedRows) -> None:
-    """All places are inside of the object, and forms raise nothing but ValueError."""
-    for column in rows.columns:
-        if column.type.kind == "scalar":
-            continue
-        chosen = np.array([row for row in range(len(rows.keys)) if column.has(row)])
-        for offset, length in zip(*(one.tolist() for one in column.extents(chosen)), strict=True):
-            assert offset + length <= len(data)
-            if column.codec != "none":
-                try:
-                    RecordIO.forms[column.codec.removeprefix("recordio.")](memoryview(data)[offset:][:length], "")
-                except ValueError:
-                    continue
+            check_forms(RecordIO(), bytes(wrong), [rows])
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from shardstream.shards.foreign.rows import PIECE, ScannedRows
 from shardstream.testing import MemoryStore
 
 from . import example_writer as writer
+from .damaging import check_forms
 from .scanning import in_memory, listing_of, recognised, samples, scanned
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "foreign" / "tfrecord"
@@ -357,24 +358,7 @@ def test_random_damage_is_one_error(rounds: int) -> None:
             found = scan_bytes(bytes(wrong))
         except FormatError:
             continue
-        check_forms(bytes(wrong), found)
-
-
-def check_forms(data: bytes, found: list[ScannedRows]) -> None:
-    """All places are inside of the object, and forms raise nothing but ValueError."""
-    for rows in found:
-        for column in rows.columns:
-            if column.type.kind == "scalar":
-                continue
-            chosen = np.array([row for row in range(len(rows.keys)) if column.has(row)])
-            for offset, length in zip(*(one.tolist() for one in column.extents(chosen)), strict=True):
-                assert offset + length <= len(data)
-                if column.codec != "none":
-                    name, _, text = column.codec.removeprefix("tfrecord.").partition(":")
-                    try:
-                        TFRecord.forms[name](memoryview(data)[offset : offset + length], text)
-                    except ValueError:
-                        continue
+        check_forms(TFRecord(), bytes(wrong), found)
 
 
 def test_damage_inside_of_a_record_is_named() -> None:
