@@ -117,10 +117,10 @@ def raw_array(data: memoryview, dtype: np.dtype[Any]) -> NDArray[Any]:
     """The elements that are all of ``data``, (n,): an own copy, in the machine's byte order.
 
     Raises:
-        ValueError: There is a part of one left over, or they are no elements of this dtype.
+        ValueError: There is a part of one left over, or they are not elements of this dtype.
     """
     if len(data) % dtype.itemsize:
-        raise ValueError(f"{len(data)} bytes are no multiple of {dtype.itemsize}")
+        raise ValueError(f"{len(data)} bytes are not a multiple of {dtype.itemsize}")
     return _elements(data, dtype).astype(dtype.newbyteorder("="), copy=True)
 
 

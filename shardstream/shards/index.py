@@ -84,7 +84,7 @@ class Column:
         return self.offsets[rows].astype(np.int64), self.lengths[rows].astype(np.int64)
 
     def object_names(self, rows: NDArray[np.int64]) -> list[str]:
-        """The objects that the values of these rows are; names that are no UTF-8 as files of this machine have them."""
+        """The objects that the values of these rows are; names that are not UTF-8 as files have them here."""
         assert self.names is not None
         assert self.name_ends is not None
         ends = self.name_ends[rows].tolist()

@@ -327,7 +327,7 @@ def _check_column(column: Column, samples: int, end: int, is_form: Callable[[str
 def _check_names(column: Column) -> None:
     ends, names = column.name_ends, column.names
     if ends is None or names is None or column.offsets is not None or column.type.kind != "payload":
-        raise ValueError(f"{column.name!r} has names of objects, and is no column of such")
+        raise ValueError(f"{column.name!r} has names of objects, and is not a column of such")
     if np.any(ends[1:] < ends[:-1]) or (int(ends[-1]) if len(ends) else 0) != len(names):
         raise ValueError(f"the names of {column.name!r} do not follow one another")
 

@@ -101,7 +101,7 @@ def test_files_of_any_size_that_are_no_database(tmp_path: Path, size: int) -> No
 
 def test_what_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(b"nonsense" * 1000)
-    with pytest.raises(FormatError, match="no LMDB database"):
+    with pytest.raises(FormatError, match="not an LMDB database"):
         pack(tmp_path, tmp_path / "out")
     write(tmp_path / "empty", {})
     with pytest.raises(FormatError, match="no sample"):

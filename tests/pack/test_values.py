@@ -67,7 +67,7 @@ def stored(tmp_path: Path) -> Path:
         ("values:uint16", np.uint16(3), r"numbers in one row, got \[\]"),
         ("values:uint16", [[1], [2, 3]], "expected values:uint16, got rows of several lengths"),
         ("values:uint16", torch.tensor([1.5]), r"expected values:uint16, got an array of float32 \[1\]"),
-        ("values:uint16", b"\x01\x02\x03", "3 bytes are no multiple of 2"),
+        ("values:uint16", b"\x01\x02\x03", "3 bytes are not a multiple of 2"),
         ("values:uint16", b"\x93NUMPY\x01\x00", "bytes that are not valid values:uint16: not an NPY file"),
         ("values:uint8", "text", r"expected values:uint8, got 'text' \(str\)"),
         ("values:bool", b"\x02", "neither true nor false"),
@@ -299,9 +299,9 @@ def test_a_row_that_ends_in_the_middle_of_a_number(tmp_path: Path) -> None:
     said["fields"]["row"]["as"] = "values:uint16"
     del said["checksum"]
     head.write_text(json.dumps(said))
-    with pytest.raises(DecodeError, match="3 bytes are no multiple of 2") as caught:
+    with pytest.raises(DecodeError, match="3 bytes are not a multiple of 2") as caught:
         export(out, tmp_path / "files", to="files", workers=0)
     place = caught.value.place
     assert (place["key"], place["sample"], place["field"], "shard" in place) == ("b", 1, "row", True)
     assert repack(out, tmp_path / "again", workers=0).samples == 1
-    assert "no multiple of 2" in (tmp_path / "again" / "rejects.jsonl").read_text()
+    assert "not a multiple of 2" in (tmp_path / "again" / "rejects.jsonl").read_text()

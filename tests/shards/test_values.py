@@ -113,7 +113,7 @@ def test_what_is_taken(value: Any) -> None:
         (np.zeros((2, 2), np.uint16), r"got uint16 \[2, 2\]"),
         (np.uint16(3), r"got uint16 \[\]"),
         (torch.zeros(2, dtype=torch.bfloat16), "BFloat16"),
-        (b"\x01\x02\x03", "3 bytes are no multiple of 2"),
+        (b"\x01\x02\x03", "3 bytes are not a multiple of 2"),
         ("text", "got str"),
     ],
 )

@@ -164,7 +164,7 @@ def test_a_row_that_ends_in_the_middle_of_a_number(tmp_path: Path, format: str, 
         lambda: ss.ShardDataset(folder, batch_size=6, shuffle=False, fields=fields).peek(),
         lambda: ss.Reader(folder, fields=fields)[3],
     ):
-        with pytest.raises(DecodeError, match="not valid values:uint16: 7 bytes are no multiple of 2") as caught:
+        with pytest.raises(DecodeError, match="not valid values:uint16: 7 bytes are not a multiple of 2") as caught:
             read()
         place = caught.value.place
         assert (place["key"], place["sample"], place["field"], "shard" in place) == ("k000003", 3, "row", True)
@@ -173,7 +173,7 @@ def test_a_row_that_ends_in_the_middle_of_a_number(tmp_path: Path, format: str, 
     (problem,) = verify(folder).problems
     assert (problem.kind, problem.sample, problem.key, problem.field) == ("value", 3, "k000003", "row")
     assert problem.what == "the value has 7 bytes, no multiple of the 2 of values:uint16"
-    assert "7 bytes are no multiple" in view(folder, [3]).samples[0].fields[-1].text
+    assert "7 bytes are not a multiple" in view(folder, [3]).samples[0].fields[-1].text
     with pytest.raises(DecodeError, match=r"7 bytes .*key k000003, field row"):
         view(folder, [3], save=tmp_path / "saved")
 

@@ -94,7 +94,7 @@ class FoundCatalogue:
         return False
 
     def forget(self) -> None:
-        """Remove its head, so that it is no catalogue any more."""
+        """Remove its head, so that it is not a catalogue any more."""
         self.store.delete(CATALOGUE_NAME)
 
     def removed(self) -> NotFoundError:

@@ -28,7 +28,7 @@ def is_file(path: str) -> bool:
 
 
 def grouped(paths: Sequence[PathOrUrl]) -> list[tuple[PathOrUrl, tuple[str, ...]]]:
-    """Roots with the names of files below them; a place that is no file is a root by itself.
+    """Roots with the names of files below them; a place that is not a file is a root by itself.
 
     A URL's query stays with the root: it may be a key, and names are written down.
 

@@ -145,7 +145,7 @@ def _refuse_names(paths: Sequence[str], store: Store) -> None:
                 path.encode()
             except UnicodeEncodeError as error:
                 raise FormatError(
-                    "the name of the file is no UTF-8", url=store.locate(path), hint="rename the file"
+                    "the name of the file is not UTF-8", url=store.locate(path), hint="rename the file"
                 ) from error
 
 

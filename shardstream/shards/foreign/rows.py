@@ -108,7 +108,7 @@ def sniffed_type(data: ObjectBytes, offsets: NDArray[Any], lengths: NDArray[Any]
 
 
 def common_type(found: set[str | None], otherwise: str) -> FieldType:
-    """The type of a field whose values begin as these (`image_type`); ``otherwise`` where they are no images."""
+    """The type of a field whose values begin as these (`image_type`); ``otherwise`` where they are not images."""
     if not found or None in found:
         kind = FieldType.parse(otherwise)
         return FieldType.parse("bytes") if kind.is_image and found else kind

@@ -297,7 +297,7 @@ def test_columns_are_named_by_options(folder) -> None:
         ("a.jpg\t1\nb.npy\t2\n", "several kinds"),
         ("", "no line"),
         ("\n\n", "no line"),
-        ("\0\0\0", "no text"),
+        ("\0\0\0", "not text"),
         ("a\tb\tc\td\n", "columns"),
     ],
 )

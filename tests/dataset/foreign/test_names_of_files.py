@@ -44,7 +44,7 @@ def test_a_file_is_taken_by_its_name_whatever_is_in_it(tmp_path: Path, name: str
 
 def test_a_name_that_is_no_utf8_is_refused_by_name(tmp_path: Path) -> None:
     text_tar(tmp_path / "data" / os.fsdecode(b"bad\xff.tar"), "k0")
-    with pytest.raises(FormatError, match=r"no UTF-8.*bad[\s\S]*rename"):
+    with pytest.raises(FormatError, match=r"not UTF-8.*bad[\s\S]*rename"):
         ss.ShardDataset(tmp_path / "data")
 
 

@@ -175,7 +175,7 @@ def test_databases_of_other_machines_and_versions(tmp_path: Path) -> None:
     refused(changed(20, b"\2"), "version 2")
     refused(changed(40, struct.pack("<I", 4000)), "did not write")
     refused(changed(4096 + 40, struct.pack("<I", 8192)), "did not write|pages of")
-    refused(changed(16, b"oops"), "no LMDB database")
+    refused(changed(16, b"oops"), "not an LMDB database")
 
 
 # -------------------------------------------------------------------------------------------------------------- layouts
@@ -350,7 +350,7 @@ def test_keys_and_lengths_that_contradict(tmp_path: Path) -> None:
     for number, keys in enumerate(([b"a", b"c"], [b"b", b"c", b"a"])):
         refused(write(tmp_path / f"b{number}", values | {b"__keys__": pickle.dumps(keys)}), "no such entry")
     refused(write(tmp_path / "c", values | {b"__keys__": pickle.dumps([b"b", b"a", b"b"])}), "twice")
-    refused(write(tmp_path / "d", values | {b"__keys__": pickle.dumps([1, 2])}), "no list of keys")
+    refused(write(tmp_path / "d", values | {b"__keys__": pickle.dumps([1, 2])}), "not a list of keys")
     assert len(read(write(tmp_path / "e", values | {b"__keys__": pickle.dumps([b"b"]), b"__len__": b"1"}))) == 1
 
 

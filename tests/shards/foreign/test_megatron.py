@@ -116,7 +116,7 @@ def test_pairs_that_are_none_are_refused():
     one = pair([2], [0, 1])
     refused({"a.idx": one["a.idx"]}, "there is no 'a.bin'")
     refused({**one, "b.bin": b""}, "no index .* beside it")
-    refused({**one, "b.bin": b"", "b.idx": b"text"}, "no index of a Megatron data set")
+    refused({**one, "b.bin": b"", "b.idx": b"text"}, "not an index of a Megatron data set")
     refused({**one, "b.bin": b"1234", "b.idx": index_of([1], [0, 1], code=4, width=4)}, "of int32|of uint16")
     refused({"a.bin": b"", "a.idx": b"TNTIDX\0\0" + bytes(40)}, "older kind")
     for length in ("0", "-1", "many", "9" * 30, "2147483647"):
@@ -217,7 +217,7 @@ def test_bare_tokens_are_never_guessed():
 def test_bare_tokens_that_are_none_are_refused():
     options = {"dtype": "uint16", "length": "1"}
     for objects, match in [
-        ({"a.bin": bytes(7)}, "no multiple of a uint16"),
+        ({"a.bin": bytes(7)}, "not a multiple of a uint16"),
         ({"a.bin": struct.pack("<2i", 20240520, 1) + bytes(1016)}, "head of llm.c"),
         ({"train.bin": bytes(8), "val.bin": bytes(8)}, "several splits: train.bin, val.bin"),
     ]:

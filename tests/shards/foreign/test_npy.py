@@ -165,7 +165,7 @@ def test_archives_that_cannot_be_read_are_refused():
     refused({"a.npz": out.getvalue()}, r"(?s)compressed \(deflate\).*numpy.savez")
     refused({"a.npz": npz(x_train=np.ones(3), x_test=np.ones(2))}, "x_train 3, x_test 2")
     refused({"a.npz": npz(x=np.ones(3), scale=np.float32(2))}, "'scale' is a single value")
-    refused({"a.npz": npz(x=np.ones(3)).replace(b"x.npy", b"x.txt")}, "no array")
+    refused({"a.npz": npz(x=np.ones(3)).replace(b"x.npy", b"x.txt")}, "not an array")
     refused({"a.npz": npz(**{"a b": np.ones(3), "a_b": np.ones(3)})}, "two that become the field 'a_b'")
     refused({"a.npz": npz(x=np.array([{}], object))}, r"\|O")
     inner = npy(np.ones(3))

@@ -77,8 +77,8 @@ def test_what_is_no_tar_of_tars() -> None:
         with pytest.raises(FormatError, match=r"train.tar holds tar files, and val.tar does not"):
             format.recognise(listing_of(mixed), {})
     for second, what in (
-        (("a.jpg", JPEG), "is no tar file"),
-        (("n2.tar.gz", b"\x1f\x8b"), "is no tar file"),
+        (("a.jpg", JPEG), "is not a tar file"),
+        (("n2.tar.gz", b"\x1f\x8b"), "is not a tar file"),
         (("b/n1.tar", b""), "two tars of class 'n1'"),
     ):
         with pytest.raises(FormatError, match=what):

@@ -286,7 +286,7 @@ def test_what_is_recognised(tmp_path: Path) -> None:
         assert [one.path for one in recognised(TFRecord(), listing_of(store)).objects] == [name]
     for objects in ({"a.bin": data}, {"train-00000-of-00001": b"text, as C4 has it"}, {"a.tfrecord": b""}, {}):
         assert TFRecord().recognise(listing_of(MemoryStore(objects)), {}) is None
-    with pytest.raises(FormatError, match="no TFRecord file"):
+    with pytest.raises(FormatError, match="not a TFRecord file"):
         TFRecord().recognise(listing_of(MemoryStore({"a.tfrecord": b"something else"})), {})
 
 
@@ -366,7 +366,7 @@ def test_damage_inside_of_a_record_is_named() -> None:
     messages[13] = b"\x0a\xff\x01"
     (rows,) = scan_bytes(writer.records(messages))
     assert len(rows.keys) == 13
-    assert "record 13 is no tf.train.Example" in str(rows.damage)
+    assert "record 13 is not a tf.train.Example" in str(rows.damage)
 
 
 def test_a_wrong_checksum_of_a_length_ends_the_samples() -> None:

@@ -175,7 +175,7 @@ def _members(data: ObjectBytes) -> Iterator[_Array]:
         name = usable_field(member.name[:-4])
         if not _is_npy(member.name) or name in taken:
             raise data.damaged(
-                f"{member.name!r} is no array, or one of two that become the field {name!r}", member.header
+                f"{member.name!r} is not an array, or one of two that become the field {name!r}", member.header
             )
         taken.add(name)
         array = _Array.of(data, name, begin, member.size)

@@ -43,7 +43,7 @@ def npy_of_pil(stored: memoryview, _: str) -> bytes:
     Stored are three uint32 (width, height, length of the mode's name), the mode, and the pixels. Palettes are not.
     """
     if len(stored) < 12:
-        raise ValueError(f"{len(stored)} bytes are no PIL image")
+        raise ValueError(f"{len(stored)} bytes are not a PIL image")
     width, height, length = struct.unpack_from("<III", stored)
     mode = bytes(stored[12 : 12 + length]) if length <= 8 else b""
     body = stored[12 + length :]
@@ -75,7 +75,7 @@ def _elements(stored: memoryview, start: int) -> Iterator[memoryview]:
     """The elements of a list that begins with its length at ``start``."""
     begin = start + 4
     if len(stored) < begin:
-        raise ValueError(f"{len(stored)} bytes are no list")
+        raise ValueError(f"{len(stored)} bytes are not a list")
     (count,) = struct.unpack_from("<I", stored, start)
     if count > (len(stored) - begin) // 4:
         raise ValueError(f"{len(stored)} bytes hold no {count} elements")

@@ -120,7 +120,7 @@ class IndexEntry:
         self._what = what
         self.url = url
         if not isinstance(found, dict):
-            self.refuse(f"{what} is no JSON object")
+            self.refuse(f"{what} is not a JSON object")
         self._found: Mapping[str, Any] = found
 
     def get(self, key: str) -> Any:
@@ -142,7 +142,7 @@ class IndexEntry:
         """A list of texts."""
         value = self.get(key)
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            self.refuse(f"{key} of {self._what} is no list of texts")
+            self.refuse(f"{key} of {self._what} is not a list of texts")
         return value
 
     def path(self, key: str) -> str:
@@ -150,7 +150,7 @@ class IndexEntry:
         value = self.get(key)
         if not isinstance(value, str) or not is_below(value):
             self.refuse(
-                f"{key} of {self._what} is {shown(value)}, which is no path below the folder of {INDEX}",
+                f"{key} of {self._what} is {shown(value)}, which is not a path below the folder of {INDEX}",
                 hint="paths are relative, with '/', without '..'; correct the file if you trust it",
             )
         return value

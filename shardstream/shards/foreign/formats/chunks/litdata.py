@@ -52,7 +52,7 @@ _PAYLOADS = {
     **dict.fromkeys(("bytes", "jpeg", "image", "file", "tiff", "tifffile"), ("bytes", "", True)),
     **dict.fromkeys(("video", "audio", "nifti", "mesh", "pdf"), ("bytes", "", False)),
 }
-# Numbers of dtypes, as LitData counts them. Those that are missing are no numbers, or none that numpy has.
+# Numbers of dtypes, as LitData counts them. Those that are missing are not numbers, or none that numpy has.
 _NUMPY = dict(
     enumerate(
         ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
@@ -93,7 +93,7 @@ def npy_of_values(stored: memoryview, dtype: str) -> bytes:
 
 def _array(stored: memoryview, order: str, dtypes: Mapping[int, str]) -> bytes:
     if len(stored) < 8:
-        raise ValueError(f"{len(stored)} bytes are no array")
+        raise ValueError(f"{len(stored)} bytes are not an array")
     number, dimensions = struct.unpack_from(f"{order}II", stored)
     if number not in dtypes:
         raise ValueError(f"an array of dtype {number}, which stands for none of numbers")
@@ -128,7 +128,7 @@ class LitData(ForeignFormat):
         found = json_object(listing.read(INDEX))
         url = listing.store.locate(INDEX)
         if found is None and any(_CHUNK.fullmatch(one.path) for one in listing.ending(".bin")):
-            raise FormatError(f"the {INDEX} of LitData chunks is no JSON object", url=url, hint="fetch it again")
+            raise FormatError(f"the {INDEX} of LitData chunks is not a JSON object", url=url, hint="fetch it again")
         if found is None or not isinstance(found.get("chunks"), list) or not isinstance(found.get("config"), dict):
             return None
         config = IndexEntry(found["config"], "config", url)
@@ -191,7 +191,7 @@ def _block_size(text: str) -> int:
     if not text:
         return 0
     if not re.fullmatch("[1-9][0-9]{0,8}", text):
-        raise UsageError(f"block_size={text!r} is no number of tokens", hint="give one, such as 2049")
+        raise UsageError(f"block_size={text!r} is not a number of tokens", hint="give one, such as 2049")
     return int(text)
 
 
@@ -206,7 +206,7 @@ def _fields(config: IndexEntry, leaves: int) -> list[str]:
         except ValueError as error:
             config.refuse(f"its data_spec cannot be read: {error}", hint="write samples as dictionaries, lists, tuples")
     else:
-        config.refuse("its data_spec is no text")
+        config.refuse("its data_spec is not text")
     if len(names) != leaves or not leaves:
         config.refuse(f"its data_spec has {len(names)} leaves, and data_format {leaves}")
     fields = [usable_field(name) if name else "value" for name in names]

@@ -80,7 +80,7 @@ def npy_of_ndarray(stored: memoryview, dtype: str) -> bytes:
         dtype = _DTYPES.get(stored[0], "") if len(stored) else ""
         position = 1
     if not dtype or len(stored) <= position:
-        raise ValueError(f"{len(stored)} bytes are no array")
+        raise ValueError(f"{len(stored)} bytes are not an array")
     dimensions, width = stored[position] >> 2, 1 << (stored[position] & 3)
     position += 1
     if len(stored) < position + dimensions * width:
@@ -113,7 +113,7 @@ class Mds(ForeignFormat):
         url = listing.store.locate(INDEX)
         if found is None and listing.ending(".mds"):
             raise FormatError(
-                f"the {INDEX} of MDS shards is no JSON object", url=url, hint="fetch it again, or merge it anew"
+                f"the {INDEX} of MDS shards is not a JSON object", url=url, hint="fetch it again, or merge it anew"
             )
         if found is None or not isinstance(found.get("shards"), list) or "version" not in found:
             return None
@@ -195,7 +195,7 @@ def _hashes(found: IndexEntry) -> dict[str, str]:
     """Hashes of an object by the names of their algorithms; none where nothing says them."""
     hashes = found.get("hashes") or {}
     if not isinstance(hashes, dict) or not all(isinstance(one, str) for one in hashes.values()):
-        found.refuse("hashes are no texts by name")
+        found.refuse("hashes are not texts by name")
     return dict(hashes)
 
 

@@ -25,7 +25,7 @@ def leaf_names(text: str) -> list[str]:
     try:
         protocol, root = json.loads(text)
     except (TypeError, RecursionError) as error:
-        raise ValueError("it is no pair of a version and a node") from error
+        raise ValueError("it is not a pair of a version and a node") from error
     if protocol != _PROTOCOL:
         raise ValueError(f"it is of version {protocol!r:.40}")
     return [".".join(path) for path in _leaves(root, ())]
@@ -60,5 +60,5 @@ def _keys(context: Any, kind: str) -> list[str]:
     else:
         keys = json.loads(context) if isinstance(context, str) else None
     if not isinstance(keys, list) or not all(type(key) in (str, int) for key in keys):
-        raise ValueError("the keys of a dictionary are no list of texts and integers")
+        raise ValueError("the keys of a dictionary are not a list of texts and integers")
     return [str(key) for key in keys]

@@ -32,7 +32,7 @@ class Part:
 
     Attributes:
         field: The field that it becomes.
-        type: Its type; of sniffed ones where they are no images.
+        type: Its type; of sniffed ones where they are not images.
         width: Bytes of every value; ``None``: they differ.
         sized: Whether records begin with its size; must be so where ``width`` is ``None``.
         codec: The form that it is stored in.
@@ -195,7 +195,7 @@ class _Piece:
                 self._numbers[number][row] = int(text) if whole else float(text)
             except (ValueError, OverflowError) as error:
                 short = str(text[:40], "utf-8", "backslashreplace")
-                what = f"{short!r} ({part.field}) is no {'integer of 64 bits' if whole else 'number'}"
+                what = f"{short!r} ({part.field}) is not {'an integer of 64 bits' if whole else 'a number'}"
                 large = isinstance(error, OverflowError)
                 hint = f"take it as text: option text={part.field}" if large else None
                 self._stop_at(np.array([True]), row, what, hint)

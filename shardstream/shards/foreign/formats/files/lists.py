@@ -61,7 +61,7 @@ def scanned(data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows
     """The rows of a list.
 
     Raises:
-        FormatError: It is no list, or a line cannot be read; names it.
+        FormatError: It is not a list, or a line cannot be read; names it.
     """
     found = _List(data, about)
     seen = _Seen()
@@ -86,7 +86,7 @@ class _List:
         try:
             cells = next(self._split(iter([first or ""])), [""])
         except csv.Error as error:
-            raise self.broken(1, f"the line is no csv: {error}") from error
+            raise self.broken(1, f"the line is not CSV: {error}") from error
         self.columns = columns_of(cells, self._suffix, about["options"], data.url)
         self.labels = about["options"].get("labels")
 
@@ -108,7 +108,7 @@ class _List:
             part = bytes(data.get(at, min(_WINDOW, data.size - at)))
             if not at:
                 if b"\0" in part[:4096]:
-                    raise FormatError("this is no text", url=data.url, hint="give a list of files")
+                    raise FormatError("this is not text", url=data.url, hint="give a list of files")
                 part = part.removeprefix(b"\xef\xbb\xbf")
                 at = min(_WINDOW, data.size)
             else:
@@ -132,7 +132,7 @@ class _List:
                     raise self.broken(number, f"the line has {len(found)} columns where the first has {count}")
                 yield number, found
         except csv.Error as error:
-            raise self.broken(number + 1, f"the line is no csv: {error}") from error
+            raise self.broken(number + 1, f"the line is not CSV: {error}") from error
 
     def broken(self, line: int, what: str, hint: str = "correct the list") -> FormatError:
         """The error for a line, by its number from 1."""

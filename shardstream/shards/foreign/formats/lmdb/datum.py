@@ -58,7 +58,7 @@ def read_datum(data: memoryview) -> Datum:
     """What a message says.
 
     Raises:
-        NotUnderstood: It is no ``Datum``, or damaged.
+        NotUnderstood: It is not a ``Datum``, or damaged.
     """
     found, pos = Datum(), 0
     while pos < len(data):

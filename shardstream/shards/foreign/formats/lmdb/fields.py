@@ -182,7 +182,7 @@ def shapes_of(samples: Iterable[tuple[memoryview, Any]]) -> dict[str, str | None
 
 
 def has_arrays(head: Sequence[tuple[memoryview, Any]]) -> bool:
-    """Whether a part of some sample is an array that is no image file."""
+    """Whether a part of some sample is an array that is not an image file."""
     parts = ((data, one) for data, sample in head for _, one in parts_of(sample))
     return any(isinstance(one, StoredArray) and _image(data, _raw(one)) is None for data, one in parts)
 

@@ -19,7 +19,7 @@ from shardstream.shards.index import Column
 BOOKKEEPING = frozenset(
     [b"__keys__", b"__len__", b"__classes__", b"classes", b"length", b"num-samples", b"num_samples"]
 )
-"""Keys of what is no sample."""
+"""Keys of what is not a sample."""
 HEAD = 16
 """Values at the beginning that decide what all are."""
 _EXTENSION = re.compile(r"\.(jpe?g|png|webp|bmp|gif|tiff?|ppm|pgm)$", re.IGNORECASE)
@@ -91,7 +91,7 @@ def _is_number(key: bytes) -> bool:
 
 
 def samples(pages: Pages, tree: Tree, *, skip_named: bool) -> Iterator[Entries]:
-    """The entries of a database but those that are no samples; among them named databases are skipped, or an error."""
+    """The entries of a database but those that are not samples; among them named databases are skipped, or an error."""
     for found in pages.entries(tree):
         if found.subtrees.any() and not skip_named:
             raise unnamed(pages)
@@ -147,7 +147,7 @@ def scan_bytes(pages: Pages, entries: Iterator[Entries], names: KeyNames) -> Ite
 
 def _unclaimed(data: ObjectBytes, key: bytes, offset: int) -> FormatError:
     return data.damaged(
-        f"a database whose layout is not known: keys such as {key[:40]!r} are no text, its values no images",
+        f"a database whose layout is not known: keys such as {key[:40]!r} are not text, and its values not images",
         offset,
         hint="write its samples as WebDataset or with shardstream's ShardWriter",
     )

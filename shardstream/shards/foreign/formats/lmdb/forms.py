@@ -23,7 +23,7 @@ def pickled_bytes(stored: memoryview, text: str) -> bytes:
     if isinstance(found, StoredArray):
         found = found.raw
     if not isinstance(found, Blob):
-        raise ValueError("it is no bytes")  # noqa: TRY004 - forms raise ValueError
+        raise ValueError("it is not bytes")  # noqa: TRY004 - forms raise ValueError
     return found.read(stored)
 
 
@@ -81,5 +81,5 @@ def _part(found: Found, text: str) -> Any:
 def _npy_of(found: Any, data: memoryview) -> bytes:
     """The NPY file of an array in a value; ValueError where it is none."""
     if not isinstance(found, StoredArray):
-        raise ValueError("it is no array")  # noqa: TRY004 - forms raise ValueError
+        raise ValueError("it is not an array")  # noqa: TRY004 - forms raise ValueError
     return npy_bytes(found.read(data))

@@ -141,7 +141,7 @@ class Pages:
         main: The tree of what was written without naming a database, and of the names of databases.
 
     Raises:
-        FormatError: It is no LMDB database, one of another machine or version, or cut off.
+        FormatError: It is not an LMDB database, one of another machine or version, or cut off.
         StorageError: It cannot be read.
     """
 
@@ -179,7 +179,7 @@ class Pages:
             return self.data.damaged("an LMDB database of a big-endian machine", offset, hint=_COPY)
         if start[12:16] == MAGIC:
             return self.data.damaged("an LMDB database of a 32-bit machine", offset, hint=_COPY)
-        return self.data.damaged("this is no LMDB database, or a damaged one", offset)
+        return self.data.damaged("this is not an LMDB database, or a damaged one", offset)
 
     def _checked(self, tree: Tree, name: str, offset: int) -> Tree:
         of = f"database {name!r}" if name else "the database"

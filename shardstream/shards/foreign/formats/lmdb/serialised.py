@@ -129,7 +129,7 @@ def listed_keys(pages: Pages, tree: Tree) -> list[bytes] | None:
     found = said_by(pages.data, KEYS, *place)
     if isinstance(found, list | tuple) and all(type(key) is bytes for key in found):
         return list(found)
-    raise pages.data.damaged("__keys__ is no list of keys", place[0], hint=_PLAIN)
+    raise pages.data.damaged("__keys__ is not a list of keys", place[0], hint=_PLAIN)
 
 
 def listed_classes(pages: Pages, tree: Tree) -> tuple[str, ...] | None:

@@ -1,7 +1,7 @@
 """What the records of RecordIO files hold: images with a header, as ``im2rec`` and insightface write them, or bytes.
 
 The header is one label, or the number of labels that follow it, and two ids. Sets of faces have a record of no image
-with id 0, whose two labels say which ids are records of identities: these are no samples either.
+with id 0, whose two labels say which ids are records of identities: these are not samples either.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class ImageRecords:
         try:
             return records._replace(id=np.array([int(lines[row][0]) for row in order.tolist()], np.uint64))
         except (ValueError, OverflowError):
-            return records  # its keys are no numbers
+            return records  # its keys are not numbers
 
     def _keys(self, samples: _Block, about: Mapping[str, Any]) -> list[str] | None:
         """Paths of an ``.lst``, else the ids, where each is another; ``None`` where neither."""

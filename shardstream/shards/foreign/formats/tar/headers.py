@@ -182,7 +182,7 @@ class TarMembers:
         if text is None:
             return name, size
         if not (text.isascii() and text.isdigit() and len(text) <= 20):
-            raise TarDamage(f"member {shown(name)} has a size that is no number", first)
+            raise TarDamage(f"member {shown(name)} has a size that is not a number", first)
         return name, int(text)
 
     def _sparse(self, name: str, first: int) -> FormatError:

@@ -77,7 +77,7 @@ def found_tars(listing: ObjectListing) -> Tars | None:
     kinds = {_is_nested(listing, one): one for one in (tars if len(tars) <= _LOOKED_AT else tars[:1])}
     if len(kinds) > 1:
         raise FormatError(
-            f"{kinds[True].path} holds tar files, and {kinds[False].path} does not: they are no data set together",
+            f"{kinds[True].path} holds tar files, and {kinds[False].path} does not: they are not one data set",
             url=listing.url,
             hint="give the URL of one of them",
         )

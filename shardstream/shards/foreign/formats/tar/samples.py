@@ -42,7 +42,7 @@ class TarSample(NamedTuple):
 
 
 def split_name(name: str) -> tuple[str, str] | None:
-    """Stem and extension of a member, split at the first dot of its last part; ``None`` of what is no value.
+    """Stem and extension of a member, split at the first dot of its last part; ``None`` of what is not a value.
 
     >>> split_name("n01.d/0001.Seg.png"), split_name("__meta__/a.json"), split_name("README")
     (('n01.d/0001', 'seg.png'), None, None)

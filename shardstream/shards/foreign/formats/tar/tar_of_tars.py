@@ -85,7 +85,7 @@ def _class_of(data: ObjectBytes, member: TarMember) -> str:
     name = usable_key(member.name.rpartition("/")[2])
     if member.link is not None or not name.lower().endswith(TAR) or len(name) == len(TAR):
         raise FormatError(
-            f"member {shown(member.name)} is no tar file, but others beside it are",
+            f"member {shown(member.name)} is not a tar file, but others beside it are",
             url=data.url,
             offset=member.header,
             hint="write a tar that holds tar files of classes, and nothing else",

@@ -45,7 +45,7 @@ class WebDataset(ForeignFormat):
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         group = options.get("group", "")
         if group not in ("", "key"):
-            raise UsageError(f"group={group!r} is no way to group members", hint="give group=key, or leave it out")
+            raise UsageError(f"group={group!r} is not a way to group members", hint="give group=key, or leave it out")
         found = found_tars(listing)
         if found is None or found.nested:
             return None

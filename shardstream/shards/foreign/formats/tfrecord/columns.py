@@ -97,7 +97,7 @@ class _Gathered:
 
 @dataclass(slots=True)
 class _Records:
-    """Where records lie, for those that are no Examples."""
+    """Where records lie, for those that are not Examples."""
 
     begins: list[Places] = field(default_factory=list)
     ends: list[Places] = field(default_factory=list)
@@ -137,13 +137,13 @@ class Samples:
         self._first_label = about.get("first_label", 0)
         self._features: dict[tuple[bool, str], _Gathered] = {}
         self._records = _Records()
-        self._plain = False  # whether records are bytes, since the first is no Example
+        self._plain = False  # whether records are bytes, since the first is not an Example
 
     def add(self, block: ExampleBlock) -> None:
         """The next records.
 
         Raises:
-            FormatError: One is no Example, as the first is; those before it are added.
+            FormatError: One is not an Example, as the first is; those before it are added.
         """
         good, bad = len(block.records.begin), None
         if not self._plain:
@@ -160,7 +160,7 @@ class Samples:
         self.count += good
         if bad is not None and not self._plain:
             raise self._data.damaged(
-                f"record {self.count} is no tf.train.Example, as those before it are: {bad}", block.base + bad.at
+                f"record {self.count} is not a tf.train.Example, as those before it are: {bad}", block.base + bad.at
             )
 
     def _add(self, block: ExampleBlock, feature: Feature) -> None:

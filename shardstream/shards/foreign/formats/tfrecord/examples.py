@@ -2,7 +2,7 @@
 
 An Example is a map of names to lists of bytes, floats or integers. A SequenceExample has such a map, its context, and
 a second one of names to lists of such lists: a list a frame. Messages are read as all writers write them, fields in
-order and each once; anything else is no Example.
+order and each once; anything else is not an Example.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def features(raw: Bytes, records: Spans) -> list[Feature]:
     """All features of some Examples.
 
     Raises:
-        Malformed: One is no Example.
+        Malformed: One is not an Example.
     """
     full = np.flatnonzero(records.begin < records.end)
     tags, first = delimited(raw, records.where(full), LENGTH_1, LENGTH_2)

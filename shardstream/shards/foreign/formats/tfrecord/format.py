@@ -106,7 +106,7 @@ def _of_options(options: Mapping[str, str]) -> dict[str, Any]:
             about[name] = value
         else:
             choices = {"first_label": "0 or 1", "verify": "crc"}.get(name)
-            raise UsageError(f"{value!r} is no {name} of TFRecord files", hint=f"give {choices}")
+            raise UsageError(f"{value!r} is not a {name} of TFRecord files", hint=f"give {choices}")
     return about
 
 
@@ -129,7 +129,7 @@ def _begins(listing: ObjectListing, path: str) -> bool:
     if not _NAMED.search(path):
         return False
     raise FormatError(
-        "this is no TFRecord file: the checksum of its first record's length is wrong",
+        "this is not a TFRecord file: the checksum of its first record's length is wrong",
         url=listing.store.locate(path),
         offset=0,
         hint="fetch or write the file again",
@@ -159,7 +159,7 @@ def _start(listing: ObjectListing, path: str, length: int) -> bytes:
 
 
 def _first_features(listing: ObjectListing, path: str) -> set[str]:
-    """The names of the features of the first sample; none where it is no Example, or is not whole."""
+    """The names of the features of the first sample; none where it is not an Example, or is not whole."""
     length = int.from_bytes(_start(listing, path, 8), "little")
     if length > _LARGEST_FIRST:
         return set()

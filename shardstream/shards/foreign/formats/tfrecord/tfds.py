@@ -68,7 +68,7 @@ def _leaves(node: dict[str, Any], name: str, listed: bool, depth: int) -> Iterat
     if depth > _DEPTH:
         raise ValueError(f"features nested more than {_DEPTH} deep")
     if not isinstance(node, dict):
-        raise ValueError(f"feature {name!r} is no object")  # noqa: TRY004 # of a file, not of a caller
+        raise ValueError(f"feature {name!r} is not an object")  # noqa: TRY004 # of a file, not of a caller
     if "featuresDict" in node:
         for part, child in node["featuresDict"].get("features", {}).items():
             yield from _leaves(child, f"{name}/{part}" if name else part, listed, depth + 1)
@@ -86,6 +86,6 @@ def _classes(listing: ObjectListing, path: str) -> tuple[str, ...] | None:
         names = listing.read(path).decode().splitlines()
     except UnicodeDecodeError as error:
         raise FormatError(
-            f"names of classes that are no UTF-8: {error}", url=listing.store.locate(path), hint="fetch the file again"
+            f"names of classes that are not UTF-8: {error}", url=listing.store.locate(path), hint="fetch the file again"
         ) from error
     return tuple(name for name in (one.strip() for one in names) if name)

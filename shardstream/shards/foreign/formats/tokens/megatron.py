@@ -150,7 +150,7 @@ def _head(start: bytes, size: int, url: str) -> _Head:
     if start.startswith(_LEGACY):
         raise refused("an index of the older kind (TNTIDX)", "write the data again with --dataset-impl mmap")
     if not start.startswith(MAGIC) or len(start) < _HEAD.size:
-        raise refused("this is no index of a Megatron data set, or one that was cut off")
+        raise refused("this is not an index of a Megatron data set, or one that was cut off")
     _, version, code, sequences, marks = _HEAD.unpack(start)
     if version != 1:
         raise refused(f"an index of version {version}; version 1 can be read", "write the data with Megatron Core")

@@ -54,7 +54,7 @@ class NanoGpt(ForeignFormat):
             raise data.damaged("it begins with the head of llm.c, and not with tokens", 0, hint="cut off 1,024 bytes")
         if data.size % np.dtype(dtype).itemsize:
             raise data.damaged(
-                f"{data.size} bytes are no multiple of a {dtype}",
+                f"{data.size} bytes are not a multiple of a {dtype}",
                 data.size,
                 hint="it was cut off, or its tokens are of another dtype",
             )

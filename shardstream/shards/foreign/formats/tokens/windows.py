@@ -19,12 +19,14 @@ LENGTH = "L: windows of L + 1 tokens over the stream of all documents, each begi
 
 
 def window_length(options: Mapping[str, str]) -> int | None:
-    """The option ``length``, if it is given; UsageError where it is no positive number."""
+    """The option ``length``, if it is given; UsageError where it is not a positive number."""
     text = options.get("length")
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):
-        raise UsageError(f"length={text!r} is no number of tokens", hint="give the length of the context: length=1024")
+        raise UsageError(
+            f"length={text!r} is not a number of tokens", hint="give the length of the context: length=1024"
+        )
     return int(text)
 
 

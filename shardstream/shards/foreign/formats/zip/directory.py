@@ -55,7 +55,7 @@ class ZipMember(NamedTuple):
     """An entry of the central directory.
 
     Attributes:
-        name: Its name; bytes that are no UTF-8 where they should be stand as ``surrogateescape`` has them.
+        name: Its name; bytes that are not UTF-8 where they should be stand as ``surrogateescape`` has them.
         raw: The name as it is stored.
         flags: General purpose flags.
         method: How it is compressed; 0: not at all.
@@ -93,7 +93,7 @@ class Directory(NamedTuple):
 
 
 def is_skipped(name: str) -> bool:
-    """Whether a member is no data: a folder, what macOS adds, or a hidden file."""
+    """Whether a member is not data: a folder, what macOS adds, or a hidden file."""
     return name.endswith("/") or name.startswith("__MACOSX/") or name.rpartition("/")[2].startswith(".")
 
 
@@ -176,7 +176,7 @@ def _ending(data: ObjectBytes) -> tuple[int, int, int]:
     found, problem = [], None
     place = tail.find(b"PK\5\6")
     while 0 <= place <= len(tail) - _END.size:
-        # Its comment reaches exactly to the end of the file, or this is no end record but part of a comment.
+        # Its comment reaches exactly to the end of the file, or this is not an end record but part of a comment.
         if place + _END.size + int.from_bytes(tail[place + 20 : place + 22], "little") == len(tail):
             try:
                 found.append(_end_record(data, first + place, tail[place : place + _END.size]))
@@ -241,7 +241,7 @@ def _entry(data: ObjectBytes, place: int, end: int) -> tuple[ZipMember, int]:
     magic, _, _, flags, method, _, _, crc, stored, size, name_length, extra_length, comment, disk, _, _, header = fields
     following = place + _ENTRY.size + name_length + extra_length + comment
     if magic != b"PK\1\2" or following > end:
-        raise data.damaged("this is no entry of a zip's directory", place)
+        raise data.damaged("this is not an entry of a zip's directory", place)
     rest = bytes(data.get(place + _ENTRY.size, name_length + extra_length))
     raw = rest[:name_length]
     if _MAX32 in (stored, size, header) or disk == _MAX16:

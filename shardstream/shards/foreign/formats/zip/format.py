@@ -257,5 +257,7 @@ def _label(data: ObjectBytes, labels: Mapping[str, int], key: str) -> int:
         return labels[_class_of(key)]
     except KeyError:
         raise FormatError(
-            f"{key!r} lies in a folder that was no class when the zip was listed", url=data.url, hint="index it again"
+            f"{key!r} lies in a folder that was not a class when the zip was listed",
+            url=data.url,
+            hint="index it again",
         ) from None
