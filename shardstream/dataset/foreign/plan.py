@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -85,12 +86,14 @@ class Plan:
         """Whether a catalogue is of these very objects, read in this way."""
         if found.reading != self.reading:
             return False
-        states, objects, loose = self.states(), found.objects, self.reading.format.loose
+        ours, objects, loose = self.recognised.objects, found.objects, self.reading.format.loose
+        names = [one.path.encode() for one in ours]
         return (
-            list(found.names) == [one.path for one in states]
-            and objects.sizes.tolist() == [one.size for one in states]
-            and objects.versions.tolist() == [one.version for one in states]
-            and objects.abouts.tolist() == [one.about for one in states]
+            objects.sizes.tolist() == [one.size for one in ours]
+            and objects.versions.tolist() == [meta.version for meta in self.metas]
+            and objects.abouts.tolist() == [about_digest(one) for one in ours]
+            and objects.name_ends.tolist() == list(itertools.accumulate(map(len, names)))
+            and objects.names == b"".join(names)
             and (found.classes == self.recognised.classes or (loose and self.recognised.classes is None))
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 from shardstream.errors import FormatError
@@ -87,10 +88,15 @@ class ObjectListing:
 
     def ending(self, *suffixes: str) -> list[ObjectMeta]:
         """The objects whose names end with one of these, in any case; hidden files (``.x``, ``._x``) are left out."""
+        return [one for name, one in self._visible if name.endswith(suffixes)]
+
+    @cached_property
+    def _visible(self) -> list[tuple[str, ObjectMeta]]:
+        """The objects that are not hidden, with their names in lower case: every format asks for some."""
         return [
-            one
+            (one.path.lower(), one)
             for one in self.objects
-            if one.path.lower().endswith(suffixes) and not one.path.rpartition("/")[2].startswith(".")
+            if not (one.path.startswith(".") or ("/." in one.path and one.path.rpartition("/")[2].startswith(".")))
         ]
 
     def start(self, path: str, length: int) -> bytes:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import secrets
 import stat
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -148,12 +150,20 @@ class LocalStore(Store):
         return iter(sorted(self._metas(prefix)))
 
     def _metas(self, prefix: str) -> Iterator[ObjectMeta]:
-        for path, entry in self._files(prefix):
-            if _is_temporary(path):
-                continue
-            with suppress(NotFoundError):  # deleted meanwhile
-                with self._waiting(path, "to be looked at"):
+        path = ""
+        with watched(lambda: f"{self.root / path} to be looked at") as wait:  # one for all: there may be millions
+            for path, entry in self._files(prefix):
+                if _is_temporary(path):
+                    continue
+                wait.since = time.monotonic()
+                try:
                     info = entry.stat()
+                except (FileNotFoundError, NotADirectoryError):  # deleted meanwhile
+                    continue
+                except OSError as error:
+                    raise self._explain(error, path) from error
+                finally:
+                    wait.since = math.inf
                 if stat.S_ISREG(info.st_mode):
                     yield ObjectMeta(path, info.st_size, info.st_mtime_ns)
 

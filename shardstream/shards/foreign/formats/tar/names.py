@@ -68,7 +68,7 @@ def found_tars(listing: ObjectListing) -> Tars | None:
         StorageError: They cannot be read.
     """
     tars, compressed = listing.ending(TAR), listing.ending(*_COMPRESSED)
-    others = sum(not one.path.lower().endswith((TAR, *_COMPRESSED, *_BESIDE)) for one in listing.ending(""))
+    others = len(listing.ending("")) - len(listing.ending(TAR, *_COMPRESSED, *_BESIDE))
     inside = compression_of(listing.start(tars[0].path, MAGIC_BYTES)) if tars else None
     if inside is not None or not tars:
         if others or not (tars or compressed):  # perhaps of another format, and this is by the way
