@@ -60,6 +60,8 @@ def _print(report: diagnose.VerifyReport, url: str, resealed: Sequence[str]) -> 
         + f"{size(report.bytes)} in {duration(report.seconds)}"
     )
     sound = "sound" if report.compared else "all there, with no checksums to compare"
+    if report.own:
+        looked_at += f", {' and '.join(report.own)} compared"
     verdict = sound if report.ok else plural(len(report.problems), "problem")
     out.print(f"{url}: {verdict} ({looked_at})")
     if not report.compared:

@@ -1,17 +1,18 @@
 """What can be said about a data set: functions that return values. The command line prints them.
 
-=============  =====================================================================
-``info``       what a data set holds, from its manifest and one index
-``verify``     every byte compared with what was written; all problems, not the first
-``reseal``     checksums of manifests that were edited by hand
-``cache``      what is in the cache of a machine; filling, comparing and clearing it
-``members``    what ``verify`` checks of tar shards besides: the tar's own headers
-``whole``      whole shards, the next one on its way while one is looked at
-``view``       single samples, looked at closely
-``bench``      how fast a data set streams here, and what keeps it from being faster
-``decoding``   how fast each image backend decodes here
-``processor``  who computes, for ``bench``
-=============  =====================================================================
+=================  =====================================================================
+``info``           what a data set holds, from its manifest and one index
+``verify``         every byte compared with what was written; all problems, not the first
+``own_checksums``  checksums that formats of other libraries keep themselves, for ``verify``
+``reseal``         checksums of manifests that were edited by hand
+``cache``          what is in the cache of a machine; filling, comparing and clearing it
+``members``        what ``verify`` checks of tar shards besides: the tar's own headers
+``whole``          whole shards, the next one on its way while one is looked at
+``view``           single samples, looked at closely
+``bench``          how fast a data set streams here, and what keeps it from being faster
+``decoding``       how fast each image backend decodes here
+``processor``      who computes, for ``bench``
+=================  =====================================================================
 """
 
 from shardstream.diagnose.bench import BenchReport, bench

@@ -14,11 +14,13 @@ from shardstream.dataset.key_tables import stored_tables
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.diagnose.members import differences
+from shardstream.diagnose.own_checksums import own_checksums
 from shardstream.diagnose.whole import FetchedValues, LooseValues, ReadShard, TooLarge, read_pieces, read_shards
 from shardstream.errors import (
     ChangedError,
     DataError,
     DecodeError,
+    FormatError,
     MissingExtraError,
     NotFoundError,
     ShardStreamError,
@@ -100,8 +102,10 @@ class VerifyReport:
         values: Values whose own checksum was compared.
         seconds: Time taken.
         pictures: Pictures that were decoded.
-        compared: Whether there are checksums to compare with. Data of another library have none unless they were made
-            when it was indexed: then it is only known that all places are inside of the objects.
+        compared: Whether there are checksums to compare with. Data of another library have none of each value unless
+            these were made when it was indexed. Else it is only known that all places are inside of the objects, and
+            what ``own`` says.
+        own: Which checksums were compared that the format of another library keeps itself: ``("CRC-32 of members",)``.
     """
 
     url: str
@@ -113,6 +117,7 @@ class VerifyReport:
     seconds: float
     pictures: int = 0
     compared: bool = True
+    own: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -186,7 +191,11 @@ def verify(
         pictures += shard.pictures
         detail = {"shards": number + 1, "total_shards": manifest.shards, "problems": len(problems)}
         tell(ProgressEvent("verify", size, manifest.bytes, "bytes", detail))
-    if not foreign:
+    own = None
+    if isinstance(manifest, Catalogue):
+        own = own_checksums(dataset, manifest)
+        problems.extend(_of_object(path, error) for path, error in own.differences())
+    else:
         problems.extend([*_old_versions(store, manifest), *_key_tables(store, manifest)])
     return VerifyReport(
         manifest.url,
@@ -197,8 +206,15 @@ def verify(
         values,
         time.monotonic() - started,
         pictures,
-        not isinstance(manifest, Catalogue) or manifest.reading.checked,
+        own is None or own.complete or (isinstance(manifest, Catalogue) and manifest.reading.checked),
+        () if own is None else own.kinds,
     )
+
+
+def _of_object(path: str, error: FormatError | NotFoundError) -> Problem:
+    kind: ProblemKind = "missing" if isinstance(error, NotFoundError) else "checksum"
+    offset = error.place.get("offset")
+    return Problem(kind, path, error.what, offset=offset if isinstance(offset, int) else None)
 
 
 def _sound_copy(dataset: OpenedDataset, number: int) -> str | None:

@@ -46,10 +46,7 @@ def find_or_make(location: Location, spec: ForeignSpec, cache: Cache | None, mak
         StorageError: They cannot be read, or the catalogue cannot be kept.
     """
     store = open_store(location)
-    metas = spec.objects(store)
-    versions = {meta.path: meta.version for meta in metas}
-    read = store.of_versions(lambda path: versions.get(path, 0))
-    listing = ObjectListing(read, metas, spec.shown(store), named=bool(spec.names))
+    listing = spec.listing(store)
     beside = None if spec.names else read_catalogue(store, store.url)
     if beside is not None:
         plan = plan_of(listing, spec, making, beside.catalogue)

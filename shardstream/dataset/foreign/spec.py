@@ -11,6 +11,7 @@ import xxhash
 
 from shardstream.errors import NotFoundError
 from shardstream.shards.catalogue import OURS
+from shardstream.shards.foreign.contract import ObjectListing
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.threads import each
@@ -45,6 +46,13 @@ class ForeignSpec:
     def shown(self, store: Store) -> str:
         """What messages call it: the root, or the only file that is named."""
         return store.locate(self.names[0]) if len(self.names) == 1 else store.url
+
+    def listing(self, store: Store) -> ObjectListing:
+        """The objects that are meant, each read only as the version that is listed; raises as `objects`."""
+        metas = self.objects(store)
+        versions = {meta.path: meta.version for meta in metas}
+        read = store.of_versions(lambda path: versions.get(path, 0))
+        return ObjectListing(read, metas, self.shown(store), named=bool(self.names))
 
     def objects(self, store: Store) -> list[ObjectMeta]:
         """The objects that are meant, those of our own catalogue left out.

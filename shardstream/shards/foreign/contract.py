@@ -176,6 +176,23 @@ class ForeignFormat(ABC):
         """
         return None
 
+    def checksums(self, one: ForeignObject) -> str:
+        """Which checksums of an object it keeps itself, such as ``"CRC-32 of members"``; empty for none."""
+        return ""
+
+    def differences(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[FormatError]:
+        """Where an object differs from the `checksums` that the format itself keeps of it. Reads everything.
+
+        Args:
+            data: The object, inflated if it is compressed.
+            about: Of its `ForeignObject`.
+
+        Raises:
+            FormatError: It is damaged so that they cannot be found.
+            StorageError: It cannot be read.
+        """
+        return iter(())
+
     @abstractmethod
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         """Where the values of an object lie: all of its samples in order, at most `rows.PIECE` at a time.

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
 import shardstream as ss
 from shardstream.cli.app import app
+from shardstream.dataset.opening import open_dataset
 from shardstream.diagnose import info, verify
 from shardstream.errors import FormatError, UsageError
 
+from .every import SETS, golden
 from .making import SAMPLES, everything, webdataset
 
 
@@ -92,3 +97,53 @@ def test_a_catalogue_that_would_not_be_found_is_not_made(folder: Path) -> None:
 def test_nothing_is_announced_where_nothing_is_read(folder: Path) -> None:
     assert "2 files of" in run("index", folder, "--workers", 1).stderr
     assert "to look through" not in run("index", folder, "--workers", 1).stderr
+
+
+OWN = {
+    "zip": ("zip", "CRC-32 of members", "the CRC-32 of 'all/00.jpg' is"),
+    "npy": ("npy", "CRC-32 of members", "the CRC-32 of"),
+    "tfrecord": ("tfrecord", "CRC-32C of records", "are not those that were written"),
+    "mds": ("mds", "xxh64 of shards", "its xxh64 is"),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_verify_compares_the_checksums_that_a_format_keeps_itself(name: str, tmp_path: Path) -> None:
+    format, kinds, wrong = OWN[name]
+    folder = tmp_path / "data"
+    folder.mkdir()
+    made = golden("mds/merged") if name == "mds" else SETS[format].make
+    made(folder)
+    report = verify(folder)
+    assert (report.ok, report.compared, report.own) == (True, True, (kinds,))
+    shown = run("verify", folder).stdout
+    assert f"sound ({report.shards} shard" in shown
+    assert f"{kinds} compared" in shown
+    path, place = _value(folder)
+    when, data = path.stat().st_mtime_ns, bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(when, when))  # what rots on a disk keeps its time
+    (problem,) = verify(folder).problems
+    assert (problem.kind, problem.shard) == ("checksum", path.relative_to(folder).as_posix())
+    assert wrong in problem.what
+    assert run("verify", folder).exit_code == 1
+
+
+def _value(folder: Path) -> tuple[Path, int]:
+    """The file and the place of a byte of the first value that lies in one."""
+    opened = open_dataset(folder).open(0)
+    column = next(one for one in opened.index.columns.values() if one.type.kind != "scalar")
+    offsets, lengths = column.extents(np.arange(1))
+    return folder / opened.index.path, int(offsets[0] + lengths[0] // 2)
+
+
+def test_a_format_that_keeps_checksums_of_some_objects_only_is_not_called_sound(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    golden("mds/merged")(folder)
+    path = folder / "index.json"
+    index = json.loads(path.read_text())
+    index["shards"][0]["raw_data"]["hashes"] = {"unknown": "0"}
+    path.write_text(json.dumps(index))
+    report = verify(folder)
+    assert (report.ok, report.compared, report.own) == (True, False, ("xxh64 of shards",))

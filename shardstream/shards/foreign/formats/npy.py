@@ -14,7 +14,13 @@ from shardstream.errors import FieldError, FormatError, UsageError
 from shardstream.shards.arrays import NPY_HEAD, NPY_MAGIC, npy_head
 from shardstream.shards.fields import SCALAR_TYPES, FieldType
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
-from shardstream.shards.foreign.formats.zip.directory import check_stored, located, read_directory
+from shardstream.shards.foreign.formats.zip.directory import (
+    CHECKSUMS,
+    check_stored,
+    located,
+    read_directory,
+    wrong_members,
+)
 from shardstream.shards.foreign.names import accompanies
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows, numbered_keys, pieces, usable_field
@@ -60,6 +66,12 @@ class Npy(ForeignFormat):
         if damage and not count:
             raise damage
         yield from _rows(data, [array], damage, count)
+
+    def checksums(self, one: ForeignObject) -> str:
+        return CHECKSUMS if not _is_npy(one.path) else ""
+
+    def differences(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[FormatError]:
+        return iter(()) if _is_npy(data.path) else wrong_members(data)
 
 
 @dataclass(frozen=True, slots=True)

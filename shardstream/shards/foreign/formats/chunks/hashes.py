@@ -41,6 +41,11 @@ def compare(data: ObjectBytes, hashes: Mapping[str, str], found: memoryview) -> 
             )
 
 
+def known(hashes: Mapping[str, str]) -> list[str]:
+    """The algorithms of these that are known here."""
+    return [name for name in hashes if _digest(name, memoryview(b"")) is not None]
+
+
 def _digest(name: str, found: memoryview) -> str | None:
     if name in _XXHASH:
         return _XXHASH[name](found)

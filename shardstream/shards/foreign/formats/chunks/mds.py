@@ -20,7 +20,7 @@ from shardstream.shards.foreign.formats.chunks.encoded_values import (
     npy_of,
     npy_of_pil,
 )
-from shardstream.shards.foreign.formats.chunks.hashes import compare
+from shardstream.shards.foreign.formats.chunks.hashes import compare, known
 from shardstream.shards.foreign.formats.chunks.index_files import (
     INDEX,
     IndexEntry,
@@ -146,6 +146,16 @@ class Mds(ForeignFormat):
         parts = parts_of(about["columns"], data.url)
         return scan_records(data, parts, offset_table(data, about["samples"], data.size))
 
+    def checksums(self, one: ForeignObject) -> str:
+        names = known(one.about.get("packed", one.about).get("hashes", {}))
+        return f"{', '.join(names)} of shards" if names else ""
+
+    def differences(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[FormatError]:
+        try:
+            compare(data, about.get("hashes", {}), data.get(0, data.size))
+        except FormatError as error:
+            yield error
+
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(name.strip() for name in text.split(",") if name.strip())
@@ -172,6 +182,7 @@ class _Shard:
         """It as an object of the listing, of the size that is announced; compressed if it is there only so."""
         about = {"samples": self._samples, "columns": columns.of(self._index, listing)}
         if self.path in listing or self._packed is None:
+            about |= {"hashes": self._hashes} if self._hashes else {}
             return sized_object(listing, self.path, self._bytes, about, what="shard")
         packed = self._packed.path("basename")
         how = self._index.get("compression")

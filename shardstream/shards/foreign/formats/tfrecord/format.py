@@ -94,6 +94,16 @@ class TFRecord(ForeignFormat):
             damage = error
         yield from samples.rows(damage)
 
+    def checksums(self, one: ForeignObject) -> str:
+        return "CRC-32C of records"
+
+    def differences(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[FormatError]:
+        try:
+            for _ in _blocks(data, compare=True):
+                pass
+        except FormatError as error:
+            yield error
+
 
 def _of_options(options: Mapping[str, str]) -> dict[str, Any]:
     about: dict[str, Any] = {}

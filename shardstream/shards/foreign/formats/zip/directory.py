@@ -50,6 +50,10 @@ _METHODS = {
     99: "AES",
 }
 
+CHECKSUMS = "CRC-32 of members"
+"""What zip files keep of their members, for messages."""
+_PART = 16 << 20  # bytes whose CRC-32 is made at once
+
 
 class ZipMember(NamedTuple):
     """An entry of the central directory.
@@ -167,6 +171,26 @@ def located(data: ObjectBytes, directory: Directory) -> Iterator[tuple[int, int]
                 f"{member.name!r} and {other} overlap", limit, hint="such a zip is made to deceive: do not use it"
             )
         yield number, begin
+
+
+def wrong_members(data: ObjectBytes) -> Iterator[FormatError]:
+    """Members that are stored as they are, but do not have the CRC-32 that the directory says.
+
+    Raises:
+        FormatError: As `read_directory` and `located`.
+    """
+    directory = read_directory(data)
+    for number, begin in located(data, directory):
+        member = directory.members[number]
+        if member.method or member.flags & _ENCRYPTED:
+            continue
+        found = 0
+        for at in range(begin, begin + member.stored, _PART):
+            found = zlib.crc32(data.get(at, min(_PART, begin + member.stored - at)), found)
+        if found != member.crc:
+            yield data.damaged(
+                f"the CRC-32 of {member.name!r} is {found:08x}, and the zip says {member.crc:08x}", begin
+            )
 
 
 def _ending(data: ObjectBytes) -> tuple[int, int, int]:

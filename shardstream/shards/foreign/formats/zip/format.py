@@ -15,11 +15,13 @@ from shardstream.errors import FormatError, UsageError
 from shardstream.shards.fields import type_of_extension
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.zip.directory import (
+    CHECKSUMS,
     Directory,
     check_deflated,
     is_skipped,
     located,
     read_directory,
+    wrong_members,
 )
 from shardstream.shards.foreign.found_blocks import FoundBlocks
 from shardstream.shards.foreign.names import accompanies, splits
@@ -104,6 +106,12 @@ class Zip(ForeignFormat):
         for one in chosen:
             samples.setdefault(one.key, []).append(one)
         yield from _rows(data, samples, values, labels)
+
+    def checksums(self, one: ForeignObject) -> str:
+        return CHECKSUMS
+
+    def differences(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[FormatError]:
+        return wrong_members(data.first(about.get("bytes", data.size)))
 
 
 def _objects(zips: Sequence[ObjectMeta], common: Mapping[str, Any]) -> tuple[ForeignObject, ...]:
