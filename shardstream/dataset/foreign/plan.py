@@ -111,6 +111,10 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
     if found is not None and source in (None, found.reading.source):
         source = found.reading.source
         options = dict(found.reading.options) if options is None else options
+    chosen = making.chosen
+    if chosen is None:
+        chosen = found.reading.chosen if found is not None and source == found.reading.source else {}
+    listing.chosen = dict(chosen)
     answer = recognise(listing, source, options or {}, loose=making.loose)
     if answer is None and spec.names:
         raise no_format(listing.url)
@@ -126,7 +130,7 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
         known = replace(found.reading, options=known.options)
     reading = replace(
         known,
-        chosen=dict(known.chosen if making.chosen is None else making.chosen),
+        chosen=listing.chosen,
         checked=known.checked if making.checked is None else making.checked,
     )
     objects = [metas[one.path] for one in recognised.objects]

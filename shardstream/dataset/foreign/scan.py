@@ -86,7 +86,7 @@ def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Rea
 def _piece(store: Store, one: ForeignObject, data: ObjectBytes, rows: ScannedRows, reading: Reading) -> Piece:
     place = {"url": data.url}
     end = one.size if reading.format.loose else data.size
-    columns = choose(rows.columns, reading.chosen, place["url"])
+    columns = rows.columns if reading.format.chooses else choose(rows.columns, reading.chosen, place["url"])
     for column in columns:
         check_field_name(column.name)
     keys = [_encoded(key, row, place["url"]) for row, key in enumerate(rows.keys)]

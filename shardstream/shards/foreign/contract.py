@@ -68,13 +68,21 @@ class ObjectListing:
         objects: In order of path.
         url: What messages call it; default: the root.
         named: Whether a user named them, or a glob of them.
+        chosen: The fields that a user wants, as ``{"NAME": "COLUMN[:TYPE]"}``; empty for all.
     """
 
     def __init__(
-        self, store: Store, objects: Sequence[ObjectMeta], url: str | None = None, *, named: bool = False
+        self,
+        store: Store,
+        objects: Sequence[ObjectMeta],
+        url: str | None = None,
+        *,
+        named: bool = False,
+        chosen: Mapping[str, str] | None = None,
     ) -> None:
         self.store = store
         self.named = named
+        self.chosen = dict(chosen or {})
         self.objects = tuple(objects)
         self.url = store.url if url is None else url
         self._sizes = {one.path: one.size for one in self.objects}
@@ -130,6 +138,9 @@ class ForeignFormat(ABC):
         forms: Foreign encodings by name; a column's codec is then ``"FORMAT.NAME"`` or ``"FORMAT.NAME:TEXT"``.
         loose: Whether values are objects of their own, whose names the columns have: an object that is scanned is a
             list of them then, or stands for a run of them. Asked where no other format takes a listing.
+        chooses: Whether `scan` gives the fields of `ObjectListing.chosen` under their new names, as `recognise` wrote
+            them into what is known of each object. Else all fields are given, or at least those that are chosen, under
+            their own names.
     """
 
     name: ClassVar[str]
@@ -138,6 +149,7 @@ class ForeignFormat(ABC):
     window: ClassVar[int] = 4 << 20
     forms: ClassVar[Mapping[str, Form]] = {}
     loose: ClassVar[bool] = False
+    chooses: ClassVar[bool] = False
 
     def open(self, store: Store, one: ForeignObject) -> ObjectBytes:
         """The bytes of an object, for `scan`; raises as `ObjectBytes`."""
