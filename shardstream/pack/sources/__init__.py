@@ -174,9 +174,7 @@ def _foreign(
             assert listing is not None
             if group != "file" or not may_be_foreign(listing.root, look_into(listing.root)):
                 return None
-        elif (
-            not names_containers(text) and not may_be_coco and not (listing and may_match_containers(listing))
-        ):
+        elif not names_containers(text) and not may_be_coco and not (listing and may_match_containers(listing)):
             return None
     if group != "file":
         raise UsageError("group='stem' is for folders of files", hint="leave it out", url=text)

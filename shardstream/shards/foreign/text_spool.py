@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import weakref
 from array import array
 from typing import IO
 
@@ -34,7 +35,8 @@ class TextSpool:
             part = self._data.get(offset, length)
             try:
                 if self._file is None:
-                    self._file = tempfile.TemporaryFile(prefix="shardstream-")  # noqa: SIM115 - lives as long as this
+                    self._file = tempfile.TemporaryFile(prefix="shardstream-")  # noqa: SIM115 - closed below
+                    weakref.finalize(self, self._file.close)
                 self._file.write(part)
             except OSError as error:
                 raise no_room(error) from error

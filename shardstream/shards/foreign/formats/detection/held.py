@@ -30,7 +30,7 @@ def held_column(name: str, kind: str, values: Sequence[bytes | memoryview | None
 
 def boxes_column(name: str, boxes: NDArray[np.float32], ends: NDArray[np.int64]) -> Column:
     """A column of arrays (objects, 4), of which each sample has those up to its end."""
-    data, start, parts = memoryview(np.ascontiguousarray(boxes, _BOX)).cast("B"), 0, []
+    data, start, parts = np.ascontiguousarray(boxes, _BOX).tobytes(), 0, []
     for end in ends.tolist():
         parts.append(_header(end - start) + data[16 * start : 16 * end])
         start = end

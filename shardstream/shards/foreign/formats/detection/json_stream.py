@@ -17,7 +17,13 @@ from shardstream.shards.foreign.object_bytes import ObjectBytes
 _WINDOW = 1 << 20
 _LONGEST = 64 << 20  # of an element
 _blanks = re.compile(r"[ \t\r\n]*").match
+_LONG_NUMBER = 4096
+_NUMBER = frozenset("0123456789.eE+-")
 _BOM = b"\xef\xbb\xbf"
+
+
+class _Unfinished(ValueError):
+    """A number that may go on in what was not read yet."""
 
 
 class _NotANumber(Exception):
@@ -26,6 +32,16 @@ class _NotANumber(Exception):
 
 def _refuse(text: str) -> NoReturn:
     raise _NotANumber(text)
+
+
+def _number_part(text: str, at: int) -> int:
+    """How many letters follow that belong to a number; quick where none does."""
+    if at < len(text) and text[at] not in _NUMBER:
+        return 0
+    end = at
+    while end < min(len(text), at + _LONG_NUMBER) and text[end] in _NUMBER:
+        end += 1
+    return end - at
 
 
 _decode = json.JSONDecoder(parse_constant=_refuse).raw_decode
@@ -139,19 +155,23 @@ class JsonStream:
         while True:
             try:
                 value, end = read(self._text, self._at)
+                if end + _number_part(self._text, end) == len(self._text):
+                    raise _Unfinished
             except (ValueError, IndexError) as error:
                 here = self._base + self._at
                 if len(self._text) - self._at > _LONGEST:
                     raise self.damaged(f"an element of more than {_LONGEST >> 20} MiB, or not JSON", here) from error
                 if not self._fill(max(len(self._text) - self._at, 1)):
+                    if isinstance(error, _Unfinished):
+                        self._at = end
+                        return value
                     raise self.damaged("this is not JSON, or it is cut off", here) from error
                 continue
             except (RecursionError, _NotANumber) as error:
                 what = "NaN or infinity" if isinstance(error, _NotANumber) else "too many lists in one another"
                 raise self.damaged(f"the JSON has {what}", self._base + self._at) from error
-            if end < len(self._text) or not self._fill(1):  # a number may go on
-                self._at = end
-                return value
+            self._at = end
+            return value
 
     def _fill(self, least: int) -> bool:
         """Have at least so many bytes more, if there are any; what was read goes."""
