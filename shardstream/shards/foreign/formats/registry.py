@@ -10,6 +10,7 @@ from shardstream.shards.foreign.formats.beton import Beton
 from shardstream.shards.foreign.formats.chunks.litdata import LitData
 from shardstream.shards.foreign.formats.chunks.mds import Mds
 from shardstream.shards.foreign.formats.detection.coco import Coco
+from shardstream.shards.foreign.formats.detection.yolo import Yolo
 from shardstream.shards.foreign.formats.files.format import SingleFiles
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
 from shardstream.shards.foreign.formats.npy import Npy
@@ -36,6 +37,7 @@ _ALL: tuple[ForeignFormat, ...] = (
     NanoGpt(),
     Npy(),
     Coco(),
+    Yolo(),
     SingleFiles(),
 )
 
