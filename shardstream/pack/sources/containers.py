@@ -17,7 +17,7 @@ from shardstream.pack.sources.lists.tables import TABLES
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.paths import scheme_of
 from shardstream.shards.catalogue import CATALOGUE_NAME
-from shardstream.shards.foreign.formats.tar.names import MAGIC_BYTES, compression_of
+from shardstream.shards.foreign.compressed import MAGIC_BYTES, compression_of
 from shardstream.shards.foreign.names import common_folder
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.storage import Location, open_object, open_store
