@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FormatError
 from shardstream.shards.foreign.formats.jsonl.forms import unescaped
-from shardstream.shards.foreign.formats.jsonl.structure import CUT_OFF, Members, members
+from shardstream.shards.foreign.formats.jsonl.structure import CUT_OFF, PARALLEL, Members, members
 from shardstream.shards.foreign.formats.jsonl.values import BOOL, FLOAT, INT, NULL, OTHER, floats, integers, kinds_of
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.protobuf import Bytes, Malformed, Places
@@ -282,8 +282,8 @@ def _block(
 def _before(found: Members, rows: int) -> Members:
     """The first rows alone."""
     end = int(np.searchsorted(found.owner, rows))
-    cut = (one[:end] for one in found[1:8])
-    return Members(found.objects[:rows], *cut, found.consumed, found.closed)  # type: ignore[arg-type]
+    cut = {name: getattr(found, name)[:end] for name in PARALLEL}
+    return found._replace(objects=found.objects[:rows], **cut)
 
 
 def _columns(window: _Window, found: Members, names: _Names) -> RowBlock:

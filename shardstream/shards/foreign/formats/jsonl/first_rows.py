@@ -5,7 +5,8 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from shardstream.shards.fields import type_of_extension
@@ -19,10 +20,15 @@ Row: TypeAlias = Mapping[str, Any]
 
 _NAMED = re.compile(r"\.(jsonl|ndjson|json)(\.(gz|zst|zstd|bz2|xz))?$", re.IGNORECASE)
 _SURELY = re.compile(r"\.(jsonl|ndjson)(\.\w+)?$", re.IGNORECASE)
+_BESIDE = (".md", ".txt", ".yaml", ".yml", ".py", ".sha256", ".md5")  # what describes rows
+# What others call their descriptions; `index.json` is that of a whole data set.
+_DESCRIPTIONS = frozenset(("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "info.json"))
+_INDEX = "index.json"
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _START = 1 << 20  # bytes that are looked at
 _MOST = 100
 _LONGEST_NAME = 1024  # letters of what may name a file
+_URL_NAMES = frozenset(("url", "image_url"))  # which mostly tell where text comes from
 _SOUND = frozenset(("wav", "mp3", "flac", "ogg", "opus", "m4a", "mp4", "mkv", "webm", "avi", "mov"))
 
 
@@ -33,6 +39,26 @@ def is_rows_name(name: str) -> bool:
     (True, False)
     """
     return _NAMED.search(name) is not None
+
+
+def rows_names(names: Iterable[str], *, named: bool) -> list[str]:
+    """Those of some files that are called as ones of rows; none where there are others that may be the data.
+
+    Args:
+        names: Of all files of a place, or of those that a user named.
+        named: Whether a user did.
+    """
+    found = []
+    for name in names:
+        base = name.lower().rpartition("/")[2]
+        if base == _INDEX and not named:
+            return []
+        if base.endswith(_BESIDE) or (base in _DESCRIPTIONS and not named) or "." not in base:
+            continue
+        if not is_rows_name(base):
+            return []
+        found.append(name)
+    return found
 
 
 def first_rows(listing: ObjectListing, one: ObjectMeta) -> list[Row]:
@@ -98,9 +124,9 @@ def _of_list(text: str) -> list[Row]:
 
 
 def names_files(rows: Sequence[Row]) -> bool:
-    """Whether a column of these rows names files that are the samples."""
-    names = rows[0] if rows else ()
-    return any(all(_may_name_file(name, row.get(name)) for row in rows) for name in names)
+    """Whether a column of these rows names files that are the samples, in half of them or more."""
+    counts = Counter(name for row in rows for name, value in row.items() if _may_name_file(name, value))
+    return any(2 * count >= len(rows) for count in counts.values())
 
 
 def _may_name_file(column: str, value: object) -> bool:
@@ -109,4 +135,4 @@ def _may_name_file(column: str, value: object) -> bool:
     suffix = suffix_of(value.partition("?")[0])
     if column.lower() in PATH_NAMES:
         return is_picture(suffix) or suffix in _SOUND or (bool(suffix) and str(type_of_extension(suffix)) != "bytes")
-    return is_picture(suffix) and "://" not in value and " " not in value
+    return is_picture(suffix) and (column.lower() in _URL_NAMES or not ("://" in value or " " in value))

@@ -12,17 +12,11 @@ from shardstream.errors import UsageError
 from shardstream.shards.foreign.compressed import compressed_blocks
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.jsonl.columns import JsonRows
-from shardstream.shards.foreign.formats.jsonl.first_rows import first_rows, is_rows_name, names_files
+from shardstream.shards.foreign.formats.jsonl.first_rows import first_rows, names_files, rows_names
 from shardstream.shards.foreign.formats.jsonl.forms import FORMS
 from shardstream.shards.foreign.found_blocks import FoundBlocks
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
-from shardstream.storage.base.store import ObjectMeta
-
-_BESIDE = (".md", ".txt", ".yaml", ".yml", ".py", ".sha256", ".md5")  # what describes rows
-# What others call their descriptions; `index.json` is that of a whole data set.
-_DESCRIPTIONS = frozenset(("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "info.json"))
-_INDEX = "index.json"
 
 
 class JsonLines(ForeignFormat):
@@ -38,7 +32,8 @@ class JsonLines(ForeignFormat):
     forms: ClassVar[Mapping[str, Form]] = FORMS
 
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
-        found = _files(listing)
+        chosen = frozenset(rows_names([one.path for one in listing.ending("")], named=listing.named))
+        found = [one for one in listing.objects if one.path in chosen]
         first = next((one for one in found if one.size), None)
         if first is None:
             return None
@@ -53,21 +48,6 @@ class JsonLines(ForeignFormat):
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         yield from JsonRows(data, self.name, about).scanned()
-
-
-def _files(listing: ObjectListing) -> list[ObjectMeta]:
-    """The files with rows; none where there are others that may be the data."""
-    found = []
-    for one in listing.ending(""):
-        base = one.path.lower().rpartition("/")[2]
-        if base == _INDEX and not listing.named:
-            return []
-        if base.endswith(_BESIDE) or (base in _DESCRIPTIONS and not listing.named) or "." not in base:
-            continue
-        if not is_rows_name(base):
-            return []
-        found.append(one)
-    return found
 
 
 def _about(options: Mapping[str, str]) -> dict[str, Any]:

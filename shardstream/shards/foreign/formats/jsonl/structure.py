@@ -81,6 +81,10 @@ class Members(NamedTuple):
     closed: bool
 
 
+PARALLEL = ("owner", "name_begin", "name_end", "begin", "end", "kinds", "deep")
+"""The attributes of `Members` that have an element for each."""
+
+
 class _Outside(NamedTuple):
     """The bytes outside of strings, without blanks; of a string, its first quote.
 
