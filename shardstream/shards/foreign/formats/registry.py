@@ -80,6 +80,8 @@ def recognise(
     found = _answers([format_named(name)] if name else _CONTAINERS, listing, options, named=name is not None)
     if not found and name is None and loose:
         found = _answers(_LOOSE, listing, options, named=False)
+    if not found and name is not None:
+        _require(format_named(name), listing, options)
     if len(found) > 1:
         names = " and ".join(one.title for one, _ in found)
         hint = "say which it is with source_format=" + " or ".join(repr(one.name) for one, _ in found)
@@ -94,6 +96,17 @@ def recognise(
         what = f"{found[0][0].title} has no option {unknown[0]!r}"
         raise UsageError(what, url=listing.url, hint=f"{did_you_mean(unknown[0], found[0][0].options)}it has {there}")
     return found[0]
+
+
+def _require(format: ForeignFormat, listing: ObjectListing, options: Mapping[str, str]) -> None:
+    """Refuse a format that was named without the options that it takes; UsageError."""
+    for option in format.required:
+        if option not in options:
+            raise UsageError(
+                f"{format.title}: nothing says {option!r}",
+                url=listing.url,
+                hint=f"give format_options={{{option!r}: ...}} ({option}: {format.options[option]})",
+            )
 
 
 def _answers(
