@@ -34,11 +34,12 @@ class ReadShard:
     """The bytes of a shard, and its index; or why there are none.
 
     Attributes:
-        data: All bytes of the object, or of another library's those that its values take, or what reads them.
+        data: All bytes of the object, or of another library's those that its values take, or what reads them; ``None``
+            where nobody can say which these are.
         index: The index.
     """
 
-    data: memoryview | FetchedValues | LooseValues | StorageError
+    data: memoryview | FetchedValues | LooseValues | StorageError | None
     index: ShardIndex | ShardStreamError
 
 
@@ -82,6 +83,10 @@ class LooseValues:
         rows = np.arange(self._opened.index.samples)
         valid = column.valid_rows(rows)
         chosen = rows if valid is None else rows[valid]
+        if column.held is not None:
+            for row, value in zip(chosen.tolist(), column.held_values(chosen), strict=True):
+                yield row, self._opened.index.path, value
+            return
         for start in range(0, len(chosen), _TOGETHER):
             part = chosen[start : start + _TOGETHER]
             yield from self._some(part, column)
@@ -126,7 +131,7 @@ def read_pieces(dataset: OpenedDataset) -> Iterator[ReadShard]:
         except (NotFoundError, ChangedError) as error:
             yield ReadShard(error, error)
         except DataError as error:
-            yield ReadShard(memoryview(b""), error)
+            yield ReadShard(None, error)
 
 
 def read_shards(store: Store, manifest: Manifest) -> Iterator[ReadShard]:

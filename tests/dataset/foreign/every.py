@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zstandard
 
 from shardstream.shards.foreign.rows import usable_field
 from tests.dataset.foreign.making import jpeg, webdataset
@@ -254,6 +255,68 @@ def _npy(folder: Path) -> Sequence[Sample]:
     return []
 
 
+def _jsonl(folder: Path) -> Sequence[Sample]:
+    rows = [
+        {
+            "text": f'number "{row}"\n',
+            "n": row,
+            "score": row / 4,
+            "tokens": [*range(row)],
+            "about": {"row": [row, None]},
+        }
+        for row in range(12)
+    ]
+    for number in range(2):
+        part = rows[6 * number : 6 * number + 6]
+        (folder / f"part-{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    return [row | {"tokens": np.array(row["tokens"], np.int64), "about": {"json": row["about"]}} for row in rows]
+
+
+def _jsonl_compressed(folder: Path) -> Sequence[Sample]:
+    found = _jsonl(folder)
+    for number, path in enumerate(sorted(folder.glob("*.jsonl"))):
+        frames = [zstandard.ZstdCompressor().compress(line) for line in path.read_bytes().splitlines(keepends=True)]
+        name, data = (".zst", b"".join(frames)) if number else (".gz", gzip.compress(path.read_bytes()))
+        path.with_name(path.name + name).write_bytes(data)
+        path.unlink()
+    return found
+
+
+def _json_list(folder: Path) -> Sequence[Sample]:
+    rows = [{"id": f"x{row}", "text": "\u00e9" * row} for row in range(6)]
+    (folder / "rows.json").write_text(json.dumps(rows, indent=1))
+    return rows
+
+
+def _coco(folder: Path) -> Sequence[Sample]:
+    for row in range(12):
+        (folder / "train2017").mkdir(exist_ok=True)
+        (folder / f"train2017/{row:03d}.jpg").write_bytes(jpeg(row))
+    seen = [
+        {"image_id": row, "category_id": 4 + row % 2, "bbox": [row, 1, 2, 3], "area": 6, "segmentation": [[row]]}
+        for row in range(10)
+        for _ in range(row % 3)
+    ]
+    about = {
+        "images": [{"id": row, "file_name": f"{row:03d}.jpg"} for row in range(12)],
+        "annotations": seen,
+        "categories": [{"id": 5, "name": "b"}, {"id": 4, "name": "a"}],
+    }
+    (folder / "annotations").mkdir()
+    (folder / "annotations/instances_train2017.json").write_text(json.dumps(about))
+    counts = [row % 3 if row < 10 else 0 for row in range(12)]
+    return [
+        {
+            "jpg": jpeg(row),
+            "image_id": row,
+            "boxes": np.array([[row, 1, row + 2, 4]] * count, np.float32).reshape(-1, 4),
+            "labels": np.full(count, row % 2, np.int64),
+            "masks": {"json": [[[row]]] * count},
+        }
+        for row, count in enumerate(counts)
+    ]
+
+
 SETS: Mapping[str, ForeignSet] = {
     "arrow": ForeignSet(_arrow, number="cls"),
     "mds": ForeignSet(golden("mds/every"), number="int8"),
@@ -268,6 +331,8 @@ SETS: Mapping[str, ForeignSet] = {
     "megatron": ForeignSet(_megatron),
     "nanogpt": ForeignSet(_nanogpt, {"length": "31", "dtype": "uint16"}),
     "npy": ForeignSet(_npz, number="y"),
+    "jsonl": ForeignSet(_jsonl, number="n"),
+    "coco": ForeignSet(_coco, number="image_id"),
 }
 """One for each format, by its name."""
 
@@ -288,5 +353,6 @@ OTHERS: Mapping[str, Sequence[ForeignSet]] = {
     "beton": [ForeignSet(_small_beton)],
     "megatron": [ForeignSet(_megatron_windows, {"length": "7"})],
     "npy": [ForeignSet(_npy)],
+    "jsonl": [ForeignSet(_jsonl_compressed), ForeignSet(_json_list)],
 }
 """More of some formats, for what reads all that there is."""

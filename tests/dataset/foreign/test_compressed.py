@@ -139,6 +139,21 @@ def test_a_catalogue_keeps_blocks_of_what_did_not_change(folders: Any, tmp_path:
         list(ss.Loader(ds, num_workers=0))
 
 
+def test_verify_names_a_damaged_block_and_says_nothing_else_of_its_object(folders: Any, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(folders("mds.zstd"), own)
+    ss.index(own, workers=1)
+    (path,) = own.glob("*00001.mds.zstd")
+    when, data = path.stat().st_mtime_ns, bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(when, when))
+    block, own_hash = verify(own).problems
+    assert (block.shard, block.kind, block.offset) == (path.name, "index", 0)
+    assert "a block inflates to other bytes" in block.what
+    assert (own_hash.kind, own_hash.what[:8]) == ("checksum", "its sha1")
+
+
 def test_what_else_reads_a_data_set(folders: Any, tmp_path: Path) -> None:
     place, plain = folders("mds.zstd"), everything(folders("mds"))
     ss.index(place, workers=1, checksums=True)
@@ -207,8 +222,8 @@ def test_settings_of_blocks_are_kept_and_checked(column: str, folders: Any) -> N
     again = ObjectTable.parse(memoryview(table.pack()), url="x")
     assert again.pack() == table.pack()
     assert again.identity == table.identity != plain.identity
-    told = [again.blocks_of(number).codec(0) for number in range(3)]  # type: ignore[union-attr]
-    assert told == [(1, b""), (1, b"de"), (1, b"")]
+    told = [next(again.blocks_of(number).stored_blocks([0])) for number in range(3)]  # type: ignore[union-attr]
+    assert [(one.codec, one.setting) for one in told] == [(1, b""), (1, b"de"), (1, b"")]
     lying = replace(table, **{column: np.array(SETTINGS[column], getattr(table, column).dtype)})
     with pytest.raises(FormatError, match="contradicts itself"):
         ObjectTable.parse(memoryview(lying.pack()), url="x")

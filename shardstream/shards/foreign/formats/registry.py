@@ -10,7 +10,9 @@ from shardstream.shards.foreign.formats.arrow.format import Arrow
 from shardstream.shards.foreign.formats.beton import Beton
 from shardstream.shards.foreign.formats.chunks.litdata import LitData
 from shardstream.shards.foreign.formats.chunks.mds import Mds
+from shardstream.shards.foreign.formats.detection.coco import Coco
 from shardstream.shards.foreign.formats.files.format import SingleFiles
+from shardstream.shards.foreign.formats.jsonl.format import JsonLines
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
 from shardstream.shards.foreign.formats.npy import Npy
 from shardstream.shards.foreign.formats.recordio.format import RecordIO
@@ -36,12 +38,14 @@ _ALL: tuple[ForeignFormat, ...] = (
     Megatron(),
     NanoGpt(),
     Npy(),
+    JsonLines(),
+    Coco(),
     SingleFiles(),
 )
 
 FORMATS: dict[str, ForeignFormat] = {one.name: one for one in _ALL}
-_CONTAINERS = [one for one in _ALL if not one.loose]
-_LOOSE = [one for one in _ALL if one.loose]
+_SURE = [one for one in _ALL if not one.fallback]
+_FALLBACK = [one for one in _ALL if one.fallback]
 
 
 def format_named(name: str) -> ForeignFormat:
@@ -72,16 +76,18 @@ def recognise(
         listing: What there is.
         name: The format that a user named; ``None`` to ask all.
         options: Of reading; those that a format does not know are refused.
-        loose: Whether formats of which every value is an object are asked as well, where no other one answers.
+        loose: Whether folders of pictures and lists of files are meant as well, where no other format answers.
 
     Raises:
         FormatError: It is of the format, in a kind that cannot be read; or not of the format that was named.
         UsageError: There is no such format or option, or several formats take the listing for theirs.
         StorageError: It cannot be read.
     """
-    found = _answers([format_named(name)] if name else _CONTAINERS, listing, options, named=name is not None)
+    found = _answers([format_named(name)] if name else _SURE, listing, options, named=name is not None)
     if not found and name is None and loose:
-        found = _answers(_LOOSE, listing, options, named=False)
+        found = _answers(_FALLBACK, listing, options, named=False)
+    if not found and name is not None:
+        _require(format_named(name), listing, options)
     if len(found) > 1:
         names = " and ".join(one.title for one, _ in found)
         hint = "say which it is with source_format=" + " or ".join(repr(one.name) for one, _ in found)
@@ -96,6 +102,17 @@ def recognise(
         what = f"{found[0][0].title} has no option {unknown[0]!r}"
         raise UsageError(what, url=listing.url, hint=f"{did_you_mean(unknown[0], found[0][0].options)}it has {there}")
     return found[0]
+
+
+def _require(format: ForeignFormat, listing: ObjectListing, options: Mapping[str, str]) -> None:
+    """Refuse a format that was named without the options that it takes; UsageError."""
+    for option in format.required:
+        if option not in options:
+            raise UsageError(
+                f"{format.title}: nothing says {option!r}",
+                url=listing.url,
+                hint=f"give format_options={{{option!r}: ...}} ({option}: {format.options[option]})",
+            )
 
 
 def _answers(
