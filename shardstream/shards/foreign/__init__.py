@@ -5,8 +5,11 @@
 ``object_bytes``  ``ObjectBytes``: bytes of an object for its scan, mapped or in large reads
 ``found_blocks``  ``FoundBlocks``: the blocks of an object that is compressed
 ``zstd_frames``   the blocks of what is compressed with zstd
+``decompression`` compressed text, read once from its beginning to its end
 ``rows``          ``ScannedRows``, ``RowBuilder``: what a scan gives, row by row or as arrays
+``choosing``      which columns of a scan are wanted, under which names
 ``text_spool``    parts of an object that are wanted again later, in another order
+``held``          columns of values that the index itself holds
 ``whole_column``  columns of values whose type is known once all of an object was seen
 ``names``         what names of files say: splits, and what accompanies what
 ``protobuf``      protobuf's wire format
