@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 from shardstream.errors import FieldError, FormatError, UsageError, did_you_mean
@@ -90,7 +91,10 @@ def columns_of(
     if options.keys() & {"path", LABEL, "key"}:
         found = known.by_options(options)
     elif chosen:
-        found = known.told() if known.may_be_told(chosen) else ListColumns(known.width, (), header=known.has_header)
+        found = ListColumns(known.width, (), header=known.has_header)
+        if known.may_be_told(chosen):
+            with suppress(FormatError):  # then there is no column of that name either
+                found = known.told()
     else:
         found = known.told()
     return known.chosen(found, chosen) if chosen else found
@@ -109,10 +113,12 @@ class _Known:
         self.has_header = self._json
 
     def place(self, text: str) -> Column | None:
-        """The column of this name or number; ``None`` if there is none."""
-        if text in self.names:
-            return text if self._json else self.names.index(text)
-        return int(text) if text.isdecimal() and not self._json and int(text) < len(self.names) else None
+        """The column of this number or name; ``None`` if there is none."""
+        if self._json:
+            return text if text in self.names else None
+        if text.isdecimal() and int(text) < len(self.names):  # also where a label of the first line is that number
+            return int(text)
+        return self.names.index(text) if text in self.names else None
 
     def _column(self, text: str, what: str) -> Column:
         found = self.place(text)

@@ -6,7 +6,7 @@ rows. Nothing of it stays in memory but the names of its classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardstream.errors import FormatError, UsageError
@@ -16,7 +16,7 @@ from shardstream.shards.foreign.formats.files.columns import columns_of
 from shardstream.shards.foreign.formats.files.names import below, key_of, suffix_of
 from shardstream.shards.foreign.formats.files.records import Broken, Cells, list_kind, parse_label, split, text_of
 from shardstream.shards.foreign.formats.files.text import first_records, records
-from shardstream.shards.foreign.formats.files.values import FileValues, LabelValues, Values, values_of
+from shardstream.shards.foreign.formats.files.values import CellValues, FileValues, LabelValues, values_of
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows, numbered_keys, usable_key
 from shardstream.storage import Store
@@ -95,7 +95,7 @@ class _List:
         self.url = data.url
         self.root = data.url[: len(data.url) - len(data.path)].rstrip("/")
         options = about["options"]
-        self.folder = data.path.rpartition("/")[0] if "root" not in options else options["root"].strip("/.")
+        self.folder = data.path.rpartition("/")[0] if "root" not in options else self._given(options["root"])
         self._quoted = suffix_of(plain_name(data.path)) == "csv"
         head = first_records(data, quoted=self._quoted)
         name = plain_name(data.path.rpartition("/")[2])
@@ -104,12 +104,21 @@ class _List:
         line, first = head[0] if head else (1, b"")
         try:
             cells = split(self.kind, first)
+            if isinstance(cells, dict):  # objects may lack what others have
+                cells = {name: value for _, raw in head for name, value in _object(raw).items() if value is not None}
         except Broken as error:
             raise self.broken(line, error) from error
         self.columns = columns_of(self.kind, cells, options, about.get("chosen", {}), data.url)
         if self.columns.header and self.kind != "json":
             self._header_line = line
         self.values = [values_of(one, data.url, self._place, options.get("labels")) for one in self.columns.fields]
+
+    def _given(self, text: str) -> str:
+        """The folder below the root that a user says names are taken from; UsageError."""
+        found = "" if text in ("", ".") else below(self.root, "", text)
+        if found is None:
+            raise UsageError(f"root={text!r} does not lie below {self.root}", url=self.url, hint="open what holds both")
+        return found
 
     def _cells(self) -> Iterator[tuple[int, Cells]]:
         """Line and cells of each record but the header."""
@@ -125,21 +134,26 @@ class _List:
                 raise self.broken(line, error) from error
             yield line, cells
 
-    def _act(self, line: int, cells: Cells, act: str) -> None:
-        """Have the values see, or take, the cells of a line."""
+    def _acted(self, acts: Sequence[Callable[[Any], None]]) -> Iterator[tuple[int, Cells]]:
+        """Line and cells of each record, once each function was called with the cell of its field."""
+        pairs: list[tuple[Any, Callable[[Any], None]]]
+        pairs = [(field.column, act) for field, act in zip(self.columns.fields, acts, strict=True)]
+        line = 0
         try:
-            for field, values in zip(self.columns.fields, self.values, strict=True):
-                column: Any = field.column
-                getattr(values, act)(cells.get(column) if isinstance(cells, dict) else cells[column])
+            for line, cells in self._cells():
+                if isinstance(cells, dict):
+                    for column, act in pairs:
+                        act(cells.get(column))
+                else:
+                    for column, act in pairs:
+                        act(cells[column])
+                yield line, cells
         except Broken as error:
             raise self.broken(line, error) from error
 
     def see(self) -> int:
         """Look at all lines; says how many there are."""
-        count = 0
-        for line, cells in self._cells():
-            self._act(line, cells, "see")
-            count += 1
+        count = sum(1 for _ in self._acted([one.see for one in self.values]))
         for one in self.values:
             if isinstance(one, LabelValues):
                 one.settle()
@@ -163,8 +177,7 @@ class _List:
         first = None if labels is None else labels.classes
         keys: list[str] = []
         done = 0
-        for line, cells in self._cells():
-            self._act(line, cells, "take")
+        for line, cells in self._acted([one.take for one in self.values]):
             keys.append(self._key(line, cells, files, done + len(keys)))
             if len(keys) == PIECE:
                 yield _taken(keys, self.values, first)
@@ -189,7 +202,13 @@ class _List:
         return key
 
 
-def _taken(keys: list[str], values: list[Values], classes: tuple[str, ...] | None) -> ScannedRows:
+def _object(raw: bytes) -> dict[str, Any]:
+    found = split("json", raw)
+    assert isinstance(found, dict)
+    return found
+
+
+def _taken(keys: list[str], values: list[CellValues], classes: tuple[str, ...] | None) -> ScannedRows:
     columns = [one.taken() for one in values]
     return ScannedRows(keys, tuple(sorted(columns, key=lambda column: column.name)), classes=classes)
 

@@ -25,7 +25,7 @@ _MOST_SUFFIXES = 100
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
-class Values(ABC):
+class CellValues(ABC):
     """The values of a field."""
 
     @abstractmethod
@@ -41,7 +41,7 @@ class Values(ABC):
         """What was taken; then there is nothing."""
 
 
-def values_of(field: ListField, url: str, place: Callable[[str], str], labels: str | None) -> Values:
+def values_of(field: ListField, url: str, place: Callable[[str], str], labels: str | None) -> CellValues:
     """What takes the cells of a field.
 
     Args:
@@ -59,7 +59,7 @@ def values_of(field: ListField, url: str, place: Callable[[str], str], labels: s
     return HeldValues(field, field.kind) if field.kind in ("str", "json") else NumberValues(field, field.kind)
 
 
-class FileValues(Values):
+class FileValues(CellValues):
     """Files that cells name.
 
     Attributes:
@@ -69,6 +69,7 @@ class FileValues(Values):
 
     def __init__(self, field: ListField, url: str, place: Callable[[str], str]) -> None:
         self._field = field
+        self._template = field.template
         self._url = url
         self._place = place
         self._suffixes: set[str] = set()
@@ -86,9 +87,9 @@ class FileValues(Values):
     def _path(self, cell: Any) -> str:
         if cell is None or cell == "":
             raise Broken("the line has no path")
-        template = self._field.template
-        text = cell if template is None and isinstance(cell, str) else text_of(cell, "path")
-        return self._place(filled(template, text))
+        if self._template is None and isinstance(cell, str):
+            return self._place(cell)
+        return self._place(filled(self._template, text_of(cell, "path")))
 
     def take(self, cell: Any) -> None:
         self.paths.append(self._path(cell))
@@ -99,7 +100,7 @@ class FileValues(Values):
         return file_column(self._field.name or kind.field, kind.type, paths)
 
 
-class LabelValues(Values):
+class LabelValues(CellValues):
     """Labels: numbers, or names of classes.
 
     Attributes:
@@ -116,6 +117,8 @@ class LabelValues(Values):
         self.classes: tuple[str, ...] | None = None
 
     def see(self, cell: Any) -> None:
+        if isinstance(cell, str) and cell in self._seen:
+            return
         label = self._text(cell)
         if label in self._seen or (self._numbers and len(self._seen) >= _MOST_NAMES and _is_integer(label)):
             return
@@ -137,6 +140,10 @@ class LabelValues(Values):
             self._known = {name: number for number, name in enumerate(self.classes)}
 
     def take(self, cell: Any) -> None:
+        known = self._known.get(cell) if self._known is not None and isinstance(cell, str) else None
+        if known is not None:
+            self._found.append(known)
+            return
         label = self._text(cell)
         try:
             self._found.append(parse_label(label) if self._known is None else self._known[label])
@@ -159,7 +166,7 @@ def _is_integer(label: str) -> bool:
     return True
 
 
-class NumberValues(Values):
+class NumberValues(CellValues):
     """Single numbers; an empty cell is a sample without a value."""
 
     def __init__(self, field: ListField, kind: str) -> None:
@@ -204,7 +211,7 @@ def _parsed(kind: FieldType, text: str) -> int | float | bool:
     return float(text) if kind.dtype.kind == "f" else int(text)
 
 
-class HeldValues(Values):
+class HeldValues(CellValues):
     """Text, or JSON: the index holds it."""
 
     def __init__(self, field: ListField, kind: str) -> None:
@@ -235,13 +242,13 @@ class HeldValues(Values):
         return held_column(self._field.name, self._kind, found)
 
 
-class AnyValues(Values):
+class AnyValues(CellValues):
     """Cells as they stand: text, or what all values of a member of JSON are."""
 
     def __init__(self, field: ListField) -> None:
         self._field = field
         self._kinds: set[str] = set()
-        self._as: Values | None = None
+        self._as: CellValues | None = None
 
     def see(self, cell: Any) -> None:
         if cell is None:
@@ -255,7 +262,7 @@ class AnyValues(Values):
         else:
             self._kinds.add("str" if isinstance(cell, str) else "json")
 
-    def _settled(self) -> Values:
+    def _settled(self) -> CellValues:
         if self._as is None:
             kinds = {"float64"} if self._kinds == {"int64", "float64"} else self._kinds or {"str"}
             kind = kinds.pop() if len(kinds) == 1 else "json"
