@@ -67,7 +67,7 @@ def nothing_held() -> Iterator[None]:
 
 
 def test_all_codecs_are_tested() -> None:
-    assert PACK.keys() == CODECS.keys()
+    assert PACK.keys() == CODECS.keys() - {"gzip-part"}  # which test_gzip_parts has
 
 
 @pytest.mark.parametrize("name", PACK)

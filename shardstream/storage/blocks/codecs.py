@@ -16,6 +16,7 @@ import xxhash
 
 from shardstream.errors import DecodeError
 from shardstream.extras import require
+from shardstream.storage.blocks.gzip_points import part_pieces
 
 LARGEST = 1 << 30
 """Bytes that a block may have, inflated."""
@@ -31,6 +32,7 @@ CODECS = {
     "xz": 6,
     "brotli": 7,
     "snappy": 8,
+    "gzip-part": 9,
 }
 """Numbers of codecs by name, as catalogues store them, at most 255."""
 _NAMES = {number: name for name, number in CODECS.items()}
@@ -261,4 +263,5 @@ _WHOLE: dict[str, Callable[[memoryview, int, bytes], memoryview]] = {
     **{name: _of_zlib_at_once(name) for name in _BITS},
     "brotli": _brotli,
     "snappy": _snappy,
+    "gzip-part": lambda data, size, setting: _gathered(part_pieces(data, setting), size),
 }
