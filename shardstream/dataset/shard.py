@@ -103,8 +103,8 @@ class OpenShard:
         """Mean stored bytes of these fields of a sample, besides the index; ``None`` where it does not say."""
         total = 0
         for column in (self.index.columns[name] for name in self.present(fields)):
-            if column.lengths is not None:
-                total += int(column.lengths.sum(dtype=np.int64))
+            if (sizes := column.sizes) is not None:
+                total += int(sizes.sum(dtype=np.int64))
             elif column.type.kind == "fixed":
                 total += column.type.width * self.index.samples
             elif column.type.kind == "payload":
