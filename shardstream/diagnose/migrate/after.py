@@ -13,13 +13,16 @@ def after(facts: Facts) -> str:
     arguments = [quoted(facts.url), f"fields={{\n{indented(fields)},\n}}", "shuffle=True"]
     arguments += [f"{name}={_literal(value)}" for name, value in facts.options.items()]
     inner = indented(",\n".join(arguments))
-    names = ", ".join(map(quoted, facts.chosen))
-    classes = f"num_classes = {facts.classes}\n" if facts.classes else ""
+    names, alone = ", ".join(map(quoted, facts.chosen)), len(facts.chosen) == 1
+    said = "" if facts.named else "  # the largest label, and one"
+    classes = f"num_classes = {facts.classes}{said}\n" if facts.classes else ""
+    source = "ds" if alone else f"ds.to_tuple({names})"
     body = (
         f"{classes}ds = ss.ShardDataset(\n{inner},\n)\n"
-        f"loader = ss.Loader(ds.to_tuple({names}), batch_size={facts.batch_size}, num_workers={facts.workers})"
+        f"loader = ss.Loader({source}, batch_size={facts.batch_size}, num_workers={facts.workers})"
     )
-    return program(["import shardstream as ss"], body, facts.variables, _held(facts))
+    batch = f"batch[{names}]" if alone else ""
+    return program(["import shardstream as ss"], body, facts.variables, _held(facts), batch=batch)
 
 
 def _literal(value: object) -> str:
@@ -31,13 +34,10 @@ def _literal(value: object) -> str:
 def _spec(facts: Facts, name: str) -> str:
     if name == facts.picture:
         return f"ss.decode.RandomResizedCrop({facts.crop}, flip=True)"
-    if facts.picture is not None and "boxes" in facts.chosen:
-        return f"ss.decode.{'Boxes' if name == 'boxes' else 'PerBox'}(like={quoted(_followed(facts, name))})"
+    if facts.boxes:
+        followed = quoted(str(facts.picture)) if name == "boxes" else '"boxes"'
+        return f"ss.decode.{'Boxes' if name == 'boxes' else 'PerBox'}(like={followed})"
     return "None"
-
-
-def _followed(facts: Facts, name: str) -> str:
-    return str(facts.picture) if name == "boxes" else "boxes"
 
 
 def _held(facts: Facts) -> str:
@@ -49,7 +49,7 @@ def _shape(facts: Facts, name: str) -> str:
     kind, batch = facts.fields[name], facts.batch_size
     if name == facts.picture:
         return f"uint8 ({batch}, 3, {facts.crop}, {facts.crop})"
-    if facts.picture is not None and "boxes" in facts.chosen:
+    if facts.boxes:
         return "boxes of each" if name == "boxes" else "one of each box"
     if kind.kind == "scalar":
         return f"{kind.name} ({batch},)"

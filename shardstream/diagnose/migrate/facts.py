@@ -14,6 +14,7 @@ import numpy as np
 
 from shardstream.braces import without_braces
 from shardstream.dataset.opened import OpenedDataset
+from shardstream.diagnose.migrate.writing import variable
 from shardstream.errors import NotFoundError
 from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.fields import FieldType, ValuesType
@@ -23,11 +24,13 @@ from shardstream.storage import PathOrUrl, Store, locate
 _LABELS = ("cls", "label", "labels", "target", "class", "class_id", "category", "fine_label", "y")
 _TEXTS = ("txt", "text", "caption", "content", "sentence")
 _PICTURES = ("image", "img", "jpg", "png", "picture", "pil", "0")
+_DETECTION = ("coco", "yolo")
 _TOKENS = ("tokens", "input_ids", "ids")
 _LOCAL_INDEXES, _REMOTE_INDEXES = 4096, 64  # that are read for labels
 _MOST_CLASSES = 1 << 20
 _SIDECAR = 16 << 20
 _MOST_NAMES = 100_000  # in braces
+_DESCRIBING = ("cls.csv", "state.json")
 _RUNS = re.compile(r"([0-9]+)")
 
 
@@ -48,7 +51,11 @@ class Facts:
         chosen: The fields that a batch has in the code, the picture first.
         columns: What the library calls fields, where it is something else.
         encodings: How it encodes columns, where it says so.
+        first_key: The key of the first sample.
+        first_file: Where values are files: that of the first sample's picture, below the folder.
+        beside: Which files that describe others lie beside the data.
         classes: How many classes there are, if anything says it.
+        named: Whether their names are known; else the largest label says how many there are.
         crop: Side of random crops.
         batch_size: Samples a batch.
         workers: Worker processes.
@@ -66,7 +73,11 @@ class Facts:
     chosen: tuple[str, ...]
     columns: Mapping[str, str]
     encodings: Mapping[str, str]
+    first_key: str
+    first_file: str
+    beside: frozenset[str]
     classes: int | None
+    named: bool
     crop: int
     batch_size: int
     workers: int
@@ -82,10 +93,15 @@ class Facts:
     @property
     def variables(self) -> list[str]:
         """A name for the values of each chosen field in a batch."""
-        from shardstream.diagnose.migrate.writing import variable
-
-        told = {self.picture: "images", self.label: "labels", "txt": "texts", "text": "texts"}
+        told = {self.picture: "images", self.label: "labels"}
+        texts = [name for name in self.chosen if self.fields[name].name == "str"]
+        told |= dict.fromkeys(texts, "texts") if len(texts) == 1 else {}
         return [told.get(name) or variable(name) for name in self.chosen]
+
+    @property
+    def boxes(self) -> bool:
+        """Whether a batch has boxes that follow the picture."""
+        return self.source in _DETECTION and {self.picture, "boxes"} <= set(self.chosen)
 
     @property
     def pattern(self) -> str | None:
@@ -118,8 +134,8 @@ def gather(
     manifest = dataset.manifest
     assert isinstance(manifest, Catalogue)
     shown = shown_url(url)
-    named = bool(dataset.address.foreign.names)
-    folder = (shown.rpartition("/")[0] or ("/" if shown.startswith("/") else ".")) if named else shown.rstrip("/")
+    files = bool(dataset.address.foreign.names)
+    folder = (shown.rpartition("/")[0] or ("/" if shown.startswith("/") else ".")) if files else shown.rstrip("/")
     source, label = manifest.reading.source, _label(manifest.fields)
     picture = _picture(manifest.fields)
     columns, encodings = _own_columns(dataset.store, source, manifest.fields, picture, label)
@@ -133,10 +149,14 @@ def gather(
         fields=manifest.fields,
         picture=picture,
         label=label,
-        chosen=_chosen(manifest.fields, picture, label),
+        chosen=_chosen(source, manifest.fields, picture, label),
         columns=columns,
         encodings=encodings,
+        first_key=str(dataset.open(0).index.keys[0]),
+        first_file=_first_file(dataset, picture),
+        beside=frozenset(name for name in _DESCRIBING if not files and dataset.store.exists(name)),
         classes=_count_classes(dataset, label),
+        named=manifest.classes is not None,
         crop=crop,
         batch_size=batch_size,
         workers=workers,
@@ -153,7 +173,7 @@ def object_names(manifest: Catalogue) -> Iterator[str]:
     """The objects of a catalogue below its root, in order."""
     start = 0
     for end in manifest.objects.name_ends.tolist():
-        yield manifest.objects.names[start:end].decode()
+        yield str(manifest.objects.names[start:end], "utf-8")
         start = end
 
 
@@ -196,18 +216,18 @@ def _is_pixels(name: str, kind: FieldType) -> bool:
     return kind.name == "array" and name in _PICTURES
 
 
-def _chosen(fields: Mapping[str, FieldType], picture: str | None, label: str | None) -> tuple[str, ...]:
+def _chosen(source: str, fields: Mapping[str, FieldType], picture: str | None, label: str | None) -> tuple[str, ...]:
     """What a training loop most likely takes: never nothing."""
     texts = [name for name, kind in fields.items() if kind.name == "str"]
     text = next((name for name in _TEXTS if name in texts), texts[0] if texts else None)
     tokens = [name for name, kind in fields.items() if isinstance(kind, ValuesType)]
     row = next((name for name in _TOKENS if name in fields), tokens[0] if tokens else None)
-    if picture is not None and "boxes" in fields:
+    if source in _DETECTION and picture is not None and "boxes" in fields:
         return tuple(name for name in (picture, "boxes", "labels") if name in fields)
     first = picture or row or text
     if first is not None:
         second = label or (text if picture is not None else None)
-        return (first,) if second in (None, first) else (first, second)  # type: ignore[return-value] # no None
+        return (first,) if second in (None, first) else (first, second)
     plain = [name for name, kind in fields.items() if kind.kind != "payload"]
     return tuple(plain or fields)
 
@@ -227,6 +247,15 @@ def _own_columns(
         others = {name: name.replace(".", "/") for name in fields if name.startswith("image.")}
         return {name: column for name, column in (others | slim).items() if name is not None}, {}
     return {}, {}
+
+
+def _first_file(dataset: OpenedDataset, picture: str | None) -> str:
+    """The first picture, where pictures are files of their own; else nothing."""
+    column = dataset.open(0).index.columns.get(picture or "")
+    if column is None or column.names is None or column.name_ends is None:
+        return ""
+    end = next((int(one) for one in column.name_ends if one), 0)
+    return column.names[:end].tobytes().decode()
 
 
 def _count_classes(dataset: OpenedDataset, label: str | None) -> int | None:

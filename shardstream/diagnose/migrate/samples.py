@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from shardstream.diagnose.migrate.facts import Facts
 from shardstream.diagnose.migrate.streams import augment, torchvision
-from shardstream.diagnose.migrate.writing import LOADER, one_or_tuple, program, quoted
+from shardstream.diagnose.migrate.writing import LOADER, indented, program, quoted
 
 _DATASET = "from torch.utils.data import DataLoader, Dataset"
+_DATASETS = "from torch.utils.data import ConcatDataset, DataLoader, Dataset"
+_LISTED = 8  # names that a program lists
 _READERS = {"jsonl": "json"}  # what `datasets` calls formats, where it is something else
 
 
@@ -36,16 +41,16 @@ def mp_dataset(facts: Facts) -> str:
 def listed_files(facts: Facts) -> str:
     """With a list of files, and a data set of ten lines."""
     path = facts.path(facts.names[0])
-    imports, split = [], 'line.rstrip("\\n").split("\\t")'
-    rows = f"[{split} for line in open({quoted(path)})]"
+    imports, rows, opened = list[str](), '[line.rstrip("\\n").split("\\t") for line in lines]', ""
     if path.endswith(".csv"):
-        imports, rows = ["import csv"], f"list(csv.reader(open({quoted(path)}, newline='')))"
+        imports, rows, opened = ["import csv"], "list(csv.reader(lines))", ', newline=""'
     item = f"Image.open(os.path.join({quoted(facts.folder)}, path))"
     item = f'augment({item}.convert("RGB"))'
     body = (
-        f"{augment(facts)}class Samples(Dataset):\n"
+        f"{augment(facts)}\n\nclass Samples(Dataset):\n"
         "    def __init__(self):\n"
-        f"        self.rows = {rows}\n\n"
+        f"        with open({quoted(path)}{opened}) as lines:\n"
+        f"            self.rows = {rows}\n\n"
         "    def __len__(self):\n"
         "        return len(self.rows)\n\n"
         "    def __getitem__(self, number):\n"
@@ -60,13 +65,15 @@ def listed_files(facts: Facts) -> str:
 
 def coco(facts: Facts) -> str:
     """With torchvision's CocoDetection."""
-    annotations = next((name for name in facts.names if name.endswith(".json")), facts.names[0])
+    pictures = facts.path(facts.first_file.rpartition("/")[0])
     body = (
-        f"{augment(facts).replace('v2.RandomResizedCrop', '# boxes do not follow, unless wrap_dataset_for_transforms_v2 is used')}"
-        f"dataset = CocoDetection({quoted(facts.folder)}, {quoted(facts.path(annotations))})\n"
-        f"{_loader(facts)}"
+        f"{augment(facts)}\n\ndef collate(rows):\n    return tuple(zip(*rows))\n\n\n"
+        f"dataset = CocoDetection({quoted(pictures)}, {quoted(facts.path(facts.names[0]))}, transforms=augment)\n"
+        'dataset = wrap_dataset_for_transforms_v2(dataset, target_keys=("boxes", "labels"))\n'
+        f"{_loader(facts, more=', collate_fn=collate')}"
     )
-    return program(["from torchvision.datasets import CocoDetection", LOADER], body, ["images", "targets"])
+    datasets = "from torchvision.datasets import CocoDetection, wrap_dataset_for_transforms_v2"
+    return program([datasets, LOADER, *torchvision(facts)], body, ["images", "targets"])
 
 
 def huggingface(facts: Facts) -> str:
@@ -80,7 +87,7 @@ def huggingface(facts: Facts) -> str:
         values.append(f"{quoted(column)}: {value}")
     loaded = _loaded(facts)
     body = (
-        f"{augment(facts)}def prepare(rows):\n    return {{{', '.join(values)}}}\n\n\n"
+        f"{augment(facts)}\n\ndef prepare(rows):\n    return {{{', '.join(values)}}}\n\n\n"
         f"dataset = {loaded}.with_transform(prepare)\n{_loader(facts)}"
     )
     batch = ", ".join(f"batch[{quoted(column)}]" for column in columns)
@@ -89,7 +96,7 @@ def huggingface(facts: Facts) -> str:
 
 
 def _loaded(facts: Facts) -> str:
-    if facts.source == "arrow" and any(name.endswith("state.json") for name in facts.names):
+    if facts.source == "arrow" and "state.json" in facts.beside:
         return f"load_from_disk({quoted(facts.folder)})"
     kind = _READERS.get(facts.source, facts.source)
     if len(facts.names) == 1:
@@ -105,23 +112,57 @@ def _loaded(facts: Facts) -> str:
 # --------------------------------------------------------------------------------------------------- of ten lines
 
 
-def _samples(facts: Facts, imports: list[str], opening: str, count: str, item: str) -> str:
+class _Lines(NamedTuple):
+    """What differs between data sets of ten lines.
+
+    Attributes:
+        imports: Import statements.
+        opening: What opens the file ``path``, once in each process.
+        number: How many samples it has.
+        values: What a sample is, of ``self.opened`` and ``number``, an expression for each chosen field.
+        first: A line before it is counted.
+    """
+
+    imports: Sequence[str]
+    opening: str
+    number: str
+    values: Sequence[str]
+    first: str = ""
+
+
+def _samples(facts: Facts, lines: _Lines) -> str:
     """A data set that opens what it reads in its own process, and a loader."""
-    pil = ["from io import BytesIO", "from PIL import Image"] if "Image.open(" in item else []
+    values = ",\n".join(lines.values)
+    item = f"(\n{indented(values, 12)},\n        )" if len(lines.values) > 1 else values
+    first = f"        {lines.first}\n" if lines.first else ""
+    single = len(facts.names) == 1
+    dataset = f"Samples({quoted(facts.path(facts.names[0]))})"
+    dataset = dataset if single else f"ConcatDataset([Samples(path) for path in {_paths(facts)}])"
     body = (
-        f"{augment(facts)}class Samples(Dataset):\n"
-        "    def __init__(self):\n"
-        "        self.opened = None\n"
-        f"        self.count = {count}\n\n"
+        f"{augment(facts)}\n\nclass Samples(Dataset):\n"
+        "    def __init__(self, path):\n"
+        "        self.path, self.opened = path, None\n"
+        f"{first}"
+        f"        self.count = {lines.number}\n\n"
         "    def __len__(self):\n"
         "        return self.count\n\n"
         "    def __getitem__(self, number):\n"
         "        if self.opened is None:  # once in each worker\n"
-        f"            self.opened = {opening}\n"
+        f"            self.opened = {lines.opening.replace('path', 'self.path')}\n"
         f"        return {item}\n\n\n"
-        f"{_loader(facts, 'Samples()')}"
+        f"dataset = {dataset}\n{_loader(facts)}"
     )
-    return program([*imports, _DATASET, *torchvision(facts), *pil], body, facts.variables)
+    imports = [*lines.imports, _DATASET if single else _DATASETS, *torchvision(facts)]
+    imports += ["from io import BytesIO", "from PIL import Image"] if "Image.open(" in item else []
+    return program(imports + (["from glob import glob"] if "glob(" in body else []), body, facts.variables)
+
+
+def _paths(facts: Facts) -> str:
+    """The files, as an expression."""
+    if len(facts.names) <= _LISTED:
+        return f"[{', '.join(quoted(facts.path(name)) for name in facts.names)}]"
+    ending = facts.names[0].rpartition(".")[2]
+    return f"sorted(glob({quoted(facts.path('**/*.' + ending))}, recursive=True))"
 
 
 def _decoded(facts: Facts, name: str, data: str) -> str:
@@ -135,96 +176,86 @@ def _decoded(facts: Facts, name: str, data: str) -> str:
 
 def numbered_lmdb(facts: Facts) -> str:
     """With lmdb, of text recognition's layout."""
-    opening = f"lmdb.open({quoted(facts.path(_root(facts)))}, readonly=True, lock=False{_subdir(facts)}).begin()"
+    subdir = "" if facts.names[0].endswith("data.mdb") else ", subdir=False"
+    opening = f"lmdb.open(path, readonly=True, lock=False{subdir}).begin()"
     own = {facts.picture: "image", "txt": "label"}
     values = [
-        _decoded(facts, name, f'self.opened.get(b"{own.get(name, name)}-%09d" % (number + 1))')
-        for name in facts.chosen
+        _decoded(facts, name, f'self.opened.get(b"{own.get(name, name)}-%09d" % (number + 1))') for name in facts.chosen
     ]
-    count = f'int({opening}.get(b"num-samples"))'
-    return _samples(facts, ["import lmdb"], opening, count, one_or_tuple(values))
-
-
-def _root(facts: Facts) -> str:
-    """What `lmdb.open` takes: the folder of a ``data.mdb``, else the file."""
-    name = facts.names[0]
-    return name.removesuffix("data.mdb").rstrip("/") if name.endswith("data.mdb") else name
-
-
-def _subdir(facts: Facts) -> str:
-    return "" if facts.names[0].endswith("data.mdb") else ", subdir=False"
+    made = _samples(facts, _Lines(["import lmdb"], opening, f'int({opening}.get(b"num-samples"))', values))
+    return made.replace("/data.mdb", "")
 
 
 def zipped(facts: Facts) -> str:
     """With Python's zipfile: members of one name with several extensions are a sample."""
-    path = quoted(facts.path(facts.names[0]))
-    first = facts.chosen[0]
-    values = [_decoded(facts, name, f'self.opened.read(self.keys[number] + ".{name}")') for name in facts.chosen]
-    listed = f'[name.removesuffix(".{first}") for name in zipfile.ZipFile({path}).namelist() if name.endswith(".{first}")]'
-    made = _samples(facts, ["import zipfile"], f"zipfile.ZipFile({path})", "len(self.keys)", one_or_tuple(values))
-    return made.replace("        self.count = ", f"        self.keys = {listed}\n        self.count = ", 1)
+    first = f".{facts.chosen[0]}"
+    values = [
+        _decoded(facts, name, f"self.opened.read(self.keys[number] + {quoted('.' + name)})") for name in facts.chosen
+    ]
+    names = f"names = zipfile.ZipFile(path).namelist()\n        self.keys = [name[:-{len(first)}] for name in names"
+    names += f" if name.endswith({quoted(first)})]"
+    return _samples(facts, _Lines(["import zipfile"], "zipfile.ZipFile(path)", "len(self.keys)", values, names))
 
 
 def numpy_arrays(facts: Facts) -> str:
     """With numpy."""
-    path = quoted(facts.path(facts.names[0]))
     single = facts.names[0].endswith(".npy")
-    opening = f'np.load({path}, mmap_mode="r")' if single else f"dict(np.load({path}))"
-    values = ["self.opened[number]" if single else f"self.opened[{quoted(name)}][number]" for name in facts.chosen]
-    shown = [
-        f"augment({value})" if name == facts.picture else value
-        for name, value in zip(facts.chosen, values, strict=True)
+    values = [
+        _augmented(facts, name, "self.opened[number]" if single else f"self.opened[{quoted(name)}][number]")
+        for name in facts.chosen
     ]
-    count = f"len({opening})" if single else f"len(np.load({path})[{quoted(facts.chosen[0])}])"
-    return _samples(facts, ["import numpy as np"], opening, count, one_or_tuple(shown))
+    opening, count = "dict(np.load(path))", f"len(np.load(path)[{quoted(facts.chosen[0])}])"
+    if single:
+        opening = 'np.load(path, mmap_mode="r")'
+        count = f"len({opening})"
+    return _samples(facts, _Lines(["import numpy as np"], opening, count, values))
 
 
 def hdf5(facts: Facts) -> str:
     """With h5py."""
-    path = quoted(facts.path(facts.names[0]))
-    values = [f"self.opened[{quoted(facts.column(name))}][number]" for name in facts.chosen]
-    shown = [
-        f"augment({value})" if name == facts.picture else value
-        for name, value in zip(facts.chosen, values, strict=True)
+    columns = [quoted(facts.column(name)) for name in facts.chosen]
+    values = [
+        _augmented(facts, name, f"self.opened[{column}][number]")
+        for name, column in zip(facts.chosen, columns, strict=True)
     ]
-    opening = f'h5py.File({path}, "r")'
-    count = f"len({opening}[{quoted(facts.column(facts.chosen[0]))}])"
-    return _samples(facts, ["import h5py"], opening, count, one_or_tuple(shown))
+    opening = 'h5py.File(path, "r")'
+    return _samples(facts, _Lines(["import h5py"], opening, f"len({opening}[{columns[0]}])", values))
+
+
+def _augmented(facts: Facts, name: str, value: str) -> str:
+    return f"augment({value})" if name == facts.picture else value
 
 
 def recordio(facts: Facts) -> str:
     """With MXNet."""
-    record = facts.path(facts.names[0])
-    index = f"{record.removesuffix('.rec')}.idx"
-    opening = f'recordio.MXIndexedRecordIO({quoted(index)}, {quoted(record)}, "r")'
-    body = (
-        f"{augment(facts)}class Samples(Dataset):\n"
-        "    def __init__(self):\n"
-        f"        self.opened = {opening}\n\n"
-        "    def __len__(self):\n"
-        "        return len(self.opened.keys)\n\n"
-        "    def __getitem__(self, number):\n"
-        "        header, data = recordio.unpack(self.opened.read_idx(self.opened.keys[number]))\n"
-        '        return augment(Image.open(BytesIO(data)).convert("RGB")), header.label\n\n\n'
-        f"{_loader(facts, 'Samples()')}"
+    values = [
+        _decoded(facts, name, "self.record(number)[1]") if name == facts.picture else "self.record(number)[0].label"
+        for name in facts.chosen
+    ]
+    opening = 'recordio.MXIndexedRecordIO(path.replace(".rec", ".idx"), path, "r")'
+    made = _samples(facts, _Lines(["from mxnet import recordio"], opening, f"len({opening}.keys)", values))
+    return made.replace(
+        "\n\n\ndataset = ",
+        "\n\n    def record(self, number):\n"
+        "        return recordio.unpack(self.opened.read_idx(self.opened.keys[number]))\n\n\ndataset = ",
+        1,
     )
-    imports = ["from mxnet import recordio", _DATASET, *torchvision(facts)]
-    imports += ["from io import BytesIO", "from PIL import Image"]
-    return program(imports, body, ["images", "labels"])
 
 
 def tokens(facts: Facts) -> str:
     """With numpy, as nanoGPT does: windows of one long row."""
     path = quoted(facts.path(next((name for name in facts.names if name.endswith(".bin")), facts.names[0])))
     kind = facts.fields[facts.chosen[0]]
-    dtype = kind.dtype if kind.dtype is not None else getattr(kind, "elements", None)
-    length = (kind.shape or (1025,))[0]
+    assert kind.dtype is not None
+    assert kind.shape is not None
+    (length,) = kind.shape
     body = (
-        f'tokens = np.memmap({path}, np.{dtype.name if dtype is not None else "uint16"}, "r")\n\n\n'
+        f'data = np.memmap({path}, np.{kind.dtype.name}, "r")\n\n\n'
         "def windows(batches):\n"
         "    for _ in range(batches):\n"
-        f"        starts = torch.randint(len(tokens) - {length} + 1, ({facts.batch_size},)).tolist()\n"
-        f"        yield torch.stack([torch.from_numpy(tokens[i : i + {length}].astype(np.int64)) for i in starts])\n\n\n"
-        f"loader = windows(len(tokens) // {length} // {facts.batch_size})"
+        f"        starts = torch.randint(len(data) - {length} + 1, ({facts.batch_size},)).tolist()\n"
+        f"        rows = [data[i : i + {length}].astype(np.int64) for i in starts]\n"
+        "        yield torch.from_numpy(np.stack(rows))\n\n\n"
+        f"loader = windows(len(data) // {length} // {facts.batch_size})"
     )
     return program(["import numpy as np", "import torch"], body, ["tokens"])

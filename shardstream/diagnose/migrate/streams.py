@@ -24,7 +24,8 @@ def webdataset(facts: Facts) -> str:
         f"loader = wds.WebLoader(dataset, batch_size=None, num_workers={facts.workers})"
     )
     imports = ["import webdataset as wds", *torchvision(facts)]
-    return program(imports + (["from glob import glob"] if "glob(" in body else []), body, facts.variables)
+    variables = facts.variables if len(facts.variables) > 1 else [f"({facts.variables[0]},)"]
+    return program(imports + (["from glob import glob"] if "glob(" in body else []), body, variables)
 
 
 def _tars(facts: Facts) -> str:
@@ -88,9 +89,11 @@ def _subclass(facts: Facts, value: object) -> str:
     """A data set of theirs of which a sample is what the loop takes."""
     assert callable(value)
     values = [value(facts, name) for name in facts.chosen]
-    shown = [f"augment({one})" if name == facts.picture else one for name, one in zip(facts.chosen, values, strict=True)]
+    shown = [
+        f"augment({one})" if name == facts.picture else one for name, one in zip(facts.chosen, values, strict=True)
+    ]
     return (
-        "class Samples(StreamingDataset):\n"
+        "\n\nclass Samples(StreamingDataset):\n"
         "    def __getitem__(self, index):\n"
         "        sample = super().__getitem__(index)\n"
         f"        return {one_or_tuple(shown)}\n\n\n"
@@ -157,10 +160,10 @@ def tfrecord(facts: Facts) -> str:
         )
     made = made if made.startswith("paths") else f"dataset = {made}"
     body = (
-        f"{augment(facts)}description = {{\n{indented(described)},\n}}\n\n\n"
-        f"def prepare(sample):\n    return {one_or_tuple(values)}\n\n\n"
+        f"{augment(facts)}description = {{\n{indented(described)},\n}}\n"
+        f"\n\ndef prepare(sample):\n    return {one_or_tuple(values)}\n\n\n"
         f"{made}, transform=prepare)\n"
-        f"loader = DataLoader(dataset, batch_size={facts.batch_size}, num_workers={facts.workers}, drop_last=True)"
+        f"loader = DataLoader(dataset, batch_size={facts.batch_size}, num_workers=1, drop_last=True)  # each reads all"
     )
     kind = "MultiTFRecordDataset" if "paths = " in body else "TFRecordDataset"
     imports = [f"from tfrecord.torch.dataset import {kind}", LOADER, *torchvision(facts), *_pil(body)]
@@ -177,7 +180,7 @@ def _feature(facts: Facts, name: str) -> str:
 
 def augment(facts: Facts) -> str:
     """What training does to a picture, where there is one."""
-    return AUGMENT.format(crop=facts.crop) + "\n\n\n" if facts.picture in facts.chosen else ""
+    return AUGMENT.format(crop=facts.crop) + "\n" if facts.picture in facts.chosen else ""
 
 
 def torchvision(facts: Facts) -> list[str]:

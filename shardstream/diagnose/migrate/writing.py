@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import keyword
 import re
@@ -14,10 +15,10 @@ LOADER = "from torch.utils.data import DataLoader"
 
 
 def quoted(text: str) -> str:
-    """A string as Python writes it.
+    r"""A string as Python writes it.
 
     >>> quoted('a"b')
-    '"a\\\\"b"'
+    '"a\\"b"'
     """
     return json.dumps(text, ensure_ascii=not text.isprintable())
 
@@ -30,7 +31,7 @@ def variable(name: str) -> str:
     """
     plain = re.sub(r"\W", "_", name, flags=re.ASCII)
     plain = f"value_{plain}" if plain[:1].isdigit() else plain
-    return f"{plain}_" if keyword.iskeyword(plain) else plain
+    return f"{plain}_" if keyword.iskeyword(plain) or hasattr(builtins, plain) else plain
 
 
 def indented(text: str, by: int = 4) -> str:
@@ -54,10 +55,9 @@ def program(imports: Iterable[str], body: str, variables: Sequence[str], comment
         batch: The expression for the variables, if the loader gives something else: a name, ``batch``, stands for it.
     """
     names, said = one_or_tuple(variables), f"  # {comment}" if comment else ""
-    if batch:
-        loop = f"for batch in loader:\n    {names} = {batch}{said}"
-    else:
-        loop = f"for {names} in loader:{said}\n    pass"
-    lines = "\n".join(sorted(imports, key=lambda line: (line.startswith("from"), line)))
+    loop = f"for {names} in loader:{said}\n    pass"
+    loop = f"for batch in loader:\n    {names} = {batch}{said}" if batch else loop
+    lines = "\n".join(sorted(imports, key=lambda line: (line.startswith("from"), line.lower())))
+    start = "\n" if body.lstrip().startswith(("class ", "def ")) else ""
     # Where worker processes are not forked, they import the program.
-    return f'{lines}\n\n{body}\n\nif __name__ == "__main__":\n{indented(loop)}\n'
+    return f'{lines}\n{start}\n{body.strip()}\n\nif __name__ == "__main__":\n{indented(loop)}\n'
