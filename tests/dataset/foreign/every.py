@@ -223,6 +223,26 @@ def _nanogpt(folder: Path) -> Sequence[Sample]:
     return [{"tokens": tokens[start : start + 31 + 1]} for start in range(0, 500 - 31, 31)]
 
 
+def _arrow(folder: Path) -> Sequence[Sample]:
+    from tests.shards.foreign.arrow_tables import of_photograph, photographs, write
+
+    for number, rows in enumerate((range(6), range(6, 12))):
+        write(folder / f"part-{number}.arrow", photographs(rows), rows=4, stream=number == 1)
+    return [of_photograph(row) for row in range(12)]
+
+
+def _arrow_of_every_type(codec: str | None) -> Callable[[Path], Sequence[Sample]]:
+    """What is written down anew among it; with a codec, compressed."""
+
+    def make(folder: Path) -> Sequence[Sample]:
+        from tests.shards.foreign.arrow_tables import every_type, write
+
+        write(folder / "every.arrow", every_type(12), rows=5, codec=codec)
+        return []
+
+    return make
+
+
 def _npz(folder: Path) -> Sequence[Sample]:
     draw = np.random.default_rng(0)
     x, y = draw.random((10, 3, 2), np.float32), np.arange(10) % 4
@@ -298,6 +318,7 @@ def _coco(folder: Path) -> Sequence[Sample]:
 
 
 SETS: Mapping[str, ForeignSet] = {
+    "arrow": ForeignSet(_arrow, number="cls"),
     "mds": ForeignSet(golden("mds/every"), number="int8"),
     "litdata": ForeignSet(golden("litdata/every"), number="int"),
     "lmdb": ForeignSet(_lmdb, number="cls"),
@@ -316,6 +337,7 @@ SETS: Mapping[str, ForeignSet] = {
 """One for each format, by its name."""
 
 OTHERS: Mapping[str, Sequence[ForeignSet]] = {
+    "arrow": [ForeignSet(_arrow_of_every_type(codec)) for codec in (None, "lz4")],
     "mds": [ForeignSet(golden("mds/merged"))],
     "litdata": [
         *(ForeignSet(golden(f"litdata/{name}")) for name in ("pairs", "single", "numpy", "tensors")),

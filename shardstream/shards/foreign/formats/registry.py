@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from shardstream.errors import FormatError, UsageError, did_you_mean
 from shardstream.shards.foreign.contract import ForeignFormat, Form, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.arrow.format import Arrow
 from shardstream.shards.foreign.formats.beton import Beton
 from shardstream.shards.foreign.formats.chunks.litdata import LitData
 from shardstream.shards.foreign.formats.chunks.mds import Mds
@@ -26,6 +27,7 @@ from shardstream.shards.foreign.formats.zip.format import Zip
 _ALL: tuple[ForeignFormat, ...] = (
     Mds(),
     LitData(),
+    Arrow(),
     LmdbFormat(),
     TarOfTars(),
     WebDataset(),
