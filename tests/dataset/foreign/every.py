@@ -317,6 +317,25 @@ def _coco(folder: Path) -> Sequence[Sample]:
     ]
 
 
+def _yolo(folder: Path) -> Sequence[Sample]:
+    for kind in ("images", "labels"):
+        (folder / kind / "train").mkdir(parents=True)
+    for row in range(12):
+        (folder / f"images/train/{row:03d}.jpg").write_bytes(jpeg(row))
+        if row % 3:
+            lines = [f"{one} 0.5 0.25 0.5 0.125\n" for one in range(row % 3)]
+            (folder / f"labels/train/{row:03d}.txt").write_text("".join(lines))
+    (folder / "data.yaml").write_text("path: ../datasets/x\ntrain: images/train\nnames: [a, b]\n")
+    return [
+        {
+            "jpg": jpeg(row),
+            "boxes": np.array([[0.5, 0.25, 0.5, 0.125]] * (row % 3), np.float32).reshape(-1, 4),
+            "labels": np.arange(row % 3),
+        }
+        for row in range(12)
+    ]
+
+
 SETS: Mapping[str, ForeignSet] = {
     "arrow": ForeignSet(_arrow, number="cls"),
     "mds": ForeignSet(golden("mds/every"), number="int8"),
@@ -333,6 +352,7 @@ SETS: Mapping[str, ForeignSet] = {
     "npy": ForeignSet(_npz, number="y"),
     "jsonl": ForeignSet(_jsonl, number="n"),
     "coco": ForeignSet(_coco, number="image_id"),
+    "yolo": ForeignSet(_yolo),
 }
 """One for each format, by its name."""
 

@@ -11,6 +11,7 @@ from shardstream.shards.foreign.formats.beton import Beton
 from shardstream.shards.foreign.formats.chunks.litdata import LitData
 from shardstream.shards.foreign.formats.chunks.mds import Mds
 from shardstream.shards.foreign.formats.detection.coco import Coco
+from shardstream.shards.foreign.formats.detection.yolo import Yolo
 from shardstream.shards.foreign.formats.files.format import SingleFiles
 from shardstream.shards.foreign.formats.jsonl.format import JsonLines
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
@@ -40,6 +41,7 @@ _ALL: tuple[ForeignFormat, ...] = (
     Npy(),
     JsonLines(),
     Coco(),
+    Yolo(),
     SingleFiles(),
 )
 
