@@ -30,8 +30,9 @@ def scan_all(plan: Plan, todo: Sequence[int], making: Making) -> Iterator[tuple[
     watch = _Watch(plan, total, len(todo), making)
     left = iter(todo)
     for number in left:  # the first ones here, until it is known how long all take
-        yield number, watch.over(_scan(plan, number), plan.metas[number].size)  # as they come: an object may be larger than memory
-        watch.done(plan.metas[number].size)
+        bytes = plan.metas[number].size
+        yield number, watch.over(_scan(plan, number), bytes)  # as they come: an object may be larger than memory
+        watch.done(bytes)
         if watch.knows:
             break
     rest = _in_processes(plan, left, making.workers) if making.workers > 1 else _in_threads(plan, left)
