@@ -16,6 +16,7 @@ import xxhash
 
 from shardstream.errors import DecodeError
 from shardstream.extras import require
+from shardstream.storage.blocks.hdf5_chunks import chunked
 
 LARGEST = 1 << 30
 """Bytes that a block may have, inflated."""
@@ -31,6 +32,7 @@ CODECS = {
     "xz": 6,
     "brotli": 7,
     "snappy": 8,
+    "hdf5": 12,
 }
 """Numbers of codecs by name, as catalogues store them, at most 255."""
 _NAMES = {number: name for name, number in CODECS.items()}
@@ -245,4 +247,5 @@ _WHOLE: dict[str, Callable[[memoryview, int, bytes], memoryview]] = {
     "zstd": _zstd,
     "brotli": _brotli,
     "snappy": _snappy,
+    "hdf5": chunked,
 }

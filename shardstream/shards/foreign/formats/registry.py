@@ -10,6 +10,7 @@ from shardstream.shards.foreign.formats.beton import Beton
 from shardstream.shards.foreign.formats.chunks.litdata import LitData
 from shardstream.shards.foreign.formats.chunks.mds import Mds
 from shardstream.shards.foreign.formats.files.format import SingleFiles
+from shardstream.shards.foreign.formats.hdf5.format import Hdf5
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
 from shardstream.shards.foreign.formats.npy import Npy
 from shardstream.shards.foreign.formats.recordio.format import RecordIO
@@ -34,6 +35,7 @@ _ALL: tuple[ForeignFormat, ...] = (
     Megatron(),
     NanoGpt(),
     Npy(),
+    Hdf5(),
     SingleFiles(),
 )
 
