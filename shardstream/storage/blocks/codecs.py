@@ -146,10 +146,9 @@ class _Zlib:
         return self._inner.unused_data
 
 
+_BITS = {"gzip": zlib.MAX_WBITS | 16, "zlib": zlib.MAX_WBITS, "deflate": -zlib.MAX_WBITS}
 _STREAMS: dict[str, Callable[[], Any]] = {
-    "gzip": _of_zlib(zlib.MAX_WBITS | 16),
-    "zlib": _of_zlib(zlib.MAX_WBITS),
-    "deflate": _of_zlib(-zlib.MAX_WBITS),
+    **{name: _of_zlib(bits) for name, bits in _BITS.items()},
     "bz2": bz2.BZ2Decompressor,
     "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=2 * _WINDOW),
 }
@@ -189,6 +188,21 @@ class _Contexts(threading.local):
 
 
 _contexts = _Contexts()
+
+
+def _of_zlib_at_once(name: str) -> Callable[[memoryview, int, bytes], memoryview]:
+    """Most are one stream that holds what it announces, and small: what is not goes the long way."""
+
+    def inflated(data: memoryview, size: int, _: bytes) -> memoryview:
+        if size <= _MADE:
+            stream = zlib.decompressobj(_BITS[name])
+            with suppress(zlib.error):
+                found = stream.decompress(data, size + 1)
+                if len(found) == size and stream.eof and not stream.unused_data:
+                    return memoryview(found)
+        return _gathered(_pieces(name, data), size)
+
+    return inflated
 
 
 def _zstandard() -> ModuleType:
@@ -245,6 +259,7 @@ def _snappy(data: memoryview, size: int, _: bytes) -> memoryview:
 _WHOLE: dict[str, Callable[[memoryview, int, bytes], memoryview]] = {
     "none": lambda data, *_: data,
     "zstd": _zstd,
+    **{name: _of_zlib_at_once(name) for name in _BITS},
     "brotli": _brotli,
     "snappy": _snappy,
     "hdf5": chunked,

@@ -29,7 +29,7 @@ _KNOWN = {4: "szip", 5: "nbit", 6: "scaleoffset"}
 _MOST_TIMES = 2000  # bytes that a stored one may become; deflate: 1032
 _FREE = 1 << 20  # bytes that need not be stored at all
 _MASKS = (1 << 32) - 1
-WITHOUT_BLOCK = "write it again without a user block, as `h5repack OLD NEW` does after `h5unjam`"
+WITHOUT_BLOCK = "take that off: `h5unjam -i OLD -o NEW --delete`"
 REPACK = "write it again without that, as `h5repack -f GZIP=1 OLD NEW` does, or choose other fields"
 
 
