@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zstandard
 
 from shardstream.shards.foreign.rows import usable_field
 from tests.dataset.foreign.making import jpeg, webdataset
@@ -222,6 +223,26 @@ def _nanogpt(folder: Path) -> Sequence[Sample]:
     return [{"tokens": tokens[start : start + 31 + 1]} for start in range(0, 500 - 31, 31)]
 
 
+def _arrow(folder: Path) -> Sequence[Sample]:
+    from tests.shards.foreign.arrow_tables import of_photograph, photographs, write
+
+    for number, rows in enumerate((range(6), range(6, 12))):
+        write(folder / f"part-{number}.arrow", photographs(rows), rows=4, stream=number == 1)
+    return [of_photograph(row) for row in range(12)]
+
+
+def _arrow_of_every_type(codec: str | None) -> Callable[[Path], Sequence[Sample]]:
+    """What is written down anew among it; with a codec, compressed."""
+
+    def make(folder: Path) -> Sequence[Sample]:
+        from tests.shards.foreign.arrow_tables import every_type, write
+
+        write(folder / "every.arrow", every_type(12), rows=5, codec=codec)
+        return []
+
+    return make
+
+
 def _npz(folder: Path) -> Sequence[Sample]:
     draw = np.random.default_rng(0)
     x, y = draw.random((10, 3, 2), np.float32), np.arange(10) % 4
@@ -265,6 +286,39 @@ def _plain_hdf5(folder: Path) -> Sequence[Sample]:
     return [{"x": values[row], "chunks": values[row], "picture": jpeg(row)} for row in range(10)]
 
 
+def _jsonl(folder: Path) -> Sequence[Sample]:
+    rows = [
+        {
+            "text": f'number "{row}"\n',
+            "n": row,
+            "score": row / 4,
+            "tokens": [*range(row)],
+            "about": {"row": [row, None]},
+        }
+        for row in range(12)
+    ]
+    for number in range(2):
+        part = rows[6 * number : 6 * number + 6]
+        (folder / f"part-{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    return [row | {"tokens": np.array(row["tokens"], np.int64), "about": {"json": row["about"]}} for row in rows]
+
+
+def _jsonl_compressed(folder: Path) -> Sequence[Sample]:
+    found = _jsonl(folder)
+    for number, path in enumerate(sorted(folder.glob("*.jsonl"))):
+        frames = [zstandard.ZstdCompressor().compress(line) for line in path.read_bytes().splitlines(keepends=True)]
+        name, data = (".zst", b"".join(frames)) if number else (".gz", gzip.compress(path.read_bytes()))
+        path.with_name(path.name + name).write_bytes(data)
+        path.unlink()
+    return found
+
+
+def _json_list(folder: Path) -> Sequence[Sample]:
+    rows = [{"id": f"x{row}", "text": "\u00e9" * row} for row in range(6)]
+    (folder / "rows.json").write_text(json.dumps(rows, indent=1))
+    return rows
+
+
 def _coco(folder: Path) -> Sequence[Sample]:
     for row in range(12):
         (folder / "train2017").mkdir(exist_ok=True)
@@ -294,7 +348,27 @@ def _coco(folder: Path) -> Sequence[Sample]:
     ]
 
 
+def _yolo(folder: Path) -> Sequence[Sample]:
+    for kind in ("images", "labels"):
+        (folder / kind / "train").mkdir(parents=True)
+    for row in range(12):
+        (folder / f"images/train/{row:03d}.jpg").write_bytes(jpeg(row))
+        if row % 3:
+            lines = [f"{one} 0.5 0.25 0.5 0.125\n" for one in range(row % 3)]
+            (folder / f"labels/train/{row:03d}.txt").write_text("".join(lines))
+    (folder / "data.yaml").write_text("path: ../datasets/x\ntrain: images/train\nnames: [a, b]\n")
+    return [
+        {
+            "jpg": jpeg(row),
+            "boxes": np.array([[0.5, 0.25, 0.5, 0.125]] * (row % 3), np.float32).reshape(-1, 4),
+            "labels": np.arange(row % 3),
+        }
+        for row in range(12)
+    ]
+
+
 SETS: Mapping[str, ForeignSet] = {
+    "arrow": ForeignSet(_arrow, number="cls"),
     "mds": ForeignSet(golden("mds/every"), number="int8"),
     "litdata": ForeignSet(golden("litdata/every"), number="int"),
     "lmdb": ForeignSet(_lmdb, number="cls"),
@@ -308,11 +382,14 @@ SETS: Mapping[str, ForeignSet] = {
     "nanogpt": ForeignSet(_nanogpt, {"length": "31", "dtype": "uint16"}),
     "npy": ForeignSet(_npz, number="y"),
     "hdf5": ForeignSet(_hdf5, number="label"),
+    "jsonl": ForeignSet(_jsonl, number="n"),
     "coco": ForeignSet(_coco, number="image_id"),
+    "yolo": ForeignSet(_yolo),
 }
 """One for each format, by its name."""
 
 OTHERS: Mapping[str, Sequence[ForeignSet]] = {
+    "arrow": [ForeignSet(_arrow_of_every_type(codec)) for codec in (None, "lz4")],
     "mds": [ForeignSet(golden("mds/merged"))],
     "litdata": [
         *(ForeignSet(golden(f"litdata/{name}")) for name in ("pairs", "single", "numpy", "tensors")),
@@ -329,5 +406,6 @@ OTHERS: Mapping[str, Sequence[ForeignSet]] = {
     "megatron": [ForeignSet(_megatron_windows, {"length": "7"})],
     "npy": [ForeignSet(_npy)],
     "hdf5": [ForeignSet(_plain_hdf5)],
+    "jsonl": [ForeignSet(_jsonl_compressed), ForeignSet(_json_list)],
 }
 """More of some formats, for what reads all that there is."""
