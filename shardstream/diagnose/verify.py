@@ -275,6 +275,10 @@ class _Shard:
         if isinstance(data, LooseValues):
             yield from self._loose(data, index)
             return
+        if data is None:
+            assert isinstance(index, ShardStreamError)
+            yield self._from_error("index", index)
+            return
         self.bytes = len(data)
         yield from self._object(data)
         if isinstance(index, ShardIndex) and index.framing == "foreign":
@@ -379,7 +383,7 @@ class _Shard:
     def damaged_pictures(self) -> Iterator[Problem]:
         """Those of this shard that are as they were written, and damaged; to be called after `problems`."""
         data, index = self._found.data, self._found.index
-        if isinstance(data, StorageError) or isinstance(index, ShardStreamError):
+        if data is None or isinstance(data, StorageError) or isinstance(index, ShardStreamError):
             return
         for column in index.columns.values():
             kind = self._manifest.fields.get(column.name)

@@ -94,6 +94,12 @@ class ObjectListing:
         """Bytes of an object of this listing; KeyError if there is none."""
         return self._sizes[path]
 
+    def widen(self) -> None:
+        """Take in all objects below the root, where a user named one that says which belong together."""
+        self.objects = tuple(self.store.list())
+        self._sizes = {one.path: one.size for one in self.objects}
+        vars(self).pop("_visible", None)
+
     def ending(self, *suffixes: str) -> list[ObjectMeta]:
         """The objects whose names end with one of these, in any case; hidden files (``.x``, ``._x``) are left out."""
         return [one for name, one in self._visible if name.endswith(suffixes)]
@@ -134,6 +140,7 @@ class ForeignFormat(ABC):
         title: What messages call it.
         options: Options of reading by name, each with what it means: ``--format-option NAME=VALUE``; ``recognise`` gets
             them.
+        required: Those of the options without which nothing can be read.
         window: Bytes of one read of `ObjectBytes` where the object is not mapped: small for formats that hop.
         forms: Foreign encodings by name; a column's codec is then ``"FORMAT.NAME"`` or ``"FORMAT.NAME:TEXT"``.
         loose: Whether values are objects of their own, whose names the columns have: an object that is scanned is a
@@ -147,6 +154,7 @@ class ForeignFormat(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     options: ClassVar[Mapping[str, str]] = {}
+    required: ClassVar[Sequence[str]] = ()
     window: ClassVar[int] = 4 << 20
     forms: ClassVar[Mapping[str, Form]] = {}
     loose: ClassVar[bool] = False

@@ -34,7 +34,7 @@ _INSTALL = 'pip install "shardstream[gzip]" reads it in parts; or decompress it,
 
 
 class _Point(NamedTuple):
-    """An access point: where it is stored and inflated, how many bits of the byte before are its own, and the window."""
+    """An access point: where it is stored and inflated, how many bits of the byte before it has, and the window."""
 
     stored: int
     inflated: int

@@ -223,6 +223,26 @@ def _nanogpt(folder: Path) -> Sequence[Sample]:
     return [{"tokens": tokens[start : start + 31 + 1]} for start in range(0, 500 - 31, 31)]
 
 
+def _arrow(folder: Path) -> Sequence[Sample]:
+    from tests.shards.foreign.arrow_tables import of_photograph, photographs, write
+
+    for number, rows in enumerate((range(6), range(6, 12))):
+        write(folder / f"part-{number}.arrow", photographs(rows), rows=4, stream=number == 1)
+    return [of_photograph(row) for row in range(12)]
+
+
+def _arrow_of_every_type(codec: str | None) -> Callable[[Path], Sequence[Sample]]:
+    """What is written down anew among it; with a codec, compressed."""
+
+    def make(folder: Path) -> Sequence[Sample]:
+        from tests.shards.foreign.arrow_tables import every_type, write
+
+        write(folder / "every.arrow", every_type(12), rows=5, codec=codec)
+        return []
+
+    return make
+
+
 def _npz(folder: Path) -> Sequence[Sample]:
     draw = np.random.default_rng(0)
     x, y = draw.random((10, 3, 2), np.float32), np.arange(10) % 4
@@ -233,6 +253,37 @@ def _npz(folder: Path) -> Sequence[Sample]:
 def _npy(folder: Path) -> Sequence[Sample]:
     np.save(folder / "features.npy", np.arange(60, dtype=np.int16).reshape(10, 3, 2))
     return []
+
+
+def _hdf5(folder: Path) -> Sequence[Sample]:
+    import h5py
+
+    draw = np.random.default_rng(1)
+    images, boxes = draw.integers(0, 9, (12, 8, 6, 3)).astype(np.uint8), draw.random((12, 4), np.float32)
+    for number in range(2):
+        rows = slice(6 * number, 6 * number + 6)
+        with h5py.File(folder / f"part-{number}.h5", "w") as file:
+            file.create_dataset("image", data=images[rows], chunks=(2, 8, 6, 3), compression="gzip", shuffle=True)
+            file.create_dataset("object/boxes", data=boxes[rows])
+            file.create_dataset("label", data=np.arange(12)[rows] % 4)
+            file.create_dataset("text", data=[f"é{row}" for row in range(12)][rows], dtype=h5py.string_dtype())
+    return [
+        {"image": images[row], "object.boxes": boxes[row], "label": row % 4, "text": f"é{row}"} for row in range(12)
+    ]
+
+
+def _plain_hdf5(folder: Path) -> Sequence[Sample]:
+    """Nothing of it has to be inflated."""
+    import h5py
+
+    values = np.arange(120, dtype=np.int16).reshape(10, 3, 4)
+    with h5py.File(folder / "plain.hdf5", "w") as file:
+        file.create_dataset("x", data=values)
+        file.create_dataset("chunks", data=values, chunks=(4, 3, 4))
+        picture = file.create_dataset("picture", (10,), h5py.vlen_dtype(np.uint8))
+        for row in range(10):
+            picture[row] = np.frombuffer(jpeg(row), np.uint8)
+    return [{"x": values[row], "chunks": values[row], "picture": jpeg(row)} for row in range(10)]
 
 
 def _jsonl(folder: Path) -> Sequence[Sample]:
@@ -297,7 +348,27 @@ def _coco(folder: Path) -> Sequence[Sample]:
     ]
 
 
+def _yolo(folder: Path) -> Sequence[Sample]:
+    for kind in ("images", "labels"):
+        (folder / kind / "train").mkdir(parents=True)
+    for row in range(12):
+        (folder / f"images/train/{row:03d}.jpg").write_bytes(jpeg(row))
+        if row % 3:
+            lines = [f"{one} 0.5 0.25 0.5 0.125\n" for one in range(row % 3)]
+            (folder / f"labels/train/{row:03d}.txt").write_text("".join(lines))
+    (folder / "data.yaml").write_text("path: ../datasets/x\ntrain: images/train\nnames: [a, b]\n")
+    return [
+        {
+            "jpg": jpeg(row),
+            "boxes": np.array([[0.5, 0.25, 0.5, 0.125]] * (row % 3), np.float32).reshape(-1, 4),
+            "labels": np.arange(row % 3),
+        }
+        for row in range(12)
+    ]
+
+
 SETS: Mapping[str, ForeignSet] = {
+    "arrow": ForeignSet(_arrow, number="cls"),
     "mds": ForeignSet(golden("mds/every"), number="int8"),
     "litdata": ForeignSet(golden("litdata/every"), number="int"),
     "lmdb": ForeignSet(_lmdb, number="cls"),
@@ -310,12 +381,15 @@ SETS: Mapping[str, ForeignSet] = {
     "megatron": ForeignSet(_megatron),
     "nanogpt": ForeignSet(_nanogpt, {"length": "31", "dtype": "uint16"}),
     "npy": ForeignSet(_npz, number="y"),
+    "hdf5": ForeignSet(_hdf5, number="label"),
     "jsonl": ForeignSet(_jsonl, number="n"),
     "coco": ForeignSet(_coco, number="image_id"),
+    "yolo": ForeignSet(_yolo),
 }
 """One for each format, by its name."""
 
 OTHERS: Mapping[str, Sequence[ForeignSet]] = {
+    "arrow": [ForeignSet(_arrow_of_every_type(codec)) for codec in (None, "lz4")],
     "mds": [ForeignSet(golden("mds/merged"))],
     "litdata": [
         *(ForeignSet(golden(f"litdata/{name}")) for name in ("pairs", "single", "numpy", "tensors")),
@@ -331,6 +405,7 @@ OTHERS: Mapping[str, Sequence[ForeignSet]] = {
     "beton": [ForeignSet(_small_beton)],
     "megatron": [ForeignSet(_megatron_windows, {"length": "7"})],
     "npy": [ForeignSet(_npy)],
+    "hdf5": [ForeignSet(_plain_hdf5)],
     "jsonl": [ForeignSet(_jsonl_compressed), ForeignSet(_json_list)],
 }
 """More of some formats, for what reads all that there is."""

@@ -8,8 +8,9 @@
 ``recordio/``  RecordIO files of MXNet
 ``lmdb/``      LMDB databases
 ``zip/``       zip files
+``hdf5/``      HDF5 files
 ``tokens/``    Megatron's and nanoGPT's tokens
-``arrow/``     the columns of Arrow's tables, and Parquet's
+``arrow/``     Arrow files, and what ``datasets`` saves
 ``npy``        numpy's arrays
 ``beton``      FFCV
 =============  =============================================================================

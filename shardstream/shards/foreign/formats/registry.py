@@ -6,11 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from shardstream.errors import FormatError, UsageError, did_you_mean
 from shardstream.shards.foreign.contract import ForeignFormat, Form, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.arrow.format import Arrow
 from shardstream.shards.foreign.formats.beton import Beton
 from shardstream.shards.foreign.formats.chunks.litdata import LitData
 from shardstream.shards.foreign.formats.chunks.mds import Mds
 from shardstream.shards.foreign.formats.detection.coco import Coco
+from shardstream.shards.foreign.formats.detection.yolo import Yolo
 from shardstream.shards.foreign.formats.files.format import SingleFiles
+from shardstream.shards.foreign.formats.hdf5.format import Hdf5
 from shardstream.shards.foreign.formats.jsonl.format import JsonLines
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
 from shardstream.shards.foreign.formats.npy import Npy
@@ -26,6 +29,7 @@ from shardstream.shards.foreign.formats.zip.format import Zip
 _ALL: tuple[ForeignFormat, ...] = (
     Mds(),
     LitData(),
+    Arrow(),
     LmdbFormat(),
     TarOfTars(),
     WebDataset(),
@@ -36,8 +40,10 @@ _ALL: tuple[ForeignFormat, ...] = (
     Megatron(),
     NanoGpt(),
     Npy(),
+    Hdf5(),
     JsonLines(),
     Coco(),
+    Yolo(),
     SingleFiles(),
 )
 
@@ -84,6 +90,8 @@ def recognise(
     found = _answers([format_named(name)] if name else _SURE, listing, options, named=name is not None)
     if not found and name is None and loose:
         found = _answers(_FALLBACK, listing, options, named=False)
+    if not found and name is not None:
+        _require(format_named(name), listing, options)
     if len(found) > 1:
         names = " and ".join(one.title for one, _ in found)
         hint = "say which it is with source_format=" + " or ".join(repr(one.name) for one, _ in found)
@@ -98,6 +106,17 @@ def recognise(
         what = f"{found[0][0].title} has no option {unknown[0]!r}"
         raise UsageError(what, url=listing.url, hint=f"{did_you_mean(unknown[0], found[0][0].options)}it has {there}")
     return found[0]
+
+
+def _require(format: ForeignFormat, listing: ObjectListing, options: Mapping[str, str]) -> None:
+    """Refuse a format that was named without the options that it takes; UsageError."""
+    for option in format.required:
+        if option not in options:
+            raise UsageError(
+                f"{format.title}: nothing says {option!r}",
+                url=listing.url,
+                hint=f"give format_options={{{option!r}: ...}} ({option}: {format.options[option]})",
+            )
 
 
 def _answers(
