@@ -31,6 +31,7 @@ CODECS = {
     "xz": 6,
     "brotli": 7,
     "snappy": 8,
+    "parquet": 9,
 }
 """Numbers of codecs by name, as catalogues store them, at most 255."""
 _NAMES = {number: name for name, number in CODECS.items()}
@@ -223,7 +224,12 @@ def _cramjam(name: str) -> Any:
     return getattr(require("cramjam", extra="codecs", purpose=f"to read what is compressed with {name}"), name)
 
 
-def _into(inflate_into: Callable[[Any, Any], int], data: memoryview, size: int) -> memoryview:
+def inflated_into(inflate_into: Callable[[Any, Any], int], data: memoryview, size: int) -> memoryview:
+    """What a function of a package writes of a block into a buffer of that many bytes, maybe fewer.
+
+    Raises:
+        DecodeError: It raises something, as it does where they are damaged or hold more.
+    """
     out = np.empty(size, np.uint8)
     try:
         written = inflate_into(data, out)
@@ -233,11 +239,17 @@ def _into(inflate_into: Callable[[Any, Any], int], data: memoryview, size: int) 
 
 
 def _brotli(data: memoryview, size: int, _: bytes) -> memoryview:
-    return _into(_cramjam("brotli").decompress_into, data, size)
+    return inflated_into(_cramjam("brotli").decompress_into, data, size)
 
 
 def _snappy(data: memoryview, size: int, _: bytes) -> memoryview:
-    return _into(_cramjam("snappy").decompress_raw_into, data, size)
+    return inflated_into(_cramjam("snappy").decompress_raw_into, data, size)
+
+
+def _parquet(data: memoryview, size: int, setting: bytes) -> memoryview:
+    from shardstream.storage.blocks.parquet.block import inflated_block  # it inflates pages with what stands above
+
+    return inflated_block(data, size, setting)
 
 
 _WHOLE: dict[str, Callable[[memoryview, int, bytes], memoryview]] = {
@@ -245,4 +257,5 @@ _WHOLE: dict[str, Callable[[memoryview, int, bytes], memoryview]] = {
     "zstd": _zstd,
     "brotli": _brotli,
     "snappy": _snappy,
+    "parquet": _parquet,
 }
