@@ -9,6 +9,7 @@
 ``lmdb/``      LMDB databases
 ``zip/``       zip files
 ``tokens/``    Megatron's and nanoGPT's tokens
+``arrow/``     the columns of Arrow's tables, and Parquet's
 ``npy``        numpy's arrays
 ``beton``      FFCV
 =============  =============================================================================
