@@ -234,6 +234,38 @@ def _npy(folder: Path) -> Sequence[Sample]:
     return []
 
 
+def _parquet(**options: Any) -> Callable[[Path], Sequence[Sample]]:
+    """Two files, of which the second has several row groups."""
+
+    def make(folder: Path) -> Sequence[Sample]:
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        rows = [
+            {
+                "image": {"bytes": jpeg(row), "path": f"{row % 3}.jpg"},
+                "label": row % 3,
+                "text": f"t{row % 4}" if row % 5 else None,
+                "tokens": list(range(row % 4)),
+                "objects": [{"name": f"n{row}", "box": [0.5, row]}],
+            }
+            for row in range(14)
+        ]
+        table = pa.Table.from_pylist(rows)
+        for number, part in enumerate((table.slice(0, 4), table.slice(4))):
+            pa.parquet.write_table(part, folder / f"part-{number}.parquet", row_group_size=4, **options)
+        found = [
+            one | {"image": one["image"]["bytes"], "cls": one["label"], "tokens": np.array(one["tokens"], np.int64)}
+            for one in rows
+        ]
+        for one in found:
+            del one["label"]
+            one["objects"] = {"json": one["objects"]}
+        return [{name: value for name, value in one.items() if value is not None} for one in found]
+
+    return make
+
+
 SETS: Mapping[str, ForeignSet] = {
     "mds": ForeignSet(golden("mds/every"), number="int8"),
     "litdata": ForeignSet(golden("litdata/every"), number="int"),
@@ -247,6 +279,7 @@ SETS: Mapping[str, ForeignSet] = {
     "megatron": ForeignSet(_megatron),
     "nanogpt": ForeignSet(_nanogpt, {"length": "31", "dtype": "uint16"}),
     "npy": ForeignSet(_npz, number="y"),
+    "parquet": ForeignSet(_parquet(compression="snappy", data_page_size=200), number="cls"),
 }
 """One for each format, by its name."""
 
@@ -266,5 +299,6 @@ OTHERS: Mapping[str, Sequence[ForeignSet]] = {
     "beton": [ForeignSet(_small_beton)],
     "megatron": [ForeignSet(_megatron_windows, {"length": "7"})],
     "npy": [ForeignSet(_npy)],
+    "parquet": [ForeignSet(_parquet(compression="none", use_dictionary=False))],
 }
 """More of some formats, for what reads all that there is."""

@@ -12,6 +12,7 @@ from shardstream.shards.foreign.formats.chunks.mds import Mds
 from shardstream.shards.foreign.formats.files.format import SingleFiles
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
 from shardstream.shards.foreign.formats.npy import Npy
+from shardstream.shards.foreign.formats.parquet.format import Parquet
 from shardstream.shards.foreign.formats.recordio.format import RecordIO
 from shardstream.shards.foreign.formats.tar.tar_of_tars import TarOfTars
 from shardstream.shards.foreign.formats.tar.webdataset import WebDataset
@@ -34,6 +35,7 @@ _ALL: tuple[ForeignFormat, ...] = (
     Megatron(),
     NanoGpt(),
     Npy(),
+    Parquet(),
     SingleFiles(),
 )
 

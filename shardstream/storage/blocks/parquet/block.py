@@ -94,9 +94,7 @@ def _as_is(data: memoryview, size: int, compression: str) -> memoryview:
     return out.data.toreadonly()
 
 
-def _values(
-    data: memoryview, size: int, compression: str, leaf: Sequence[int], dtype: str, skip: int
-) -> memoryview:
+def _values(data: memoryview, size: int, compression: str, leaf: Sequence[int], dtype: str, skip: int) -> memoryview:
     stored = Leaf(*leaf)
     found = _pages(data, 0, len(data), skip)
     if not dtype and stored.physical == BYTES:
@@ -108,7 +106,7 @@ def _values(
     if sum(page.values for page in found if not page.dictionary) * kind.itemsize < size:
         raise wrong(f"its values are less than {size} bytes")
     made = elements(_reader(data), found, _compression(compression), stored, kind)
-    return memoryview(made.view(np.uint8)).toreadonly() if len(made) else memoryview(b"")
+    return made.view(np.uint8).data.toreadonly() if len(made) else memoryview(b"")
 
 
 def _column(

@@ -20,13 +20,13 @@ class OpenPage(NamedTuple):
         page: Its header.
         body: Its bytes.
         levels: What stands before its values.
-        count: Values that are there.
+        there: How many values it has.
     """
 
     page: Page
     body: memoryview
     levels: Levels
-    count: int
+    there: int
 
     @property
     def values(self) -> memoryview:
@@ -99,7 +99,7 @@ def numbers(get: Get, found: Sequence[Page], compression: str, leaf: Leaf) -> It
     dictionary = Dictionary(get, first, compression, leaf).numbers()
     for page in rest:
         one = opened(get, page, compression, leaf)
-        yield one, fixed_values(leaf, page.encoding, one.values, one.count, dictionary)
+        yield one, fixed_values(leaf, page.encoding, one.values, one.there, dictionary)
 
 
 def texts(
@@ -126,7 +126,7 @@ def texts(
     dictionary = Dictionary(get, first, compression, leaf).bytes()
     for page in rest:
         one = opened(get, page, compression, leaf)
-        values = byte_values(page.encoding, one.values, one.count, most, dictionary)
+        values = byte_values(page.encoding, one.values, one.there, most, dictionary)
         most -= sum(map(len, values))
         if most < 0:
             raise wrong("its values have more bytes than any that are read")
@@ -153,7 +153,7 @@ def elements(get: Get, found: Sequence[Page], compression: str, leaf: Leaf, dtyp
         there = one.levels.definition
         if leaf.repetition and there is not None:
             exist = there >= leaf.element
-            if int(exist.sum()) != one.count:
+            if int(exist.sum()) != one.there:
                 if dtype.kind != "f":
                     raise wrong("an element of a list is missing, which only lists of floats can say")
                 some = values

@@ -21,9 +21,10 @@ PLAIN, DICTIONARY_2, RLE, BIT_PACKED, DELTA, DELTA_LENGTH, DELTA_BYTES, DICTIONA
 OF_DICTIONARIES = frozenset({DICTIONARY_2, DICTIONARY})
 COMPRESSIONS = {0: "none", 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 """Compressions that are read, by their numbers in footers."""
-_DATA, _DICTIONARY, _DATA_2 = 0, 2, 3
+_DATA, _INDEX, _DICTIONARY, _DATA_2 = range(4)
+_INNER: dict[Any, int] = {_DATA: 5, _DICTIONARY: 7, _DATA_2: 8}
 _COUNTS = {1: None, 2: None, 3: None, 4: None}
-_HEADER = {1: None, 2: None, 3: None, 4: None, 5: _COUNTS, 7: _COUNTS, 8: {n: None for n in range(1, 8)}}
+_HEADER = {1: None, 2: None, 3: None, 4: None, 5: _COUNTS, 7: _COUNTS, 8: dict.fromkeys(range(1, 8))}
 _TAKEN = (512, 64 << 10, 16 << 20)  # bytes that are taken for a header: statistics in it may be long
 _FEW_VALUES = 1 << 22  # that pages may have, however few bytes they take: all of them may be the same
 _VALUES_A_BYTE = 16  # that they may have where they take more
@@ -121,7 +122,7 @@ def _header(get: Get, at: int, end: int) -> tuple[dict[int, Any], int]:
 
 def _page(header: dict[int, Any], at: int, body: int) -> Page:
     kind, size, stored = (header.get(number) for number in (1, 2, 3))
-    inner = header.get({_DATA: 5, _DICTIONARY: 7, _DATA_2: 8}.get(kind, 0), {} if kind == 1 else None)
+    inner = header.get(_INNER.get(kind, 0), {} if kind == _INDEX else None)
     if not isinstance(inner, dict) or not _counts(size, stored):
         raise wrong("its header says neither what it is nor how large")
     assert size is not None

@@ -53,7 +53,9 @@ class Node(NamedTuple):
     @classmethod
     def unpacked(cls, found: Sequence[Any]) -> Node:
         """The same of `packed`."""
-        return cls(*found[:6], tuple(cls.unpacked(one) for one in found[6]), tuple(found[7]))
+        kind, optional, repetition, definition, leaf, leaves, children, names = found
+        inner = tuple(cls.unpacked(one) for one in children)
+        return cls(kind, optional, repetition, definition, leaf, leaves, inner, tuple(names))
 
 
 class Column(NamedTuple):
@@ -179,8 +181,9 @@ def _optional(node: Node, cursors: Sequence[_Cursor]) -> Any:
     if there < node.definition:
         _missing(node, cursors)
         # One level less is an empty list, where it may be missing itself.
-        found = [] if not node.optional or there == node.definition - 1 else None
-        return found if node.kind == "list" or found is None else {}
+        if node.optional and there < node.definition - 1:
+            return None
+        return [] if node.kind == "list" else {}
     found = [_element(node, cursors)]
     while first.goes_on(node.repetition):
         found.append(_element(node, cursors))

@@ -64,7 +64,7 @@ class Leaf(NamedTuple):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of an array of its values; those of `FIXED` are void."""
-        return np.dtype(DTYPES[self.physical] if self.physical in DTYPES else f"V{self.width}")
+        return np.dtype(DTYPES.get(self.physical, f"V{self.width}"))
 
 
 def fixed_values(

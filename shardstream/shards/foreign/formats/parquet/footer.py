@@ -184,7 +184,7 @@ class Footer:
         found, node = group.chunks[leaf], self._leaves[leaf]
         name = repr(node.name)
         meta = found.get(3)
-        if 8 in found or (meta is None and found):
+        if 8 in found or meta is None:
             raise self._data.damaged(f"column {name} is encrypted", self._begin, hint=_PLAIN)
         if found.get(1):
             raise self._data.damaged(f"column {name} is in another file", self._begin, hint="write both into one file")
@@ -192,7 +192,8 @@ class Footer:
         if codec not in COMPRESSIONS:
             kind = _COMPRESSION_NAMES.get(codec, f"number {codec}")
             raise self._data.damaged(f"column {name} is of a compression that is not read: {kind}", 0, hint=_HINT)
-        if meta.get(1) != node.stored.physical or not _counts(values, size, first):  # type: ignore[union-attr]
+        assert node.stored is not None
+        if meta.get(1) != node.stored.physical or not _counts(values, size, first):
             raise self._wrong(f"column {name} is not what the schema says, or of no size")
         begin = min(first, dictionary) if type(dictionary) is int and dictionary > 0 else first
         if begin < len(MAGIC) or begin + size > self._begin:
