@@ -106,8 +106,17 @@ class ColumnField:
             parts = parts_of_bytes(data, chunk, node.stored, pages)
         yield from (Block(part.begin, part.end, part.size, part.setting) for part in parts if part.setting)
 
-    def values(self, data: ObjectBytes, footer: Footer, group: Group, base: int) -> tuple[Values, int]:
-        """It over a row group, and where the next block is shown, if its first one is shown at ``base``.
+    def values(
+        self, data: ObjectBytes, footer: Footer, group: Group, shown: ObjectBytes, base: int
+    ) -> tuple[Values, int]:
+        """It over a row group, and where the next block is shown.
+
+        Args:
+            data: The file.
+            footer: Its footer.
+            group: The row group.
+            shown: The file, and its blocks behind it.
+            base: Where the first block of these values is shown.
 
         Raises:
             FormatError, DecodeError, MissingExtraError, StorageError: As `blocks`.
@@ -116,9 +125,9 @@ class ColumnField:
         if how == "nothing":
             return Values(np.zeros(group.rows, np.bool_), numbers=np.zeros(0, np.uint8)), base
         if how == "converted":
-            lengths = data.array("<u4", group.rows, base)
+            lengths = shown.array("<u4", group.rows, base)
             size = int(lengths[lengths != MISSING].sum(dtype=np.int64)) + lengths.nbytes
-            has, begins, sizes = row_places(data.get(base, size), group.rows)
+            has, begins, sizes = row_places(shown.get(base, size), group.rows)
             return Values(has, offsets=begins[has] + base, lengths=sizes[has]), base + size
         node = leaves_of(self.node)[0]
         assert node.stored is not None

@@ -76,8 +76,9 @@ class Parquet(ForeignFormat):
         return FoundBlocks(out.of(data.size), more=held) if len(out) > 1 else None
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
-        footer = Footer(data, about["size"])
-        fields = fields_in(data, footer, about)
+        file = data.first(about["size"])  # what reads ahead in it makes no blocks
+        footer = Footer(file, about["size"])
+        fields = fields_in(file, footer, about)
         base, row = about["size"], 0
         waiting: list[list[Values]] = [[] for _ in fields]
         rows = 0
@@ -85,7 +86,7 @@ class Parquet(ForeignFormat):
         for group in footer.groups:
             for number, one in enumerate(fields):
                 try:
-                    found, base = one.values(data, footer, group, base)
+                    found, base = one.values(file, footer, group, data, base)
                 except DecodeError as error:
                     what = f"column {'.'.join(one.field.source)!r} of the rows from {row + rows} on: {error.what}"
                     raise data.damaged(what, 0) from error
