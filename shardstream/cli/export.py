@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -15,8 +15,9 @@ from shardstream.pack.export import ExportReport
 from shardstream.pack.export import export as export_all
 
 # Choices of flags.
-To = StrEnum("To", "FILES WEBDATASET PARQUET")
+To = StrEnum("To", "FILES WEBDATASET PARQUET MDS")
 ExportJpeg = StrEnum("ExportJpeg", "ORIGINAL KEEP")
+ExportCompression = StrEnum("ExportCompression", "ZSTD")
 
 
 class ExportFlags:
@@ -26,6 +27,10 @@ class ExportFlags:
         ExportJpeg,
         typer.Option("--jpeg", help="JPEG files as they were before they were packed, or as they are stored."),
     ]
+    compression: Annotated[
+        Optional[ExportCompression],  # noqa: UP045 - Typer reads this when it runs, also old ones
+        typer.Option("--compression", help="Compress shards of MDS. (default: they are not)"),
+    ]
 
 
 @flags_of(export_all, ExportFlags)
@@ -33,12 +38,14 @@ def export(
     context: typer.Context,
     url: DatasetUrl,
     dest: Annotated[str, typer.Argument(metavar="DEST", help="Folder or URL for the output: new, or empty.")],
-    to: Annotated[To, typer.Option("--to", help="What to write: single files, tar shards, or tables.")],
+    to: Annotated[
+        To, typer.Option("--to", help="What to write: single files, tar shards, tables, or shards of MosaicML.")
+    ],
     as_json: Json = False,
     quiet: Quiet = False,
     **flags: Any,
 ) -> None:
-    """Write a data set in a form that others read: files with a list, WebDataset, or Parquet as Hugging Face has it.
+    """Write a data set in a form that others read: files with a list, WebDataset, MDS, or Parquet of Hugging Face.
 
     A run that was interrupted goes on when the same command is given again.
     """

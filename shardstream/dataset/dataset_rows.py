@@ -107,8 +107,8 @@ class DatasetRows(RowReader):
         for column in (index.columns[name] for name in opened.present(self._fields)):
             if column.type.kind == "fixed":
                 sizes += column.type.width
-            elif column.lengths is not None:
-                sizes += (column.lengths if column.raw_lengths is None else column.raw_lengths).astype(np.int64)
+            elif (stored := column.sizes) is not None:
+                sizes += (stored if column.raw_lengths is None else column.raw_lengths).astype(np.int64)
         ends = np.cumsum(sizes)
         start = 0
         while start < index.samples:

@@ -233,7 +233,7 @@ class ReadAhead:
             except ShardStreamError:  # the same
                 continue
             fields = self._fields[source]
-            if opened.shard.store.mapped or not opened.has_bytes(fields):
+            if opened.at_hand or not opened.has_bytes(fields):
                 continue
             if self._whole is None:
                 self._decide(opened, fields)

@@ -231,7 +231,7 @@ class Fetching:
     def begin(self, here: int, rows: Integers) -> Callable[[], Buffers | None]:
         """Have these rows of a shard on their way; what gives their bytes, ``None`` where they are read in place."""
         opened = self._shards.open(*source_and_shard(here))
-        if opened.shard.store.mapped:
+        if opened.at_hand:
             return lambda: None
         reads = opened.reads(opened.stored_rows(rows), self._fields, order=len(self._reads))
         self._reads = [one for one in self._reads if not one.done] + reads

@@ -76,6 +76,11 @@ class OpenShard:
     shard: Shard
     rows: NDArray[np.int64] | int | DrawnRows = 0
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether nothing is won by reading bytes before they are used."""
+        return self.shard.store.at_hand(self.shard.name)
+
     def stored_rows(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of the shard that these rows of the view are."""
         if isinstance(self.rows, DrawnRows):
@@ -98,8 +103,8 @@ class OpenShard:
         """Mean stored bytes of these fields of a sample, besides the index; ``None`` where it does not say."""
         total = 0
         for column in (self.index.columns[name] for name in self.present(fields)):
-            if column.lengths is not None:
-                total += int(column.lengths.sum(dtype=np.int64))
+            if (sizes := column.sizes) is not None:
+                total += int(sizes.sum(dtype=np.int64))
             elif column.type.kind == "fixed":
                 total += column.type.width * self.index.samples
             elif column.type.kind == "payload":
@@ -179,7 +184,7 @@ class OpenShard:
         return self._read(rows, self.present(fields))
 
     def _read(self, rows: NDArray[np.int64], present: Sequence[str]) -> Buffers:
-        if not self.shard.store.mapped:
+        if not self.at_hand:
             return fetched(self.reads(rows, present, order=0))
         if self.framing.whole_objects:  # a mapping costs more than the bytes of a small file
             return read_files(self.shard.store, self.framing.plan(self.index, rows, present))

@@ -192,6 +192,8 @@ def _field(name: str, kind: FieldType, manifest: Manifest, index: ShardIndex | N
 def _mean_bytes(column: Column, valid: NDArray[np.bool_] | None) -> float | None:
     if column.type.kind != "payload":
         return float(column.type.width)
-    assert column.lengths is not None
-    lengths = column.lengths if valid is None else column.lengths[valid]
-    return float(lengths.mean()) if len(lengths) else None
+    sizes = column.sizes
+    if sizes is None:
+        return None
+    sizes = sizes if valid is None else sizes[valid]
+    return float(sizes.mean()) if len(sizes) else None

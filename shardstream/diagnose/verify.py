@@ -336,7 +336,7 @@ class _Shard:
     def _halves(self, index: ShardIndex, column: Column) -> Iterator[Problem]:
         """Rows of values that end in the middle of one."""
         kind = self._manifest.fields.get(column.name)
-        sizes = column.lengths if column.raw_lengths is None else column.raw_lengths
+        sizes = column.sizes if column.raw_lengths is None else column.raw_lengths
         if not isinstance(kind, ValuesType) or sizes is None:
             return
         for row in np.flatnonzero(sizes % kind.elements.itemsize).tolist():

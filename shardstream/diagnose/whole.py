@@ -82,6 +82,10 @@ class LooseValues:
         rows = np.arange(self._opened.index.samples)
         valid = column.valid_rows(rows)
         chosen = rows if valid is None else rows[valid]
+        if column.held is not None:
+            for row, value in zip(chosen.tolist(), column.held_values(chosen), strict=True):
+                yield row, self._opened.index.path, value
+            return
         for start in range(0, len(chosen), _TOGETHER):
             part = chosen[start : start + _TOGETHER]
             yield from self._some(part, column)

@@ -180,7 +180,7 @@ def too_large(column: Column, rows: NDArray[np.int64], max_value: int) -> list[t
         return [(row, width) for row in rows.tolist()] if width > max_value else []
     sizes = column.raw_lengths
     if sizes is None and isinstance(column.type, ArrayType | TensorType | ValuesType):
-        sizes = column.lengths
+        sizes = column.sizes
     if sizes is None or not len(rows):
         return []
     chosen = sizes[rows]

@@ -42,6 +42,8 @@ class Column:
         names: Payloads that are objects of their own, in catalogues only: the names of these below the root, one after
             another, uint8 in UTF-8. ``lengths`` are their sizes then, or ``None`` where nobody knows them.
         name_ends: Where each name ends in ``names``.
+        held: Payloads that lie in the index itself, beside such objects, in catalogues only: one after another, uint8.
+        held_ends: Where each of these ends in ``held``.
     """
 
     name: str
@@ -56,6 +58,8 @@ class Column:
     base: int | None = None
     names: NDArray[np.uint8] | None = None
     name_ends: NDArray[np.unsignedinteger[Any]] | None = None
+    held: NDArray[np.uint8] | None = None
+    held_ends: NDArray[np.unsignedinteger[Any]] | None = None
 
     def valid_rows(self, rows: NDArray[np.int64]) -> NDArray[np.bool_] | None:
         """Whether each row has a value: bool (len(rows),), or ``None`` if every sample of the shard has."""
@@ -83,14 +87,30 @@ class Column:
         assert self.lengths is not None
         return self.offsets[rows].astype(np.int64), self.lengths[rows].astype(np.int64)
 
+    @property
+    def sizes(self) -> NDArray[np.unsignedinteger[Any]] | None:
+        """Payloads: stored bytes of each; ``None`` where nobody knows them."""
+        ends = self.held_ends
+        return self.lengths if ends is None else np.diff(ends, prepend=ends.dtype.type(0))
+
     def object_names(self, rows: NDArray[np.int64]) -> list[str]:
         """The objects that the values of these rows are; names that are not UTF-8 as files have them here."""
-        assert self.names is not None
-        assert self.name_ends is not None
-        ends = self.name_ends[rows].tolist()
-        starts = np.where(rows > 0, self.name_ends[rows - 1], 0).tolist()
-        data = self.names.data
-        return [str(data[start:end], "utf-8", "surrogateescape") for start, end in zip(starts, ends, strict=True)]
+        found = _parts(self.names, self.name_ends, rows)
+        return [str(one, "utf-8", "surrogateescape") for one in found]
+
+    def held_values(self, rows: NDArray[np.int64]) -> list[memoryview]:
+        """The values of these rows, where the index itself holds them."""
+        return _parts(self.held, self.held_ends, rows)
+
+
+def _parts(
+    blob: NDArray[np.uint8] | None, ends: NDArray[np.unsignedinteger[Any]] | None, rows: NDArray[np.int64]
+) -> list[memoryview]:
+    """The parts of a blob that belong to these rows."""
+    assert blob is not None
+    assert ends is not None
+    starts = np.where(rows > 0, ends[rows - 1], 0).tolist()
+    return [blob.data[start:end] for start, end in zip(starts, ends[rows].tolist(), strict=True)]
 
 
 class Keys(Sequence[str]):

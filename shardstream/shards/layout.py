@@ -55,11 +55,13 @@ _ROLES: dict[str, tuple[str, ...] | None] = {
     "checksums": ("<u8",),
     "names": ("|u1",),
     "name_ends": _UNSIGNED,
+    "held": ("|u1",),
+    "held_ends": _UNSIGNED,
 }
 Hasher = xxhash.xxh3_64
 _SLASH = ord("/")
 _TWO_SLASHES = re.compile(b"//")
-_NARROWED = ("offsets", "lengths", "raw_lengths", "name_ends")
+_NARROWED = ("offsets", "lengths", "raw_lengths", "name_ends", "held_ends")
 
 
 def _no_form(codec: str) -> bool:
@@ -254,8 +256,9 @@ def _parse(data: memoryview, path: str, framing: str, end: int, url: str, is_for
         check_field_name(name)
         columns[name] = column = _column(body, entry, tables.get(name, {}))
         _check_column(column, samples, end, is_form)
-        if (column.names is None) == (framing == LOOSE and column.type.kind != "scalar"):
-            raise ValueError(f"{name!r} {'lacks' if column.names is None else 'has'} names of objects")
+        loose = framing == LOOSE and column.type.kind != "scalar"
+        if loose != ((column.names is None) != (column.held is None)):
+            raise ValueError(f"{name!r} {'lacks' if loose else 'has'} names of objects, or values in the index")
     stored = int.from_bytes(data[-_CHECKSUM_BYTES:], "little")
     return ShardIndex(path, framing, samples, keys, columns, end, url=url, checksum=stored)
 
@@ -306,7 +309,7 @@ def _check_column(column: Column, samples: int, end: int, is_form: Callable[[str
     for role in _ROLES:
         values = getattr(column, role)
         wanted = -(-samples // 8) if role == "valid" else samples
-        if values is not None and len(values) != wanted and role != "names":
+        if values is not None and len(values) != wanted and role not in ("names", "held"):
             raise ValueError(f"{role} of {name!r} are {len(values)}, not {wanted}")
     ours = column.codec in ("none", "zstd")
     if not (ours or is_form(column.codec)) or (column.codec == "zstd") != (column.raw_lengths is not None):
@@ -319,17 +322,19 @@ def _check_column(column: Column, samples: int, end: int, is_form: Callable[[str
         if column.type.name == "bool" and np.any(column.values.view(np.uint8) > 1):
             raise ValueError(f"{name!r} holds bytes that are neither true nor false")
     elif column.name_ends is not None or column.names is not None:
-        _check_names(column)
+        _check_parts(column, column.names, column.name_ends)
+    elif column.held_ends is not None or column.held is not None:
+        _check_parts(column, column.held, column.held_ends)
     elif not _inside(column, samples, end):
         raise ValueError(f"values of {name!r} lie outside of the object")
 
 
-def _check_names(column: Column) -> None:
-    ends, names = column.name_ends, column.names
-    if ends is None or names is None or column.offsets is not None or column.type.kind != "payload":
-        raise ValueError(f"{column.name!r} has names of objects, and is not a column of such")
-    if np.any(ends[1:] < ends[:-1]) or (int(ends[-1]) if len(ends) else 0) != len(names):
-        raise ValueError(f"the names of {column.name!r} do not follow one another")
+def _check_parts(column: Column, blob: NDArray[Any] | None, ends: NDArray[Any] | None) -> None:
+    """Check names of objects, or values that the index holds."""
+    if ends is None or blob is None or column.offsets is not None or column.type.kind != "payload":
+        raise ValueError(f"{column.name!r} has names of objects, or values, and is not a column of such")
+    if np.any(ends[1:] < ends[:-1]) or (int(ends[-1]) if len(ends) else 0) != len(blob):
+        raise ValueError(f"the names or values of {column.name!r} do not follow one another")
 
 
 def _inside(column: Column, samples: int, end: int) -> bool:

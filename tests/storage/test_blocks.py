@@ -13,18 +13,29 @@ import random
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import zstandard
 
 from shardstream.errors import ChecksumError, DecodeError, StorageError
-from shardstream.storage import Request, Store, counters, fetch
+from shardstream.storage import MappedBuffers, Request, Store, counters, fetch
 from shardstream.storage.base.buffers import joined
 from shardstream.storage.blocks import BlockList, BlockStore, ObjectBlocks
 from shardstream.storage.blocks import store as store_module
-from shardstream.storage.blocks.codecs import CODECS, LARGEST, checksum_of, inflate, inflate_unknown, inflated_start
+from shardstream.storage.blocks.codecs import (
+    CODECS,
+    LARGEST,
+    LAYOUTS,
+    checksum_of,
+    inflate,
+    inflate_unknown,
+    inflated_start,
+)
 from shardstream.storage.blocks.held import HeldBlocks, held
+from shardstream.storage.local.store import LocalStore
 from shardstream.storage.transfer.loop import run
 from shardstream.testing import MemoryStore
 
@@ -64,7 +75,7 @@ def nothing_held() -> Iterator[None]:
 
 
 def test_all_codecs_are_tested() -> None:
-    assert PACK.keys() == CODECS.keys()
+    assert PACK.keys() | LAYOUTS.keys() == CODECS.keys()
 
 
 @pytest.mark.parametrize("name", PACK)
@@ -180,7 +191,8 @@ def test_what_is_not_compressed_passes_through_and_nothing_is_written() -> None:
     assert not store.holds("x")
 
 
-def test_a_block_is_inflated_once_however_many_read_it() -> None:
+def test_a_block_is_inflated_once_however_many_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_SMALL", 0)
     store, inner, whole = blocked(PARTS)
     requests = [Request("x", begin, 10) for begin in range(0, len(whole) - 10, 50)]
 
@@ -194,6 +206,69 @@ def test_a_block_is_inflated_once_however_many_read_it() -> None:
     store.repair("x", 0, 1)
     assert inflated_by(act) == 1
     assert len(reads) < 20
+
+
+def test_small_blocks_are_kept_only_where_a_part_of_them_is_read() -> None:
+    store, _, whole = blocked(PARTS)
+    for _ in range(2):
+        assert inflated_by(lambda: store.get("x")) == 4
+    assert inflated_by(lambda: store.get("x", 0, len(whole) - 1)) == 4
+    assert inflated_by(lambda: store.get("x", len(whole) - 9, 9)) == 0
+
+
+def local(folder: Path, parts: list[tuple[str, bytes]]) -> tuple[BlockStore, bytes]:
+    data, blocks = packed(parts)
+    folder.joinpath("x").write_bytes(data)
+    folder.joinpath("plain").write_bytes(b"as it is")
+    return BlockStore(LocalStore(folder), {"x": blocks}.get), b"".join(part for _, part in parts)
+
+
+def test_small_blocks_of_files_are_inflated_where_they_are_used(tmp_path: Path) -> None:
+    store, whole = local(tmp_path, PARTS)
+    assert store.at_hand("x")
+    assert store.at_hand("plain")
+    assert not blocked(PARTS)[0].at_hand("x")
+    buffers = MappedBuffers(store)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        offsets = rng.integers(0, len(whole), 20)
+        lengths = rng.integers(0, len(whole) - offsets + 1)
+        found = buffers.views("x", offsets, lengths)
+        pairs = list(zip(offsets.tolist(), lengths.tolist(), strict=True))
+        assert found == [whole[at : at + length] for at, length in pairs]
+        assert [buffers.view("x", *one) for one in pairs] == found
+        assert store.get("x", *pairs[0]) == found[0]
+        at = np.minimum(offsets, len(whole) - 40)
+        assert buffers.gather("x", at, 40).tobytes() == b"".join(whole[one : one + 40] for one in at.tolist())
+    assert buffers.views("plain", np.array([3, 0]), np.array([2, 2])) == [b"it", b"as"]
+    assert store.get("x") == whole
+    for at, length in ((len(whole), 1), (-1, 2), (5, -1)):
+        with pytest.raises(StorageError):
+            buffers.views("x", np.array([0, at]), np.array([1, length]))
+
+
+def test_a_small_block_of_a_file_is_inflated_once_by_those_who_read_parts_of_it(tmp_path: Path) -> None:
+    store, whole = local(tmp_path, [("zstd", DATA), ("zstd", DATA)])
+    at = np.arange(0, len(whole), 100)
+    assert inflated_by(lambda: store.views("x", at, np.full(len(at), 50))) == 2
+    assert inflated_by(lambda: store.views("x", at, np.full(len(at), 50))) == 0
+    assert store.repair("x", 0, 1)
+    assert inflated_by(lambda: store.views("x", at, np.full(len(at), 50))) == 1
+    large, _ = local(tmp_path, [("zstd", bytes(1 << 20))])
+    assert not large.at_hand("x")
+    nothing, _ = local(tmp_path, [])
+    assert nothing.at_hand("x")
+    with pytest.raises(StorageError):
+        nothing.views("x", np.array([0]), np.array([1]))
+
+
+def test_a_small_block_of_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:
+    store, _ = local(tmp_path, [("zstd", DATA), ("deflate", DATA)])
+    path = tmp_path / "x"
+    path.write_bytes(path.read_bytes()[:-30] + bytes(30))
+    again = BlockStore(LocalStore(tmp_path), store._blocks_of)
+    with pytest.raises((ChecksumError, DecodeError), match=r"(?s)a block.*x, offset [1-9]"):
+        again.views("x", np.array([0, len(DATA)]), np.array([5, 5]))
 
 
 def test_threads_that_read_the_same_block_wait_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +361,8 @@ def test_a_table_comes_back_from_its_bytes() -> None:
     for number, setting in enumerate([b"one", b"", b"two", b"one"]):
         set.add("gzip", number, 1, 1, setting=setting)
     again = ObjectBlocks.unpack(9, set.of(9).pack())
-    assert [again.codec(number) for number in range(4)] == [(2, b"one"), (2, b""), (2, b"two"), (2, b"one")]
+    made = [(one.codec, one.setting) for one in again.stored_blocks(range(4))]
+    assert made == [(2, b"one"), (2, b""), (2, b"two"), (2, b"one")]
     assert again.settings == [b"one", b"two"]
     vast = BlockList()
     vast.add("none", 0, 5 << 30, 5 << 30)

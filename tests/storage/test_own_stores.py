@@ -106,6 +106,8 @@ def test_what_comes_through_a_wrapper_is_what_is_behind_it(tmp_path) -> None:
     store = pickle.loads(pickle.dumps(WrapperStore(behind)))
     assert (store.url, store.mapped) == (behind.url, True)
     assert store.get("x", 3, 4) == DATA[3:7]
+    assert store.at_hand("x")
+    assert store.views("x", np.array([9, 0]), np.array([2, 1])) == [DATA[9:11], DATA[:1]]
     assert store.get_tail("x", 2) == (DATA[-2:], 256)
     assert store.whole("x") == (DATA, (256, None))
     assert [*store.pieces("x", 200)] == [DATA[:200], DATA[200:]]

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 from shardstream.dataset.foreign.spec import GLOB
 from shardstream.errors import UsageError
+from shardstream.shards.foreign.names import folder_of_data
 from shardstream.storage import PathOrUrl, locate
 
 # A name that is surely one of a file: a store over a network is not asked what each of ten thousand names is.
 _FILE = re.compile(
-    r".*(\.(tar|mds|rec|mdb|lmdb|zip|npy|npz|bin|idx|beton|parquet|arrow|feather|h5|hdf5|gz|zst|bz2|xz|tsv|csv|txt|lst)"
+    r".*(\.(tar|mds|rec|mdb|lmdb|zip|npy|npz|bin|idx|beton|parquet|arrow|feather|h5|hdf5|gz|zst|bz2|xz|tsv|csv|txt|lst|json)"
     r"|\.tfrecords?|\.tfrecords?-[0-9-]+(-of-[0-9]+)?|-[0-9]{5}-of-[0-9]{5})",
     re.IGNORECASE,
 )
@@ -67,7 +68,7 @@ def _cut(path: str) -> tuple[str, str]:
 
 def _root(files: Sequence[str]) -> str:
     """The folder that all are below."""
-    parts = [path.split("/")[:-1] for path in files]
+    parts = [folder_of_data(path).split("/") for path in files]
     first, last = min(parts), max(parts)
     common = [one for one, two in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))]
     # With "://" the host is the third part; without, a first part that is empty.

@@ -105,7 +105,7 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
         NotFoundError: No format takes the listing for its own.
         FormatError, UsageError, StorageError: As `recognise`; or there are several splits.
     """
-    if found is not None and found.reading.format.loose and not making.loose:
+    if found is not None and found.reading.format.fallback and not making.loose:
         found = None
     source, options = spec.source, None if spec.options is None else dict(spec.options)
     if found is not None and source in (None, found.reading.source):

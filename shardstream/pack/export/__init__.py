@@ -1,4 +1,4 @@
-"""Out of shards again: files, WebDataset, Parquet. Nobody is locked in.
+"""Out of shards again: files, WebDataset, Parquet, MDS. Nobody is locked in.
 
 =============  ====================================================================================
 ``run``        ``export``: what is there, what is left to do, and the end of it
@@ -8,6 +8,7 @@
 ``files``      single files, and a list of them
 ``webdataset`` tar shards
 ``parquet``    tables
+``mds``        shards of MosaicML Streaming
 =============  ====================================================================================
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from shardstream.shards.fields import FieldType
 from shardstream.shards.manifest import Manifest
@@ -12,6 +12,16 @@ from shardstream.storage import ObjectWriter, Store
 
 FOLDER = ".export"
 """What an export that is not complete holds in the destination beside its output."""
+KEY = "__key__"
+"""The column of keys, where there are columns."""
+
+Compression: TypeAlias = Literal["zstd"]
+"""How files of the output are compressed as a whole."""
+
+
+def receipt_of(shard: int) -> str:
+    """Name of the object that says that a shard was written, until the export is complete."""
+    return f"{FOLDER}/{shard:06d}.done"
 
 
 class Sample(NamedTuple):
@@ -44,7 +54,7 @@ class Target(ABC):
         """Name of the object that is written of a shard."""
 
     @abstractmethod
-    def write(self, store: Store, out: ObjectWriter, samples: Iterator[Sequence[Sample]], *, again: bool) -> None:
+    def write(self, store: Store, out: ObjectWriter, samples: Iterator[Sequence[Sample]], *, again: bool) -> bytes:
         """Write the samples of a shard.
 
         Args:
@@ -52,6 +62,9 @@ class Target(ABC):
             out: The object of the shard; the caller commits it.
             samples: Its samples, some at a time.
             again: Whether an earlier run was interrupted, so that some of it may be there.
+
+        Returns:
+            What `finish` has to know of this shard: it is in its receipt, see `receipt_of`.
 
         Raises:
             UsageError: A key or a field that this kind of output cannot hold.

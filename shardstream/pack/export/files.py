@@ -45,7 +45,7 @@ class FilesTarget(Target):
     def object_name(self, shard: int) -> str:
         return f"{FOLDER}/{shard:06d}.tsv"
 
-    def write(self, store: Store, out: ObjectWriter, samples: Iterator[Sequence[Sample]], *, again: bool) -> None:
+    def write(self, store: Store, out: ObjectWriter, samples: Iterator[Sequence[Sample]], *, again: bool) -> bytes:
         for part in samples:
             files, lines = [], []
             for sample in part:
@@ -61,6 +61,7 @@ class FilesTarget(Target):
                 lines.append("\t".join(cells) + "\n")
             put_all(store, files, again=again)
             out.write("".join(lines).encode())
+        return b""
 
     def finish(self, store: Store) -> None:
         super().finish(store)

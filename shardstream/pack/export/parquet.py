@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 
 from shardstream.extras import require
-from shardstream.pack.export.contract import Sample, Target
+from shardstream.pack.export.contract import KEY, Sample, Target
 from shardstream.pack.export.names import extensions
 from shardstream.shards.fields import FieldType, ValuesType
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import ObjectWriter, Store
-
-KEY = "__key__"
 
 _GROUP_BYTES = 32 << 20
 _GROUP_ROWS = 1 << 16
@@ -38,7 +36,7 @@ class ParquetTarget(Target):
     def object_name(self, shard: int) -> str:
         return f"data-{shard:05d}-of-{self.shards:05d}.parquet"
 
-    def write(self, store: Store, out: ObjectWriter, samples: Iterator[Sequence[Sample]], *, again: bool) -> None:
+    def write(self, store: Store, out: ObjectWriter, samples: Iterator[Sequence[Sample]], *, again: bool) -> bytes:
         pa, parquet = _arrow()
         schema = self._schema(pa)
         sink = pa.PythonFile(_Sink(out), mode="w")
@@ -54,6 +52,7 @@ class ParquetTarget(Target):
                     group = []
             if group:
                 writer.write_table(pa.Table.from_batches(group), row_group_size=_GROUP_ROWS)
+        return b""
 
     def _is_dense(self, path: str) -> bool:
         name = path.removesuffix(".bytes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from shardstream.errors import DestinationError, UsageError
 from shardstream.pack.execution.jobs import Jobs
 from shardstream.pack.execution.workers import check_workers, run_local, worker_count
-from shardstream.pack.export.contract import FOLDER, Target
+from shardstream.pack.export.contract import FOLDER, Compression, Target
 from shardstream.pack.export.files import FilesTarget
+from shardstream.pack.export.mds import MdsTarget
 from shardstream.pack.export.parquet import ParquetTarget
 from shardstream.pack.export.task import Export, ExportTask
 from shardstream.pack.export.webdataset import WebDatasetTarget
@@ -28,13 +29,14 @@ from shardstream.storage.cache import Cache
 
 STATE_NAME = "export.json"
 
-ExportFormat: TypeAlias = Literal["files", "webdataset", "parquet"]
+ExportFormat: TypeAlias = Literal["files", "webdataset", "parquet", "mds"]
 Jpeg: TypeAlias = Literal["original", "keep"]
 
-_TARGETS: dict[ExportFormat, type[Target]] = {
+_TARGETS: dict[ExportFormat, Callable[..., Target]] = {
     "files": FilesTarget,
     "webdataset": WebDatasetTarget,
     "parquet": ParquetTarget,
+    "mds": MdsTarget,
 }
 
 
@@ -64,6 +66,7 @@ def export(
     to: ExportFormat,
     version: int | None = None,
     jpeg: Jpeg = "original",
+    compression: Compression | None = None,
     workers: int | None = None,
     progress: OnProgress | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -73,7 +76,7 @@ def export(
     cache: str | os.PathLike[str] | Cache | None = None,
     replicas: Sequence[PathOrUrl] = (),
 ) -> ExportReport:
-    """Write a data set as single files, WebDataset shards or Parquet tables, each of which others read without us.
+    """Write a data set as single files, WebDataset or MDS shards, or Parquet tables, which others read without us.
 
     Every shard is a task of its own, and memory does not depend on its size. A run that was interrupted goes on when it
     is called again. Every value is compared with its checksum on the way.
@@ -83,11 +86,13 @@ def export(
         dest: Folder, URL or store for the output: new, empty, or with what the same export has begun.
         to: ``"files"``: a file ``KEY.FIELD`` of each value, and ``labels.tsv`` with keys, paths and numbers, which
             `pack` takes (``key="key"``). ``"webdataset"``: a plain tar of each shard. ``"parquet"``: a table of each
-            shard, images as ``{"bytes", "path"}``, as Hugging Face's ``datasets`` reads them. Names of classes go to
+            shard, images as ``{"bytes", "path"}``, as Hugging Face's ``datasets`` reads them. ``"mds"``: a shard of
+            each shard, and ``index.json``, as MosaicML's ``StreamingDataset`` reads them. Names of classes go to
             ``classes.txt``, and into the metadata of tables.
         version: Of a data set that grew. Default: the newest.
         jpeg: ``"original"`` turns addressable JPEG files into what they were before, to the byte. ``"keep"`` writes
             them as they are stored; any decoder reads them too.
+        compression: ``"zstd"`` compresses shards of MDS. Default: none is.
         workers: Processes; ``None`` for one a core, 0 or 1 to work in this process.
         progress: Called with a `ProgressEvent` some ten times a second.
         storage_options: Credentials and settings of stores by name, for ``url``, replicas and ``dest``, see `pack`.
@@ -107,7 +112,7 @@ def export(
         NotFoundError: There is no data set.
         DataError: A value of it is damaged; names it.
         StorageError: A store cannot be read or written.
-        MissingExtraError: pyarrow is not installed, or numba to restore JPEG files.
+        MissingExtraError: pyarrow is not installed, or zstandard, or numba to restore JPEG files.
 
     Example:
         >>> export("out/", "files/", to="files", workers=0).samples
@@ -120,15 +125,17 @@ def export(
         raise UsageError(
             f"jpeg must be 'original' or 'keep', got {jpeg!r}", hint="write jpeg='original', or leave it out"
         )
+    _check_compression(to, compression)
     check_workers(workers)
     started = time.monotonic()
     (dataset,), place = storage.open([url], dest, version=version, cache=cache, replicas=replicas)
     if place.address.kind == "http":
         raise DestinationError("a web server takes no files", url=place.url, hint="write to a folder or a store")
     manifest = dataset.manifest
-    target = _TARGETS[to](manifest)
+    target = _TARGETS[to](manifest, **({} if compression is None else {"compression": compression}))
     store = open_store(place)
     identity = {"to": to, "jpeg": jpeg, "source": manifest.fingerprint, "classes": manifest.classes, "layout": 1}
+    identity |= {} if compression is None else {"compression": compression}
     state = _begun(store, identity)
     if state is not None and state["complete"]:
         remove_folder(place, store, FOLDER)  # of a run that died just after it was complete
@@ -144,6 +151,15 @@ def export(
     _write_state(store, identity, complete=True)
     remove_folder(place, store, FOLDER)
     return ExportReport(store.url, manifest.samples, kept, total.bytes, time.monotonic() - started)
+
+
+def _check_compression(to: ExportFormat, compression: Compression | None) -> None:
+    if compression is None:
+        return
+    if to != "mds":
+        raise UsageError("compression is for shards of MDS", hint="write to='mds', or leave compression out")
+    if compression not in get_args(Compression):
+        raise UsageError(f"compression must be 'zstd' or None, got {compression!r}", hint="write compression='zstd'")
 
 
 def _begun(store: Store, identity: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.errors import DecodeError
 from shardstream.images.jpeg.transcode import restore
 from shardstream.pack.execution.jobs import store_at
-from shardstream.pack.export.contract import FOLDER, Sample, Target
+from shardstream.pack.export.contract import Sample, Target, receipt_of
 from shardstream.pack.output.commits import Pending, creating
 from shardstream.pack.output.stats import PackStats, Report, TaskStats
 from shardstream.pack.sources.stored import opened_as
@@ -83,7 +83,7 @@ class ExportTask:
 
     @property
     def _receipt(self) -> str:
-        return f"{FOLDER}/{self.number:06d}.done"
+        return receipt_of(self.number)
 
     def finished(self) -> ExportResult | None:
         """What an earlier run has done, where it is whole."""
@@ -100,8 +100,8 @@ class ExportTask:
             stats = TaskStats(report)
             dataset = opened_as(self.export.source, self.export.fingerprint)
             samples = read_samples(dataset, self.number, original=self.export.original)
-            self.export.target.write(store, out, _counted(samples, stats), again=self.export.again)
-        return ExportResult(stats.total), Pending(out, store, {self._receipt: b""})
+            about = self.export.target.write(store, out, _counted(samples, stats), again=self.export.again)
+        return ExportResult(stats.total), Pending(out, store, {self._receipt: about})
 
 
 def _counted(parts: Iterator[Sequence[Sample]], stats: TaskStats) -> Iterator[Sequence[Sample]]:

@@ -26,7 +26,7 @@ class WebDatasetTarget(Target):
     def object_name(self, shard: int) -> str:
         return f"shard-{shard:06d}.tar"
 
-    def write(self, store: Store, out: ObjectWriter, samples: Iterator[Sequence[Sample]], *, again: bool) -> None:
+    def write(self, store: Store, out: ObjectWriter, samples: Iterator[Sequence[Sample]], *, again: bool) -> bytes:
         shard = TarShard(out, checksums=False)
         for part in samples:
             for sample in part:
@@ -36,6 +36,7 @@ class WebDatasetTarget(Target):
                 }
                 shard.write(sample.key, values)
         shard.end()
+        return b""
 
 
 def _member(kind: FieldType, value: Any) -> tuple[FieldType, Any]:

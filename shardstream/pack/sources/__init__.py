@@ -168,12 +168,13 @@ def _foreign(
 ) -> ForeignSource | None:
     """Data of another library; ``None`` where this is a list, or a folder of files."""
     folder = listing is not None and listing.pattern is None
+    may_be_coco = listing is None and suffix_of(text) == ".json"
     if reading.format is None:
         if folder:
             assert listing is not None
             if group != "file" or not may_be_foreign(listing.root, look_into(listing.root)):
                 return None
-        elif not names_containers(text) and not (listing is not None and may_match_containers(listing)):
+        elif not names_containers(text) and not may_be_coco and not (listing and may_match_containers(listing)):
             return None
     if group != "file":
         raise UsageError("group='stem' is for folders of files", hint="leave it out", url=text)
@@ -183,7 +184,7 @@ def _foreign(
     except NotFoundError as error:
         if not is_no_data_set(error):
             raise
-        if listing is not None:
+        if listing is not None or may_be_coco:
             return None  # whoever lists it refuses what holds many samples
         hint = "--source-format (source_format=) says which it is; docs/foreign.md has those that are read"
         raise SourceError("these files are of no format that is known", url=text, hint=hint) from error

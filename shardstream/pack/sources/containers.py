@@ -18,7 +18,7 @@ from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.paths import scheme_of
 from shardstream.shards.catalogue import CATALOGUE_NAME
 from shardstream.shards.foreign.formats.tar.names import MAGIC_BYTES, compression_of
-from shardstream.shards.foreign.names import common_folder
+from shardstream.shards.foreign.names import common_folder, folder_of_data, tells_detection
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.storage import Location, open_object, open_store
 from shardstream.storage.local.store import entries_of
@@ -104,7 +104,8 @@ def named_files(text: str, at: Callable[[str], Location]) -> NamedFiles:
         raise SourceError(f"there is no such {kind_of_file(text)}", url=text, hint=instead_of(text))
     if len(found) == 1 and split_glob(found[0]) is None:
         place = at(found[0])
-        return NamedFiles(place.parent(), (place.url.rpartition("/")[2],))
+        root = place.parent() if folder_of_data(place.url) == place.url.rpartition("/")[0] else place.parent().parent()
+        return NamedFiles(root, (place.url[len(root.url) :].lstrip("/"),))
     common = common_folder(min(found), max(found))
     globbed = split_glob(common)
     folder = common if globbed is None else f"{globbed[0]}/"
@@ -187,7 +188,7 @@ def may_be_foreign(folder: Location, look: Look) -> bool:
         return False
     if any(store.exists(name) for name in _MARKS):
         return True
-    if _has_indexed_tokens(look.names):
+    if _has_indexed_tokens(look.names) or any(map(tells_detection, look.names)):
         return True
     return bool(_containers(look.names)) if look.whole else _mostly_containers(look.names)
 

@@ -333,8 +333,11 @@ def _are_pictures(dataset: OpenedDataset, column: str) -> bool:
     return seen > 0 and pictures >= _MOSTLY * seen
 
 
-def _mean_bytes(dataset: OpenedDataset, fields: tuple[str, ...]) -> float:
-    """Mean size of a sample, by some of the indexes: an object may hold much that is not read."""
+def _mean_bytes(dataset: OpenedDataset, fields: tuple[str, ...]) -> float | None:
+    """Mean size of a sample, by some of the indexes: an object may hold much that is not read.
+
+    ``None`` where nobody knows the sizes of files.
+    """
     shards = dataset.manifest.shards
     total = samples = 0
     rows = DatasetRows(dataset, ())
@@ -342,10 +345,12 @@ def _mean_bytes(dataset: OpenedDataset, fields: tuple[str, ...]) -> float:
         index = rows.index(shard)
         samples += index.samples
         for column in (column for name, column in index.columns.items() if name in fields):
-            if column.lengths is not None:
-                total += int(column.lengths.sum(dtype=np.int64))
-            else:
+            if column.type.kind != "payload":
                 total += index.samples * column.type.width
+            elif (sizes := column.sizes) is not None:
+                total += int(sizes.sum(dtype=np.int64))
+            else:
+                return None
     return total / max(samples, 1)
 
 

@@ -6,6 +6,7 @@
 ``found_blocks``  ``FoundBlocks``: the blocks of an object that is compressed
 ``zstd_frames``   the blocks of what is compressed with zstd
 ``rows``          ``ScannedRows``, ``RowBuilder``: what a scan gives, row by row or as arrays
+``text_spool``    parts of an object that are wanted again later, in another order
 ``whole_column``  columns of values whose type is known once all of an object was seen
 ``names``         what names of files say: splits, and what accompanies what
 ``protobuf``      protobuf's wire format

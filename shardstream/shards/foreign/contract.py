@@ -137,7 +137,8 @@ class ForeignFormat(ABC):
         window: Bytes of one read of `ObjectBytes` where the object is not mapped: small for formats that hop.
         forms: Foreign encodings by name; a column's codec is then ``"FORMAT.NAME"`` or ``"FORMAT.NAME:TEXT"``.
         loose: Whether values are objects of their own, whose names the columns have: an object that is scanned is a
-            list of them then, or stands for a run of them. Asked where no other format takes a listing.
+            list of them then, or stands for a run of them.
+        fallback: Whether it is asked only where no other format takes a listing.
         chooses: Whether `scan` gives the fields of `ObjectListing.chosen` under their new names, as `recognise` wrote
             them into what is known of each object. Else all fields are given, or at least those that are chosen, under
             their own names.
@@ -149,6 +150,7 @@ class ForeignFormat(ABC):
     window: ClassVar[int] = 4 << 20
     forms: ClassVar[Mapping[str, Form]] = {}
     loose: ClassVar[bool] = False
+    fallback: ClassVar[bool] = False
     chooses: ClassVar[bool] = False
 
     def open(self, store: Store, one: ForeignObject) -> ObjectBytes:

@@ -1,4 +1,4 @@
-"""``LooseFraming``: values that are objects of their own, whose names a catalogue has."""
+"""``LooseFraming``: values that are objects of their own, whose names a catalogue has, and those that it holds."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ class LooseFraming(Framing):
 
     def plan(self, index: ShardIndex, rows: NDArray[np.int64], fields: Sequence[str]) -> list[Request]:
         def places(column: Column, rows: NDArray[np.int64]) -> Iterator[Request]:
+            if column.held is not None:
+                return iter(())
             return (Request(path, 0, size) for path, size in _objects(column, rows))
 
         return requests_of(index, rows, fields, places)
@@ -72,6 +74,12 @@ class LooseFraming(Framing):
     def _values(
         self, index: ShardIndex, column: Column, buffers: Buffers, rows: NDArray[np.int64], max_value: int
     ) -> Iterator[memoryview]:
+        if column.held is not None:
+            for row, value in zip(rows.tolist(), column.held_values(rows), strict=True):
+                if len(value) > max_value:
+                    raise oversized(index, column.name, row, len(value), max_value)
+                yield value
+            return
         for row, (path, size) in zip(rows.tolist(), _objects(column, rows), strict=True):
             try:
                 found = buffers.view(path, 0, size)

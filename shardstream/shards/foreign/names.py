@@ -9,6 +9,11 @@ _TRAIN = {"train", "training"}
 _HELD_OUT = {"val", "valid", "validation", "dev", "test", "testing"}
 _BESIDE = re.compile(r"(^|/)(\.|[^/.]+$)|\.(txt|md|html|pdf|json|csv|tsv|ya?ml|md5|sha1|sha256)$", re.IGNORECASE)
 
+_DETECTION = re.compile(
+    r"(^|/)annotations/[^/]+\.json$|\.coco\.json$|^[^/]+\.json$|^[^/]+\.ya?ml$|(^|/)labels/([^/]+/)?[^/]+\.txt$",
+    re.IGNORECASE,
+)
+
 
 def splits(names: Iterable[str]) -> list[str]:
     """Those of these names that are splits, in order, if they are of several; else none.
@@ -28,6 +33,26 @@ def accompanies(path: str) -> bool:
     (True, True, True, False)
     """
     return _BESIDE.search(path) is not None
+
+
+def tells_detection(path: str) -> bool:
+    """Whether a file may say what is to be seen on the pictures that lie beside it, as COCO and YOLO have them.
+
+    >>> tells_detection("annotations/instances_val2017.json"), tells_detection("data.yaml"), tells_detection("1/2.json")
+    (True, True, False)
+    """
+    return _DETECTION.search(path) is not None
+
+
+def folder_of_data(path: str) -> str:
+    """The folder that a file of a data set lies in, or the one above: COCO's annotations have a folder of their own.
+
+    >>> folder_of_data("coco/annotations/instances_val2017.json"), folder_of_data("tars/0.tar")
+    ('coco', 'tars')
+    """
+    folder, _, name = path.rpartition("/")
+    above, slash, last = folder.rpartition("/")
+    return above if slash and last == "annotations" and name.endswith(".json") else folder
 
 
 def common_folder(first: str, last: str) -> str:

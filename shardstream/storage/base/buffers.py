@@ -37,7 +37,7 @@ class Buffers(ABC):
 
 
 class MappedBuffers(Buffers):
-    """Everything in a store that maps its objects: nothing is read before it is used."""
+    """Everything in a store whose objects are at hand: nothing is read before it is used."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -46,15 +46,14 @@ class MappedBuffers(Buffers):
         return self._store.get(path, offset, length) if length != 0 else _EMPTY
 
     def views(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[memoryview]:
-        whole = self._store.get(path)
-        ends = offsets + lengths
-        if len(ends) and int(ends.max()) > len(whole):
-            return super().views(path, offsets, lengths)  # raises with the offset
-        return [whole[start:end] for start, end in zip(offsets.tolist(), ends.tolist(), strict=True)]
+        return list(self._store.views(path, offsets, lengths))
 
     def gather(self, path: str, offsets: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
         if not len(offsets) or not width:
             return np.empty((len(offsets), width), np.uint8)
+        if not self._store.mapped:
+            parts = self._store.views(path, offsets, np.full(len(offsets), width))
+            return np.frombuffer(bytearray().join(parts), np.uint8).reshape(len(offsets), width)
         start = int(offsets.min())
         span = self._store.get(path, start, int(offsets.max()) + width - start)
         return gathered(span, offsets - start, width)

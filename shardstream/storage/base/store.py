@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -147,6 +147,18 @@ class Store(ABC):
         except NotFoundError:
             return False
         return True
+
+    def at_hand(self, path: str) -> bool:
+        """Whether nothing is won by reading ranges of an object before they are used."""
+        return self.mapped
+
+    def views(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> Sequence[memoryview]:
+        """Many ranges of an object that is `at_hand`; raises as `get`."""
+        whole = self.get(path)
+        ends = offsets + lengths
+        if len(ends) and int(ends.max()) > len(whole):  # raises with the offset
+            return [self.get(path, *one) for one in zip(offsets.tolist(), lengths.tolist(), strict=True)]
+        return [whole[start:end] for start, end in zip(offsets.tolist(), ends.tolist(), strict=True)]
 
     def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
         """The last ``length`` bytes of an object (all of it, if shorter) and its size, in one request if possible.

@@ -8,6 +8,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -34,6 +35,8 @@ CODECS = {
     "parquet": 9,
 }
 """Numbers of codecs by name, as catalogues store them, at most 255."""
+LAYOUTS = {"parquet": "shardstream.storage.blocks.parquet.block"}
+"""Codecs that do more than to inflate: the module whose ``inflated_block`` does it, imported when it is needed."""
 _NAMES = {number: name for name, number in CODECS.items()}
 _HINT = "the object is damaged, or was replaced; fetch or write it again"
 _TAKEN = 256 << 10  # bytes that are given to a codec at once
@@ -59,7 +62,10 @@ def inflate(codec: int, data: memoryview, size: int, setting: bytes = b"") -> me
         raise DecodeError(f"a block of {size} bytes is larger than blocks may be, {LARGEST}", hint=_HINT)
     name = _NAMES[codec]
     try:
-        found = _WHOLE[name](data, size, setting) if name in _WHOLE else _gathered(_pieces(name, data), size)
+        if name in LAYOUTS:
+            found: memoryview = import_module(LAYOUTS[name]).inflated_block(data, size, setting)
+        else:
+            found = _WHOLE[name](data, size, setting) if name in _WHOLE else _gathered(_pieces(name, data), size)
     except MemoryError as error:
         hint = "use fewer workers, or pack the data set"
         raise DecodeError(f"a block of {size} bytes does not fit into memory", hint=hint) from error
@@ -145,10 +151,9 @@ class _Zlib:
         return self._inner.unused_data
 
 
+_BITS = {"gzip": zlib.MAX_WBITS | 16, "zlib": zlib.MAX_WBITS, "deflate": -zlib.MAX_WBITS}
 _STREAMS: dict[str, Callable[[], Any]] = {
-    "gzip": _of_zlib(zlib.MAX_WBITS | 16),
-    "zlib": _of_zlib(zlib.MAX_WBITS),
-    "deflate": _of_zlib(-zlib.MAX_WBITS),
+    **{name: _of_zlib(bits) for name, bits in _BITS.items()},
     "bz2": bz2.BZ2Decompressor,
     "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=2 * _WINDOW),
 }
@@ -188,6 +193,21 @@ class _Contexts(threading.local):
 
 
 _contexts = _Contexts()
+
+
+def _of_zlib_at_once(name: str) -> Callable[[memoryview, int, bytes], memoryview]:
+    """Most are one stream that holds what it announces, and small: what is not goes the long way."""
+
+    def inflated(data: memoryview, size: int, _: bytes) -> memoryview:
+        if size <= _MADE:
+            stream = zlib.decompressobj(_BITS[name])
+            with suppress(zlib.error):
+                found = stream.decompress(data, size + 1)
+                if len(found) == size and stream.eof and not stream.unused_data:
+                    return memoryview(found)
+        return _gathered(_pieces(name, data), size)
+
+    return inflated
 
 
 def _zstandard() -> ModuleType:
@@ -246,16 +266,10 @@ def _snappy(data: memoryview, size: int, _: bytes) -> memoryview:
     return inflated_into(_cramjam("snappy").decompress_raw_into, data, size)
 
 
-def _parquet(data: memoryview, size: int, setting: bytes) -> memoryview:
-    from shardstream.storage.blocks.parquet.block import inflated_block  # it inflates pages with what stands above
-
-    return inflated_block(data, size, setting)
-
-
 _WHOLE: dict[str, Callable[[memoryview, int, bytes], memoryview]] = {
     "none": lambda data, *_: data,
     "zstd": _zstd,
+    **{name: _of_zlib_at_once(name) for name in _BITS},
     "brotli": _brotli,
     "snappy": _snappy,
-    "parquet": _parquet,
 }

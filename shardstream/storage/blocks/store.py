@@ -6,36 +6,42 @@ import asyncio
 import itertools
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from shardstream.errors import ChecksumError, DecodeError, Place
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.errors import ChecksumError, DecodeError
 from shardstream.storage.base.buffers import joined
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.store import Head, ObjectMeta, Store, past_the_end
 from shardstream.storage.base.wrapper import WrapperStore
-from shardstream.storage.blocks.codecs import checksum_of, inflate
+from shardstream.storage.blocks.codecs import PLAIN, checksum_of, inflate
 from shardstream.storage.blocks.held import HELD, held
-from shardstream.storage.blocks.table import BlockSpan, ObjectBlocks
+from shardstream.storage.blocks.table import BlockSpan, ObjectBlocks, StoredBlock
 from shardstream.storage.transfer.loop import run
 
 _WAIT = 600.0  # of one call; what it waits for has shorter deadlines of its own
 _TOGETHER = 4 << 20  # stored bytes of neighbouring blocks that are fetched and inflated as one
 _MADE_TOGETHER = 16 << 20  # the same, inflated
+_SMALL = 64 << 10  # bytes of a block that is not kept where a read takes all of it: that would cost more than it saves
 _GAP = 64 << 10  # bytes between two blocks that are fetched rather than asked for apart
 _owners = itertools.count()
 
 BlocksOf: TypeAlias = Callable[[str], ObjectBlocks | None]
+Inflated: TypeAlias = dict[int, memoryview]
+"""Blocks by number."""
 
 
 class BlockStore(WrapperStore):
     """Shows the inflated bytes of objects that are compressed; others pass through. It is read only.
 
-    A block is the smallest read. One that several readers want is inflated once, and kept for a while; how much is
-    being inflated at a time is bounded. Pickling carries no blocks.
+    A block is the smallest read. One that several readers want is inflated once, and kept for a while, but for small
+    ones that are read whole; how much is being inflated at a time is bounded. Pickling carries no blocks.
 
     Args:
         inner: The store.
@@ -52,7 +58,7 @@ class BlockStore(WrapperStore):
         self._owner = next(_owners)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._room = _Room(HELD)
-        self._coming: dict[tuple[str, int], asyncio.Task[dict[int, memoryview]]] = {}
+        self._coming: dict[tuple[str, int], asyncio.Task[Inflated]] = {}
         weakref.finalize(self, held.forget, self._owner)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -75,8 +81,44 @@ class BlockStore(WrapperStore):
             data = held.get(self._owner, path, spans[0].block)
             if data is not None:
                 return _cut(data, spans[0])
+        if self.at_hand(path):
+            return joined(self._now(path, blocks, spans))
         what = f"bytes {offset} to {offset + length} of {self.locate(path)}"
         return joined(run(lambda: self._read(path, blocks, spans), wait=_WAIT, what=what))
+
+    def at_hand(self, path: str) -> bool:
+        """Small blocks of a file are inflated where they are used: a thread's turn takes longer than that."""
+        blocks = self._blocks_of(path)
+        return self.inner.mapped and (blocks is None or blocks.largest < _SMALL)
+
+    def views(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> Sequence[memoryview]:
+        blocks = self._blocks_of(path)
+        if blocks is None:
+            return self.inner.views(path, offsets, lengths)
+        found, begins, fits = blocks.lie_in(offsets, lengths)
+        if not fits.all():  # some lie in several blocks, or not inside of the object
+            return [self.get(path, *one) for one in zip(offsets.tolist(), lengths.tolist(), strict=True)]
+        spans = map(BlockSpan, found.tolist(), begins.tolist(), (begins + lengths).tolist())
+        return self._now(path, blocks, list(spans))
+
+    def _now(self, path: str, blocks: ObjectBlocks, spans: Sequence[BlockSpan]) -> list[memoryview]:
+        """Bytes of blocks, inflated here where nobody keeps them."""
+        numbers = [one.block for one in spans]
+        sizes = blocks.sizes[numbers].tolist()
+        out = []
+        for span, stored, size in zip(spans, blocks.stored_blocks(numbers), sizes, strict=True):
+            number, begin, end = span
+            if stored.codec == PLAIN:
+                out.append(self.inner.get(path, stored.offset + begin, end - begin))
+                continue
+            data = held.get(self._owner, path, number)
+            if data is None:
+                content = self.inner.get(path, stored.offset, stored.length)
+                data = self._made(path, stored, content)
+                if end - begin != size:
+                    held.put(self._owner, path, number, data)
+            out.append(_cut(data, span))
+        return out
 
     async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
         blocks = self._blocks_of(path)
@@ -91,21 +133,39 @@ class BlockStore(WrapperStore):
             raise past_the_end(offset, length, blocks.size).at(url=self.locate(path))
 
     async def _read(self, path: str, blocks: ObjectBlocks, spans: Sequence[BlockSpan]) -> list[memoryview]:
-        inflated = await self._inflated(path, blocks, [one.block for one in spans if not blocks.plain(one.block)])
-        out: list[memoryview] = []
-        for one in spans:
-            data = inflated.get(one.block)
-            if data is not None:
-                out.append(_cut(data, one))
-                continue
-            at = int(blocks.offsets[one.block]) + one.begin
-            out += await self.inner.read(path, at, one.end - one.begin, size=blocks.stored or None)
-        return out
-
-    async def _inflated(self, path: str, blocks: ObjectBlocks, numbers: Sequence[int]) -> dict[int, memoryview]:
-        """These blocks: kept ones, those that are on their way already, and those that are fetched now."""
         self._stay_on_loop()
-        found, absent = {}, []
+        shared = [one.block for one in spans if not (blocks.plain(one.block) or _is_passing(blocks, one))]
+        coming = self._coming_blocks(path, blocks, shared)
+        jobs: list[Coroutine[Any, Any, list[memoryview]]] = []
+        for passing, some in itertools.groupby(spans, partial(_is_passing, blocks)):
+            if passing:
+                runs = _runs(blocks, [one.block for one in some])
+                jobs += [self._passed(path, blocks, run) for run in runs]
+            else:
+                jobs += [self._part(path, blocks, one, coming.get(one.block)) for one in some]
+        return list(itertools.chain.from_iterable(await asyncio.gather(*jobs)))
+
+    async def _part(
+        self, path: str, blocks: ObjectBlocks, span: BlockSpan, coming: asyncio.Task[Inflated] | memoryview | None
+    ) -> list[memoryview]:
+        """Bytes of a block that is kept, on its way, or plain."""
+        if coming is None:
+            at = int(blocks.offsets[span.block]) + span.begin
+            return await self.inner.read(path, at, span.end - span.begin, size=blocks.stored or None)
+        data = coming if isinstance(coming, memoryview) else (await asyncio.shield(coming))[span.block]
+        return [_cut(data, span)]
+
+    async def _passed(self, path: str, blocks: ObjectBlocks, numbers: Sequence[int]) -> list[memoryview]:
+        """Small blocks of which all is wanted, in one piece; nobody else is expected to want a part of them."""
+        found = await self._bring(path, blocks, numbers)
+        return [joined(list(found.values()))]
+
+    def _coming_blocks(
+        self, path: str, blocks: ObjectBlocks, numbers: Sequence[int]
+    ) -> dict[int, asyncio.Task[Inflated] | memoryview]:
+        """These blocks: kept ones, those that are on their way already, and those that are fetched from now on."""
+        found: dict[int, asyncio.Task[Inflated] | memoryview] = {}
+        absent = []
         for number in numbers:
             data = held.get(self._owner, path, number)
             if data is not None:
@@ -113,13 +173,10 @@ class BlockStore(WrapperStore):
             elif (path, number) not in self._coming:
                 absent.append(number)
         for together in _runs(blocks, absent):
-            task = asyncio.get_running_loop().create_task(self._bring(path, blocks, together))
+            task = asyncio.get_running_loop().create_task(self._kept(path, blocks, together))
             self._coming |= dict.fromkeys(((path, number) for number in together), task)
             task.add_done_callback(partial(self._arrived, path, together))
-        coming = {number: self._coming[path, number] for number in numbers if number not in found}
-        for number, task in coming.items():
-            found[number] = (await asyncio.shield(task))[number]
-        return found
+        return found | {number: self._coming[path, number] for number in numbers if number not in found}
 
     def _stay_on_loop(self) -> None:
         """After a fork there is another loop, and what was on its way is not."""
@@ -127,42 +184,59 @@ class BlockStore(WrapperStore):
         if self._loop is not loop:
             self._loop, self._room, self._coming = loop, _Room(HELD), {}
 
-    def _arrived(self, path: str, numbers: Sequence[int], task: asyncio.Task[dict[int, memoryview]]) -> None:
+    def _arrived(self, path: str, numbers: Sequence[int], task: asyncio.Task[Inflated]) -> None:
         if not task.cancelled():
             task.exception()  # whoever waits for it is told; maybe nobody does any more
         for number in numbers:
             if self._coming.get((path, number)) is task:
                 del self._coming[path, number]
 
-    async def _bring(self, path: str, blocks: ObjectBlocks, numbers: Sequence[int]) -> dict[int, memoryview]:
+    async def _kept(self, path: str, blocks: ObjectBlocks, numbers: Sequence[int]) -> Inflated:
+        """Fetch and inflate blocks that lie near each other, and keep them for a while."""
+        found = await self._bring(path, blocks, numbers)
+        for number, data in found.items():
+            held.put(self._owner, path, number, data)
+        return found
+
+    async def _bring(self, path: str, blocks: ObjectBlocks, numbers: Sequence[int]) -> Inflated:
         """Fetch and inflate blocks that lie near each other."""
         begins, ends = blocks.offsets[numbers], blocks.offsets[numbers] + blocks.lengths[numbers]
         begin, end = int(begins.min()), int(ends.max())
         async with self._room.taken(end - begin + int(blocks.sizes[numbers].sum(dtype="int64"))):
+            if self.inner.mapped:
+                return await asyncio.to_thread(self._inflate_mapped, path, blocks, numbers, begin, end)
             pieces = await self.inner.read(path, begin, end - begin, size=blocks.stored or None)
             return await asyncio.to_thread(self._inflate, path, blocks, numbers, joined(pieces), begin)
 
+    def _inflate_mapped(
+        self, path: str, blocks: ObjectBlocks, numbers: Sequence[int], begin: int, end: int
+    ) -> Inflated:
+        return self._inflate(path, blocks, numbers, self.inner.get(path, begin, end - begin), begin)
+
     def _inflate(
         self, path: str, blocks: ObjectBlocks, numbers: Sequence[int], data: memoryview, begin: int
-    ) -> dict[int, memoryview]:
+    ) -> Inflated:
         found = {}
-        for number in numbers:
-            offset, length = int(blocks.offsets[number]), int(blocks.lengths[number])
-            stored = data[offset - begin : offset - begin + length]
-            place: Place = {"url": self.locate(path), "offset": offset}
-            try:
-                codec, setting = blocks.codec(number)
-                made = inflate(codec, stored, int(blocks.sizes[number]), setting)
-            except DecodeError as error:
-                raise error.at(**place) from error.__cause__
-            checksum = int(blocks.checksums[number])
-            if checksum and checksum_of(codec, made) != checksum:
-                what = "a block inflates to other bytes than those that were indexed"
-                raise ChecksumError(what, hint="fetch the object again, or index it anew", **place)
-            held.put(self._owner, path, number, made)
-            found[number] = made
-        counters().add("inflated_blocks", len(found))
+        for number, stored in zip(numbers, blocks.stored_blocks(numbers), strict=True):
+            at = stored.offset - begin
+            found[number] = self._made(path, stored, data[at : at + stored.length])
         return found
+
+    def _made(self, path: str, stored: StoredBlock, data: memoryview) -> memoryview:
+        """What a block inflates to, compared with what was indexed."""
+        try:
+            made = inflate(stored.codec, data, stored.size, stored.setting)
+        except DecodeError as error:
+            raise error.at(url=self.locate(path), offset=stored.offset) from error.__cause__
+        if stored.checksum and checksum_of(stored.codec, made) != stored.checksum:
+            raise ChecksumError(
+                "a block inflates to other bytes than those that were indexed",
+                hint="fetch the object again, or index it anew",
+                url=self.locate(path),
+                offset=stored.offset,
+            )
+        counters().add("inflated_blocks", 1)
+        return made
 
     def whole(self, path: str) -> tuple[memoryview, Head]:
         return self.inner.whole(path) if self._blocks_of(path) is None else Store.whole(self, path)
@@ -244,6 +318,12 @@ class _Room:
             if not turn.done():  # nobody waits any more
                 self._used += bytes
                 turn.set_result(None)
+
+
+def _is_passing(blocks: ObjectBlocks, span: BlockSpan) -> bool:
+    """Whether a span is all of a small block."""
+    size = span.end - span.begin
+    return size < _SMALL and size == blocks.sizes[span.block] and not blocks.plain(span.block)
 
 
 def _cut(data: memoryview, span: BlockSpan) -> memoryview:

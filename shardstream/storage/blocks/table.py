@@ -33,6 +33,17 @@ class BlockSpan(NamedTuple):
     end: int
 
 
+class StoredBlock(NamedTuple):
+    """A block as it is stored: where, how it is made into how many bytes, and `checksum_of` these (0: unknown)."""
+
+    offset: int
+    checksum: int
+    length: int
+    size: int
+    codec: int
+    setting: bytes
+
+
 class ObjectBlocks:
     """The blocks of one object: in the order of their inflated bytes, which follow one another.
 
@@ -65,6 +76,21 @@ class ObjectBlocks:
         ends = np.cumsum(self.sizes, dtype=np.int64)
         return ends - self.sizes.astype(np.int64)
 
+    @cached_property
+    def largest(self) -> int:
+        """Inflated bytes of the largest block that is not stored as it is."""
+        return int(self.sizes.max(initial=0, where=self.codecs != PLAIN))
+
+    def lie_in(
+        self, offsets: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+        """In which block each range of inflated bytes begins, at which byte of it, and whether it lies in it."""
+        if not len(self):
+            return np.zeros_like(offsets), offsets, np.zeros(len(offsets), np.bool_)
+        blocks = np.searchsorted(self.starts, offsets, side="right") - 1
+        begins = offsets - self.starts[blocks]
+        return blocks, begins, (offsets >= 0) & (lengths > 0) & (begins + lengths <= self.sizes[blocks])
+
     def spans(self, offset: int, length: int) -> Iterator[BlockSpan]:
         """What of which blocks inflated bytes ``[offset, offset + length)`` are, in order."""
         end = offset + length
@@ -80,10 +106,13 @@ class ObjectBlocks:
         """Whether a block is stored as it is."""
         return int(self.codecs[block]) == PLAIN
 
-    def codec(self, block: int) -> tuple[int, bytes]:
-        """The number of a block's codec, and its setting."""
-        codec = int(self.codecs[block])
-        return codec & 255, self.settings[(codec >> 8) - 1] if codec >> 8 else b""
+    def stored_blocks(self, numbers: Sequence[int]) -> Iterator[StoredBlock]:
+        """Some blocks by their numbers."""
+        settings = (b"", *self.settings) if self.settings else None
+        columns = [column[numbers].tolist() for column in self.columns]
+        for offset, checksum, length, size, codec in zip(*columns, strict=True):
+            setting = b"" if settings is None else settings[codec >> 8]
+            yield StoredBlock(offset, checksum, length, size, codec & 255, setting)
 
     def pack(self) -> bytes:
         """All of it as bytes."""

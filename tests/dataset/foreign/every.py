@@ -266,6 +266,35 @@ def _parquet(**options: Any) -> Callable[[Path], Sequence[Sample]]:
     return make
 
 
+def _coco(folder: Path) -> Sequence[Sample]:
+    for row in range(12):
+        (folder / "train2017").mkdir(exist_ok=True)
+        (folder / f"train2017/{row:03d}.jpg").write_bytes(jpeg(row))
+    seen = [
+        {"image_id": row, "category_id": 4 + row % 2, "bbox": [row, 1, 2, 3], "area": 6, "segmentation": [[row]]}
+        for row in range(10)
+        for _ in range(row % 3)
+    ]
+    about = {
+        "images": [{"id": row, "file_name": f"{row:03d}.jpg"} for row in range(12)],
+        "annotations": seen,
+        "categories": [{"id": 5, "name": "b"}, {"id": 4, "name": "a"}],
+    }
+    (folder / "annotations").mkdir()
+    (folder / "annotations/instances_train2017.json").write_text(json.dumps(about))
+    counts = [row % 3 if row < 10 else 0 for row in range(12)]
+    return [
+        {
+            "jpg": jpeg(row),
+            "image_id": row,
+            "boxes": np.array([[row, 1, row + 2, 4]] * count, np.float32).reshape(-1, 4),
+            "labels": np.full(count, row % 2, np.int64),
+            "masks": {"json": [[[row]]] * count},
+        }
+        for row, count in enumerate(counts)
+    ]
+
+
 SETS: Mapping[str, ForeignSet] = {
     "mds": ForeignSet(golden("mds/every"), number="int8"),
     "litdata": ForeignSet(golden("litdata/every"), number="int"),
@@ -280,6 +309,7 @@ SETS: Mapping[str, ForeignSet] = {
     "nanogpt": ForeignSet(_nanogpt, {"length": "31", "dtype": "uint16"}),
     "npy": ForeignSet(_npz, number="y"),
     "parquet": ForeignSet(_parquet(compression="snappy", data_page_size=200), number="cls"),
+    "coco": ForeignSet(_coco, number="image_id"),
 }
 """One for each format, by its name."""
 

@@ -207,8 +207,8 @@ def test_settings_of_blocks_are_kept_and_checked(column: str, folders: Any) -> N
     again = ObjectTable.parse(memoryview(table.pack()), url="x")
     assert again.pack() == table.pack()
     assert again.identity == table.identity != plain.identity
-    told = [again.blocks_of(number).codec(0) for number in range(3)]  # type: ignore[union-attr]
-    assert told == [(1, b""), (1, b"de"), (1, b"")]
+    told = [next(again.blocks_of(number).stored_blocks([0])) for number in range(3)]  # type: ignore[union-attr]
+    assert [(one.codec, one.setting) for one in told] == [(1, b""), (1, b"de"), (1, b"")]
     lying = replace(table, **{column: np.array(SETTINGS[column], getattr(table, column).dtype)})
     with pytest.raises(FormatError, match="contradicts itself"):
         ObjectTable.parse(memoryview(lying.pack()), url="x")

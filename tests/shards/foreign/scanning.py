@@ -77,6 +77,13 @@ def decoded(format: ForeignFormat, store: Store, path: str, rows: ScannedRows) -
                 assert column.values is not None
                 values[column.name] = column.values[row].item()
                 continue
+            if column.names is not None:
+                (values[column.name],) = column.object_names(np.array([row]))
+                continue
+            if column.held is not None:
+                (stored,) = column.held_values(np.array([row]))
+                values[column.name] = column.type.decode(stored)
+                continue
             offsets, lengths = column.extents(np.array([row]))
             stored: Any = store.get(path, int(offsets[0]), int(lengths[0])) if lengths[0] else memoryview(b"")
             if column.type.kind == "fixed":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardstream.errors import FormatError
 from shardstream.shards.foreign.formats.parquet.format import Parquet
 from shardstream.shards.foreign.rows import PIECE
 from shardstream.testing import MemoryStore
@@ -61,9 +60,7 @@ def columns(rows: int = ROWS) -> dict[str, Any]:
         "box": pa.array(missing([[row, 1, 2, 3] for row in count]), pa.list_(pa.float32())),
         "day": pa.array(missing([date(2026, 1, 1) + timedelta(row) for row in count]), pa.date32()),
         "when": pa.array([datetime(2026, 1, 2, 3, 4, row) for row in count], pa.timestamp("us")),
-        "there": pa.array(
-            [datetime(2026, 1, 2, 3, 4, row, tzinfo=timezone.utc) for row in count], pa.timestamp("ms", "UTC")
-        ),
+        "there": pa.array([datetime(2026, 1, 2, 3, 4, row, tzinfo=UTC) for row in count], pa.timestamp("ms", "UTC")),
         "clock": pa.array([time(1, 2, row) for row in count], pa.time64("us")),
         "money": pa.array(missing([Decimal(row - 3) / 100 for row in count]), pa.decimal128(12, 2)),
         "cent": pa.array([Decimal(row) / 10 for row in count], pa.decimal128(5, 1)),

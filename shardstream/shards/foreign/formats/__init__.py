@@ -10,6 +10,7 @@
 ``zip/``       zip files
 ``tokens/``    Megatron's and nanoGPT's tokens
 ``arrow/``     the columns of Arrow's tables, and Parquet's
+``parquet/``   Parquet files
 ``npy``        numpy's arrays
 ``beton``      FFCV
 =============  =============================================================================

@@ -9,6 +9,7 @@ from shardstream.shards.foreign.contract import ForeignFormat, Form, ObjectListi
 from shardstream.shards.foreign.formats.beton import Beton
 from shardstream.shards.foreign.formats.chunks.litdata import LitData
 from shardstream.shards.foreign.formats.chunks.mds import Mds
+from shardstream.shards.foreign.formats.detection.coco import Coco
 from shardstream.shards.foreign.formats.files.format import SingleFiles
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
 from shardstream.shards.foreign.formats.npy import Npy
@@ -36,12 +37,13 @@ _ALL: tuple[ForeignFormat, ...] = (
     NanoGpt(),
     Npy(),
     Parquet(),
+    Coco(),
     SingleFiles(),
 )
 
 FORMATS: dict[str, ForeignFormat] = {one.name: one for one in _ALL}
-_CONTAINERS = [one for one in _ALL if not one.loose]
-_LOOSE = [one for one in _ALL if one.loose]
+_SURE = [one for one in _ALL if not one.fallback]
+_FALLBACK = [one for one in _ALL if one.fallback]
 
 
 def format_named(name: str) -> ForeignFormat:
@@ -72,16 +74,16 @@ def recognise(
         listing: What there is.
         name: The format that a user named; ``None`` to ask all.
         options: Of reading; those that a format does not know are refused.
-        loose: Whether formats of which every value is an object are asked as well, where no other one answers.
+        loose: Whether folders of pictures and lists of files are meant as well, where no other format answers.
 
     Raises:
         FormatError: It is of the format, in a kind that cannot be read; or not of the format that was named.
         UsageError: There is no such format or option, or several formats take the listing for theirs.
         StorageError: It cannot be read.
     """
-    found = _answers([format_named(name)] if name else _CONTAINERS, listing, options, named=name is not None)
+    found = _answers([format_named(name)] if name else _SURE, listing, options, named=name is not None)
     if not found and name is None and loose:
-        found = _answers(_LOOSE, listing, options, named=False)
+        found = _answers(_FALLBACK, listing, options, named=False)
     if len(found) > 1:
         names = " and ".join(one.title for one, _ in found)
         hint = "say which it is with source_format=" + " or ".join(repr(one.name) for one, _ in found)

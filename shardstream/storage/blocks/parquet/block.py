@@ -12,7 +12,7 @@ from shardstream.errors import DecodeError
 from shardstream.storage.blocks.parquet.columns import elements, texts
 from shardstream.storage.blocks.parquet.encodings import wrong
 from shardstream.storage.blocks.parquet.pages import COMPRESSIONS, Page, inflated, pages
-from shardstream.storage.blocks.parquet.rows import Column, Node, rows
+from shardstream.storage.blocks.parquet.rows import LeafColumn, RowNode, rows
 from shardstream.storage.blocks.parquet.values import BYTES, Leaf
 
 _DTYPES = frozenset(f"<{kind}{width}" for kind in "iuf" for width in (1, 2, 4, 8)) | {"|b1", "|i1", "|u1"}
@@ -35,7 +35,7 @@ def values_setting(compression: str, leaf: Leaf, dtype: str, skip: int) -> bytes
     return _setting(values=[compression, list(leaf), dtype, skip])
 
 
-def rows_setting(node: Node, form: str, columns: Sequence[tuple[Leaf, str, str, int, int]]) -> bytes:
+def rows_setting(node: RowNode, form: str, columns: Sequence[tuple[Leaf, str, str, int, int]]) -> bytes:
     """Of a block of rows that several columns make up.
 
     Args:
@@ -70,7 +70,7 @@ def inflated_block(data: memoryview, size: int, setting: bytes) -> memoryview:
             return _values(data, size, *told)
         node, form, columns = told
         found = [_column(data, *one) for one in columns]
-        return rows(_reader(data), Node.unpacked(node), found, form, size)
+        return rows(_reader(data), RowNode.unpacked(node), found, form, size)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         if isinstance(error, DecodeError):
             raise
@@ -111,10 +111,10 @@ def _values(data: memoryview, size: int, compression: str, leaf: Sequence[int], 
 
 def _column(
     data: memoryview, leaf: Sequence[int], meaning: str, compression: str, begin: int, end: int, skip: int = 0
-) -> Column:
+) -> LeafColumn:
     if not 0 <= begin <= end <= len(data):
         raise wrong("its columns are not in it")
-    return Column(Leaf(*leaf), meaning, _compression(compression), _pages(data, begin, end, skip))
+    return LeafColumn(Leaf(*leaf), meaning, _compression(compression), _pages(data, begin, end, skip))
 
 
 def _pages(data: memoryview, begin: int, end: int, skip: int) -> list[Page]:

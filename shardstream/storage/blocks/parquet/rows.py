@@ -23,7 +23,7 @@ MISSING = (1 << 32) - 1
 """The length of a row that is not there."""
 
 
-class Node(NamedTuple):
+class RowNode(NamedTuple):
     """A column, or what is within one, as rows are put together of it.
 
     Attributes:
@@ -43,7 +43,7 @@ class Node(NamedTuple):
     definition: int
     leaf: int
     leaves: int
-    children: tuple[Node, ...] = ()
+    children: tuple[RowNode, ...] = ()
     names: tuple[str, ...] = ()
 
     def packed(self) -> list[Any]:
@@ -51,14 +51,14 @@ class Node(NamedTuple):
         return [*self[:6], [one.packed() for one in self.children], list(self.names)]
 
     @classmethod
-    def unpacked(cls, found: Sequence[Any]) -> Node:
+    def unpacked(cls, found: Sequence[Any]) -> RowNode:
         """The same of `packed`."""
         kind, optional, repetition, definition, leaf, leaves, children, names = found
         inner = tuple(cls.unpacked(one) for one in children)
         return cls(kind, optional, repetition, definition, leaf, leaves, inner, tuple(names))
 
 
-class Column(NamedTuple):
+class LeafColumn(NamedTuple):
     """A leaf, and the pages that hold its values.
 
     Attributes:
@@ -75,7 +75,7 @@ class Column(NamedTuple):
     pages: Sequence[Page]
 
 
-def rows(get: Get, node: Node, columns: Sequence[Column], form: str, most: int) -> memoryview:
+def rows(get: Get, node: RowNode, columns: Sequence[LeafColumn], form: str, most: int) -> memoryview:
     """The rows of some columns: the length of each, then all one after another.
 
     Args:
@@ -139,7 +139,7 @@ def _msgpack(value: Any) -> bytes:
 class _Cursor:
     """The values of a leaf, and how far they were taken."""
 
-    def __init__(self, get: Get, column: Column, most: int) -> None:
+    def __init__(self, get: Get, column: LeafColumn, most: int) -> None:
         self.at = 0
         self._next = 0
         self.repetition: list[int] = []
@@ -167,7 +167,7 @@ class _Cursor:
         return self.at < len(self.repetition) and self.repetition[self.at] == repetition
 
 
-def _optional(node: Node, cursors: Sequence[_Cursor]) -> Any:
+def _optional(node: RowNode, cursors: Sequence[_Cursor]) -> Any:
     """What comes next of a node; ``None`` where it is missing."""
     first = cursors[node.leaf]
     if node.kind == "leaf":
@@ -190,13 +190,13 @@ def _optional(node: Node, cursors: Sequence[_Cursor]) -> Any:
     return found if node.kind == "list" else _mapping(found)
 
 
-def _element(node: Node, cursors: Sequence[_Cursor]) -> Any:
+def _element(node: RowNode, cursors: Sequence[_Cursor]) -> Any:
     if node.kind == "list":
         return _optional(node.children[0], cursors)
     return _optional(node.children[0], cursors), _optional(node.children[1], cursors)
 
 
-def _missing(node: Node, cursors: Sequence[_Cursor]) -> None:
+def _missing(node: RowNode, cursors: Sequence[_Cursor]) -> None:
     for number in range(node.leaf, node.leaf + node.leaves):
         cursors[number].take()
 
@@ -210,7 +210,7 @@ def _mapping(pairs: Sequence[tuple[Any, Any]]) -> Any:
 # ------------------------------------------------------------------------------------------------------------ meanings
 
 
-def _converted(get: Get, column: Column, most: int) -> Iterator[tuple[OpenPage, list[Any]]]:
+def _converted(get: Get, column: LeafColumn, most: int) -> Iterator[tuple[OpenPage, list[Any]]]:
     """The pages of a leaf, and their values as they stand in rows."""
     leaf, meaning = column.leaf, column.meaning
     kind, _, text = meaning.partition(":")

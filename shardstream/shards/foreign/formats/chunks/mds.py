@@ -57,8 +57,7 @@ _PAYLOADS = {
     "list[png]": ("msgpack", "list", False),
     "list[pil]": ("msgpack", "list:pil", False),
 }
-# What stands for a dtype in values of `ndarray`.
-_DTYPES = {
+DTYPES = {
     8: "uint8",
     9: "int8",
     16: "uint16",
@@ -71,13 +70,14 @@ _DTYPES = {
     65: "int64",
     66: "float64",
 }
+"""What stands for a dtype in values of ``ndarray``."""
 
 
 def npy_of_ndarray(stored: memoryview, dtype: str) -> bytes:
     """An array whose shape, and dtype unless it is given, stand before its elements, as an NPY file."""
     position = 0
     if not dtype:
-        dtype = _DTYPES.get(stored[0], "") if len(stored) else ""
+        dtype = DTYPES.get(stored[0], "") if len(stored) else ""
         position = 1
     if not dtype or len(stored) <= position:
         raise ValueError(f"{len(stored)} bytes are not an array")
@@ -296,7 +296,7 @@ def _part(field: str, encoding: str, size: int | None, url: str) -> Part:
 
 def _array_part(field: str, encoding: str, text: str, size: int | None, url: str) -> Part:
     dtype, _, shape = text.partition(":")
-    if (dtype or shape) and dtype not in _DTYPES.values():
+    if (dtype or shape) and dtype not in DTYPES.values():
         raise _refused(f"column {field!r} is of encoding {encoding!r}, whose dtype is not known", url)
     if not shape:
         codec = f"mds.ndarray:{dtype}" if dtype else "mds.ndarray"

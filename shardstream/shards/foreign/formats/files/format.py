@@ -24,6 +24,7 @@ class SingleFiles(ForeignFormat):
     title = "single files"
     options: ClassVar[Mapping[str, str]] = OPTIONS
     loose = True
+    fallback = True
 
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         if listing.named and any(suffix_of(one.path) in _LISTS for one in listing.objects):

@@ -17,7 +17,7 @@ from shardstream.shards.foreign.formats.parquet.columns import (
     read_lists,
     read_numbers,
 )
-from shardstream.shards.foreign.formats.parquet.footer import REPEATED, Footer, Group, Node
+from shardstream.shards.foreign.formats.parquet.footer import REPEATED, Footer, Group, SchemaNode
 from shardstream.shards.foreign.formats.parquet.parts import (
     LARGEST_PART,
     check_encodings,
@@ -34,14 +34,14 @@ from shardstream.shards.foreign.formats.parquet.schema import (
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.storage.blocks.codecs import LARGEST
 from shardstream.storage.blocks.parquet.block import rows_setting
-from shardstream.storage.blocks.parquet.rows import MISSING, Column, row_places, rows
+from shardstream.storage.blocks.parquet.rows import MISSING, LeafColumn, row_places, rows
 
 _LEAVE_OUT = "leave it out: --field NAME=COLUMN (fields=) chooses others"
 _LISTS = frozenset(("fixed", "values", "array"))
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PageBlock:
     """A block of a row group.
 
     Attributes:
@@ -69,7 +69,7 @@ class ColumnField:
     """
 
     field: TableField
-    node: Node
+    node: SchemaNode
 
     @property
     def name(self) -> str:
@@ -84,7 +84,7 @@ class ColumnField:
         inner = ",".join(map(str, self.field.shape[1:]))
         return f"parquet.array:{element_dtype(self.field).name}:{inner}"
 
-    def blocks(self, data: ObjectBytes, footer: Footer, group: Group) -> Iterator[Block]:
+    def blocks(self, data: ObjectBytes, footer: Footer, group: Group) -> Iterator[PageBlock]:
         """Its blocks of a row group, in the order in which they are shown.
 
         Raises:
@@ -104,7 +104,7 @@ class ColumnField:
             parts = parts_of_lists(data, chunk, node.stored, element_dtype(self.field), pages)
         else:
             parts = parts_of_bytes(data, chunk, node.stored, pages)
-        yield from (Block(part.begin, part.end, part.size, part.setting) for part in parts if part.setting)
+        yield from (PageBlock(part.begin, part.end, part.size, part.setting) for part in parts if part.setting)
 
     def values(
         self, data: ObjectBytes, footer: Footer, group: Group, shown: ObjectBytes, base: int
@@ -142,7 +142,7 @@ class ColumnField:
             raise DecodeError(f"column {self.name!r} has {len(found.has)} rows, and {group.rows} are announced")
         return found, base
 
-    def _rows(self, data: ObjectBytes, footer: Footer, group: Group) -> Block:
+    def _rows(self, data: ObjectBytes, footer: Footer, group: Group) -> PageBlock:
         """The block of a column that is written down as JSON or msgpack."""
         leaves = leaves_of(self.node)
         columns, stored = [], []
@@ -151,7 +151,7 @@ class ColumnField:
             chunk = footer.chunk(group, leaf.first)
             pages = chunk.pages(data)
             check_encodings(pages, leaf.stored)
-            columns.append(Column(leaf.stored, meaning_of(leaf), chunk.compression, pages))
+            columns.append(LeafColumn(leaf.stored, meaning_of(leaf), chunk.compression, pages))
             stored.append(chunk)
         begin, end = min(one.begin for one in stored), max(one.end for one in stored)
         if end - begin > LARGEST:
@@ -165,10 +165,10 @@ class ColumnField:
         ]
         setting = rows_setting(node, self.field.type.name, told)
         row_places(made, group.rows)
-        return Block(begin, end, len(made), setting, made)
+        return PageBlock(begin, end, len(made), setting, made)
 
 
-def _outermost(node: Node) -> int:
+def _outermost(node: SchemaNode) -> int:
     """Level of definition from which on a list has something in it."""
     return node.defines if node.repetition == REPEATED else node.children[0].defines
 
@@ -201,7 +201,7 @@ def classes_in(fields: Sequence[ColumnField]) -> tuple[str, ...] | None:
     return classes_of([one.field for one in fields])
 
 
-def _node_at(columns: Sequence[Node], source: Sequence[str]) -> Node:
+def _node_at(columns: Sequence[SchemaNode], source: Sequence[str]) -> SchemaNode:
     """The column at a path of names; those of structs are told apart, or their fields refused."""
     node = next(one for one in columns if one.name == source[0])
     for name in source[1:]:

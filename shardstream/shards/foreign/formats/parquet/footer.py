@@ -53,7 +53,7 @@ _HINT = "write the file again with another one, such as zstd"
 
 
 @dataclass(slots=True)
-class Node:
+class SchemaNode:
     """A column of the schema, or what is within one.
 
     Attributes:
@@ -80,7 +80,7 @@ class Node:
     stored: Leaf | None
     first: int
     leaves: int = 1
-    children: list[Node] = field(default_factory=list)
+    children: list[SchemaNode] = field(default_factory=list)
 
     @property
     def optional(self) -> bool:
@@ -232,7 +232,7 @@ class _Schema:
     def __init__(self, elements: Sequence[Mapping[int, Any]], data: ObjectBytes, begin: int) -> None:
         self._elements: Iterator[Mapping[int, Any]] = iter(elements)
         self._data, self._begin = data, begin
-        self.leaves: list[Node] = []
+        self.leaves: list[SchemaNode] = []
         root = next(self._elements, None)
         if root is None:
             raise self._wrong("it has no schema")
@@ -249,7 +249,7 @@ class _Schema:
             raise self._wrong(f"{count!r} columns in one")
         return count
 
-    def _node(self, repeats: int, defines: int, inner: int, depth: int) -> Node:
+    def _node(self, repeats: int, defines: int, inner: int, depth: int) -> SchemaNode:
         element = next(self._elements, None)
         if element is None or depth > _DEEPEST:
             raise self._wrong("its schema is cut off" if element is None else "columns are nested too deep")
@@ -260,7 +260,7 @@ class _Schema:
         defines += repetition != REQUIRED
         inner = defines if repetition == REPEATED else inner
         scale = element.get(7) or 0
-        node = Node(
+        node = SchemaNode(
             name=_text(name),
             repetition=repetition,
             repeats=repeats,

@@ -11,7 +11,7 @@ from shardstream.errors import DecodeError, FormatError
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.chunks.encoded_values import npy_of
 from shardstream.shards.foreign.formats.parquet.columns import Values, column_of, joined
-from shardstream.shards.foreign.formats.parquet.fields import Block, ColumnField, classes_in, fields_in
+from shardstream.shards.foreign.formats.parquet.fields import ColumnField, PageBlock, classes_in, fields_in
 from shardstream.shards.foreign.formats.parquet.footer import ENCRYPTED, MAGIC, Footer
 from shardstream.shards.foreign.found_blocks import FoundBlocks
 from shardstream.shards.foreign.names import accompanies
@@ -122,7 +122,7 @@ def _refuse_tables(listing: ObjectListing, others: set[str]) -> None:
                 raise FormatError(what, url=listing.url, hint=hint)
 
 
-def _add(out: BlockList, block: Block, data: ObjectBytes) -> None:
+def _add(out: BlockList, block: PageBlock, data: ObjectBytes) -> None:
     try:
         out.add("parquet", block.begin, block.end - block.begin, block.size, setting=block.setting)
     except ValueError as error:

@@ -26,7 +26,7 @@ LARGEST_PART = 256 << 20
 
 
 @dataclass(slots=True)
-class Part:
+class PagePart:
     """Some pages of a column chunk.
 
     Attributes:
@@ -55,7 +55,7 @@ def check_encodings(pages: Sequence[Page], leaf: Leaf) -> None:
             raise wrong(f"its encoding {page.encoding} is not one of such values")
 
 
-def parts_of_bytes(data: ObjectBytes, chunk: Chunk, leaf: Leaf, pages: Sequence[Page]) -> Iterator[Part]:
+def parts_of_bytes(data: ObjectBytes, chunk: Chunk, leaf: Leaf, pages: Sequence[Page]) -> Iterator[PagePart]:
     """The parts of a column of bytes or text, in order; pages whose values are entries of the dictionary are in none.
 
     Raises:
@@ -81,24 +81,24 @@ def is_plain(page: Page, leaf: Leaf) -> bool:
     return page.encoding == PLAIN or (leaf.physical == BYTES and page.encoding == DELTA_LENGTH)
 
 
-def _part(data: ObjectBytes, chunk: Chunk, leaf: Leaf, run: Sequence[Page]) -> Part:
+def _part(data: ObjectBytes, chunk: Chunk, leaf: Leaf, run: Sequence[Page]) -> PagePart:
     if is_plain(run[0], leaf):
         return _shown(chunk, run)
     setting = values_setting(chunk.compression, leaf, "", 0)
     found = texts(data.get, run, chunk.compression, leaf, LARGEST_PART)
     size = sum(len(value) for _, values in found for value in values)
-    return Part(run, run[0].at, run[-1].end, setting, size, rewritten=True)
+    return PagePart(run, run[0].at, run[-1].end, setting, size, rewritten=True)
 
 
-def _shown(chunk: Chunk, run: Sequence[Page]) -> Part:
+def _shown(chunk: Chunk, run: Sequence[Page]) -> PagePart:
     if chunk.compression == "none":
-        return Part(run, run[0].at, run[-1].end)
-    return Part(run, run[0].at, run[-1].end, raw_setting(chunk.compression), sum(page.size for page in run))
+        return PagePart(run, run[0].at, run[-1].end)
+    return PagePart(run, run[0].at, run[-1].end, raw_setting(chunk.compression), sum(page.size for page in run))
 
 
 def parts_of_lists(
     data: ObjectBytes, chunk: Chunk, leaf: Leaf, dtype: np.dtype[Any], pages: Sequence[Page]
-) -> Iterator[Part]:
+) -> Iterator[PagePart]:
     """The parts of a column of lists of numbers: no list is in two of them.
 
     Raises:
@@ -136,12 +136,12 @@ def _part_of_lists(
     dictionary: Page | None,
     *,
     last: bool = False,
-) -> Part | None:
+) -> PagePart | None:
     """These pages, if they are enough for a part."""
     found = [one.page for one in run]
     begin, end = found[0].at, found[-1].end
     if len(run) == 1 and chunk.compression == "none" and _lie_as_they_are(run[0], leaf, dtype):
-        return Part(found, begin, end, open=run)
+        return PagePart(found, begin, end, open=run)
     entries = dictionary if any(page.of_dictionary for page in found) else None
     skip = 0 if entries is None else begin - entries.end
     most = _LISTS_TOGETHER if entries is None else min(max(_LISTS_TOGETHER, skip), _FARTHEST)
@@ -151,7 +151,7 @@ def _part_of_lists(
     if entries is not None:
         begin, found = entries.at, [entries, *found]
     size = elements(data.get, found, chunk.compression, leaf, dtype).nbytes
-    return Part(found, begin, end, setting, size, open=run)
+    return PagePart(found, begin, end, setting, size, open=run)
 
 
 def _lie_as_they_are(one: OpenPage, leaf: Leaf, dtype: np.dtype[Any]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardstream.shards.foreign.formats.arrow.schema import LISTS, ArrowField, ArrowType
-from shardstream.shards.foreign.formats.parquet.footer import REPEATED, Node
+from shardstream.shards.foreign.formats.parquet.footer import REPEATED, SchemaNode
 from shardstream.storage.blocks.parquet import rows
 from shardstream.storage.blocks.parquet.values import BOOLEAN, BYTES, DOUBLE, FIXED, FLOAT, INT32, INT64, INT96
 
@@ -41,7 +41,7 @@ _OLD: Mapping[int, ArrowType] = {
 _IS_JSON = {"ARROW:extension:name": "arrow.json"}
 
 
-def arrow_field(node: Node) -> ArrowField:
+def arrow_field(node: SchemaNode) -> ArrowField:
     """A column as Arrow has it."""
     if node.repetition == REPEATED:  # a list as old writers have it
         return ArrowField(node.name, ArrowType("list", children=(_itself(node),)))
@@ -60,7 +60,7 @@ def with_lengths(column: ArrowField, feature: Any) -> ArrowField:
     return replace(column, type=replace(kind, children=(inner,)))
 
 
-def _itself(node: Node) -> ArrowField:
+def _itself(node: SchemaNode) -> ArrowField:
     """What stands in a column once."""
     if node.stored is not None:
         kind, metadata = _leaf(node)
@@ -76,12 +76,12 @@ def _itself(node: Node) -> ArrowField:
     return ArrowField(node.name, ArrowType(group, children=tuple(map(arrow_field, node.children))))
 
 
-def arrow_field_within(element: Node, node: Node) -> ArrowField:
+def arrow_field_within(element: SchemaNode, node: SchemaNode) -> ArrowField:
     """The elements of a list: what is repeated may be the element itself."""
     return _itself(element) if element is node.children[0] else arrow_field(element)
 
 
-def element_of(node: Node) -> Node | None:
+def element_of(node: SchemaNode) -> SchemaNode | None:
     """The elements of a list that is written as a group; ``None`` where it is none."""
     if not (_LIST in node.logical or node.converted == _OLD_LIST) or not _repeats_one(node):
         return None
@@ -90,7 +90,7 @@ def element_of(node: Node) -> Node | None:
     return repeated.children[0] if wrapped else repeated
 
 
-def entries_of(node: Node) -> Sequence[Node] | None:
+def entries_of(node: SchemaNode) -> Sequence[SchemaNode] | None:
     """Key and value of a map; ``None`` where it is none."""
     if not (_MAP in node.logical or node.converted in _OLD_MAPS) or not _repeats_one(node):
         return None
@@ -98,11 +98,11 @@ def entries_of(node: Node) -> Sequence[Node] | None:
     return entries if len(entries) == 2 else None
 
 
-def _repeats_one(node: Node) -> bool:
+def _repeats_one(node: SchemaNode) -> bool:
     return len(node.children) == 1 and node.children[0].repetition == REPEATED
 
 
-def _leaf(node: Node) -> tuple[ArrowType, Mapping[str, str]]:
+def _leaf(node: SchemaNode) -> tuple[ArrowType, Mapping[str, str]]:
     assert node.stored is not None
     physical = node.stored.physical
     plain = ArrowType(_PLAIN[physical], node.stored.width if physical == FIXED else 0)
@@ -142,41 +142,41 @@ def _of_integers(number: int | None, told: Mapping[int, Any], converted: int | N
 # ---------------------------------------------------------------------------------------------------------------- rows
 
 
-def row_node(node: Node, first: int) -> rows.Node:
+def row_node(node: SchemaNode, first: int) -> rows.RowNode:
     """How rows of a column are put together, of leaves that are numbered from ``first``."""
     if node.repetition == REPEATED:
         inner = _row_itself(node, first, optional=False)
-        return rows.Node("list", False, node.repeats, node.defines, node.first - first, node.leaves, (inner,))
+        return rows.RowNode("list", False, node.repeats, node.defines, node.first - first, node.leaves, (inner,))
     return _row_itself(node, first, optional=node.optional)
 
 
-def _row_itself(node: Node, first: int, *, optional: bool) -> rows.Node:
+def _row_itself(node: SchemaNode, first: int, *, optional: bool) -> rows.RowNode:
     place = node.first - first
     if node.stored is not None:
-        return rows.Node("leaf", optional, node.repeats, node.defines, place, 1)
+        return rows.RowNode("leaf", optional, node.repeats, node.defines, place, 1)
     element, entries = element_of(node), entries_of(node)
     if element is not None:
         repeated = node.children[0]
         inner = _row_itself(element, first, optional=False) if element is repeated else row_node(element, first)
-        return rows.Node("list", optional, repeated.repeats, repeated.defines, place, node.leaves, (inner,))
+        return rows.RowNode("list", optional, repeated.repeats, repeated.defines, place, node.leaves, (inner,))
     if entries is not None:
         repeated = node.children[0]
         inners = tuple(row_node(one, first) for one in entries)
-        return rows.Node("map", optional, repeated.repeats, repeated.defines, place, node.leaves, inners)
+        return rows.RowNode("map", optional, repeated.repeats, repeated.defines, place, node.leaves, inners)
     children = tuple(row_node(one, first) for one in node.children)
     names = tuple(one.name for one in node.children)
-    return rows.Node("struct", optional, node.repeats, node.defines, place, node.leaves, children, names)
+    return rows.RowNode("struct", optional, node.repeats, node.defines, place, node.leaves, children, names)
 
 
-def leaves_of(node: Node) -> list[Node]:
+def leaves_of(node: SchemaNode) -> list[SchemaNode]:
     """The leaves of a column, in order."""
     if node.stored is not None:
         return [node]
     return [leaf for child in node.children for leaf in leaves_of(child)]
 
 
-def meaning_of(node: Node) -> str:
-    """What the values of a leaf are, as `rows.Column` has it."""
+def meaning_of(node: SchemaNode) -> str:
+    """What the values of a leaf are, as `rows.LeafColumn` has it."""
     kind, _ = _leaf(node)
     if kind.kind.startswith("uint"):
         return "unsigned"

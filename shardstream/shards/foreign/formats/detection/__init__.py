@@ -1,0 +1,9 @@
+"""Pictures with objects in them: files of their own, and annotations beside, which a catalogue holds.
+
+===============  ======================================================
+``coco``         COCO's JSON: instances, captions, keypoints
+``annotations``  its annotations, in some fifty bytes each
+``json_stream``  a large JSON object, an element of its lists at a time
+``held``         columns of values that the index itself holds
+===============  ======================================================
+"""
