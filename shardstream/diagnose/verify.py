@@ -275,6 +275,10 @@ class _Shard:
         if isinstance(data, LooseValues):
             yield from self._loose(data, index)
             return
+        if data is None:
+            assert isinstance(index, ShardStreamError)
+            yield self._from_error("index", index)
+            return
         self.bytes = len(data)
         yield from self._object(data)
         if isinstance(index, ShardIndex) and index.framing == "foreign":
@@ -337,8 +341,8 @@ class _Shard:
         """Rows of values that end in the middle of one."""
         kind = self._manifest.fields.get(column.name)
         sizes = column.sizes if column.raw_lengths is None else column.raw_lengths
-        if not isinstance(kind, ValuesType) or sizes is None:
-            return
+        if not isinstance(kind, ValuesType) or sizes is None or column.codec not in ("none", "zstd"):
+            return  # of a form, stored bytes are no values yet
         for row in np.flatnonzero(sizes % kind.elements.itemsize).tolist():
             what = f"the value has {sizes[row]} bytes, no multiple of the {kind.elements.itemsize} of {kind}"
             yield Problem("value", self.name, what, row, index.keys[row], column.name)
@@ -379,7 +383,7 @@ class _Shard:
     def damaged_pictures(self) -> Iterator[Problem]:
         """Those of this shard that are as they were written, and damaged; to be called after `problems`."""
         data, index = self._found.data, self._found.index
-        if isinstance(data, StorageError) or isinstance(index, ShardStreamError):
+        if data is None or isinstance(data, StorageError) or isinstance(index, ShardStreamError):
             return
         for column in index.columns.values():
             kind = self._manifest.fields.get(column.name)

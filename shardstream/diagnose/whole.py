@@ -34,11 +34,12 @@ class ReadShard:
     """The bytes of a shard, and its index; or why there are none.
 
     Attributes:
-        data: All bytes of the object, or of another library's those that its values take, or what reads them.
+        data: All bytes of the object, or of another library's those that its values take, or what reads them; ``None``
+            where nobody can say which these are.
         index: The index.
     """
 
-    data: memoryview | FetchedValues | LooseValues | StorageError
+    data: memoryview | FetchedValues | LooseValues | StorageError | None
     index: ShardIndex | ShardStreamError
 
 
@@ -130,7 +131,7 @@ def read_pieces(dataset: OpenedDataset) -> Iterator[ReadShard]:
         except (NotFoundError, ChangedError) as error:
             yield ReadShard(error, error)
         except DataError as error:
-            yield ReadShard(memoryview(b""), error)
+            yield ReadShard(None, error)
 
 
 def read_shards(store: Store, manifest: Manifest) -> Iterator[ReadShard]:

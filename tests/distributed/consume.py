@@ -24,7 +24,7 @@ def main() -> None:
     job: dict[str, Any] = json.loads(sys.argv[1])
     folder, checkpoint = Path(job["folder"]), Path(job["checkpoint"])
     torch.set_num_threads(1)
-    dataset = ss.ShardDataset(job["data"], fields=["id"], shuffle=True, **job["dataset"])
+    dataset = ss.ShardDataset(job["data"], fields=[job["field"]], shuffle=True, **job["dataset"])
     loader = ss.Loader(dataset, **job["loader"])
     dist.init_process_group("gloo")  # after the loader: ranks are looked up when an iteration begins
     rank = dist.get_rank()
@@ -35,7 +35,7 @@ def main() -> None:
     while loader.epoch < job["epochs"]:
         epoch = loader.epoch
         for batch in loader:
-            os.write(log, json.dumps([epoch, step, batch["id"].tolist()]).encode() + b"\n")
+            os.write(log, json.dumps([epoch, step, batch[job["field"]].tolist()]).encode() + b"\n")
             dist.all_reduce(torch.zeros(1))
             step += 1
             if rank == 0 and step % job["save_every"] == 0:

@@ -175,6 +175,7 @@ class Job(Run):
         pause: float = 0.0,
         gate: Path | None = None,
         restarts: int = 0,
+        field: str = "id",
     ) -> None:
         self.ranks = ranks
         self.run = run
@@ -185,6 +186,7 @@ class Job(Run):
             "checkpoint": str(self.checkpoint),
             "run": run,
             "dataset": dataset,
+            "field": field,
             "loader": {"num_workers": workers},
             "gate": gate and str(gate),
             "epochs": epochs,

@@ -17,6 +17,7 @@ import shardstream as ss
 from shardstream.load.rank_check import RankCheck
 from shardstream.stream.iteration.ranks import Rank
 
+from ..dataset.foreign.making import tar
 from ..stream.making import numbered, write_dataset
 from .launching import on_ranks
 
@@ -87,6 +88,26 @@ def test_a_rank_that_differs_is_named_with_both_values(
 
 def test_ranks_that_agree_are_left_alone(folders: tuple[Path, Path], tmp_path: Path) -> None:
     assert on_ranks(tmp_path, 3, train, folders, {}, 0, 1) == [{"steps": 14}] * 3
+
+
+def test_ranks_that_find_other_files_are_told(tmp_path: Path) -> None:
+    """Each node has a copy of tar files of its own, with its own catalogue; one of them lacks a file."""
+    copies = []
+    for name, tars in (("whole", 3), ("copy", 3), ("short", 2)):
+        for number in range(tars):
+            ids = [f"{number}{row:03d}" for row in range(100)]
+            tar(tmp_path / name / f"part-{number}.tar", ids, id=lambda row: row)
+        ss.index(tmp_path / name, workers=1, beside=True)
+        copies.append(tmp_path / name)
+    whole, copy, short = copies
+    same, other = (tmp_path / name for name in ("same", "other"))
+    assert on_ranks(same, 2, train, (whole, copy), {"other": True}, 1, 0) == [{"steps": 9}] * 2
+    results = on_ranks(other, 2, train, (whole, short), {"other": True}, 1, 0)
+    refused = [str(result) for result in results if isinstance(result, ss.errors.UsageError)]
+    assert refused, results
+    for folder in (whole, short):
+        fingerprint = ss.ShardDataset(folder, fields=["id"]).fingerprint
+        assert all(fingerprint in text for text in refused)
 
 
 def compare(port: int, rank: int, position: int, pipe: Connection) -> None:

@@ -6,16 +6,20 @@ then be the same.
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import random
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import shardstream as ss
 
+from ..dataset.foreign.making import tar
 from ..stream.making import numbered, write_dataset
 from .launching import Job
 
@@ -30,13 +34,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_dataset(tmp_path_factory.mktemp("ids"), numbered(sizes))
 
 
-def uninterrupted(folder: Path, epoch: int, *, ranks: int, batch_size: int) -> list[int]:
+def uninterrupted(folder: Path, epoch: int, *, ranks: int, batch_size: int, field: str = "id") -> list[int]:
     """The ids of a whole epoch in the order of consumption, for a run of this shape that nobody stops."""
     streams = []
     for rank in range(ranks):
         dataset = ss.ShardDataset(
             folder,
-            fields=["id"],
+            fields=[field],
             shuffle=True,
             seed=SEED,
             tail="exact",
@@ -45,7 +49,7 @@ def uninterrupted(folder: Path, epoch: int, *, ranks: int, batch_size: int) -> l
             world_size=ranks,
         )
         dataset.set_epoch(epoch)
-        streams.append([batch["id"].tolist() for batch in dataset])
+        streams.append([batch[field].tolist() for batch in dataset])
     ids = [i for step in itertools.zip_longest(*streams, fillvalue=[]) for batch in step for i in batch]
     assert sorted(ids) == list(range(SAMPLES))
     return ids
@@ -61,12 +65,15 @@ class Chain(ExitStack):
         work: Where the runs have their folders.
         epochs: Epochs that the last run completes.
         first: Ranks and batch size of the first run, which fix the order.
+        field: The field of the ids.
     """
 
-    def __init__(self, folder: Path, work: Path, *, epochs: int, first: tuple[int, int]) -> None:
+    def __init__(self, folder: Path, work: Path, *, epochs: int, first: tuple[int, int], field: str = "id") -> None:
         super().__init__()
         ranks, batch_size = first
-        self._expected = [uninterrupted(folder, epoch, ranks=ranks, batch_size=batch_size) for epoch in range(epochs)]
+        shape: dict[str, Any] = {"ranks": ranks, "batch_size": batch_size, "field": field}
+        self._expected = [uninterrupted(folder, epoch, **shape) for epoch in range(epochs)]
+        self._field = field
         self._folder = folder
         self._work = work
         self._runs = 0
@@ -85,6 +92,7 @@ class Chain(ExitStack):
             workers=workers,
             epochs=len(self._expected),
             pause=pause,
+            field=self._field,
         )
         self._runs += 1
         self._jobs.append(job)
@@ -114,10 +122,21 @@ class Chain(ExitStack):
             job.wait_for_orphans()
 
 
-def kill_rounds(folder: Path, work: Path, *, rounds: int, epochs: int, draws: random.Random) -> None:
-    # The batch sizes of one chain differ, too; the first shape is one that has many lanes.
-    shapes = [(4, 8, 2), (2, 16, 1), (3, 5, 3), (1, 24, 0)]
-    with Chain(folder, work, epochs=epochs, first=shapes[0][:2]) as chain:
+# Ranks, batch size and workers. The batch sizes of one chain differ, too; the first shape is one that has many lanes.
+SHAPES = ((4, 8, 2), (2, 16, 1), (3, 5, 3), (1, 24, 0))
+
+
+def kill_rounds(
+    folder: Path,
+    work: Path,
+    *,
+    rounds: int,
+    epochs: int,
+    draws: random.Random,
+    shapes: Sequence[tuple[int, int, int]] = SHAPES,
+    field: str = "id",
+) -> None:
+    with Chain(folder, work, epochs=epochs, first=shapes[0][:2], field=field) as chain:
         for number in range(rounds):
             ranks, batch_size, workers = shapes[number % 4] if number < 4 else draws.choice(shapes)
             job = chain.start(ranks=ranks, batch_size=batch_size, workers=workers, pause=0.01)
@@ -142,6 +161,35 @@ def kill_rounds(folder: Path, work: Path, *, rounds: int, epochs: int, draws: ra
 @pytest.mark.full
 def test_killed_at_random_moments_and_resumed_in_other_shapes(folder: Path, tmp_path: Path) -> None:
     kill_rounds(folder, tmp_path, rounds=2, epochs=2, draws=random.Random(0))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["tar", "tar.gz"])
+def test_data_of_other_libraries_is_killed_and_resumed_too(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On eight ranks, which find no catalogue at first."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    data, begin = tmp_path / "data", 0
+    for number, samples in enumerate((1_000, 3, 2_000, 1_000)):
+        ids = range(begin, begin + samples)
+        begin += samples
+        if kind == "json lines":
+            data.mkdir(exist_ok=True)
+            (data / f"part-{number}.jsonl").write_text(
+                "".join(f'{{"cls": {one}, "text": "no {one}"}}\n' for one in ids)
+            )
+            continue
+        path = data / f"part-{number}.tar"
+        tar(path, [f"{one:05d}" for one in ids], cls=ids.__getitem__, txt=lambda row: f"number {row}")
+        if kind == "tar.gz":
+            (data / f"part-{number}.tar.gz").write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
+    assert begin == SAMPLES
+    work = tmp_path / "work"
+    work.mkdir()
+    shapes = [(8, 4, 1), *SHAPES[1:]]
+    kill_rounds(data, work, rounds=3, epochs=2, draws=random.Random(5), shapes=shapes, field="cls")
 
 
 @pytest.mark.full

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardstream.errors import DuplicateKeyError, SourceError, UsageError
+from shardstream.errors import DuplicateKeyError, ShardStreamError, SourceError, UsageError
 from shardstream.pack import pack
 from shardstream.pack.sources import File, Item, Reject, open_source
 
@@ -62,8 +62,8 @@ def test_json_lines(tmp_path: Path) -> None:
 
 
 def test_json_that_is_no_list(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="malformed JSON") as caught:
-        read(make(tmp_path, "[\n{}\n]", "list.jsonl"))
+    with pytest.raises(ShardStreamError, match="line 2 is not a row") as caught:
+        read(make(tmp_path, "[\n1\n]", "list.jsonl"))
     assert caught.value.hint
     with pytest.raises(UsageError, match="called like a path") as caught_too:
         read(make(tmp_path, '{"photo": "1.jpg"}', "list.jsonl"))

@@ -75,7 +75,7 @@ def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Rea
     except FormatError as error:
         if error.hint != FETCH_AGAIN:
             raise
-        yield Piece(0, {}, b"", 0, str(error))
+        yield Piece(0, {}, b"", 0, _told(error))
     now = store.meta(one.path)
     if (now.size, now.version) != (meta.size, meta.version):
         raise ChangedError(

@@ -36,6 +36,7 @@ from shardstream.pack.sources.containers import (
     is_tar,
     look_into,
     may_be_foreign,
+    may_be_rows,
     may_match_containers,
     named_files,
     names_containers,
@@ -168,13 +169,13 @@ def _foreign(
 ) -> ForeignSource | None:
     """Data of another library; ``None`` where this is a list, or a folder of files."""
     folder = listing is not None and listing.pattern is None
-    may_be_coco = listing is None and suffix_of(text) == ".json"
+    perhaps = may_be_rows(text, wanted) or (listing is None and suffix_of(text) == ".json")  # or COCO
     if reading.format is None:
         if folder:
             assert listing is not None
             if group != "file" or not may_be_foreign(listing.root, look_into(listing.root)):
                 return None
-        elif not names_containers(text) and not may_be_coco and not (listing and may_match_containers(listing)):
+        elif not names_containers(text) and not perhaps and not (listing and may_match_containers(listing)):
             return None
     if group != "file":
         raise UsageError("group='stem' is for folders of files", hint="leave it out", url=text)
@@ -184,7 +185,7 @@ def _foreign(
     except NotFoundError as error:
         if not is_no_data_set(error):
             raise
-        if listing is not None or may_be_coco:
+        if listing is not None or perhaps:
             return None  # whoever lists it refuses what holds many samples
         hint = "--source-format (source_format=) says which it is; docs/foreign.md has those that are read"
         raise SourceError("these files are of no format that is known", url=text, hint=hint) from error

@@ -13,11 +13,13 @@ from shardstream.braces import without_braces
 from shardstream.errors import NotFoundError, SourceError
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.pack.sources.listings import FileListing, glob_pattern, split_glob
+from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.tables import TABLES
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.paths import scheme_of
 from shardstream.shards.catalogue import CATALOGUE_NAME
-from shardstream.shards.foreign.formats.tar.names import MAGIC_BYTES, compression_of
+from shardstream.shards.foreign.compressed import MAGIC_BYTES, compression_of
+from shardstream.shards.foreign.formats.jsonl.first_rows import is_rows_name, rows_names
 from shardstream.shards.foreign.names import common_folder, folder_of_data, tells_detection
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.storage import Location, open_object, open_store
@@ -188,9 +190,17 @@ def may_be_foreign(folder: Location, look: Look) -> bool:
         return False
     if any(store.exists(name) for name in _MARKS):
         return True
-    if _has_indexed_tokens(look.names) or any(map(tells_detection, look.names)):
+    if _has_indexed_tokens(look.names) or any(map(tells_detection, look.names)) or rows_names(look.names, named=False):
         return True
     return bool(_containers(look.names)) if look.whole else _mostly_containers(look.names)
+
+
+def may_be_rows(text: str, wanted: Wanted) -> bool:
+    """Whether a file, or those of a pattern, may be JSON lines whose rows are samples.
+
+    With columns or types that are chosen they are a list, whose reader makes more of columns.
+    """
+    return not wanted.fields and is_rows_name(text.partition("?")[0] if "://" in text else text)
 
 
 def _has_indexed_tokens(names: Sequence[str]) -> bool:

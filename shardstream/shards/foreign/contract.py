@@ -134,6 +134,7 @@ class ForeignFormat(ABC):
         title: What messages call it.
         options: Options of reading by name, each with what it means: ``--format-option NAME=VALUE``; ``recognise`` gets
             them.
+        required: Those of the options without which nothing can be read.
         window: Bytes of one read of `ObjectBytes` where the object is not mapped: small for formats that hop.
         forms: Foreign encodings by name; a column's codec is then ``"FORMAT.NAME"`` or ``"FORMAT.NAME:TEXT"``.
         loose: Whether values are objects of their own, whose names the columns have: an object that is scanned is a
@@ -147,6 +148,7 @@ class ForeignFormat(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     options: ClassVar[Mapping[str, str]] = {}
+    required: ClassVar[Sequence[str]] = ()
     window: ClassVar[int] = 4 << 20
     forms: ClassVar[Mapping[str, Form]] = {}
     loose: ClassVar[bool] = False

@@ -102,8 +102,9 @@ def inflated_start(codec: int, data: memoryview, most: int) -> bytes:
         MissingExtraError: A package is not installed that it takes.
     """
     out = bytearray()
+    name = _NAMES[codec]
     with suppress(DecodeError):
-        for piece in _pieces(_NAMES[codec], data):
+        for piece in _zstd_pieces(data) if name == "zstd" else _pieces(name, data):
             out += piece
             if len(out) >= most:
                 break

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zstandard
 
 from shardstream.shards.foreign.rows import usable_field
 from tests.dataset.foreign.making import jpeg, webdataset
@@ -266,6 +267,39 @@ def _parquet(**options: Any) -> Callable[[Path], Sequence[Sample]]:
     return make
 
 
+def _jsonl(folder: Path) -> Sequence[Sample]:
+    rows = [
+        {
+            "text": f'number "{row}"\n',
+            "n": row,
+            "score": row / 4,
+            "tokens": [*range(row)],
+            "about": {"row": [row, None]},
+        }
+        for row in range(12)
+    ]
+    for number in range(2):
+        part = rows[6 * number : 6 * number + 6]
+        (folder / f"part-{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    return [row | {"tokens": np.array(row["tokens"], np.int64), "about": {"json": row["about"]}} for row in rows]
+
+
+def _jsonl_compressed(folder: Path) -> Sequence[Sample]:
+    found = _jsonl(folder)
+    for number, path in enumerate(sorted(folder.glob("*.jsonl"))):
+        frames = [zstandard.ZstdCompressor().compress(line) for line in path.read_bytes().splitlines(keepends=True)]
+        name, data = (".zst", b"".join(frames)) if number else (".gz", gzip.compress(path.read_bytes()))
+        path.with_name(path.name + name).write_bytes(data)
+        path.unlink()
+    return found
+
+
+def _json_list(folder: Path) -> Sequence[Sample]:
+    rows = [{"id": f"x{row}", "text": "\u00e9" * row} for row in range(6)]
+    (folder / "rows.json").write_text(json.dumps(rows, indent=1))
+    return rows
+
+
 def _coco(folder: Path) -> Sequence[Sample]:
     for row in range(12):
         (folder / "train2017").mkdir(exist_ok=True)
@@ -309,6 +343,7 @@ SETS: Mapping[str, ForeignSet] = {
     "nanogpt": ForeignSet(_nanogpt, {"length": "31", "dtype": "uint16"}),
     "npy": ForeignSet(_npz, number="y"),
     "parquet": ForeignSet(_parquet(compression="snappy", data_page_size=200), number="cls"),
+    "jsonl": ForeignSet(_jsonl, number="n"),
     "coco": ForeignSet(_coco, number="image_id"),
 }
 """One for each format, by its name."""
@@ -330,5 +365,6 @@ OTHERS: Mapping[str, Sequence[ForeignSet]] = {
     "megatron": [ForeignSet(_megatron_windows, {"length": "7"})],
     "npy": [ForeignSet(_npy)],
     "parquet": [ForeignSet(_parquet(compression="none", use_dictionary=False))],
+    "jsonl": [ForeignSet(_jsonl_compressed), ForeignSet(_json_list)],
 }
 """More of some formats, for what reads all that there is."""

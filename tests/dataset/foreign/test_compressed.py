@@ -139,6 +139,21 @@ def test_a_catalogue_keeps_blocks_of_what_did_not_change(folders: Any, tmp_path:
         list(ss.Loader(ds, num_workers=0))
 
 
+def test_verify_names_a_damaged_block_and_says_nothing_else_of_its_object(folders: Any, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(folders("mds.zstd"), own)
+    ss.index(own, workers=1)
+    (path,) = own.glob("*00001.mds.zstd")
+    when, data = path.stat().st_mtime_ns, bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(when, when))
+    block, own_hash = verify(own).problems
+    assert (block.shard, block.kind, block.offset) == (path.name, "index", 0)
+    assert "a block inflates to other bytes" in block.what
+    assert (own_hash.kind, own_hash.what[:8]) == ("checksum", "its sha1")
+
+
 def test_what_else_reads_a_data_set(folders: Any, tmp_path: Path) -> None:
     place, plain = folders("mds.zstd"), everything(folders("mds"))
     ss.index(place, workers=1, checksums=True)

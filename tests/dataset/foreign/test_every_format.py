@@ -23,6 +23,7 @@ from tests.dataset.foreign.every import OTHERS, SETS, ForeignSet, same
 
 ALL = [*SETS.items(), *((name, one) for name, several in OTHERS.items() for one in several)]
 SEED = 3
+READ_THROUGH = {"coco"}  # nobody knows the sizes of the files that are listed, so no cache holds them
 full = pytest.mark.full
 
 
@@ -139,12 +140,13 @@ def test_over_a_network_without_and_with_a_cache(made: Made, tmp_path: Path) -> 
     store = made.in_memory()
     shuffled = read(made.dataset(shuffle=True, seed=SEED))
     assert read(made.dataset(store, shuffle=True, seed=SEED)) == shuffled
-    for turn in range(2):
-        before = sum(request.kind == "get" for request in store.requests)
-        cached = made.dataset(store, shuffle=True, seed=SEED, cache=tmp_path / "cache")
-        assert read(cached) == shuffled
-        if turn:
-            assert sum(request.kind == "get" for request in store.requests) - before <= len(store.requests) // 2
+    read_in = []
+    for _ in range(2):
+        before = sum(request.kind == "open" for request in store.requests)
+        assert read(made.dataset(store, shuffle=True, seed=SEED, cache=tmp_path / "cache")) == shuffled
+        read_in.append(sum(request.kind == "open" for request in store.requests) - before)
+    if made.name not in READ_THROUGH:
+        assert read_in[1] < read_in[0], read_in  # files that describe others are read again
 
 
 @pytest.mark.parametrize(("first", "then"), [(2, 0), pytest.param(0, 2, marks=full), pytest.param(2, 1, marks=full)])

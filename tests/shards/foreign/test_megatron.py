@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardstream.errors import FormatError, StorageError, UsageError
+from shardstream.shards.foreign.formats.registry import recognise
 from shardstream.shards.foreign.formats.tokens.megatron import Megatron
 from shardstream.shards.foreign.formats.tokens.nanogpt import NanoGpt
 from shardstream.shards.foreign.object_bytes import ObjectBytes
@@ -212,6 +213,10 @@ def test_bare_tokens_are_never_guessed():
     for options in ({"dtype": "uint16"}, {"dtype": "float32", "length": "2"}, {"dtype": "uint16", "length": "0"}):
         with pytest.raises(UsageError):
             bare({"a.bin": bytes(8)}, **options)
+    with pytest.raises(
+        UsageError, match=r"nothing says 'dtype'(?s:.*)format_options=\{'dtype': \.\.\.\} \(dtype: of the"
+    ):
+        recognise(listing, "nanogpt", {"length": "3"})
 
 
 def test_bare_tokens_that_are_none_are_refused():

@@ -11,6 +11,7 @@ from shardstream.shards.foreign.formats.chunks.litdata import LitData
 from shardstream.shards.foreign.formats.chunks.mds import Mds
 from shardstream.shards.foreign.formats.detection.coco import Coco
 from shardstream.shards.foreign.formats.files.format import SingleFiles
+from shardstream.shards.foreign.formats.jsonl.format import JsonLines
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
 from shardstream.shards.foreign.formats.npy import Npy
 from shardstream.shards.foreign.formats.parquet.format import Parquet
@@ -37,6 +38,7 @@ _ALL: tuple[ForeignFormat, ...] = (
     NanoGpt(),
     Npy(),
     Parquet(),
+    JsonLines(),
     Coco(),
     SingleFiles(),
 )
@@ -84,6 +86,8 @@ def recognise(
     found = _answers([format_named(name)] if name else _SURE, listing, options, named=name is not None)
     if not found and name is None and loose:
         found = _answers(_FALLBACK, listing, options, named=False)
+    if not found and name is not None:
+        _require(format_named(name), listing, options)
     if len(found) > 1:
         names = " and ".join(one.title for one, _ in found)
         hint = "say which it is with source_format=" + " or ".join(repr(one.name) for one, _ in found)
@@ -98,6 +102,17 @@ def recognise(
         what = f"{found[0][0].title} has no option {unknown[0]!r}"
         raise UsageError(what, url=listing.url, hint=f"{did_you_mean(unknown[0], found[0][0].options)}it has {there}")
     return found[0]
+
+
+def _require(format: ForeignFormat, listing: ObjectListing, options: Mapping[str, str]) -> None:
+    """Refuse a format that was named without the options that it takes; UsageError."""
+    for option in format.required:
+        if option not in options:
+            raise UsageError(
+                f"{format.title}: nothing says {option!r}",
+                url=listing.url,
+                hint=f"give format_options={{{option!r}: ...}} ({option}: {format.options[option]})",
+            )
 
 
 def _answers(

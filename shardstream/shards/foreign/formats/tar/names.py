@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from shardstream.errors import FormatError
+from shardstream.shards.foreign.compressed import MAGIC_BYTES, compression_of
 from shardstream.shards.foreign.contract import ObjectListing
 from shardstream.shards.foreign.formats.tar.headers import TarDamage, TarMembers
-from shardstream.shards.foreign.found_blocks import FoundBlocks, one_block
 from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.foreign.zstd_frames import zstd_blocks
 from shardstream.storage.base.store import ObjectMeta
 
 TAR = ".tar"
@@ -25,15 +24,6 @@ _COMPRESSED = {
     ".tar.zst": "zstd",
     ".tar.lz4": "lz4",
 }
-_MAGIC = {
-    b"\x1f\x8b": "gzip",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\x00": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\x04\x22\x4d\x18": "lz4",
-}
-_CODECS = {"gzip": "gzip", "bzip2": "bz2", "xz": "xz"}
-MAGIC_BYTES = max(map(len, _MAGIC))
 _BESIDE = (".json", ".txt", ".md", ".yaml", ".parquet", ".idx", ".csv", ".tsv")  # what describes shards
 _LOOKED_AT = 8  # tars of a listing whose first member is looked at; of more, the first
 _WINDOW = 4096
@@ -85,38 +75,6 @@ def found_tars(listing: ObjectListing) -> Tars | None:
     if compressed:
         notes = (f"{len(compressed)} compressed tar files are left out, such as {compressed[0].path}",)
     return Tars(tuple(tars), True in kinds, notes)
-
-
-def compression_of(start: bytes | memoryview) -> str | None:
-    """How a file of these first bytes is compressed; ``None``: not at all, or in a way that is not known."""
-    return next((name for magic, name in _MAGIC.items() if bytes(start[: len(magic)]) == magic), None)
-
-
-def blocks_of(data: ObjectBytes) -> FoundBlocks | None:
-    """The blocks of a tar that is compressed; ``None`` for a plain one.
-
-    Raises:
-        FormatError: It cannot be read in place.
-        MissingExtraError: A package is not installed that it takes.
-        StorageError: It cannot be read.
-    """
-    how = compression_of(data.get(0, min(MAGIC_BYTES, data.size)))
-    if how is None:
-        return None
-    if how == "zstd":
-        return zstd_blocks(data)
-    if how not in _CODECS:
-        raise compressed_tar(data.url, how)
-    return one_block(data, _CODECS[how])
-
-
-def compressed_tar(url: str, how: str) -> FormatError:
-    """The error for a tar that is compressed in a way that is not read."""
-    return FormatError(
-        f"the tar file is compressed with {how}, and is not read in place",
-        url=url,
-        hint="decompress it first, or pack it",
-    )
 
 
 def _is_nested(listing: ObjectListing, one: ObjectMeta) -> bool:

@@ -11,13 +11,10 @@ import numpy as np
 
 from shardstream.errors import UsageError
 from shardstream.shards.fields import FieldType
+from shardstream.shards.foreign.compressed import MAGIC_BYTES, compressed_blocks, compression_of, not_read
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.tar.headers import TarDamage, TarMember
 from shardstream.shards.foreign.formats.tar.names import (
-    MAGIC_BYTES,
-    blocks_of,
-    compressed_tar,
-    compression_of,
     energon_notes,
     found_tars,
     holds_tars,
@@ -29,6 +26,7 @@ from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
 from shardstream.shards.index import Column
 
+_KIND = "tar file"
 _INTEGER = re.compile(rb"\s*[+-]?[0-9]{1,19}\s*")
 
 
@@ -54,7 +52,7 @@ class WebDataset(ForeignFormat):
         return Recognised(objects, notes=(*found.notes, *energon_notes(listing)))
 
     def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
-        return blocks_of(data)
+        return compressed_blocks(data, _KIND)
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         if holds_tars(data):
@@ -73,7 +71,7 @@ class WebDataset(ForeignFormat):
             damage = damage_of(data, error, data.size)
             if not len(rows):
                 how = compression_of(data.get(0, min(MAGIC_BYTES, data.size)))
-                raise (compressed_tar(data.url, how) if how else damage) from None
+                raise (not_read(data.url, _KIND, how) if how else damage) from None
         if len(rows):
             yield from labels.with_piece(rows.take(damage))
         yield from labels.rest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +26,8 @@ class NanoGpt(ForeignFormat):
     name: ClassVar[str] = "nanogpt"
     title: ClassVar[str] = "files of bare tokens, as of nanoGPT (.bin)"
     options: ClassVar[Mapping[str, str]] = {"length": LENGTH, "dtype": f"of the tokens: {', '.join(_DTYPES)}"}
+
+    required: ClassVar[Sequence[str]] = ("dtype",)
 
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         found, dtype = listing.ending(".bin"), options.get("dtype")

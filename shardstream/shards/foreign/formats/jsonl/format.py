@@ -1,0 +1,62 @@
+"""``JsonLines``: an object a row, as C4, FineWeb and Dolma come.
+
+https://jsonlines.org/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from shardstream.errors import UsageError
+from shardstream.shards.foreign.compressed import compressed_blocks
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.jsonl.columns import JsonRows
+from shardstream.shards.foreign.formats.jsonl.first_rows import first_rows, names_files, rows_names
+from shardstream.shards.foreign.formats.jsonl.forms import FORMS
+from shardstream.shards.foreign.found_blocks import FoundBlocks
+from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.rows import ScannedRows
+
+
+class JsonLines(ForeignFormat):
+    """Files of JSON objects, one a line, or all in one list."""
+
+    name: ClassVar[str] = "jsonl"
+    title: ClassVar[str] = "JSON lines"
+    options: ClassVar[Mapping[str, str]] = {
+        "json": "names of columns, with commas between them, that stay JSON whatever they hold",
+        "float": "names of columns whose numbers are float64 though all of a file may be integers",
+        "key": "the column with the keys",
+    }
+    forms: ClassVar[Mapping[str, Form]] = FORMS
+
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+        chosen = frozenset(rows_names([one.path for one in listing.ending("")], named=listing.named))
+        found = [one for one in listing.objects if one.path in chosen]
+        first = next((one for one in found if one.size), None)
+        if first is None:
+            return None
+        rows = first_rows(listing, first)
+        if not rows or names_files(rows):
+            return None
+        about = _about(options)
+        return Recognised(tuple(ForeignObject(one.path, one.size, about) for one in found))
+
+    def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
+        return compressed_blocks(data, "file")
+
+    def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
+        yield from JsonRows(data, self.name, about).scanned()
+
+
+def _about(options: Mapping[str, str]) -> dict[str, Any]:
+    about: dict[str, Any] = {}
+    for name, value in options.items():
+        if name == "key":
+            about[name] = value
+        elif name in ("json", "float"):
+            about[name] = sorted({one.strip() for one in value.split(",")} - {""})
+        if not about.get(name):
+            raise UsageError(f"option {name} of JSON lines names no column", hint=f"give {name}=COLUMN")
+    return about

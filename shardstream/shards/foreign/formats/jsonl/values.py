@@ -1,0 +1,114 @@
+"""What the values of members are, by what there is in them outside of strings; and the numbers among them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.shards.foreign.formats.jsonl.structure import DIGIT, LETTER, MARK, POINT, Members
+from shardstream.shards.foreign.protobuf import Bytes, Malformed, Places, cut_out
+
+NULL, TEXT, INT, FLOAT, BOOL, INTS, FLOATS, NONE_OF_THEM, OTHER = (1 << place for place in range(9))
+"""Kinds of values, as bits: lists are of numbers; `NONE_OF_THEM` is an empty list, `OTHER` anything else."""
+NAMES = {
+    TEXT: "text",
+    INT: "an integer",
+    FLOAT: "a number",
+    BOOL: "true or false",
+    INTS: "a list of integers",
+    FLOATS: "a list of numbers",
+    NONE_OF_THEM: "an empty list",
+    OTHER: "JSON of another kind",
+}
+_QUOTE, _OPEN, _LIST, _MINUS, _ZERO = b'"{[-0'
+_WORDS = {b"null": NULL, b"true": BOOL, b"false": BOOL, b"NaN": FLOAT, b"Infinity": FLOAT, b"-Infinity": FLOAT}
+_SURE_DIGITS = 18  # of an integer that 64 bits hold, whatever its digits
+LONGEST = 64
+"""Letters of a number that is read as one; longer ones stay JSON."""
+
+
+def kinds_of(raw: Bytes, found: Members) -> NDArray[np.uint16]:
+    """The kind of each value.
+
+    Raises:
+        Malformed: One is a word that JSON does not have.
+    """
+    first, kinds = raw[found.begin], found.kinds
+    lengths = found.end - found.begin
+    out = np.full(len(first), OTHER, np.uint16)
+    numbers = (first != _QUOTE) & (first != _OPEN) & (first != _LIST)
+    out[first == _QUOTE] = TEXT
+    plain = numbers & (kinds & LETTER == 0) & (first != ord("e")) & (first != ord("E"))
+    short = lengths <= LONGEST
+    out[plain & short & (kinds & POINT == 0)] = INT
+    out[plain & short & (kinds & POINT > 0)] = FLOAT
+    words = numbers & ~plain
+    if words.any():
+        for word, kind in _WORDS.items():
+            chosen = np.flatnonzero(words & (lengths == len(word)))
+            same = (cut_out(raw, found.begin[chosen], len(word)) == np.frombuffer(word, np.uint8)).all(axis=1)
+            out[chosen[same]] = kind
+            words[chosen[same]] = False
+        if words.any():
+            raise Malformed("a word stands here that JSON does not have", int(found.begin[int(np.argmax(words))]))
+    lists = (first == _LIST) & ~found.deep & (kinds & ~np.uint8(DIGIT | POINT | MARK) == 0)
+    out[lists] = np.where(kinds & POINT > 0, FLOATS, INTS)[lists]
+    out[lists & (kinds & (DIGIT | POINT) == 0)] = NONE_OF_THEM
+    return out
+
+
+def integers(raw: Bytes, begin: Places, end: Places) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The whole numbers at some places, and which of them 64 bits do not hold.
+
+    Raises:
+        Malformed: One is none.
+    """
+    negative = raw[begin] == _MINUS
+    width = int((end - begin).max(initial=0))
+    digits, count = _right_aligned(raw, begin + negative, end, width)
+    wrong = ((digits > 9) | (count == 0)[:, None]).any(axis=1)
+    if wrong.any():
+        raise Malformed("this is no number", int(begin[int(np.argmax(wrong))]))
+    values = np.zeros(len(begin), np.int64)
+    for place in range(max(width - _SURE_DIGITS, 0), width):
+        values = values * 10 + digits[:, place]
+    values[negative] *= -1
+    beyond = np.zeros(len(begin), np.bool_)
+    for row in np.flatnonzero(count > _SURE_DIGITS).tolist():
+        value = int(raw[begin[row] : end[row]].tobytes())
+        beyond[row] = not -(1 << 63) <= value < 1 << 63
+        values[row] = 0 if beyond[row] else value
+    return values, beyond
+
+
+def _right_aligned(raw: Bytes, begin: Places, end: Places, width: int) -> tuple[Bytes, Places]:
+    """Digits as numbers, with zeros before them: (n, width); and how many each has."""
+    places = end[:, None] - np.arange(width, 0, -1)
+    inside = places >= begin[:, None]
+    digits = np.where(inside, raw[np.maximum(places, 0)] - np.uint8(_ZERO), np.uint8(0))
+    return digits, end - begin
+
+
+def floats(raw: Bytes, begin: Places, end: Places) -> NDArray[np.float64]:
+    """The numbers at some places.
+
+    Raises:
+        Malformed: One is none.
+    """
+    width = int((end - begin).max(initial=1))
+    places = begin[:, None] + np.arange(width)
+    inside = places < end[:, None]
+    letters = np.where(inside, raw[np.minimum(places, len(raw) - 1)], np.uint8(0))
+    texts = np.ascontiguousarray(letters).view(f"S{width}")[:, 0]
+    try:
+        found: NDArray[np.float64] = texts.astype(np.float64)
+    except ValueError:
+        found = np.array([_float(text, int(at)) for text, at in zip(texts.tolist(), begin, strict=True)])
+    return found
+
+
+def _float(text: bytes, at: int) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise Malformed("this is no number", at) from None

@@ -1,0 +1,345 @@
+"""JSON lines: rows come back as Python's reader gives them; what is damaged is told with its line."""
+
+import bz2
+import gzip
+import json
+import lzma
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardstream.errors import FormatError, UsageError
+from shardstream.shards.foreign.formats.jsonl import blocks
+from shardstream.shards.foreign.formats.jsonl import columns as columns_module
+from shardstream.shards.foreign.formats.jsonl.format import JsonLines
+from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.testing import MemoryStore
+from tests.shards.foreign.damaging import check_forms, cut, flipped, scan_bytes
+from tests.shards.foreign.scanning import listing_of, samples, scanned
+
+FORMAT = JsonLines()
+ROWS = [
+    {
+        "text": f'Ein "Satz" mit \\ und \n Zeilen, {row} \U0001f600',
+        "url": f"https://example.org/{row}",
+        "score": row / 4,
+        "n": row - 3,
+        "good": row % 2 == 0,
+        "tokens": list(range(row)),
+        "box": [row, 0.5],
+        "meta": {"a": [{"b": "}]\\"}], "c": None},
+        "nothing": None,
+    }
+    for row in range(12)
+]
+
+
+def lines(rows, **how) -> bytes:
+    return b"".join(json.dumps(row, **how).encode() + b"\n" for row in rows)
+
+
+def read(data: bytes, name: str = "a.jsonl", options=None):
+    return samples(FORMAT, MemoryStore({name: data}), options)
+
+
+def told(data: bytes, name: str = "a.jsonl"):
+    """Samples before the damage, and the damage."""
+    found = [rows for _, rows in scanned(FORMAT, MemoryStore({name: data}))]
+    assert found[-1].damage is not None
+    return sum(len(rows.keys) for rows in found), found[-1].damage
+
+
+def plain(sample):
+    return {name: one.tolist() if isinstance(one, np.ndarray) else one for name, one in sample.items()}
+
+
+def without_nulls(row):
+    return {name: value for name, value in row.items() if value is not None}
+
+
+# ------------------------------------------------------------------------------------------------------ what is read
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"ensure_ascii": False}, {"separators": (",", ":")}, {"separators": (" ,\t", " : ")}]
+)
+def test_rows_come_back_as_they_were_written(how):
+    found = read(lines(ROWS, **how))
+    assert [key for key, _ in found] == [f"a/{row:08d}" for row in range(12)]
+    assert [plain(values) for _, values in found] == [without_nulls(row) for row in ROWS]
+    assert found[3][1]["tokens"].dtype == np.int64
+    assert found[3][1]["box"].dtype == np.float64
+
+
+@pytest.mark.parametrize("text", [b"\xef\xbb\xbf%s", b"\n \n%s\n\n  \n", b"%s \t\r\n"])
+def test_marks_and_empty_lines_are_no_rows(text):
+    data = text % lines([{"a": 1}, {}, {"b": "x"}]).replace(b"\n", b"\r\n").rstrip()
+    assert [plain(values) for _, values in read(data)] == [{"a": 1}, {}, {"b": "x"}]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_list_of_objects_is_read_like_lines(indent):
+    data = b"\xef\xbb\xbf \n" + json.dumps(ROWS, indent=indent).encode() + b"\n"
+    assert [plain(values) for _, values in read(data, "a.json")] == [without_nulls(row) for row in ROWS]
+
+
+def test_what_a_column_is_depends_on_all_its_values():
+    rows = [
+        {"a": 1, "b": 1, "c": [1], "d": 2**64, "e": "x", "f": True, "g": [], "h": [[1]], "i": 1e300, "label": 3},
+        {"a": 2.5, "b": None, "c": [0.5], "d": 1, "e": 5, "f": False, "g": [], "h": [], "i": 7, "label": 0},
+    ]
+    ((_, piece),) = scanned(FORMAT, MemoryStore({"a.jsonl": lines(rows)}))
+    kinds = {one.name: str(one.type) for one in piece.columns}
+    assert kinds == {
+        "a": "float64",
+        "b": "int64",
+        "c": "values:float64",
+        "cls": "int64",
+        "d": "json",
+        "e": "json",
+        "f": "bool",
+        "g": "json",
+        "h": "json",
+        "i": "float64",
+    }
+    found = [plain(values) for _, values in read(lines(rows))]
+    assert [one | {"label": one["cls"]} for one in found] == [
+        without_nulls(row) | {"cls": row["label"]} for row in rows
+    ]
+
+
+def test_numbers_of_all_lengths_and_words_for_them():
+    integers = [0, -1, 10**17, -(10**18) + 1, 2**63 - 1, -(2**63)]
+    assert [values["n"] for _, values in read(lines({"n": one} for one in integers))] == integers
+    floats = [0.1, -1e-300, 1.7976931348623157e308, float("inf"), float("-inf"), 5e-324]
+    assert [values["x"] for _, values in read(lines({"x": one} for one in floats))] == floats
+    long = b'{"x": 0.' + b"3" * 100 + b"}\n"
+    assert read(long)[0][1]["x"] == 0.3333333333333333
+    tokens = [list(range(1000)), [2**63 - 1, -(2**63)], []]
+    assert [values["t"].tolist() for _, values in read(lines({"t": one} for one in tokens))] == tokens
+
+
+def test_options_say_what_a_file_alone_does_not():
+    data = lines([{"a": 1, "b": [1], "c": "x", "k": 5}, {"a": 2, "b": [], "c": "y", "k": 6}])
+    ((_, piece),) = scanned(FORMAT, MemoryStore({"a.jsonl": data}), {"float": "a,b", "json": "c", "key": "k"})
+    assert {one.name: str(one.type) for one in piece.columns} == {
+        "a": "float64",
+        "b": "values:float64",
+        "c": "json",
+        "k": "int64",
+    }
+    assert piece.keys == ["5", "6"]
+    with pytest.raises(FormatError, match="cannot be the key: it is missing in a row, repeats"):
+        read(data, options={"key": "z"})
+    with pytest.raises(UsageError, match="names no column"):
+        read(data, options={"json": ","})
+
+
+def test_an_id_that_each_row_has_is_the_key():
+    rows = [{"id": f"<urn:{row}>/\u00e9/", "n": row} for row in range(5)]
+    assert [key for key, _ in read(lines(rows))] == [f"<urn:{row}>/\u00e9" for row in range(5)]
+    assert read(lines([{"__key__": "x", "a": 1}])) == [("x", {"a": 1})]
+    for bad in ({"id": rows[0]["id"]}, {"x": 1}, {"id": None}, {"id": 0.5}):
+        assert read(lines([*rows, bad]))[0][0] == "a/00000000"
+
+
+def test_rows_that_have_other_names_or_the_same_in_another_order():
+    rows = [{"a": 1, "b": 2}, {"b": 3, "a": 4}, {"c": "x"}, {"a\u00e9": 1}, {"b": 2, "a": 1}]
+    for how in ({}, {"ensure_ascii": False}):
+        found = [values for _, values in read(lines(rows, **how))]
+        assert found == [{"a_" if name == "a\u00e9" else name: value for name, value in row.items()} for row in rows]
+
+
+def places(data: bytes, name: str = "a.jsonl"):
+    found = [rows for _, rows in scanned(FORMAT, MemoryStore({name: data}))]
+    return [
+        (rows.keys, [(one.name, one.values, one.offsets, one.lengths, one.valid) for one in rows.columns])
+        for rows in found
+    ]
+
+
+def test_small_and_large_objects_are_read_alike(monkeypatch):
+    rows = [{"id": str(row), "t": "x" * (row % 70), "n": row if row % 5 else None} for row in range(5000)]
+    data = lines(rows)
+    assert read(data)[4000:] == [(str(row["id"]), without_nulls(row)) for row in rows][4000:]
+    expected = places(data)
+    assert [len(keys) for keys, _ in expected] == [2500] * 2
+    monkeypatch.setattr(blocks, "_WINDOW", 10_000)
+    np.testing.assert_equal(places(data), expected)
+    monkeypatch.setattr(columns_module, "_HELD", 5000)  # is read twice
+    np.testing.assert_equal(places(data), expected)
+    listed = places(b"[" + b",".join(data.splitlines()) + b"]", "a.json")
+    assert [keys for keys, _ in listed] == [keys for keys, _ in expected]
+
+
+COMPRESSED = {
+    "gz": lambda data: gzip.compress(data[:200]) + gzip.compress(data[200:]),
+    "zst": lambda data: zstandard.ZstdCompressor().compress(data[:99]) + zstandard.ZstdCompressor().compress(data[99:]),
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+}
+
+
+@pytest.mark.parametrize("how", COMPRESSED)
+def test_compressed_files_have_the_samples_of_plain_ones(how):
+    expected = read(lines(ROWS))
+    found = read(COMPRESSED[how](lines(ROWS)), f"a.jsonl.{how}")
+    assert [(key, plain(values)) for key, values in found] == [(key, plain(values)) for key, values in expected]
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.dictionaries(st.sampled_from("abcd"), JSON, max_size=4), min_size=1, max_size=6), st.booleans())
+def test_random_rows_come_back(rows, ascii):
+    data = lines(rows, ensure_ascii=ascii, separators=(",", ": "))
+    found = [plain(values) for _, values in read(data)]
+    assert found == [without_nulls(row) for row in rows]
+    assert [plain(values) for _, values in read(json.dumps(rows).encode() + b" ", "x.jsonl")] == found
+
+
+# ------------------------------------------------------------------------------------------------------- recognition
+
+
+@pytest.mark.parametrize(
+    ("objects", "taken"),
+    [
+        (
+            {"en/c4-train.00000-of-00002.json.gz": gzip.compress(b'{"text": "x"}\n{"text": "y"}\n'), "README.md": b"x"},
+            1,
+        ),
+        ({"a.json": b'[{"a": 1}]', "b.json": b'{"a": 1}\n{"a": 2}\n', "dataset_info.json": b"{}"}, 2),
+        ({"a.jsonl": b'{"text": "photo.jpg and more"}'}, 1),
+        ({"a.jsonl": b'{"file_path": "s3://commoncrawl/x.warc.gz", "text": "x"}'}, 1),
+        ({"a.jsonl": b'{"image": "a/1.jpg", "text": "x"}'}, 0),
+        ({"a.jsonl": b'{"clip": "a/1.png"}\n{"clip": "a/2.png"}'}, 0),
+        ({"a.jsonl": b'{"path": "1.wav"}'}, 0),
+        ({"a.json": b'{"images": []}'}, 0),
+        ({"a.json": b'{\n "images": []}'}, 0),
+        ({"a.json": b"[1, 2]"}, 0),
+        ({"a.json": b""}, 0),
+        ({"a.jsonl": b'{"a": 1}', "a.tar": b"x"}, 0),
+        ({"a.jsonl": b'{"a": 1}', "index.json": b"{}"}, 0),
+        ({"metadata.jsonl": b'{"a": 1}', "1.jpg": b"x"}, 0),
+    ],
+)
+def test_what_is_taken_for_rows(objects, taken):
+    found = FORMAT.recognise(listing_of(MemoryStore(objects)), {})
+    assert (0 if found is None else len(found.objects)) == taken
+
+
+# ------------------------------------------------------------------------------------------------------------ damage
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (b'{"a": 1', "Expecting"),
+        (b'{"a": "x}', "Unterminated string"),
+        (b'{"a": 1}}', "Extra data"),
+        (b'{"a": 1} {"a": 2}', "Extra data"),
+        (b"[1]", "it is not an object"),
+        (b"hello", "Expecting value"),
+        (b"5", "it is not an object"),
+        (b'{"a" 1}', "delimiter"),
+        (b'{"a": 1,}', "property name|trailing comma"),
+        (b'{"a": }', "Expecting value"),
+        (b'{"a": 1 2}', "delimiter"),
+        (b'{"a": [1}', "delimiter"),
+        (b'{"a": "x" "y"}', "delimiter"),
+        (b'{"a": tru}', "Expecting value"),
+        (b'{"a": 1-2}', "delimiter"),
+        (b'{"a": 1e}', "delimiter"),
+        (b'{"a": 1, "a": 2}', "two values of 'a'"),
+        (b'{"a": "\xff"}', "not UTF-8"),
+        (b'{"a": ' + b"[" * 600 + b"]" * 600 + b"}", "more than 512 deep"),
+        (b'{"a": \\"x"}', "Expecting value"),
+        (b'{1: "x"}', "property name"),
+        (b'{"a": {"b": 1] }', "Expecting|delimiter"),
+    ],
+)
+def test_a_damaged_line_ends_the_rows_and_is_named(line, what):
+    before = lines([{"a": 0}] * 7)
+    for behind in (lines([{"a": 3}] * 7), b""):
+        count, damage = told(before + line + b"\n" + behind)
+        assert count == 7
+        assert "line 8 is not a row" in damage.what
+        assert len(before) <= damage.place["offset"] <= len(before) + len(line) + 10
+    if line != b"[1]":  # which is a list of another kind
+        with pytest.raises(FormatError, match=f"line 1 is not a row: .*({what})"):
+            read(line + b"\n")
+
+
+def test_a_file_that_is_cut_off():
+    data = lines([{"a": "x" * 50, "b": [1, 2]}] * 5).rstrip()
+    for end in range(1, len(data), 3):
+        if end > data.index(b"\n") and data[:end].rstrip()[-1:] != b"}":
+            count, damage = told(data[:end])
+            assert count == data[:end].count(b"\n")
+            assert f"line {count + 1} is not a row" in damage.what
+    listed = json.dumps([{"a": 1}] * 3).encode()
+    assert told(listed[:-1], "a.json")[0] == 3
+    assert "cut off" in told(listed[:-1], "a.json")[1].what
+    assert told(listed + b" x", "a.json")[0] == 3
+    assert told(listed[:-1] + b",]", "a.json")[0] == 3
+
+
+def test_rows_that_are_too_large_or_too_many_names(monkeypatch):
+    monkeypatch.setattr(blocks, "_WINDOW", 64)
+    monkeypatch.setattr(blocks, "LONGEST", 1000)
+    count, damage = told(lines([{"a": 1}, {"a": "x" * 5000}]))
+    assert (count, damage.what) == (1, "a row has more than 1.0 kB")
+    monkeypatch.setattr(blocks, "MOST_COLUMNS", 10)
+    count, damage = told(lines({str(row): 1} for row in range(20)))
+    assert count == 10
+    assert "more than 10 different names" in damage.what
+
+
+def test_columns_of_one_name_are_refused():
+    with pytest.raises(FormatError, match=r"'a\.b' and 'a/b' are both called 'a\.b' here"):
+        read(lines([{"a/b": 1, "a.b": 2}]))
+
+
+def test_damaged_objects_give_rows_inside_of_them_or_one_error(monkeypatch):
+    monkeypatch.setattr(blocks, "_WINDOW", 256)
+    data = lines(ROWS[:4])
+    for hurt in [*cut(data, 9), *flipped(data, 250), *flipped(json.dumps(ROWS[:4]).encode(), 100)]:
+        scan_bytes(FORMAT, hurt, {})
+    for hurt in flipped(data, 200, seed=1):
+        store = MemoryStore({"object.x": hurt})
+        try:
+            found = list(FORMAT.scan(ObjectBytes(store, "object.x", len(hurt)), {}))
+        except FormatError:
+            continue
+        check_forms(FORMAT, hurt, found)
+
+
+def test_rows_before_the_first_line_that_python_refuses_are_taken():
+    for hurt in flipped(lines(ROWS), 150, seed=2):
+        store = MemoryStore({"a.jsonl": hurt})
+        try:
+            count = sum(len(rows.keys) for rows in FORMAT.scan(ObjectBytes(store, "a.jsonl", len(hurt)), {}))
+        except FormatError:
+            count = 0
+        whole = 0
+        for line in hurt.split(b"\n"):
+            try:
+                found = json.loads(line, object_pairs_hook=list) if line.strip() else None
+            except ValueError:
+                break
+            if found is not None and (not isinstance(found, list) or len({name for name, _ in found}) < len(found)):
+                break
+            whole += found is not None
+        assert count >= whole  # values inside of values, and words of text, are looked at when they are read
