@@ -169,7 +169,8 @@ def _foreign(
 ) -> ForeignSource | None:
     """Data of another library; ``None`` where this is a list, or a folder of files."""
     folder = listing is not None and listing.pattern is None
-    perhaps = may_be_rows(text, wanted) or (listing is None and suffix_of(text) == ".json")  # or COCO
+    # COCO, or a data.yaml of YOLO.
+    perhaps = may_be_rows(text, wanted) or (listing is None and suffix_of(text) in (".json", ".yaml", ".yml"))
     if reading.format is None:
         if folder:
             assert listing is not None

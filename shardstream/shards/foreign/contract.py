@@ -94,6 +94,12 @@ class ObjectListing:
         """Bytes of an object of this listing; KeyError if there is none."""
         return self._sizes[path]
 
+    def widen(self) -> None:
+        """Take in all objects below the root, where a user named one that says which belong together."""
+        self.objects = tuple(self.store.list())
+        self._sizes = {one.path: one.size for one in self.objects}
+        vars(self).pop("_visible", None)
+
     def ending(self, *suffixes: str) -> list[ObjectMeta]:
         """The objects whose names end with one of these, in any case; hidden files (``.x``, ``._x``) are left out."""
         return [one for name, one in self._visible if name.endswith(suffixes)]

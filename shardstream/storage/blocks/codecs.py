@@ -17,6 +17,7 @@ import xxhash
 
 from shardstream.errors import DecodeError
 from shardstream.extras import require
+from shardstream.storage.blocks.nested import convert
 
 LARGEST = 1 << 30
 """Bytes that a block may have, inflated."""
@@ -33,6 +34,8 @@ CODECS = {
     "brotli": 7,
     "snappy": 8,
     "parquet": 9,
+    "lz4": 11,
+    "nested": 12,
 }
 """Numbers of codecs by name, as catalogues store them, at most 255."""
 LAYOUTS = {"parquet": "shardstream.storage.blocks.parquet.block"}
@@ -42,6 +45,7 @@ _HINT = "the object is damaged, or was replaced; fetch or write it again"
 _TAKEN = 256 << 10  # bytes that are given to a codec at once
 _MADE = 1 << 20  # bytes that it may give back at once
 _WINDOW = 1 << 27  # bytes that a decompressor may need for itself: what `zstd --long` writes
+_TIGHTEST_LZ4 = 256  # bytes that one of LZ4 stands for at most
 _LEAST_ZSTD, _LARGEST_ZSTD = 3, 128 << 10  # bytes that a block of a frame takes at least, and holds at most
 
 
@@ -72,6 +76,11 @@ def inflate(codec: int, data: memoryview, size: int, setting: bytes = b"") -> me
     if len(found) != size:
         raise DecodeError(f"a block inflates to {len(found)} bytes, not {size}", hint=_HINT)
     return found
+
+
+def inflate_by_name(name: str, data: memoryview, size: int) -> memoryview:
+    """The same as `inflate` by the name of the codec; KeyError where there is none."""
+    return inflate(CODECS[name], data, size)
 
 
 def checksum_of(codec: int, inflated: memoryview) -> int:
@@ -267,10 +276,23 @@ def _snappy(data: memoryview, size: int, _: bytes) -> memoryview:
     return inflated_into(_cramjam("snappy").decompress_raw_into, data, size)
 
 
+def _lz4(data: memoryview, size: int, _: bytes) -> memoryview:
+    """One frame."""
+    if size > _TIGHTEST_LZ4 * len(data):
+        raise DecodeError(f"a block of {len(data)} bytes cannot inflate to {size}", hint=_HINT)
+    return inflated_into(_cramjam("lz4").decompress_into, data, size)
+
+
+def _nested(data: memoryview, _size: int, setting: bytes) -> memoryview:
+    return memoryview(convert(data, setting, inflate_by_name))
+
+
 _WHOLE: dict[str, Callable[[memoryview, int, bytes], memoryview]] = {
     "none": lambda data, *_: data,
     "zstd": _zstd,
     **{name: _of_zlib_at_once(name) for name in _BITS},
     "brotli": _brotli,
     "snappy": _snappy,
+    "lz4": _lz4,
+    "nested": _nested,
 }

@@ -223,6 +223,26 @@ def _nanogpt(folder: Path) -> Sequence[Sample]:
     return [{"tokens": tokens[start : start + 31 + 1]} for start in range(0, 500 - 31, 31)]
 
 
+def _arrow(folder: Path) -> Sequence[Sample]:
+    from tests.shards.foreign.arrow_tables import of_photograph, photographs, write
+
+    for number, rows in enumerate((range(6), range(6, 12))):
+        write(folder / f"part-{number}.arrow", photographs(rows), rows=4, stream=number == 1)
+    return [of_photograph(row) for row in range(12)]
+
+
+def _arrow_of_every_type(codec: str | None) -> Callable[[Path], Sequence[Sample]]:
+    """What is written down anew among it; with a codec, compressed."""
+
+    def make(folder: Path) -> Sequence[Sample]:
+        from tests.shards.foreign.arrow_tables import every_type, write
+
+        write(folder / "every.arrow", every_type(12), rows=5, codec=codec)
+        return []
+
+    return make
+
+
 def _npz(folder: Path) -> Sequence[Sample]:
     draw = np.random.default_rng(0)
     x, y = draw.random((10, 3, 2), np.float32), np.arange(10) % 4
@@ -329,7 +349,27 @@ def _coco(folder: Path) -> Sequence[Sample]:
     ]
 
 
+def _yolo(folder: Path) -> Sequence[Sample]:
+    for kind in ("images", "labels"):
+        (folder / kind / "train").mkdir(parents=True)
+    for row in range(12):
+        (folder / f"images/train/{row:03d}.jpg").write_bytes(jpeg(row))
+        if row % 3:
+            lines = [f"{one} 0.5 0.25 0.5 0.125\n" for one in range(row % 3)]
+            (folder / f"labels/train/{row:03d}.txt").write_text("".join(lines))
+    (folder / "data.yaml").write_text("path: ../datasets/x\ntrain: images/train\nnames: [a, b]\n")
+    return [
+        {
+            "jpg": jpeg(row),
+            "boxes": np.array([[0.5, 0.25, 0.5, 0.125]] * (row % 3), np.float32).reshape(-1, 4),
+            "labels": np.arange(row % 3),
+        }
+        for row in range(12)
+    ]
+
+
 SETS: Mapping[str, ForeignSet] = {
+    "arrow": ForeignSet(_arrow, number="cls"),
     "mds": ForeignSet(golden("mds/every"), number="int8"),
     "litdata": ForeignSet(golden("litdata/every"), number="int"),
     "lmdb": ForeignSet(_lmdb, number="cls"),
@@ -345,10 +385,12 @@ SETS: Mapping[str, ForeignSet] = {
     "parquet": ForeignSet(_parquet(compression="snappy", data_page_size=200), number="cls"),
     "jsonl": ForeignSet(_jsonl, number="n"),
     "coco": ForeignSet(_coco, number="image_id"),
+    "yolo": ForeignSet(_yolo),
 }
 """One for each format, by its name."""
 
 OTHERS: Mapping[str, Sequence[ForeignSet]] = {
+    "arrow": [ForeignSet(_arrow_of_every_type(codec)) for codec in (None, "lz4")],
     "mds": [ForeignSet(golden("mds/merged"))],
     "litdata": [
         *(ForeignSet(golden(f"litdata/{name}")) for name in ("pairs", "single", "numpy", "tensors")),

@@ -51,7 +51,7 @@ def _scanned(
     listing = listing_of(place)
     for one in recognised(format, listing, options).objects:
         store, inflated, _ = shown(format, listing.store, one)
-        data = ObjectBytes(store, one.path, inflated.size, window=window)
+        data = inflated if format.loose else ObjectBytes(store, one.path, inflated.size, window=window)
         for rows in format.scan(data, one.about):
             yield data, store, rows
 

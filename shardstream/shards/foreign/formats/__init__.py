@@ -9,7 +9,7 @@
 ``lmdb/``      LMDB databases
 ``zip/``       zip files
 ``tokens/``    Megatron's and nanoGPT's tokens
-``arrow/``     the columns of Arrow's tables, and Parquet's
+``arrow/``     Arrow files, and what ``datasets`` saves
 ``parquet/``   Parquet files
 ``npy``        numpy's arrays
 ``beton``      FFCV

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from shardstream.errors import FormatError, UsageError, did_you_mean
 from shardstream.shards.foreign.contract import ForeignFormat, Form, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.arrow.format import Arrow
 from shardstream.shards.foreign.formats.beton import Beton
 from shardstream.shards.foreign.formats.chunks.litdata import LitData
 from shardstream.shards.foreign.formats.chunks.mds import Mds
 from shardstream.shards.foreign.formats.detection.coco import Coco
+from shardstream.shards.foreign.formats.detection.yolo import Yolo
 from shardstream.shards.foreign.formats.files.format import SingleFiles
 from shardstream.shards.foreign.formats.jsonl.format import JsonLines
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
@@ -27,6 +29,7 @@ from shardstream.shards.foreign.formats.zip.format import Zip
 _ALL: tuple[ForeignFormat, ...] = (
     Mds(),
     LitData(),
+    Arrow(),
     LmdbFormat(),
     TarOfTars(),
     WebDataset(),
@@ -40,6 +43,7 @@ _ALL: tuple[ForeignFormat, ...] = (
     Parquet(),
     JsonLines(),
     Coco(),
+    Yolo(),
     SingleFiles(),
 )
 

@@ -194,6 +194,8 @@ def _array(column: ArrowField, feature: Mapping[str, Any], name: str, source: tu
     shape, leaf = _shape(column.type, feature)
     if leaf not in NUMBERS or any(size < 0 for size in shape[1:]):
         return None
+    if any(one.endswith("_view") for one in _list_kinds(column.type)[1:]):
+        return None  # their elements may lie anywhere
     if shape == (-1,):
         return _of(column, "values", f"values:{leaf}", name, source, shape)
     if shape[0] < 0:
@@ -215,6 +217,11 @@ def _shape(kind: ArrowType, feature: Mapping[str, Any]) -> tuple[tuple[int, ...]
         said = [one if type(one) is int and one >= 0 else -1 for one in told]
         shape = [one if one >= 0 else other for one, other in zip(shape, said, strict=True)]
     return tuple(shape), kind.kind
+
+
+def _list_kinds(kind: ArrowType) -> list[str]:
+    """What nested lists are, the outermost first."""
+    return [kind.kind, *_list_kinds(kind.children[0].type)] if kind.kind in LISTS else []
 
 
 def _converted(column: ArrowField, name: str, source: tuple[str, ...]) -> TableField:

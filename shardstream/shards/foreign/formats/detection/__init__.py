@@ -4,6 +4,10 @@
 ``coco``         COCO's JSON: instances, captions, keypoints
 ``annotations``  its annotations, in some fifty bytes each
 ``json_stream``  a large JSON object, an element of its lists at a time
+``yolo``         YOLO's pictures, with a file of labels each
+``yolo_set``     which pictures these are
+``yolo_labels``  what a file of labels says
+``yaml_lines``   the part of YAML that such data sets are described in
 ``held``         columns of values that the index itself holds
 ===============  ======================================================
 """

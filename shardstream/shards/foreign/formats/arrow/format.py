@@ -1,0 +1,111 @@
+"""``Arrow``: which objects are Arrow's, and where their values lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from shardstream.errors import FormatError, UsageError, did_you_mean
+from shardstream.shards.fields import FieldType
+from shardstream.shards.foreign.contract import ForeignFormat, Form, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.arrow.blocks import find_blocks
+from shardstream.shards.foreign.formats.arrow.columns import TableField, classes_of, features_of, fields_of
+from shardstream.shards.foreign.formats.arrow.folders import find_objects
+from shardstream.shards.foreign.formats.arrow.messages import AS_ITS_KIND, is_compressed, read_schema
+from shardstream.shards.foreign.formats.arrow.rows import scan_rows
+from shardstream.shards.foreign.formats.chunks.encoded_values import npy_of
+from shardstream.shards.foreign.found_blocks import FoundBlocks
+from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.rows import ScannedRows
+
+_NUMBERED = (
+    "samples are numbered: names beside values, such as {!r}, are those of files without their folders, and repeat"
+)
+
+
+def npy_of_rows(stored: memoryview, text: str) -> bytes:
+    """Rows of numbers as an NPY file; the text says the dtype, and how many there are along the other axes."""
+    dtype, _, sizes = text.partition(":")
+    kind = np.dtype(dtype).newbyteorder("<")
+    shape = tuple(int(one) for one in sizes.split(","))
+    width = kind.itemsize * int(np.prod(shape))
+    if width <= 0:
+        raise ValueError(f"rows of {width} bytes")
+    return npy_of(stored, kind, (len(stored) // width, *shape))
+
+
+class Arrow(ForeignFormat):
+    """IPC files and streams, Feather of version 2, and what ``datasets`` saves and keeps."""
+
+    name: ClassVar[str] = "arrow"
+    title: ClassVar[str] = "Arrow (IPC, Feather, datasets)"
+    options: ClassVar[Mapping[str, str]] = {
+        "json": "columns to take as JSON, with commas between: lists of numbers of which some have no value",
+        "indices": "the name of a file of row numbers, such as filter and shuffle of datasets keep: only these rows",
+    }
+    window: ClassVar[int] = 64 << 10
+    forms: ClassVar[Mapping[str, Form]] = {"rows": npy_of_rows}
+
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+        found = find_objects(listing, options.get("indices"))
+        if found is None:
+            return None
+        names = [one.strip() for one in options.get("json", "").split(",") if one.strip()]
+        chosen = [text.partition(":")[0] for text in listing.chosen.values()]
+        about: dict[str, Any] = {"chosen": chosen} if chosen else {}
+        about |= {"json": names} if names else {}
+        first = found.objects[0]
+        data = self.open(listing.store, first)
+        fields = _fields(data, about)
+        _check_json(fields, names, listing.url)
+        beside = [one for one in _all(data, chosen) if one.beside]
+        notes = (*found.notes, _NUMBERED.format(beside[0].name)) if beside else found.notes
+        objects = tuple(replace(one, about={**one.about, **about}) for one in found.objects)
+        return Recognised(objects, classes_of(fields), notes)
+
+    def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
+        fields = _fields(data, about)
+        if not is_compressed(data) and not any(one.how == "converted" for one in fields):
+            return None
+        return find_blocks(data, fields)
+
+    def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
+        return scan_rows(data, _fields(data, about), about.get("rows"))
+
+
+def _all(data: ObjectBytes, chosen: Sequence[str]) -> tuple[TableField, ...]:
+    schema = read_schema(data)
+    return fields_of(schema.columns, features_of(schema.metadata), chosen=chosen)
+
+
+def _fields(data: ObjectBytes, about: Mapping[str, Any]) -> tuple[TableField, ...]:
+    """The fields of an object that are wanted.
+
+    Raises:
+        FormatError: One of them cannot be read; or there is none.
+    """
+    chosen, names = about.get("chosen", ()), about.get("json", ())
+    found = [one for one in _all(data, chosen) if (one.name in chosen if chosen else not one.beside)]
+    found = [_as_json(one) if one.name in names else one for one in found]
+    for one in found:
+        if one.how == "refused":
+            what = f"column {'.'.join(one.source)!r}: {one.why}"
+            raise FormatError(what, url=data.url, field=one.name, hint="leave it out: fields= names those to take")
+    if not any(one.how != "nothing" for one in found) and not chosen:
+        raise FormatError("it has no column with values", url=data.url, hint=AS_ITS_KIND)
+    return tuple(found)
+
+
+def _as_json(one: TableField) -> TableField:
+    return replace(one, how="converted", type=FieldType.parse("json")) if one.shape else one
+
+
+def _check_json(fields: Sequence[TableField], names: Sequence[str], url: str) -> None:
+    lists = [one.name for one in fields if one.how == "converted"]
+    for name in names:
+        if name not in lists:
+            hint = f"{did_you_mean(name, [one.name for one in fields])}see option json"
+            raise UsageError(f"{name!r} is no column of lists", url=url, hint=hint)

@@ -1,0 +1,150 @@
+"""``Yolo``: pictures with a file of labels each, told by ``data.yaml`` or by folders ``images`` and ``labels``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from shardstream.errors import FormatError
+from shardstream.shards.fields import FieldType
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.detection.held import boxes_column, lists_column, numbers_column
+from shardstream.shards.foreign.formats.detection.yolo_labels import BadLabels, Objects, read_labels
+from shardstream.shards.foreign.formats.detection.yolo_set import found_set, label_file
+from shardstream.shards.foreign.formats.files.names import file_column, key_of, kind_of, suffix_of
+from shardstream.shards.foreign.names import common_folder
+from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
+from shardstream.shards.foreign.rows import PIECE, ScannedRows, usable_key
+from shardstream.sizes import plural
+from shardstream.storage import Request, Store, fetch
+from shardstream.storage.base.store import ObjectMeta
+
+_LARGEST = 16 << 20  # of a file of labels
+_TOGETHER = 256  # files of labels that are read at once
+_NOTHING = Objects([], [], [], [])
+
+
+class Yolo(ForeignFormat):
+    """A file of labels a picture."""
+
+    name = "yolo"
+    title = "YOLO"
+    options: ClassVar[Mapping[str, str]] = {
+        "split": "which pictures: train, val or test, as data.yaml or the folders are called",
+        "boxes": "'cxcywh' (default): centre, width and height, as they stand; 'xyxy': corners; parts of the picture",
+    }
+    loose = True
+
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+        found = found_set(listing, options)
+        if found is None:
+            return None
+        pictures, sizes = found.pictures, found.files
+        # Where all names lie: as with folders of pictures, a key is the name without what all share.
+        paths = [one.path for one in pictures]
+        common = len(common_folder(min(paths), max(paths)))
+        kind = kind_of({suffix_of(path) for path in paths}, url=listing.url)
+        about = {
+            "type": str(kind.type),
+            "common": common,
+            "classes": None if found.classes is None else len(found.classes),
+            "points": found.points,
+            "boxes": options.get("boxes", "cxcywh"),
+        }
+        labels = [sizes.get(label_file(path)) for path in paths]
+        none = sum(one is None for one in labels)
+        notes = (f"Without a file of labels, and so without objects: {plural(none, 'picture')}.",) if none else ()
+        objects = (
+            _run(pictures[begin : begin + PIECE], labels[begin : begin + PIECE], about)
+            for begin in range(0, len(pictures), PIECE)
+        )
+        return Recognised(tuple(objects), found.classes, notes)
+
+    def open(self, store: Store, one: ForeignObject) -> ObjectBytes:
+        return _Labels(store, one.path)
+
+    def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
+        assert isinstance(data, _Labels)
+        kept, bad = list[tuple[Sequence[Any], Objects]](), list[FormatError]()
+        for (path, size, _), found in zip(about["files"], data.all(about["labels"]), strict=True):
+            try:
+                objects = read_labels(found, classes=about["classes"], points=about["points"]) if found else _NOTHING
+            except BadLabels as error:
+                bad.append(data.wrong(label_file(path), str(error)))
+            else:
+                kept.append(((path, size), objects))
+        damage = bad[0] if bad else None
+        if damage is not None:
+            many = f"{len(bad)} files of labels cannot be read, such as" if len(bad) > 1 else "labels cannot be read:"
+            damage = FormatError(f"{many} {damage.place['url']}: {damage.what}", url=data.url, hint=FETCH_AGAIN)
+        yield _rows([one for one, _ in kept], [objects for _, objects in kept], about, damage)
+
+
+def _run(files: Sequence[ObjectMeta], labels: Sequence[ObjectMeta | None], about: Mapping[str, Any]) -> ForeignObject:
+    """Some pictures as what stands for an object: called as the first of them, and as large as all."""
+    known = {
+        "files": [[one.path, one.size, one.version] for one in files],
+        "labels": [None if one is None else [one.path, one.size, one.version] for one in labels],
+    }
+    return ForeignObject(files[0].path, sum(one.size for one in files), {**about, **known})
+
+
+class _Labels(ObjectBytes):
+    """The files of labels of a run of pictures, which are not read themselves."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        self.path, self.url, self.size = path, store.locate(path), 0
+        self._store = store
+
+    def all(self, files: Sequence[Sequence[Any] | None]) -> Iterator[bytes]:
+        """What is in each of these files; nothing where there is none.
+
+        Raises:
+            FormatError: One is not as long as it was, or too long.
+            StorageError: It cannot be read.
+        """
+        for begin in range(0, len(files), _TOGETHER):
+            some = files[begin : begin + _TOGETHER]
+            wanted = [Request(one[0], 0, one[1]) for one in some if one is not None and 0 < one[1] <= _LARGEST]
+            buffers = fetch(self._store, lambda wanted=wanted: wanted)  # type: ignore[misc] # bound at once
+            for one in some:
+                if one is None or not one[1]:
+                    yield b""
+                    continue
+                if one[1] > _LARGEST:
+                    raise self.wrong(one[0], f"{one[1]} bytes are too many for the labels of a picture")
+                yield bytes(buffers.view(one[0], 0, one[1]))
+
+    def wrong(self, path: str, what: str) -> FormatError:
+        """The error for a file of labels."""
+        return FormatError(what, url=self._store.locate(path), hint=FETCH_AGAIN)
+
+
+def _rows(
+    files: Sequence[Sequence[Any]], found: Sequence[Objects], about: Mapping[str, Any], damage: FormatError | None
+) -> ScannedRows:
+    paths = [path for path, _ in files]
+    kind = FieldType.parse(about["type"])
+    ends = np.cumsum([len(one.labels) for one in found], dtype=np.int64)
+    boxes = np.array([number for one in found for number in one.boxes], np.float64).reshape(-1, 4)
+    if about["boxes"] == "xyxy":
+        half = boxes[:, 2:] / 2
+        boxes = np.concatenate((boxes[:, :2] - half, boxes[:, :2] + half), 1)
+    labels = np.array([label for one in found for label in one.labels], np.int64)
+    columns = [
+        boxes_column("boxes", boxes.astype(np.float32), ends),
+        file_column(str(kind), kind, paths, [size for _, size in files]),
+        numbers_column("labels", labels, ends),
+    ]
+    for name, values in (
+        ("keypoints", [one for objects in found for one in objects.points]),
+        ("polygons", [one for objects in found for one in objects.polygons]),
+    ):
+        if any(value is not None for value in values):
+            texts = [json.dumps(value, separators=(",", ":")).encode() for value in values]
+            columns.append(lists_column(name, texts, ends))
+    keys = [usable_key(key_of(path, about["common"])) for path in paths]
+    return ScannedRows(keys, tuple(sorted(columns, key=lambda one: one.name)), damage)

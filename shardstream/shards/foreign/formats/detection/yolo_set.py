@@ -1,0 +1,258 @@
+"""Which pictures a data set of YOLO has: by its ``data.yaml``, or by its folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shardstream.errors import FormatError, UsageError, did_you_mean
+from shardstream.shards.foreign.contract import ObjectListing
+from shardstream.shards.foreign.formats.detection.yaml_lines import Odd, Yaml, read_yaml
+from shardstream.shards.foreign.formats.files.names import below, is_picture, suffix_of
+from shardstream.shards.foreign.names import splits
+from shardstream.storage.base.store import ObjectMeta
+from shardstream.text import in_one_line, valid_unicode
+
+_SPLITS = ("train", "val", "test")
+_YAML = (".yaml", ".yml")
+_MOST_YAML = 1 << 20  # bytes of a data.yaml
+_CLASSES = ("classes.txt", "labels/classes.txt", "obj.names")
+_MOST_CLASSES = 1_000_000
+_MOST_NUMBERS = 3000  # of key points
+_IMAGES, _LABELS = "/images/", "/labels/"
+
+
+class FoundSet(NamedTuple):
+    """A data set of YOLO.
+
+    Attributes:
+        pictures: Its pictures, in their order.
+        files: All files by name.
+        classes: Names of the classes; ``None`` where nothing says them.
+        points: How many numbers of key points each object has.
+    """
+
+    pictures: Sequence[ObjectMeta]
+    files: Mapping[str, ObjectMeta]
+    classes: tuple[str, ...] | None
+    points: int = 0
+
+
+def label_file(path: str) -> str:
+    """Where the labels of a picture are.
+
+    >>> label_file("a/images/train/1.jpg"), label_file("b/1.jpg")
+    ('a/labels/train/1.txt', 'b/1.txt')
+    """
+    folder, images, rest = f"/{path}".rpartition(_IMAGES)
+    return os.path.splitext(f"{folder}{_LABELS}{rest}"[1:] if images else path)[0] + ".txt"
+
+
+def found_set(listing: ObjectListing, options: Mapping[str, str]) -> FoundSet | None:
+    """The data set of a listing; ``None`` where it is none of YOLO.
+
+    Raises:
+        FormatError: It is one whose files are not where they should be, or that cannot be read.
+        UsageError: There are several splits, or not the one that is asked for.
+    """
+    if options.get("boxes", "cxcywh") not in ("cxcywh", "xyxy"):
+        raise UsageError(f"boxes={options['boxes']!r}: there are 'cxcywh' and 'xyxy'", url=listing.url)
+    named = [one for one in listing.ending(*_YAML) if listing.named or "/" not in one.path]
+    if listing.named and (len(named) != 1 or len(listing.objects) != 1):
+        return None
+    found = [(one.path, read) for one in named if (read := _read(listing, one)) is not None]
+    if len(found) > 1:
+        names = ", ".join(path for path, _ in found)
+        root = listing.store.url
+        raise UsageError(
+            f"there are several files that describe a data set of YOLO: {names}",
+            url=listing.url,
+            hint=f"open one of them: {' or '.join(f'{root}/{path}' for path, _ in found[:3])}",
+        )
+    if not found:
+        return None if listing.named else _by_folders(listing, options)
+    if listing.named:
+        listing.widen()
+    return _Described(listing, *found[0]).found(options)
+
+
+def _read(listing: ObjectListing, one: ObjectMeta) -> Mapping[str, Yaml] | None:
+    """What a YAML file says, if it describes a data set of YOLO."""
+    if one.size > _MOST_YAML:
+        return None
+    try:
+        found = read_yaml(listing.read(one.path).decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        return None
+    is_one = ("names" in found or "nc" in found) and any(name in found for name in _SPLITS)
+    return found if is_one else None
+
+
+def _by_folders(listing: ObjectListing, options: Mapping[str, str]) -> FoundSet | None:
+    """Folders ``images`` and ``labels``, with a folder a split in them or not."""
+    files = {one.path: one for one in listing.objects}
+    pictures = [one for one in listing.objects if one.path.startswith("images/") and is_picture(suffix_of(one.path))]
+    if not any(label_file(one.path) in files for one in pictures):
+        return None
+    folders = sorted({one.path.split("/")[1] for one in pictures if one.path.count("/") > 1})
+    split = options.get("split")
+    if split is not None:
+        if split not in folders:
+            raise _no_split(listing, split, folders)
+        pictures = [one for one in pictures if one.path.startswith(f"images/{split}/")]
+    elif several := splits(folders):
+        raise _several(listing, several)
+    return FoundSet(_in_order(pictures), files, _listed_classes(listing, files))
+
+
+def _in_order(pictures: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
+    return sorted(pictures, key=lambda one: os.fsencode(one.path))
+
+
+def _listed_classes(listing: ObjectListing, files: Mapping[str, ObjectMeta]) -> tuple[str, ...] | None:
+    for path in _CLASSES:
+        if path in files and files[path].size < _MOST_YAML:
+            lines = listing.read(path).decode("utf-8", "replace").splitlines()
+            return tuple(line.strip() for line in lines if line.strip()) or None
+    return None
+
+
+def _several(listing: ObjectListing, names: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"there are several splits here: {', '.join(names)}",
+        url=listing.url,
+        hint=f"say which: format_options={{'split': '{names[0]}'}} (--format-option split={names[0]})",
+    )
+
+
+def _no_split(listing: ObjectListing, split: str, names: Sequence[str]) -> UsageError:
+    there = ", ".join(names) or "none"
+    return UsageError(
+        f"split={split!r}: there is no such split",
+        url=listing.url,
+        hint=f"{did_you_mean(split, names)}there are {there}",
+    )
+
+
+@dataclass
+class _Described:
+    """A data set that a YAML file describes."""
+
+    listing: ObjectListing
+    path: str
+    said: Mapping[str, Yaml]
+
+    def __post_init__(self) -> None:
+        self.files = {one.path: one for one in self.listing.objects}
+        self.root = self.listing.store.url.rstrip("/")
+        self.folder = self.path.rpartition("/")[0]
+        self.pictures = [one for one in self.listing.objects if is_picture(suffix_of(one.path))]
+
+    def found(self, options: Mapping[str, str]) -> FoundSet:
+        """Its pictures, of one split."""
+        there = [name for name in _SPLITS if self.said.get(name)]
+        split = options.get("split")
+        if split is None and len(there) > 1:
+            there = [name for name in there if self._places(name)] or there
+            if len(there) > 1:
+                raise _several(self.listing, there)
+        if split is not None and split not in there:
+            raise _no_split(self.listing, split, there)
+        if not there:
+            raise self._wrong("it names no pictures: train, val and test are empty")
+        name = split or there[0]
+        places = self._places(name)
+        if not places:
+            shown = in_one_line(valid_unicode(", ".join(self._texts(name))[:120]))
+            raise self._wrong(
+                f"{name} is {shown!r}, and nothing of that lies below {self.root}",
+                "open the folder that holds the pictures, or correct the file: paths are taken from its own folder",
+            )
+        pictures = [one for place in places for one in self._in(place)]
+        if not pictures:
+            raise self._wrong(f"there is no picture in {', '.join(places)}")
+        return FoundSet(pictures, self.files, self._classes(), self._points())
+
+    def _wrong(self, what: str, hint: str = "correct the file") -> FormatError:
+        return FormatError(what, url=self.listing.store.locate(self.path), hint=hint)
+
+    def _texts(self, name: str) -> list[str]:
+        found = self.said.get(name, "")
+        if isinstance(found, dict | Odd):
+            raise self._wrong(f"{name!r} is written in a way that is not read", "write a path, or a list of paths")
+        return [found] if isinstance(found, str) else found
+
+    def _places(self, name: str) -> list[str]:
+        """Folders and lists of a split, those that are there."""
+        return [place for text in self._texts(name) if (place := self._place(text)) is not None]
+
+    def _place(self, text: str) -> str | None:
+        """What a path means: the first of its meanings that lies below the root, and is there."""
+        for one in self._meanings(text.rstrip("/") or "."):
+            if one in self.files or any(picture.path.startswith(f"{one}/" if one else "") for picture in self.pictures):
+                return one
+        return None
+
+    def _meanings(self, text: str, folder: str | None = None) -> list[str]:
+        base, *_ = self._texts("path") or [""]
+        above = text
+        while above.startswith("../"):
+            above = above[3:]
+        pairs = [(folder, text), (f"{self.folder}/{base}".strip("/"), text), (self.folder, text), (self.folder, above)]
+        found = []
+        for where, path in pairs:
+            if where is None or where.startswith(("/", "..")) or "://" in where:
+                continue
+            one = "" if (where, path) == ("", ".") else below(self.root, where, path)
+            if one is not None:
+                found.append(one)
+        return found
+
+    def _in(self, place: str) -> Sequence[ObjectMeta]:
+        """The pictures of a folder, or of a list of them."""
+        if place in self.files and suffix_of(place) == "txt":
+            return self._of_list(place)
+        prefix = f"{place}/" if place else ""
+        return _in_order([one for one in self.pictures if one.path.startswith(prefix)])
+
+    def _of_list(self, path: str) -> Sequence[ObjectMeta]:
+        out = []
+        folder = path.rpartition("/")[0]
+        for number, line in enumerate(self.listing.read(path).decode("utf-8", "surrogateescape").splitlines(), 1):
+            text = line.strip()
+            if not text:
+                continue
+            found = next((self.files[one] for one in self._meanings(text, folder) if one in self.files), None)
+            if found is None:
+                raise FormatError(
+                    f"{in_one_line(valid_unicode(text[:80]))!r} is not there, or not below {self.root}",
+                    url=self.listing.store.locate(path),
+                    line=number,
+                    hint="open the folder that holds the pictures as well, or correct the list",
+                )
+            out.append(found)
+        return out
+
+    def _classes(self) -> tuple[str, ...] | None:
+        names = self.said.get("names", "")
+        if isinstance(names, Odd):
+            raise self._wrong("'names' is written in a way that is not read", "write a list, or a map of numbers")
+        if isinstance(names, dict):
+            numbered = {int(key): name for key, name in names.items() if key.isdecimal() and len(key) < 8}
+            if sorted(numbered) != list(range(len(names))):
+                most = max(numbered, default=_MOST_CLASSES)
+                if len(numbered) != len(names) or most >= _MOST_CLASSES:
+                    raise self._wrong("'names' has keys that are not numbers of classes")
+                return tuple(numbered.get(number, f"class {number}") for number in range(most + 1))
+            return tuple(numbered[number] for number in sorted(numbered)) or None
+        return tuple(names) or None if isinstance(names, list) else None
+
+    def _points(self) -> int:
+        shape = self.said.get("kpt_shape")
+        if shape is None:
+            return 0
+        if not isinstance(shape, list) or len(shape) != 2 or not all(one.isdecimal() and len(one) < 5 for one in shape):
+            raise self._wrong("'kpt_shape' is not two numbers")
+        return min(int(shape[0]) * int(shape[1]), _MOST_NUMBERS)

@@ -1,0 +1,203 @@
+"""YOLO's data sets: a file of labels a picture, told by ``data.yaml`` or by folders."""
+
+import random
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardstream.errors import FormatError, UsageError
+from shardstream.shards.foreign.formats.detection import yolo
+from shardstream.shards.foreign.formats.detection.yaml_lines import Odd, read_yaml
+from shardstream.shards.foreign.formats.detection.yolo import Yolo
+from shardstream.shards.foreign.formats.detection.yolo_labels import BadLabels, read_labels
+from shardstream.shards.foreign.formats.detection.yolo_set import label_file
+from shardstream.testing import MemoryStore
+from tests.shards.foreign.scanning import in_memory, listing_of, recognised, samples
+
+NAMES = "names:\n  0: cat\n  1: 'a dog'\n"
+LABELS = {"0": b"0 0.5 0.5 0.2 0.4\n1 0.25 0.5 0.5 1\n", "1": b"", "3": b"1 0.5 0.5 0.1 0.1"}  # 2 has none
+
+
+def objects(images: str = "images/train", text: str = f"train: images/train\n{NAMES}") -> dict[str, bytes]:
+    found = {f"{images}/{row}.jpg": b"\xff\xd8\xff" for row in range(4)}
+    found |= {label_file(f"{images}/{name}.jpg"): data for name, data in LABELS.items()}
+    return found | ({"data.yaml": text.encode()} if text else {})
+
+
+def read(files: dict[str, bytes], **options: str) -> list[tuple[str, dict[str, Any]]]:
+    return samples(Yolo(), MemoryStore(files), options)
+
+
+def test_labels_stand_beside_their_pictures(tmp_path, monkeypatch) -> None:
+    for path, data in objects().items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(data)
+    for place in (tmp_path, in_memory(tmp_path)):
+        found = samples(Yolo(), place)
+        assert [key for key, _ in found] == ["0", "1", "2", "3"]
+        assert [one["labels"].tolist() for _, one in found] == [[0, 1], [], [], [1]]
+        assert np.allclose(found[0][1]["boxes"], [[0.5, 0.5, 0.2, 0.4], [0.25, 0.5, 0.5, 1]])
+        assert (found[1][1]["boxes"].shape, found[1][1]["boxes"].dtype) == ((0, 4), np.float32)
+        assert found[3][1]["jpg"] == "images/train/3.jpg"
+        assert set(found[0][1]) == {"jpg", "boxes", "labels"}
+        corners = samples(Yolo(), place, {"boxes": "xyxy"})[0][1]["boxes"]
+        assert np.allclose(corners, [[0.4, 0.3, 0.6, 0.7], [0, 0, 0.5, 1]])
+    told = recognised(Yolo(), listing_of(tmp_path))
+    assert told.classes == ("cat", "a dog")
+    assert told.notes == ("Without a file of labels, and so without objects: 1 picture.",)
+    monkeypatch.setattr(yolo, "PIECE", 3)
+    assert len(recognised(Yolo(), listing_of(tmp_path)).objects) == 2
+    assert [key for key, _ in samples(Yolo(), tmp_path)] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("images", "text"),
+    [
+        ("images/train", ""),
+        ("images", ""),
+        ("train/images", f"train: ../train/images\n{NAMES}"),  # as Roboflow writes it
+        ("coco8/images/train", f"path: coco8\ntrain: images/train/\n{NAMES}"),
+        ("images/train", f"path: ../datasets/coco8 # elsewhere\ntrain: images/train\n{NAMES}"),
+        ("images/train", f"path: /home/somebody/coco8\ntrain:\n  - images/train\n{NAMES}"),
+        ("images/train", f"train: [images/train]\nval:\ntest: ~\n{NAMES}"),
+        ("images/train", f"train: images/train\nval: ../elsewhere\n{NAMES}"),
+        ("pictures", f"train: pictures\n{NAMES}"),
+    ],
+)
+def test_where_pictures_are(images, text) -> None:
+    assert [one["labels"].tolist() for _, one in read(objects(images, text))] == [[0, 1], [], [], [1]]
+
+
+@pytest.mark.parametrize("line", ["./images/train/{}.jpg", "images/train/{}.jpg", "{root}/images/train/{}.jpg"])
+def test_lists_of_pictures(line) -> None:
+    store = MemoryStore(objects(text=f"train: train.txt\n{NAMES}"))
+    lines = [line.format(row, root=store.url) for row in (3, 0)]
+    store.plant("train.txt", "\n".join([*lines, ""]).encode())
+    assert [one["labels"].tolist() for _, one in samples(Yolo(), store)] == [[1], [0, 1]]
+    store.plant("train.txt", b"images/train/0.jpg\n../../etc/passwd\n")
+    with pytest.raises(FormatError, match="is not there, or not below"):
+        samples(Yolo(), store)
+
+
+def test_a_file_that_is_named_stands_for_its_folder() -> None:
+    store = MemoryStore(objects())
+    listing = listing_of(store, "data.yaml")
+    listing.named = True
+    assert len(recognised(Yolo(), listing).objects[0].about["files"]) == 4
+
+
+def test_splits_are_never_mixed() -> None:
+    files = objects(text=f"train: images/train\nval: images/val\n{NAMES}")
+    files |= {"images/val/x.jpg": b"", "labels/val/x.txt": b"1 0 0 1 1"}
+    for some in (files, {name: data for name, data in files.items() if name != "data.yaml"}):
+        with pytest.raises(UsageError, match="several splits here: train, val"):
+            read(some)
+        assert [key for key, _ in read(some, split="val")] == ["x"]
+        with pytest.raises(UsageError, match="there is no such split"):
+            read(some, split="dev")
+
+
+def test_outlines_and_key_points() -> None:
+    files = objects() | {"labels/train/1.txt": b"0 0.1 0.2 0.3 0.4 0.5 0.0\n1 0.5 0.5 1 1"}
+    found = read(files)
+    assert found[1][1]["polygons"] == [[0.1, 0.2, 0.3, 0.4, 0.5, 0.0], None]
+    assert np.allclose(found[1][1]["boxes"], [[0.3, 0.2, 0.4, 0.4], [0.5, 0.5, 1, 1]])
+    assert found[2][1]["polygons"] == []
+    points = objects(text=f"train: images/train\nkpt_shape: [2, 3]\n{NAMES}")
+    points |= {label_file(f"images/train/{row}.jpg"): b"0 .5 .5 1 1 .1 .2 2 .3 .4 0" for row in range(4)}
+    assert read(points)[0][1]["keypoints"] == [[0.1, 0.2, 2.0, 0.3, 0.4, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("line", "match"),
+    [
+        (b"0 0.5 0.5 0.2", "5 columns|4 columns"),
+        (b"0 0.5 0.5 0.2 0.2 0.9", "6 columns"),
+        (b"2 0.5 0.5 0.2 0.2", "begins with 2, which is not one of the 2 classes"),
+        (b"-1 0.5 0.5 0.2 0.2", "begins with -1"),
+        (b"0.5 0.5 0.5 0.2 0.2", "begins with 0.5"),
+        (b"0 0.5 nan 0.2 0.2", "NaN"),
+        (b"0 0.5 1e300 0.2 0.2", "too large"),
+        (b"cat 0.5 0.5 0.2 0.2", "not a number"),
+        (b"\xff\x00", "not a number"),
+    ],
+)
+def test_labels_that_are_refused(line, match) -> None:
+    with pytest.raises(BadLabels, match=match):
+        read_labels(LABELS["0"] + line, classes=2, points=0)
+    store = MemoryStore(objects() | {"labels/train/1.txt": line, "labels/train/3.txt": line})
+    one = recognised(Yolo(), listing_of(store)).objects[0]
+    (rows,) = Yolo().scan(Yolo().open(store, one), one.about)
+    assert rows.keys == ["0", "2"]
+    assert rows.damage is not None
+    assert "2 files of labels cannot be read" in rows.damage.what
+    assert "labels/train/1.txt: line 1" in rows.damage.what
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        (f"train: ../elsewhere\n{NAMES}", "nothing of that lies below"),
+        (f"train: /etc\n{NAMES}", "nothing of that lies below"),
+        (f"train:\n{NAMES}", "it names no pictures"),
+        (f"train: labels\n{NAMES}", "nothing of that"),
+        (f"train: {{a: b}}\n{NAMES}", "written in a way"),
+        ("train: images/train\nnames: &a [x]\n", "written in a way"),
+        ("train: images/train\nnames: {x: y}\n", "not numbers of classes"),
+        ("train: images/train\nnames: {99999999: y}\n", "not numbers of classes"),
+        (f"train: images/train\nkpt_shape: [a, 3]\n{NAMES}", "not two numbers"),
+    ],
+)
+def test_descriptions_that_are_refused(text, match) -> None:
+    with pytest.raises(FormatError, match=match):
+        read(objects(text=text))
+
+
+def test_what_is_not_of_yolo() -> None:
+    for files in (
+        {"a/1.jpg": b"", "b/2.jpg": b""},
+        {"images/1.jpg": b"", "notes.txt": b""},
+        {"images/1.jpg": b"", "config.yaml": b"lr: 0.1\ntrain: true\n"},
+        {"images/1.jpg": b"", "config.yaml": b"\xff\xfe"},
+    ):
+        assert Yolo().recognise(listing_of(MemoryStore(files)), {}) is None
+    two = objects() | {"other.yaml": f"val: images/train\n{NAMES}".encode()}
+    with pytest.raises(UsageError, match=r"several files that describe.*data\.yaml, other\.yaml"):
+        read(two)
+
+
+def test_classes_of_a_file_beside() -> None:
+    files = objects(text="") | {"classes.txt": b"a\nb\n\n"}
+    assert recognised(Yolo(), listing_of(MemoryStore(files))).classes == ("a", "b")
+    gaps = recognised(Yolo(), listing_of(MemoryStore(objects(text="train: images/train\nnames: {1: b, 3: d}\n"))))
+    assert gaps.classes == ("class 0", "b", "class 2", "d")
+
+
+_TEXT = st.text("abcé -_/.:#'\"[]{}0123456789", min_size=1, max_size=12)
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), st.one_of(_TEXT, st.lists(_TEXT), st.dictionaries(_TEXT, _TEXT))))
+def test_yaml_is_read_as_its_library_reads_it_or_not_at_all(value) -> None:
+    for style in (None, True, False):
+        text = yaml.safe_dump(value, default_flow_style=style, allow_unicode=True, width=10_000)
+        found = read_yaml(text)
+        for name, expected in value.items():
+            if not isinstance(found.get(name, Odd()), Odd) and expected:
+                assert found[name] == expected, text
+
+
+def test_any_text_is_read_or_left(monkeypatch) -> None:
+    draw = random.Random(3)
+    good = f"path: a # b\ntrain: [x, 'y']\nval:\n  - c\n{NAMES}kpt_shape: [1, 2]\n"
+    for _ in range(500):
+        text = list(good)
+        for _ in range(draw.randint(1, 6)):
+            text[draw.randrange(len(text))] = draw.choice("[]{}'\":#- \n&*|a0\\")
+        read_yaml("".join(text))
+        with suppress(FormatError, UsageError, AssertionError):
+            read(objects(text="".join(text)))
