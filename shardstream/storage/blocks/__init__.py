@@ -1,6 +1,14 @@
 """Objects that are compressed, as a whole or in blocks, shown inflated.
 
-============  ============================================================"""
+============  ===================================================================
+``store``     ``BlockStore``: places are those of the inflated bytes
+``held``      the inflated blocks that a process keeps, so that none is made twice
+``table``     ``ObjectBlocks``: where the blocks of an object lie
+``codecs``    from the stored bytes of a block to its inflated ones
+``nested``    the same of nested columns of Arrow, as JSON
+``parquet/``  the same of pages of Parquet files
+============  ===================================================================
+"""
 
 from shardstream.storage.blocks.store import BlockStore
 from shardstream.storage.blocks.table import BlockList, ObjectBlocks

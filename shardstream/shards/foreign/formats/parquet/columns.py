@@ -33,7 +33,7 @@ Places = NDArray[np.int64]
 
 
 @dataclass(slots=True)
-class Values:
+class ColumnValues:
     """A field over some rows.
 
     Attributes:
@@ -51,7 +51,7 @@ class Values:
     kinds: set[str | None] = field(default_factory=set)
 
 
-def joined(found: Sequence[Values]) -> Values:
+def joined(found: Sequence[ColumnValues]) -> ColumnValues:
     """The same of the rows of several row groups, one after another."""
     if len(found) == 1:
         return found[0]
@@ -59,7 +59,7 @@ def joined(found: Sequence[Values]) -> Values:
     def whole(parts: list[NDArray[Any] | None]) -> NDArray[Any] | None:
         return None if parts[0] is None else np.concatenate([one for one in parts if one is not None])
 
-    return Values(
+    return ColumnValues(
         np.concatenate([one.has for one in found]),
         whole([one.numbers for one in found]),
         whole([one.offsets for one in found]),
@@ -68,7 +68,7 @@ def joined(found: Sequence[Values]) -> Values:
     )
 
 
-def column_of(one: TableField, codec: str, found: Values, begin: int, end: int) -> Column | None:
+def column_of(one: TableField, codec: str, found: ColumnValues, begin: int, end: int) -> Column | None:
     """Rows ``[begin, end)`` of a field; ``None`` where none of them has a value."""
     has = found.has[begin:end]
     low = int(np.count_nonzero(found.has[:begin]))
@@ -104,7 +104,7 @@ def _spread(has: NDArray[np.bool_], values: NDArray[Any]) -> NDArray[Any]:
 # ------------------------------------------------------------------------------------------------------------- numbers
 
 
-def read_numbers(data: ObjectBytes, chunk: Chunk, leaf: Leaf, kind: FieldType) -> Values:
+def read_numbers(data: ObjectBytes, chunk: Chunk, leaf: Leaf, kind: FieldType) -> ColumnValues:
     """Numbers, which become scalars.
 
     Raises:
@@ -120,7 +120,7 @@ def read_numbers(data: ObjectBytes, chunk: Chunk, leaf: Leaf, kind: FieldType) -
         there = one.levels.definition
         has.append(np.ones(one.page.values, np.bool_) if there is None else there == leaf.definition)
         out.append(values.view(kind.dtype) if values.dtype.kind == "V" else values.astype(kind.dtype))
-    return Values(np.concatenate(has), numbers=np.concatenate(out))
+    return ColumnValues(np.concatenate(has), numbers=np.concatenate(out))
 
 
 # --------------------------------------------------------------------------------------------------------------- bytes
@@ -144,7 +144,7 @@ class _Bytes:
         self._count = 0
         self._kinds: set[str | None] = set()
 
-    def values(self, base: int) -> tuple[Values, int]:
+    def values(self, base: int) -> tuple[ColumnValues, int]:
         """All values, and where the next block is shown, if the first one of the column is shown at ``base``."""
         shown: dict[int, int] = {}  # where the bytes of a page begin in the object as it is shown, by its place
         for part in parts_of_bytes(self._data, self._chunk, self._leaf, self._pages):
@@ -175,7 +175,7 @@ class _Bytes:
                 lengths = self._lengths_of(one)
                 self._add(np.cumsum(lengths) - lengths + (shown[page.at] + before), lengths)
                 rewritten[shown[page.at]] = before + int(lengths.sum())
-        found = Values(
+        found = ColumnValues(
             np.concatenate(self._has),
             offsets=np.concatenate(self._offsets),
             lengths=np.concatenate(self._lengths),
@@ -224,7 +224,7 @@ class _Bytes:
             self._kinds.add(image_type(body[begin : begin + min(int(lengths[row]), START)]))
 
 
-def read_bytes(data: ObjectBytes, chunk: Chunk, leaf: Leaf, base: int) -> tuple[Values, int]:
+def read_bytes(data: ObjectBytes, chunk: Chunk, leaf: Leaf, base: int) -> tuple[ColumnValues, int]:
     """Bytes or text, and where the next block is shown.
 
     Args:
@@ -248,7 +248,7 @@ def read_bytes(data: ObjectBytes, chunk: Chunk, leaf: Leaf, base: int) -> tuple[
 
 def read_lists(
     data: ObjectBytes, chunk: Chunk, leaf: Leaf, one: TableField, there: int, base: int
-) -> tuple[Values, int]:
+) -> tuple[ColumnValues, int]:
     """Lists of numbers, and where the next block is shown.
 
     Args:
@@ -277,7 +277,7 @@ def read_lists(
         offsets.append((found.begins * dtype.itemsize + shown)[found.has])
         lengths.append((found.counts * dtype.itemsize)[found.has])
         base += part.size
-    return Values(np.concatenate(has), offsets=np.concatenate(offsets), lengths=np.concatenate(lengths)), base
+    return ColumnValues(np.concatenate(has), offsets=np.concatenate(offsets), lengths=np.concatenate(lengths)), base
 
 
 class _Lists(NamedTuple):

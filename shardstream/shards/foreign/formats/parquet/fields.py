@@ -11,7 +11,7 @@ import numpy as np
 from shardstream.errors import DecodeError
 from shardstream.shards.foreign.formats.arrow.columns import TableField, classes_of, features_of, fields_of
 from shardstream.shards.foreign.formats.parquet.columns import (
-    Values,
+    ColumnValues,
     element_dtype,
     read_bytes,
     read_lists,
@@ -108,7 +108,7 @@ class ColumnField:
 
     def values(
         self, data: ObjectBytes, footer: Footer, group: Group, shown: ObjectBytes, base: int
-    ) -> tuple[Values, int]:
+    ) -> tuple[ColumnValues, int]:
         """It over a row group, and where the next block is shown.
 
         Args:
@@ -123,12 +123,12 @@ class ColumnField:
         """
         how = self.field.how
         if how == "nothing":
-            return Values(np.zeros(group.rows, np.bool_), numbers=np.zeros(0, np.uint8)), base
+            return ColumnValues(np.zeros(group.rows, np.bool_), numbers=np.zeros(0, np.uint8)), base
         if how == "converted":
             lengths = shown.array("<u4", group.rows, base)
             size = int(lengths[lengths != MISSING].sum(dtype=np.int64)) + lengths.nbytes
             has, begins, sizes = row_places(shown.get(base, size), group.rows)
-            return Values(has, offsets=begins[has] + base, lengths=sizes[has]), base + size
+            return ColumnValues(has, offsets=begins[has] + base, lengths=sizes[has]), base + size
         node = leaves_of(self.node)[0]
         assert node.stored is not None
         chunk = footer.chunk(group, node.first)

@@ -10,7 +10,7 @@ import numpy as np
 from shardstream.errors import DecodeError, FormatError
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.chunks.encoded_values import npy_of
-from shardstream.shards.foreign.formats.parquet.columns import Values, column_of, joined
+from shardstream.shards.foreign.formats.parquet.columns import ColumnValues, column_of, joined
 from shardstream.shards.foreign.formats.parquet.fields import ColumnField, PageBlock, classes_in, fields_in
 from shardstream.shards.foreign.formats.parquet.footer import ENCRYPTED, MAGIC, Footer
 from shardstream.shards.foreign.found_blocks import FoundBlocks
@@ -80,7 +80,7 @@ class Parquet(ForeignFormat):
         footer = Footer(file, about["size"])
         fields = fields_in(file, footer, about)
         base, row = about["size"], 0
-        waiting: list[list[Values]] = [[] for _ in fields]
+        waiting: list[list[ColumnValues]] = [[] for _ in fields]
         rows = 0
         classes = classes_in(fields)
         for group in footer.groups:
@@ -130,7 +130,7 @@ def _add(out: BlockList, block: PageBlock, data: ObjectBytes) -> None:
 
 
 def _given(
-    data: ObjectBytes, fields: Sequence[ColumnField], found: Sequence[Values], first: int, count: int
+    data: ObjectBytes, fields: Sequence[ColumnField], found: Sequence[ColumnValues], first: int, count: int
 ) -> Iterator[ScannedRows]:
     """The samples of some row groups, in pieces."""
     for begin, end in pieces(count):
