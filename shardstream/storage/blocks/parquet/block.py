@@ -13,7 +13,7 @@ from shardstream.storage.blocks.parquet.columns import elements, texts
 from shardstream.storage.blocks.parquet.encodings import wrong
 from shardstream.storage.blocks.parquet.pages import COMPRESSIONS, Page, inflated, pages
 from shardstream.storage.blocks.parquet.rows import LeafColumn, RowNode, rows
-from shardstream.storage.blocks.parquet.values import BYTES, Leaf
+from shardstream.storage.blocks.parquet.values import BYTES, LeafShape
 
 _DTYPES = frozenset(f"<{kind}{width}" for kind in "iuf" for width in (1, 2, 4, 8)) | {"|b1", "|i1", "|u1"}
 
@@ -23,7 +23,7 @@ def raw_setting(compression: str) -> bytes:
     return _setting(as_is=compression)
 
 
-def values_setting(compression: str, leaf: Leaf, dtype: str, skip: int) -> bytes:
+def values_setting(compression: str, leaf: LeafShape, dtype: str, skip: int) -> bytes:
     """Of a block of the values of its pages, one after another: of `BYTES` and `FIXED` as they are, else of a dtype.
 
     Args:
@@ -35,7 +35,7 @@ def values_setting(compression: str, leaf: Leaf, dtype: str, skip: int) -> bytes
     return _setting(values=[compression, list(leaf), dtype, skip])
 
 
-def rows_setting(node: RowNode, form: str, columns: Sequence[tuple[Leaf, str, str, int, int]]) -> bytes:
+def rows_setting(node: RowNode, form: str, columns: Sequence[tuple[LeafShape, str, str, int, int]]) -> bytes:
     """Of a block of rows that several columns make up.
 
     Args:
@@ -95,7 +95,7 @@ def _as_is(data: memoryview, size: int, compression: str) -> memoryview:
 
 
 def _values(data: memoryview, size: int, compression: str, leaf: Sequence[int], dtype: str, skip: int) -> memoryview:
-    stored = Leaf(*leaf)
+    stored = LeafShape(*leaf)
     found = _pages(data, 0, len(data), skip)
     if not dtype and stored.physical == BYTES:
         parts = texts(_reader(data), found, _compression(compression), stored, size)
@@ -114,7 +114,7 @@ def _column(
 ) -> LeafColumn:
     if not 0 <= begin <= end <= len(data):
         raise wrong("its columns are not in it")
-    return LeafColumn(Leaf(*leaf), meaning, _compression(compression), _pages(data, begin, end, skip))
+    return LeafColumn(LeafShape(*leaf), meaning, _compression(compression), _pages(data, begin, end, skip))
 
 
 def _pages(data: memoryview, begin: int, end: int, skip: int) -> list[Page]:

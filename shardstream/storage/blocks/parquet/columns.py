@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shardstream.storage.blocks.parquet.encodings import wrong
 from shardstream.storage.blocks.parquet.pages import Get, Levels, Page, inflated, levels
-from shardstream.storage.blocks.parquet.values import BYTES, FIXED, Leaf, byte_values, fixed_values
+from shardstream.storage.blocks.parquet.values import BYTES, FIXED, LeafShape, byte_values, fixed_values
 
 
 class OpenPage(NamedTuple):
@@ -34,7 +34,7 @@ class OpenPage(NamedTuple):
         return self.body[self.levels.begin :]
 
 
-def opened(get: Get, page: Page, compression: str, leaf: Leaf) -> OpenPage:
+def opened(get: Get, page: Page, compression: str, leaf: LeafShape) -> OpenPage:
     """A page of values, inflated, with its levels.
 
     Raises:
@@ -57,7 +57,7 @@ class Dictionary:
         leaf: How its values are stored.
     """
 
-    def __init__(self, get: Get, page: Page | None, compression: str, leaf: Leaf) -> None:
+    def __init__(self, get: Get, page: Page | None, compression: str, leaf: LeafShape) -> None:
         self._leaf = leaf
         self._page = page
         self._body = None if page is None else inflated(page, compression, get(page.body, page.stored))
@@ -88,7 +88,9 @@ def split_dictionary(found: Sequence[Page]) -> tuple[Page | None, Sequence[Page]
     return first, rest
 
 
-def numbers(get: Get, found: Sequence[Page], compression: str, leaf: Leaf) -> Iterator[tuple[OpenPage, NDArray[Any]]]:
+def numbers(
+    get: Get, found: Sequence[Page], compression: str, leaf: LeafShape
+) -> Iterator[tuple[OpenPage, NDArray[Any]]]:
     """The pages of a column chunk, which may begin with its dictionary, and their values; not of `BYTES`.
 
     Raises:
@@ -103,7 +105,7 @@ def numbers(get: Get, found: Sequence[Page], compression: str, leaf: Leaf) -> It
 
 
 def texts(
-    get: Get, found: Sequence[Page], compression: str, leaf: Leaf, most: int
+    get: Get, found: Sequence[Page], compression: str, leaf: LeafShape, most: int
 ) -> Iterator[tuple[OpenPage, list[bytes]]]:
     """The same of `BYTES` and `FIXED`, as bytes of their own.
 
@@ -133,7 +135,7 @@ def texts(
         yield one, values
 
 
-def elements(get: Get, found: Sequence[Page], compression: str, leaf: Leaf, dtype: np.dtype[Any]) -> NDArray[Any]:
+def elements(get: Get, found: Sequence[Page], compression: str, leaf: LeafShape, dtype: np.dtype[Any]) -> NDArray[Any]:
     """The elements of all lists of some pages, as another dtype; those of floats that are missing are NaN.
 
     Args:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shardstream.storage.blocks.parquet.columns import OpenPage, numbers, texts
 from shardstream.storage.blocks.parquet.encodings import wrong
 from shardstream.storage.blocks.parquet.pages import Get, Page
-from shardstream.storage.blocks.parquet.values import BYTES, FIXED, Leaf
+from shardstream.storage.blocks.parquet.values import BYTES, FIXED, LeafShape
 
 MISSING = (1 << 32) - 1
 """The length of a row that is not there."""
@@ -69,7 +69,7 @@ class LeafColumn(NamedTuple):
         pages: Its pages, the dictionary first if there is one.
     """
 
-    leaf: Leaf
+    leaf: LeafShape
     meaning: str
     compression: str
     pages: Sequence[Page]

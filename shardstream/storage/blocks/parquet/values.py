@@ -44,7 +44,7 @@ ENCODINGS = {
 """Encodings that are read, by how values are stored."""
 
 
-class Leaf(NamedTuple):
+class LeafShape(NamedTuple):
     """How the values of a column are stored.
 
     Attributes:
@@ -68,7 +68,7 @@ class Leaf(NamedTuple):
 
 
 def fixed_values(
-    leaf: Leaf, encoding: int, data: memoryview, count: int, dictionary: NDArray[Any] | None = None
+    leaf: LeafShape, encoding: int, data: memoryview, count: int, dictionary: NDArray[Any] | None = None
 ) -> NDArray[Any]:
     """Values of one width.
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.formats.arrow.columns import TableField
 from shardstream.shards.foreign.formats.arrow.schema import LISTS
-from shardstream.shards.foreign.formats.parquet.footer import Chunk
+from shardstream.shards.foreign.formats.parquet.footer import ColumnChunk
 from shardstream.shards.foreign.formats.parquet.parts import (
     LARGEST_PART,
     check_encodings,
@@ -27,7 +27,7 @@ from shardstream.shards.index import Column, bitmap_of
 from shardstream.storage.blocks.parquet.columns import OpenPage, numbers, opened, split_dictionary
 from shardstream.storage.blocks.parquet.encodings import dictionary_numbers, wrong
 from shardstream.storage.blocks.parquet.pages import PLAIN, Levels, Page, inflated
-from shardstream.storage.blocks.parquet.values import BYTES, Leaf, byte_values, places
+from shardstream.storage.blocks.parquet.values import BYTES, LeafShape, byte_values, places
 
 Places = NDArray[np.int64]
 
@@ -104,7 +104,7 @@ def _spread(has: NDArray[np.bool_], values: NDArray[Any]) -> NDArray[Any]:
 # ------------------------------------------------------------------------------------------------------------- numbers
 
 
-def read_numbers(data: ObjectBytes, chunk: Chunk, leaf: Leaf, kind: FieldType) -> ColumnValues:
+def read_numbers(data: ObjectBytes, chunk: ColumnChunk, leaf: LeafShape, kind: FieldType) -> ColumnValues:
     """Numbers, which become scalars.
 
     Raises:
@@ -136,7 +136,7 @@ class _Bytes:
         pages: The pages.
     """
 
-    def __init__(self, data: ObjectBytes, chunk: Chunk, leaf: Leaf, pages: Sequence[Page]) -> None:
+    def __init__(self, data: ObjectBytes, chunk: ColumnChunk, leaf: LeafShape, pages: Sequence[Page]) -> None:
         self._data, self._chunk, self._leaf = data, chunk, leaf
         self._pages = pages
         self._has = [np.zeros(0, np.bool_)]
@@ -224,7 +224,7 @@ class _Bytes:
             self._kinds.add(image_type(body[begin : begin + min(int(lengths[row]), START)]))
 
 
-def read_bytes(data: ObjectBytes, chunk: Chunk, leaf: Leaf, base: int) -> tuple[ColumnValues, int]:
+def read_bytes(data: ObjectBytes, chunk: ColumnChunk, leaf: LeafShape, base: int) -> tuple[ColumnValues, int]:
     """Bytes or text, and where the next block is shown.
 
     Args:
@@ -247,7 +247,7 @@ def read_bytes(data: ObjectBytes, chunk: Chunk, leaf: Leaf, base: int) -> tuple[
 
 
 def read_lists(
-    data: ObjectBytes, chunk: Chunk, leaf: Leaf, one: TableField, there: int, base: int
+    data: ObjectBytes, chunk: ColumnChunk, leaf: LeafShape, one: TableField, there: int, base: int
 ) -> tuple[ColumnValues, int]:
     """Lists of numbers, and where the next block is shown.
 
@@ -288,7 +288,7 @@ class _Lists(NamedTuple):
     counts: Places
 
 
-def _rows_of(run: Sequence[OpenPage], leaf: Leaf, there: int, shape: Sequence[int]) -> _Lists:
+def _rows_of(run: Sequence[OpenPage], leaf: LeafShape, there: int, shape: Sequence[int]) -> _Lists:
     repeats, defines = [], []
     for one in run:
         zeros = np.zeros(one.page.values, np.uint32)

@@ -14,7 +14,7 @@ from shardstream.errors import DecodeError, FormatError
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.storage.blocks.parquet.pages import COMPRESSIONS, Page, pages
 from shardstream.storage.blocks.parquet.thrift import Thrift
-from shardstream.storage.blocks.parquet.values import FIXED, INT96, Leaf
+from shardstream.storage.blocks.parquet.values import FIXED, INT96, LeafShape
 
 MAGIC = b"PAR1"
 ENCRYPTED = b"PARE"
@@ -77,7 +77,7 @@ class SchemaNode:
     converted: int | None
     logical: Mapping[int, Any]
     scale: int
-    stored: Leaf | None
+    stored: LeafShape | None
     first: int
     leaves: int = 1
     children: list[SchemaNode] = field(default_factory=list)
@@ -88,7 +88,7 @@ class SchemaNode:
         return self.repetition == OPTIONAL
 
 
-class Chunk(NamedTuple):
+class ColumnChunk(NamedTuple):
     """The values of a leaf in a row group.
 
     Attributes:
@@ -174,7 +174,7 @@ class Footer:
             raise self._wrong(f"a row group of {rows!r} rows and {len(chunks)} columns of {len(self._leaves)}")
         return Group(rows, chunks)
 
-    def chunk(self, group: Group, leaf: int) -> Chunk:
+    def chunk(self, group: Group, leaf: int) -> ColumnChunk:
         """A leaf of a row group.
 
         Raises:
@@ -200,7 +200,7 @@ class Footer:
             raise self._wrong(f"{size} bytes of column {name} at {begin} do not lie before the footer")
         if group.rows > max(_FEW_ROWS, _ROWS_A_BYTE * size) or values > max(_FEW_ROWS, _ROWS_A_BYTE * size):
             raise self._wrong(f"{group.rows} rows and {values} values of column {name} in {size} bytes")
-        return Chunk(COMPRESSIONS[codec], begin, begin + size, values)
+        return ColumnChunk(COMPRESSIONS[codec], begin, begin + size, values)
 
 
 def _counts(*numbers: object) -> bool:
@@ -273,13 +273,13 @@ class _Schema:
         )
         count = self._count(element, 1 << 20)
         if count == 0 and 1 in element:
-            node.stored = self._leaf(element, Leaf(element[1], element.get(2) or 0, repeats, defines, inner))
+            node.stored = self._leaf(element, LeafShape(element[1], element.get(2) or 0, repeats, defines, inner))
             self.leaves.append(node)
         node.children = [self._node(repeats, defines, inner, depth + 1) for _ in range(count)]
         node.leaves = len(self.leaves) - node.first
         return node
 
-    def _leaf(self, element: Mapping[int, Any], found: Leaf) -> Leaf:
+    def _leaf(self, element: Mapping[int, Any], found: LeafShape) -> LeafShape:
         if type(found.physical) is not int or not 0 <= found.physical <= FIXED:
             raise self._wrong(f"values of type {found.physical!r}")
         if type(found.width) is not int or not 0 <= found.width <= _WIDEST:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.shards.foreign.formats.parquet.footer import Chunk
+from shardstream.shards.foreign.formats.parquet.footer import ColumnChunk
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.storage.blocks.parquet.block import raw_setting, values_setting
 from shardstream.storage.blocks.parquet.columns import OpenPage, elements, opened, split_dictionary, texts
 from shardstream.storage.blocks.parquet.encodings import wrong
 from shardstream.storage.blocks.parquet.pages import DELTA_LENGTH, PLAIN, Page
-from shardstream.storage.blocks.parquet.values import BYTES, ENCODINGS, Leaf
+from shardstream.storage.blocks.parquet.values import BYTES, ENCODINGS, LeafShape
 
 TOGETHER = 1 << 20
 """Inflated bytes of neighbouring pages that are one block: each costs a task, and is the smallest read."""
@@ -48,14 +48,14 @@ class PagePart:
     open: list[OpenPage] = field(default_factory=list)
 
 
-def check_encodings(pages: Sequence[Page], leaf: Leaf) -> None:
+def check_encodings(pages: Sequence[Page], leaf: LeafShape) -> None:
     """Refuse encodings that are of no such values; DecodeError."""
     for page in pages:
         if page.encoding not in ENCODINGS[leaf.physical] and not page.dictionary:
             raise wrong(f"its encoding {page.encoding} is not one of such values")
 
 
-def parts_of_bytes(data: ObjectBytes, chunk: Chunk, leaf: Leaf, pages: Sequence[Page]) -> Iterator[PagePart]:
+def parts_of_bytes(data: ObjectBytes, chunk: ColumnChunk, leaf: LeafShape, pages: Sequence[Page]) -> Iterator[PagePart]:
     """The parts of a column of bytes or text, in order; pages whose values are entries of the dictionary are in none.
 
     Raises:
@@ -76,12 +76,12 @@ def parts_of_bytes(data: ObjectBytes, chunk: Chunk, leaf: Leaf, pages: Sequence[
         yield _part(data, chunk, leaf, run)
 
 
-def is_plain(page: Page, leaf: Leaf) -> bool:
+def is_plain(page: Page, leaf: LeafShape) -> bool:
     """Whether each value is in one piece of the page."""
     return page.encoding == PLAIN or (leaf.physical == BYTES and page.encoding == DELTA_LENGTH)
 
 
-def _part(data: ObjectBytes, chunk: Chunk, leaf: Leaf, run: Sequence[Page]) -> PagePart:
+def _part(data: ObjectBytes, chunk: ColumnChunk, leaf: LeafShape, run: Sequence[Page]) -> PagePart:
     if is_plain(run[0], leaf):
         return _shown(chunk, run)
     setting = values_setting(chunk.compression, leaf, "", 0)
@@ -90,14 +90,14 @@ def _part(data: ObjectBytes, chunk: Chunk, leaf: Leaf, run: Sequence[Page]) -> P
     return PagePart(run, run[0].at, run[-1].end, setting, size, rewritten=True)
 
 
-def _shown(chunk: Chunk, run: Sequence[Page]) -> PagePart:
+def _shown(chunk: ColumnChunk, run: Sequence[Page]) -> PagePart:
     if chunk.compression == "none":
         return PagePart(run, run[0].at, run[-1].end)
     return PagePart(run, run[0].at, run[-1].end, raw_setting(chunk.compression), sum(page.size for page in run))
 
 
 def parts_of_lists(
-    data: ObjectBytes, chunk: Chunk, leaf: Leaf, dtype: np.dtype[Any], pages: Sequence[Page]
+    data: ObjectBytes, chunk: ColumnChunk, leaf: LeafShape, dtype: np.dtype[Any], pages: Sequence[Page]
 ) -> Iterator[PagePart]:
     """The parts of a column of lists of numbers: no list is in two of them.
 
@@ -129,8 +129,8 @@ def _begins_row(one: OpenPage) -> bool:
 
 def _part_of_lists(
     data: ObjectBytes,
-    chunk: Chunk,
-    leaf: Leaf,
+    chunk: ColumnChunk,
+    leaf: LeafShape,
     dtype: np.dtype[Any],
     run: list[OpenPage],
     dictionary: Page | None,
@@ -154,12 +154,12 @@ def _part_of_lists(
     return PagePart(found, begin, end, setting, size, open=run)
 
 
-def _lie_as_they_are(one: OpenPage, leaf: Leaf, dtype: np.dtype[Any]) -> bool:
+def _lie_as_they_are(one: OpenPage, leaf: LeafShape, dtype: np.dtype[Any]) -> bool:
     same = one.page.encoding == PLAIN and dtype.itemsize == leaf.dtype.itemsize and dtype.kind != "b"
     return same and len(existing(one, leaf)) == one.there
 
 
-def existing(one: OpenPage, leaf: Leaf) -> NDArray[np.int64]:
+def existing(one: OpenPage, leaf: LeafShape) -> NDArray[np.int64]:
     """Which entries of a page's levels are elements of a list, be they missing themselves."""
     there = one.levels.definition
     return np.arange(one.page.values) if there is None else np.flatnonzero(there >= leaf.element)
