@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import xxhash
@@ -24,10 +25,12 @@ class FoundBlocks(NamedTuple):
     Attributes:
         blocks: Where they lie.
         first: The first one, inflated, if it had to be inflated to know.
+        more: Others of which the same is true, by their numbers.
     """
 
     blocks: ObjectBlocks
     first: memoryview | None = None
+    more: Mapping[int, memoryview] = {}
 
 
 def one_block(data: ObjectBytes, codec: str, size: int | None = None) -> FoundBlocks:
