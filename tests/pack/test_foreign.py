@@ -146,7 +146,7 @@ def test_the_index_is_the_first_part_of_a_run_and_is_kept(
     )
     seen.clear()
     run_pack(tars, tmp_path / "out", PackOptions(), workers=0, progress=seen.append)
-    assert [event.detail["total_objects"] for event in seen if event.phase == "index"] == [1, 1]
+    assert {event.detail["total_objects"] for event in seen if event.phase == "index"} == {1}
     assert list((home / "shardstream" / CATALOGUES).iterdir())
     seen.clear()
     assert len(ss.Reader(tars)) == 2 * COUNT
@@ -299,7 +299,7 @@ def test_who_streams_what_was_packed_in_spite_of_damage_is_told(
 
 def test_nothing_that_can_be_packed(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(b"no tar file at all" * 100)
-    with pytest.raises(FormatError, match=r"no sample in any object[\s\S]*a\.tar, offset 0"):
+    with pytest.raises(FormatError, match=r"no sample in any object[\s\S]*a\.tar: .*offset 0"):
         pack(tmp_path / "a.tar", tmp_path / "out", workers=0)
 
 

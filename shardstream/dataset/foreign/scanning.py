@@ -30,8 +30,9 @@ def scan_all(plan: Plan, todo: Sequence[int], making: Making) -> Iterator[tuple[
     watch = _Watch(plan, total, len(todo), making)
     left = iter(todo)
     for number in left:  # the first ones here, until it is known how long all take
-        yield number, watch.over(_scan(plan, number))  # as they come: an object may be larger than memory
-        watch.done(plan.metas[number].size)
+        bytes = plan.metas[number].size
+        yield number, watch.over(_scan(plan, number), bytes)  # as they come: an object may be larger than memory
+        watch.done(bytes)
         if watch.knows:
             break
     rest = _in_processes(plan, left, making.workers) if making.workers > 1 else _in_threads(plan, left)
@@ -57,14 +58,15 @@ class _Watch:
         """Whether it was watched for long enough to tell."""
         return time.monotonic() - self._began > _PROBE_S
 
-    def over(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        """The pieces of an object as it is being scanned."""
-        here = self._bytes
+    def over(self, pieces: Iterable[Piece], bytes: int) -> Iterator[Piece]:
+        """The pieces of an object of so many bytes as it is being scanned."""
+        here = 0
         for piece in pieces:
             yield piece
             here += piece.covered
             if self.knows:
-                self._check(here)
+                self._check(self._bytes + here)
+                self._tell(min(here, bytes))  # of one that is compressed the values are more
 
     def done(self, bytes: int) -> None:
         """An object of so many bytes was scanned."""
@@ -73,9 +75,9 @@ class _Watch:
             self._check(self._bytes)
         self._tell()
 
-    def _tell(self) -> None:
+    def _tell(self, here: int = 0) -> None:
         detail = {"objects": self._done, "total_objects": self._objects}
-        self._making.progress(ProgressEvent("index", self._bytes, self._total, "bytes", detail))
+        self._making.progress(ProgressEvent("index", self._bytes + here, self._total, "bytes", detail))
 
     def _check(self, bytes: int) -> None:
         limit = self._making.limit

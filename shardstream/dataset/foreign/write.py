@@ -83,7 +83,7 @@ def write_catalogue(
         raise FormatError(
             f"{plan.reading.format.title}: there is no sample in any object",
             url=plan.store.url,
-            hint=next(iter(making.lost.values()), look),
+            hint=next((f"{name}: {what}" for name, what in making.lost.items()), look),
         )
     return shelf.save(catalogue, _NEW)
 

@@ -28,7 +28,9 @@ from shardstream.errors import (
     StorageError,
     UsageError,
 )
+from shardstream.progress import ProgressEvent
 from shardstream.shards.catalogue import CATALOGUE_NAME, Catalogue
+from shardstream.shards.foreign.rows import PIECE
 from shardstream.testing import MemoryStore
 
 from .making import SAMPLES, batches, everything, jpeg, tar, webdataset
@@ -459,3 +461,15 @@ def test_hostile_catalogues_are_data_errors(own: Path) -> None:
         path.write_bytes(whole)
     assert (own / CATALOGUE_NAME).exists()
     assert len(everything(own)) == 3 * SAMPLES
+
+
+def test_progress_is_told_within_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanning, "_PROBE_S", 0.0)
+    tar(tmp_path / "data" / "one.tar", [f"{row:05d}" for row in range(2 * PIECE + 1)], txt=str)
+    told: list[ProgressEvent] = []
+    ss.index(tmp_path / "data", workers=1, progress=told.append)
+    size = (tmp_path / "data" / "one.tar").stat().st_size
+    done = [event.done for event in told]
+    assert done == sorted(done)
+    assert len({*done} - {0, size}) >= 2
+    assert done[-1] == size

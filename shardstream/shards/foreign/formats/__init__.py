@@ -8,8 +8,10 @@
 ``recordio/``  RecordIO files of MXNet
 ``lmdb/``      LMDB databases
 ``zip/``       zip files
+``hdf5/``      HDF5 files
 ``tokens/``    Megatron's and nanoGPT's tokens
 ``arrow/``     Arrow files, and what ``datasets`` saves
+``parquet/``   Parquet files
 ``npy``        numpy's arrays
 ``beton``      FFCV
 =============  =============================================================================

@@ -13,9 +13,11 @@ from shardstream.shards.foreign.formats.chunks.mds import Mds
 from shardstream.shards.foreign.formats.detection.coco import Coco
 from shardstream.shards.foreign.formats.detection.yolo import Yolo
 from shardstream.shards.foreign.formats.files.format import SingleFiles
+from shardstream.shards.foreign.formats.hdf5.format import Hdf5
 from shardstream.shards.foreign.formats.jsonl.format import JsonLines
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
 from shardstream.shards.foreign.formats.npy import Npy
+from shardstream.shards.foreign.formats.parquet.format import Parquet
 from shardstream.shards.foreign.formats.recordio.format import RecordIO
 from shardstream.shards.foreign.formats.tar.tar_of_tars import TarOfTars
 from shardstream.shards.foreign.formats.tar.webdataset import WebDataset
@@ -39,6 +41,8 @@ _ALL: tuple[ForeignFormat, ...] = (
     Megatron(),
     NanoGpt(),
     Npy(),
+    Parquet(),
+    Hdf5(),
     JsonLines(),
     Coco(),
     Yolo(),
