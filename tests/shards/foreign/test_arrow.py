@@ -95,6 +95,17 @@ def test_images_labels_and_paths(tmp_path: Path) -> None:
     assert [column.name for column in columns] == ["image.path", "label"]
 
 
+def test_images_of_which_only_paths_are_stored_are_refused(tmp_path: Path) -> None:
+    for kind in (FILE, pa.struct({"bytes": pa.null(), "path": pa.string()})):
+        images = pa.array([{"bytes": None, "path": f"/data/{row}.jpg"} for row in range(3)], kind)
+        write(tmp_path / "a.arrow", pa.table({"image": images, "label": range(3)}))
+        with pytest.raises(FormatError, match="only the paths of files"):
+            samples(Arrow(), tmp_path)
+        listing = listing_of(tmp_path)
+        chosen = ObjectListing(listing.store, listing.objects, chosen={"path": "image.path"})
+        assert recognised(Arrow(), chosen).classes is None
+
+
 def test_small_batches_are_joined_and_large_ones_are_cut(tmp_path: Path) -> None:
     table = pa.table({"a": pa.array(range(3 * PIECE), pa.int32())})
     write(tmp_path / "small.arrow", table, rows=1000)
