@@ -28,7 +28,7 @@ def plain(values: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("codec", [None, "lz4", "zstd"])
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("rows", [7, 1000])
+@pytest.mark.parametrize("rows", [7, pytest.param(1000, marks=pytest.mark.full)])
 def test_every_type(tmp_path: Path, codec: str | None, stream: bool, rows: int) -> None:
     table = every_type(ROWS)
     write(tmp_path / "a.arrow", table, rows=rows, stream=stream, codec=codec)
