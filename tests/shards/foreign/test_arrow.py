@@ -40,6 +40,13 @@ def test_every_type(tmp_path: Path, codec: str | None, stream: bool, rows: int) 
         assert again == of_every_type(table)
 
 
+def test_large_batches_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = every_type(ROWS)
+    write(tmp_path / "a.arrow", table, rows=1000)
+    monkeypatch.setattr("shardstream.shards.foreign.formats.arrow.rows._AT_ONCE", 5)
+    assert [plain(values) for _, values in samples(Arrow(), tmp_path)] == of_every_type(table)
+
+
 def test_types_of_fields(tmp_path: Path) -> None:
     write(tmp_path / "a.arrow", every_type(ROWS))
     ((_, rows),) = scanned(Arrow(), tmp_path)
@@ -93,6 +100,15 @@ def test_images_labels_and_paths(tmp_path: Path) -> None:
     data = Arrow().open(listing.store, one)
     columns = next(iter(Arrow().scan(data, one.about))).columns
     assert [column.name for column in columns] == ["image.path", "label"]
+    assert recognised(Arrow(), chosen).classes == ("ape", "cat", "wolf")
+
+
+def test_the_first_file_that_can_be_read_tells_the_classes(tmp_path: Path) -> None:
+    (tmp_path / "0.arrow").write_bytes(b"")
+    write(tmp_path / "1.arrow", photographs(range(3)))
+    found = recognised(Arrow(), listing_of(tmp_path))
+    assert found.classes == ("ape", "cat", "wolf")
+    assert len(found.objects) == 2
 
 
 def test_images_of_which_only_paths_are_stored_are_refused(tmp_path: Path) -> None:

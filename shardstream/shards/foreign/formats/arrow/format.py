@@ -10,7 +10,7 @@ import numpy as np
 
 from shardstream.errors import FormatError, UsageError, did_you_mean
 from shardstream.shards.fields import FieldType
-from shardstream.shards.foreign.contract import ForeignFormat, Form, ObjectListing, Recognised
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.arrow.blocks import find_blocks
 from shardstream.shards.foreign.formats.arrow.columns import TableField, classes_of, features_of, fields_of
 from shardstream.shards.foreign.formats.arrow.flatbuffers import Inconsistent
@@ -20,8 +20,9 @@ from shardstream.shards.foreign.formats.arrow.places import BatchReader
 from shardstream.shards.foreign.formats.arrow.rows import scan_rows
 from shardstream.shards.foreign.formats.chunks.encoded_values import npy_of
 from shardstream.shards.foreign.found_blocks import FoundBlocks
-from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
+from shardstream.storage import Store
 
 _NUMBERED = (
     "samples are numbered: names beside values, such as {!r}, are those of files without their folders, and repeat"
@@ -61,15 +62,29 @@ class Arrow(ForeignFormat):
         chosen = [text.partition(":")[0] for text in listing.chosen.values()]
         about: dict[str, Any] = {"chosen": chosen} if chosen else {}
         about |= {"json": names} if names else {}
-        first = found.objects[0]
-        data = self.open(listing.store, first)
-        fields = _fields(data, about)
+        data, fields = self._first(listing.store, found.objects, about)
         _check_json(fields, names, listing.url)
         _refuse_paths(data, fields)
         beside = [one for one in _all(data, chosen) if one.beside]
         notes = (*found.notes, _NUMBERED.format(beside[0].name)) if beside else found.notes
         objects = tuple(replace(one, about={**one.about, **about}) for one in found.objects)
         return Recognised(objects, classes_of(fields), notes)
+
+    def _first(
+        self, store: Store, objects: Sequence[ForeignObject], about: Mapping[str, Any]
+    ) -> tuple[ObjectBytes, tuple[TableField, ...]]:
+        """The first object whose schema can be read, and the fields that are wanted; an error where none can."""
+        failed = None
+        for one in objects:
+            try:
+                data = self.open(store, one)
+                return data, _fields(data, about)
+            except FormatError as error:
+                if error.hint != FETCH_AGAIN:
+                    raise
+                failed = failed or error
+        assert failed is not None
+        raise failed
 
     def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
         fields = _fields(data, about)
@@ -109,7 +124,7 @@ def _refuse_paths(data: ObjectBytes, fields: Sequence[TableField]) -> None:
     batch = first_batch(data)
     if batch is None or batch.head.codec is not None or not batch.head.rows:
         return
-    reader = BatchReader(data, read_schema(data), batch)
+    reader = BatchReader.of(data, read_schema(data), batch)
     for one in _all(data, ()):
         name = one.name.removesuffix(".path")
         told = next((field for field in fields if field.name == name), None)
