@@ -130,7 +130,7 @@ def parse_fields(fields: Mapping[str, str] | None) -> tuple[FieldRule, ...]:
         UsageError: A name that no field can have, or no column.
 
         >>> parse_fields({"emb": "vector:array:float32:3"})
-        (FieldRule(name='emb', column='vector', type='array:float32:3'),)
+        (FieldRule(name='emb', column='vector', type='array:float32:3', template=None),)
     """
     if not isinstance(fields, Mapping | None):
         raise UsageError(f"fields must be a dict, not a {type(fields).__name__}", hint='fields={"jpg": "image_path"}')
