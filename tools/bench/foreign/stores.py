@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.data import SHARDS
 from bench.foreign import written
-from bench.foreign.corpora import Kind, samples, store
+from bench.foreign.corpora import VALUE_BYTES, Kind, samples, store
 from bench.race.stores import bring, write_litdata, write_streaming
 
 FIELD: dict[Kind, str] = {"photographs": "jpg", "values": "bin"}
@@ -106,6 +106,19 @@ def arrow(out: str, kind: Kind, count: int) -> None:
         for one in samples(kind, count)
     ]
     Dataset.from_list(found, features=features).save_to_disk(out)
+
+
+def hdf5(out: str, kind: Kind, count: int) -> None:
+    """One file of two data sets: bytes, of any length where they are photographs, and labels."""
+    from h5py import File, vlen_dtype
+
+    Path(out).mkdir()
+    with File(f"{out}/train.h5", "w") as file:
+        octets = vlen_dtype(np.uint8) if kind == "photographs" else f"V{VALUE_BYTES}"
+        found, labels = file.create_dataset(FIELD[kind], (count,), octets), file.create_dataset("cls", (count,), "i8")
+        for number, sample in enumerate(samples(kind, count)):
+            found[number] = np.frombuffer(sample.octets, np.uint8) if kind == "photographs" else np.void(sample.octets)
+            labels[number] = sample.label
 
 
 def zip(out: str, kind: Kind, count: int) -> None:
