@@ -11,6 +11,7 @@
 ``names``         what names of files say: splits, and what accompanies what
 ``protobuf``      protobuf's wire format
 ``framing``       values of foreign objects, where an index of a catalogue says that they lie
+``apart/``        packages of other libraries, in processes of their own
 ``loose``         values that are objects of their own: files, and lists of them
 ``formats/``      a file or a folder a format, and ``registry``: which there are
 ================  =============================================================================

@@ -1,12 +1,14 @@
 """Objects that are compressed, as a whole or in blocks, shown inflated.
 
-==========  ===================================================================
-``store``   ``BlockStore``: places are those of the inflated bytes
-``held``    the inflated blocks that a process keeps, so that none is made twice
-``table``   ``ObjectBlocks``: where the blocks of an object lie
-``codecs``  from the stored bytes of a block to its inflated ones
-``nested``  the same of nested columns of Arrow, as JSON
-==========  ===================================================================
+===============  ===================================================================
+``store``        ``BlockStore``: places are those of the inflated bytes
+``held``         the inflated blocks that a process keeps, so that none is made twice
+``table``        ``ObjectBlocks``: where the blocks of an object lie
+``codecs``       from the stored bytes of a block to its inflated ones
+``nested``       the same of nested columns of Arrow, as JSON
+``hdf5_chunks``  the same of chunks of HDF5
+``lzf``          the same of LZF, compiled
+===============  ===================================================================
 """
 
 from shardstream.storage.blocks.store import BlockStore

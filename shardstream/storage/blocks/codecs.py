@@ -16,6 +16,7 @@ import xxhash
 
 from shardstream.errors import DecodeError
 from shardstream.extras import require
+from shardstream.storage.blocks.hdf5_chunks import chunked
 from shardstream.storage.blocks.nested import convert
 
 LARGEST = 1 << 30
@@ -34,6 +35,7 @@ CODECS = {
     "snappy": 8,
     "lz4": 11,
     "nested": 12,
+    "hdf5": 13,
 }
 """Numbers of codecs by name, as catalogues store them, at most 255."""
 _NAMES = {number: name for name, number in CODECS.items()}
@@ -281,6 +283,7 @@ _WHOLE: dict[str, Callable[[memoryview, int, bytes], memoryview]] = {
     **{name: _of_zlib_at_once(name) for name in _BITS},
     "brotli": _brotli,
     "snappy": _snappy,
+    "hdf5": chunked,
     "lz4": _lz4,
     "nested": _nested,
 }

@@ -255,6 +255,37 @@ def _npy(folder: Path) -> Sequence[Sample]:
     return []
 
 
+def _hdf5(folder: Path) -> Sequence[Sample]:
+    import h5py
+
+    draw = np.random.default_rng(1)
+    images, boxes = draw.integers(0, 9, (12, 8, 6, 3)).astype(np.uint8), draw.random((12, 4), np.float32)
+    for number in range(2):
+        rows = slice(6 * number, 6 * number + 6)
+        with h5py.File(folder / f"part-{number}.h5", "w") as file:
+            file.create_dataset("image", data=images[rows], chunks=(2, 8, 6, 3), compression="gzip", shuffle=True)
+            file.create_dataset("object/boxes", data=boxes[rows])
+            file.create_dataset("label", data=np.arange(12)[rows] % 4)
+            file.create_dataset("text", data=[f"é{row}" for row in range(12)][rows], dtype=h5py.string_dtype())
+    return [
+        {"image": images[row], "object.boxes": boxes[row], "label": row % 4, "text": f"é{row}"} for row in range(12)
+    ]
+
+
+def _plain_hdf5(folder: Path) -> Sequence[Sample]:
+    """Nothing of it has to be inflated."""
+    import h5py
+
+    values = np.arange(120, dtype=np.int16).reshape(10, 3, 4)
+    with h5py.File(folder / "plain.hdf5", "w") as file:
+        file.create_dataset("x", data=values)
+        file.create_dataset("chunks", data=values, chunks=(4, 3, 4))
+        picture = file.create_dataset("picture", (10,), h5py.vlen_dtype(np.uint8))
+        for row in range(10):
+            picture[row] = np.frombuffer(jpeg(row), np.uint8)
+    return [{"x": values[row], "chunks": values[row], "picture": jpeg(row)} for row in range(10)]
+
+
 def _jsonl(folder: Path) -> Sequence[Sample]:
     rows = [
         {
@@ -350,6 +381,7 @@ SETS: Mapping[str, ForeignSet] = {
     "megatron": ForeignSet(_megatron),
     "nanogpt": ForeignSet(_nanogpt, {"length": "31", "dtype": "uint16"}),
     "npy": ForeignSet(_npz, number="y"),
+    "hdf5": ForeignSet(_hdf5, number="label"),
     "jsonl": ForeignSet(_jsonl, number="n"),
     "coco": ForeignSet(_coco, number="image_id"),
     "yolo": ForeignSet(_yolo),
@@ -373,6 +405,7 @@ OTHERS: Mapping[str, Sequence[ForeignSet]] = {
     "beton": [ForeignSet(_small_beton)],
     "megatron": [ForeignSet(_megatron_windows, {"length": "7"})],
     "npy": [ForeignSet(_npy)],
+    "hdf5": [ForeignSet(_plain_hdf5)],
     "jsonl": [ForeignSet(_jsonl_compressed), ForeignSet(_json_list)],
 }
 """More of some formats, for what reads all that there is."""

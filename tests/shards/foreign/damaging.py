@@ -46,7 +46,7 @@ def scan_bytes(format: ForeignFormat, data: bytes, about: dict[str, Any]) -> int
 
 
 def check_column(column: Column, count: int, size: int) -> None:
-    if column.offsets is None:
+    if column.type.kind == "scalar":
         assert column.values is not None
         assert len(column.values) == count
         return

@@ -8,6 +8,7 @@
 ``recordio/``  RecordIO files of MXNet
 ``lmdb/``      LMDB databases
 ``zip/``       zip files
+``hdf5/``      HDF5 files
 ``tokens/``    Megatron's and nanoGPT's tokens
 ``arrow/``     Arrow files, and what ``datasets`` saves
 ``npy``        numpy's arrays

@@ -13,6 +13,7 @@ from shardstream.shards.foreign.formats.chunks.mds import Mds
 from shardstream.shards.foreign.formats.detection.coco import Coco
 from shardstream.shards.foreign.formats.detection.yolo import Yolo
 from shardstream.shards.foreign.formats.files.format import SingleFiles
+from shardstream.shards.foreign.formats.hdf5.format import Hdf5
 from shardstream.shards.foreign.formats.jsonl.format import JsonLines
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
 from shardstream.shards.foreign.formats.npy import Npy
@@ -39,6 +40,7 @@ _ALL: tuple[ForeignFormat, ...] = (
     Megatron(),
     NanoGpt(),
     Npy(),
+    Hdf5(),
     JsonLines(),
     Coco(),
     Yolo(),

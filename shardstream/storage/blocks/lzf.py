@@ -1,0 +1,63 @@
+"""LZF, as HDF5's filter of that name writes it. Compiled by numba; import it only where that is installed.
+
+Source: the description in liblzf's ``lzf_d.c``, http://oldhome.schmorp.de/marc/liblzf.html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+_LITERALS = 32  # control bytes below this are runs of so many bytes and one
+_LONG = 7  # a length that is continued in the next byte
+
+_Loop = TypeVar("_Loop", bound=Callable[..., Any])
+
+
+def _compiled(loop: _Loop) -> _Loop:
+    """Compiled at first use, and kept on disk where there is a place for it."""
+    try:
+        made = njit(cache=True, nogil=True)(loop)
+    except RuntimeError:  # neither the package's folder nor the user's can be written to
+        made = njit(nogil=True)(loop)
+    return cast("_Loop", made)
+
+
+@_compiled
+def inflate_lzf(data: NDArray[np.uint8], out: NDArray[np.uint8]) -> int:
+    """Inflate into ``out``; how many bytes, or -1 where the data are damaged or do not fit."""
+    at = written = 0
+    while at < len(data):
+        control = int(data[at])
+        at += 1
+        if control < _LITERALS:
+            length = control + 1
+            if at + length > len(data) or written + length > len(out):
+                return -1
+            for _ in range(length):
+                out[written] = data[at]
+                at += 1
+                written += 1
+            continue
+        length = control >> 5
+        if length == _LONG:
+            if at >= len(data):
+                return -1
+            length += int(data[at])
+            at += 1
+        if at >= len(data):
+            return -1
+        source = written - ((control & 31) << 8) - int(data[at]) - 1
+        at += 1
+        length += 2
+        if source < 0 or written + length > len(out):
+            return -1
+        for _ in range(length):
+            out[written] = out[source]
+            source += 1
+            written += 1
+    return written
