@@ -5,9 +5,10 @@
 ``pack``       ``shardstream pack SOURCE DEST``
 ``repack``     ``shardstream repack URL DEST``
 ``packing``    what the verbs that write data sets share: progress, the report
-``export``     ``shardstream export URL DEST --to files|webdataset|parquet``
+``export``     ``shardstream export URL DEST --to files|webdataset|parquet|mds``
 ``merge``      ``shardstream merge URL... DEST``
 ``index``      ``shardstream index URL``, of data of another library
+``migrate``    ``shardstream migrate URL``: the way over from another library
 ``info``       ``shardstream info URL``
 ``verify``     ``shardstream verify URL``
 ``view``       ``shardstream view URL [SAMPLE]...``

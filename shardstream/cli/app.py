@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 import shardstream
-from shardstream.cli import bench, cache, export, index, info, merge, pack, repack, verify, view
+from shardstream.cli import bench, cache, export, index, info, merge, migrate, pack, repack, verify, view
 from shardstream.text import printable
 
 _WrongUsage: Any = typer.BadParameter.__base__  # click's UsageError, of which Typer may have a copy of its own
@@ -72,6 +72,7 @@ def command(
 app.command("pack", epilog="Next: shardstream info DEST, shardstream verify DEST.")(pack.pack)
 app.command("repack", epilog="Next: shardstream info DEST.")(repack.repack)
 app.command("index", epilog="Next: shardstream info URL.")(index.index)
+app.command("migrate", epilog="Next: shardstream index URL, or shardstream pack URL DEST.")(migrate.migrate)
 app.command("info")(info.info)
 app.command("verify")(verify.verify)
 app.command("merge", epilog="Next: shardstream info DEST, shardstream verify DEST.")(merge.merge)

@@ -17,6 +17,7 @@ from shardstream.decode.dtypes import check_fit
 from shardstream.decode.specs import Decoder, Out
 from shardstream.errors import DecodeError, FieldError, UsageError
 from shardstream.images.geometry import Geometry, Size
+from shardstream.shards.fields import VALUES
 
 BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
 
@@ -162,7 +163,8 @@ class PerBox(_Following):
     Args:
         like: The `Boxes` output to keep in step with.
         dtype: Of the output. ``None``: the stored one, and int64 for lists.
-        source: See `Decoder`; an array or tensor of as many entries as there are stored boxes, or a list in JSON.
+        source: See `Decoder`; an array, a row of values or a tensor of as many entries as there are stored boxes, or a
+            list in JSON.
         optional: See `Decoder`.
 
     Returns:
@@ -176,6 +178,7 @@ class PerBox(_Following):
 
     dtype: DTypeLike | None = None
 
+    accepts: ClassVar[frozenset[str]] = _Following.accepts | {VALUES}
     replays: ClassVar[str] = "an output of Boxes"
 
     def can_replay(self, base: Decoder) -> bool:

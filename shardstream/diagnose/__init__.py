@@ -8,6 +8,7 @@
 ``cache``          what is in the cache of a machine; filling, comparing and clearing it
 ``members``        what ``verify`` checks of tar shards besides: the tar's own headers
 ``whole``          whole shards, the next one on its way while one is looked at
+``migrate``        from another library: its code, ours, and what packing would gain
 ``view``           single samples, looked at closely
 ``bench``          how fast a data set streams here, and what keeps it from being faster
 ``decoding``       how fast each image backend decodes here

@@ -21,6 +21,7 @@ from shardstream.threads import cores
 
 if TYPE_CHECKING:
     from shardstream.load.stats import LoaderStats
+    from shardstream.stream import ShardDataset
 
 _EVERY_S = 0.2
 
@@ -117,12 +118,45 @@ def bench(
     fields = dataset.pop("fields", None)
     stream = ss.ShardDataset(url, **{"batch_size": 128, "shuffle": True, **dataset})
     manifest = stream.manifest
-    stream = stream.replace(fields=_specs(manifest.fields, fields, crop, ss.decode))
+    stream = stream.replace(fields=specs_of(manifest.fields, fields, crop, ss.decode))
+    size = manifest.bytes / max(manifest.samples, 1) if fields is None else _mean_bytes(url, fields, dataset)
+    return measured(
+        stream, seconds=seconds, batches=batches, workers=workers, step=step, progress=progress, mean_bytes=size
+    )
+
+
+def measured(
+    stream: ShardDataset,
+    *,
+    seconds: float,
+    batches: int | None = None,
+    workers: int | None = None,
+    step: float = 0.0,
+    progress: OnProgress | None = None,
+    mean_bytes: float,
+) -> BenchReport:
+    """`bench` of a data set as it is.
+
+    Args:
+        stream: The data set, with a batch size.
+        seconds: As of `bench`.
+        batches: The same.
+        workers: The same.
+        step: The same.
+        progress: The same.
+        mean_bytes: Stored bytes of a sample.
+
+    Raises:
+        StorageError: The store cannot be read.
+        UsageError: Fewer samples than a batch.
+    """
+    import shardstream as ss  # with torch, which the command line loads for no other verb
+
     loader = ss.Loader(stream, num_workers=min(8, cores()) if workers is None else workers)
     if not len(loader):
         raise UsageError(
             f"{stream.samples} samples are less than a batch of {stream.batch_size}",
-            url=manifest.url,
+            url=stream.manifest.url,
             hint="use smaller batches",
         )
     tell, stats = ignore if progress is None else progress, loader.stats
@@ -136,15 +170,14 @@ def bench(
     gauge = Gauge()
     spent = _consume(arriving, seconds, batches, step, stats, tell)
     found = stats.diagnosis()
-    size = manifest.bytes / max(manifest.samples, 1) if fields is None else _mean_bytes(url, fields, dataset)
     return BenchReport(
-        url=manifest.url,
+        url=stream.manifest.url,
         samples=stats.samples,
         batches=stats.batches,
         epochs=stats.samples / stream.samples,
         seconds=spent,
         first_batch=first,
-        bytes=round(stats.samples * size),
+        bytes=round(stats.samples * mean_bytes),
         wait_share=found.waiting,
         workers=stats.workers,
         worker_load=min(1.0, stats.worker_seconds / spent / max(stats.workers, 1)),
@@ -162,10 +195,10 @@ def _check(seconds: float, batches: int | None, step: float) -> None:
             raise UsageError(f"{name} must be a positive number, got {value!r}", hint="--seconds 10, --batches 100")
 
 
-def _specs(
+def specs_of(
     stored: Mapping[str, FieldType], wanted: list[str] | None, crop: int | None, decode: ModuleType
 ) -> dict[str, Any]:
-    """Images as crops where that is asked for; all else as it is stored."""
+    """Specs of stored fields: images as crops where that is asked for; all else as it is stored."""
     specs: dict[str, Any] = dict.fromkeys(stored if wanted is None else wanted)
     for name, kind in stored.items():
         if name in specs and kind.kind == "payload":
