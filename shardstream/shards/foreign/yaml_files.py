@@ -43,7 +43,7 @@ def read_yaml(listing: ObjectListing, path: str) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         place = {} if mark is None else {"line": mark.line + 1}
         what = getattr(error, "problem", None) or str(error)
-        raise FormatError(f"it is not YAML: {what}", url=url, hint="correct the file", **place) from error
+        raise FormatError(f"it is not YAML: {what}", url=url, hint="write it as its library does, or leave it out", **place) from error
     if not isinstance(found, dict):
-        raise FormatError("it is not a map of names", url=url, hint="correct the file")
+        raise FormatError("it is not a map of names", url=url, hint="write names and values, as in "names: [cat, dog]"")
     return {name: "" if value in ("null", "~") else value for name, value in found.items()}
