@@ -43,7 +43,8 @@ def read_yaml(listing: ObjectListing, path: str) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         place = {} if mark is None else {"line": mark.line + 1}
         what = getattr(error, "problem", None) or str(error)
-        raise FormatError(f"it is not YAML: {what}", url=url, hint="write it as its library does, or leave it out", **place) from error
+        hint = "write it as its library does, or leave it out"
+        raise FormatError(f"it is not YAML: {what}", url=url, hint=hint, **place) from error
     if not isinstance(found, dict):
-        raise FormatError("it is not a map of names", url=url, hint="write names and values, as in "names: [cat, dog]"")
+        raise FormatError("it is not a map of names", url=url, hint="write names and values, such as `train: a.txt`")
     return {name: "" if value in ("null", "~") else value for name, value in found.items()}
