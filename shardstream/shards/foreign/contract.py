@@ -247,4 +247,6 @@ def shown(format: ForeignFormat, store: Store, one: ForeignObject) -> tuple[Stor
     inflated = BlockStore(store, {one.path: found.blocks}.get)
     if found.first is not None:
         inflated.hold(one.path, 0, found.first)
+    for number, made in found.more.items():
+        inflated.hold(one.path, number, made)
     return inflated, ObjectBytes(inflated, one.path, found.blocks.size, window=format.window), found.blocks

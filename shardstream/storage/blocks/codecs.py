@@ -8,6 +8,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +17,7 @@ import xxhash
 
 from shardstream.errors import DecodeError
 from shardstream.extras import require
+from shardstream.storage.blocks.gzip_points import part_pieces
 from shardstream.storage.blocks.hdf5_chunks import chunked
 from shardstream.storage.blocks.nested import convert
 
@@ -33,11 +35,15 @@ CODECS = {
     "xz": 6,
     "brotli": 7,
     "snappy": 8,
+    "parquet": 9,
+    "gzip-part": 10,
     "lz4": 11,
     "nested": 12,
     "hdf5": 13,
 }
 """Numbers of codecs by name, as catalogues store them, at most 255."""
+LAYOUTS = {"parquet": "shardstream.storage.blocks.parquet.block"}
+"""Codecs that do more than to inflate: the module whose ``inflated_block`` does it, imported when it is needed."""
 _NAMES = {number: name for name, number in CODECS.items()}
 _HINT = "the object is damaged, or was replaced; fetch or write it again"
 _TAKEN = 256 << 10  # bytes that are given to a codec at once
@@ -64,7 +70,10 @@ def inflate(codec: int, data: memoryview, size: int, setting: bytes = b"") -> me
         raise DecodeError(f"a block of {size} bytes is larger than blocks may be, {LARGEST}", hint=_HINT)
     name = _NAMES[codec]
     try:
-        found = _WHOLE[name](data, size, setting) if name in _WHOLE else _gathered(_pieces(name, data), size)
+        if name in LAYOUTS:
+            found: memoryview = import_module(LAYOUTS[name]).inflated_block(data, size, setting)
+        else:
+            found = _WHOLE[name](data, size, setting) if name in _WHOLE else _gathered(_pieces(name, data), size)
     except MemoryError as error:
         hint = "use fewer workers, or pack the data set"
         raise DecodeError(f"a block of {size} bytes does not fit into memory", hint=hint) from error
@@ -249,7 +258,12 @@ def _cramjam(name: str) -> Any:
     return getattr(require("cramjam", extra="codecs", purpose=f"to read what is compressed with {name}"), name)
 
 
-def _into(inflate_into: Callable[[Any, Any], int], data: memoryview, size: int) -> memoryview:
+def inflated_into(inflate_into: Callable[[Any, Any], int], data: memoryview, size: int) -> memoryview:
+    """What a function of a package writes of a block into a buffer of that many bytes, maybe fewer.
+
+    Raises:
+        DecodeError: It raises something, as it does where they are damaged or hold more.
+    """
     out = np.empty(size, np.uint8)
     try:
         written = inflate_into(data, out)
@@ -259,18 +273,18 @@ def _into(inflate_into: Callable[[Any, Any], int], data: memoryview, size: int) 
 
 
 def _brotli(data: memoryview, size: int, _: bytes) -> memoryview:
-    return _into(_cramjam("brotli").decompress_into, data, size)
+    return inflated_into(_cramjam("brotli").decompress_into, data, size)
 
 
 def _snappy(data: memoryview, size: int, _: bytes) -> memoryview:
-    return _into(_cramjam("snappy").decompress_raw_into, data, size)
+    return inflated_into(_cramjam("snappy").decompress_raw_into, data, size)
 
 
 def _lz4(data: memoryview, size: int, _: bytes) -> memoryview:
     """One frame."""
     if size > _TIGHTEST_LZ4 * len(data):
         raise DecodeError(f"a block of {len(data)} bytes cannot inflate to {size}", hint=_HINT)
-    return _into(_cramjam("lz4").decompress_into, data, size)
+    return inflated_into(_cramjam("lz4").decompress_into, data, size)
 
 
 def _nested(data: memoryview, _size: int, setting: bytes) -> memoryview:
@@ -283,6 +297,7 @@ _WHOLE: dict[str, Callable[[memoryview, int, bytes], memoryview]] = {
     **{name: _of_zlib_at_once(name) for name in _BITS},
     "brotli": _brotli,
     "snappy": _snappy,
+    "gzip-part": lambda data, size, setting: _gathered(part_pieces(data, setting), size),
     "hdf5": chunked,
     "lz4": _lz4,
     "nested": _nested,

@@ -255,6 +255,38 @@ def _npy(folder: Path) -> Sequence[Sample]:
     return []
 
 
+def _parquet(**options: Any) -> Callable[[Path], Sequence[Sample]]:
+    """Two files, of which the second has several row groups."""
+
+    def make(folder: Path) -> Sequence[Sample]:
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        rows = [
+            {
+                "image": {"bytes": jpeg(row), "path": f"{row % 3}.jpg"},
+                "label": row % 3,
+                "text": f"t{row % 4}" if row % 5 else None,
+                "tokens": list(range(row % 4)),
+                "objects": [{"name": f"n{row}", "box": [0.5, row]}],
+            }
+            for row in range(14)
+        ]
+        table = pa.Table.from_pylist(rows)
+        for number, part in enumerate((table.slice(0, 4), table.slice(4))):
+            pa.parquet.write_table(part, folder / f"part-{number}.parquet", row_group_size=4, **options)
+        found = [
+            one | {"image": one["image"]["bytes"], "cls": one["label"], "tokens": np.array(one["tokens"], np.int64)}
+            for one in rows
+        ]
+        for one in found:
+            del one["label"]
+            one["objects"] = {"json": one["objects"]}
+        return [{name: value for name, value in one.items() if value is not None} for one in found]
+
+    return make
+
+
 def _hdf5(folder: Path) -> Sequence[Sample]:
     import h5py
 
@@ -381,6 +413,7 @@ SETS: Mapping[str, ForeignSet] = {
     "megatron": ForeignSet(_megatron),
     "nanogpt": ForeignSet(_nanogpt, {"length": "31", "dtype": "uint16"}),
     "npy": ForeignSet(_npz, number="y"),
+    "parquet": ForeignSet(_parquet(compression="snappy", data_page_size=200), number="cls"),
     "hdf5": ForeignSet(_hdf5, number="label"),
     "jsonl": ForeignSet(_jsonl, number="n"),
     "coco": ForeignSet(_coco, number="image_id"),
@@ -405,6 +438,7 @@ OTHERS: Mapping[str, Sequence[ForeignSet]] = {
     "beton": [ForeignSet(_small_beton)],
     "megatron": [ForeignSet(_megatron_windows, {"length": "7"})],
     "npy": [ForeignSet(_npy)],
+    "parquet": [ForeignSet(_parquet(compression="none", use_dictionary=False))],
     "hdf5": [ForeignSet(_plain_hdf5)],
     "jsonl": [ForeignSet(_jsonl_compressed), ForeignSet(_json_list)],
 }

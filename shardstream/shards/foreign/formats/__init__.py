@@ -11,6 +11,7 @@
 ``hdf5/``      HDF5 files
 ``tokens/``    Megatron's and nanoGPT's tokens
 ``arrow/``     Arrow files, and what ``datasets`` saves
+``parquet/``   Parquet files
 ``npy``        numpy's arrays
 ``beton``      FFCV
 =============  =============================================================================

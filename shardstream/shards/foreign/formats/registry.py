@@ -17,6 +17,7 @@ from shardstream.shards.foreign.formats.hdf5.format import Hdf5
 from shardstream.shards.foreign.formats.jsonl.format import JsonLines
 from shardstream.shards.foreign.formats.lmdb.format import LmdbFormat
 from shardstream.shards.foreign.formats.npy import Npy
+from shardstream.shards.foreign.formats.parquet.format import Parquet
 from shardstream.shards.foreign.formats.recordio.format import RecordIO
 from shardstream.shards.foreign.formats.tar.tar_of_tars import TarOfTars
 from shardstream.shards.foreign.formats.tar.webdataset import WebDataset
@@ -40,6 +41,7 @@ _ALL: tuple[ForeignFormat, ...] = (
     Megatron(),
     NanoGpt(),
     Npy(),
+    Parquet(),
     Hdf5(),
     JsonLines(),
     Coco(),

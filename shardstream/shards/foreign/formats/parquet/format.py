@@ -1,0 +1,141 @@
+"""Parquet: values that are written plainly are read where they lie, others in blocks of pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from shardstream.errors import DecodeError, FormatError
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
+from shardstream.shards.foreign.formats.chunks.encoded_values import npy_of
+from shardstream.shards.foreign.formats.parquet.columns import ColumnValues, column_of, joined
+from shardstream.shards.foreign.formats.parquet.fields import ColumnField, PageBlock, classes_in, fields_in
+from shardstream.shards.foreign.formats.parquet.footer import ENCRYPTED, MAGIC, Footer
+from shardstream.shards.foreign.found_blocks import FoundBlocks
+from shardstream.shards.foreign.names import accompanies
+from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.rows import PIECE, ScannedRows, numbered_keys, pieces
+from shardstream.storage.blocks import BlockList
+from shardstream.storage.blocks.parquet.pages import is_sound
+
+SUFFIXES = (".parquet", ".pq", ".parq")
+_HELD = 64 << 20  # bytes of blocks that are kept since they had to be made
+_TABLES = {"_delta_log/": "Delta Lake", "metadata/": "Iceberg"}
+
+
+def npy_of_rows(stored: memoryview, text: str) -> bytes:
+    """Elements as an array of any number of rows: ``DTYPE:SHAPE`` are those and the shape of a row."""
+    dtype, _, axes = text.partition(":")
+    kind = np.dtype(dtype)
+    shape = tuple(int(one) for one in axes.split(",") if one)
+    width = kind.itemsize * int(np.prod(shape, dtype=np.int64))
+    if not width or len(stored) % width:
+        raise ValueError(f"{len(stored)} bytes are not rows of {width}")
+    return npy_of(stored, kind.newbyteorder("<"), (len(stored) // width, *shape))
+
+
+class Parquet(ForeignFormat):
+    """Tables whose rows are samples."""
+
+    name: ClassVar[str] = "parquet"
+    title: ClassVar[str] = "Parquet"
+    forms: ClassVar[Mapping[str, Form]] = {"array": npy_of_rows}
+
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+        found = listing.ending(*SUFFIXES)
+        others = {one.path for one in listing.objects} - {one.path for one in found}
+        if not found or not all(accompanies(path) or path.rpartition("/")[2].startswith("_") for path in others):
+            return None
+        if listing.start(found[0].path, len(MAGIC)) not in (MAGIC, ENCRYPTED):
+            return None
+        _refuse_tables(listing, others)
+        chosen = sorted({text.partition(":")[0] for text in listing.chosen.values()})
+        return Recognised(
+            tuple(ForeignObject(one.path, one.size, {"size": one.size, "chosen": chosen}) for one in found if one.size)
+        )
+
+    def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
+        footer = Footer(data, about["size"])
+        fields = fields_in(data, footer, about)
+        out = BlockList()
+        out.add("none", 0, data.size, data.size)
+        held: dict[int, memoryview] = {}
+        left = _HELD
+        for group in footer.groups:
+            try:
+                found = [block for one in fields for block in one.blocks(data, footer, group)]
+            except DecodeError:
+                break  # `scan` says so, when it comes there
+            for block in found:
+                if block.made is not None and len(block.made) <= left:
+                    left -= len(block.made)
+                    held[len(out)] = block.made
+                _add(out, block, data)
+        return FoundBlocks(out.of(data.size), more=held) if len(out) > 1 else None
+
+    def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
+        file = data.first(about["size"])  # what reads ahead in it makes no blocks
+        footer = Footer(file, about["size"])
+        fields = fields_in(file, footer, about)
+        base, row = about["size"], 0
+        waiting: list[list[ColumnValues]] = [[] for _ in fields]
+        rows = 0
+        classes = classes_in(fields)
+        for group in footer.groups:
+            for number, one in enumerate(fields):
+                try:
+                    found, base = one.values(file, footer, group, data, base)
+                except DecodeError as error:
+                    what = f"column {'.'.join(one.field.source)!r} of the rows from {row + rows} on: {error.what}"
+                    raise data.damaged(what, 0) from error
+                waiting[number].append(found)
+            rows += group.rows
+            if rows >= PIECE or group is footer.groups[-1]:
+                for given in _given(data, fields, [joined(one) for one in waiting], row, rows):
+                    yield given if classes is None else ScannedRows(given.keys, given.columns, classes=classes)
+                    classes = None
+                row, rows, waiting = row + rows, 0, [[] for _ in fields]
+
+    def checksums(self, one: ForeignObject) -> str:
+        return "CRC-32 of pages, where it was written"
+
+    def differences(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[FormatError]:
+        data = data.first(about["size"])
+        footer = Footer(data, about["size"])
+        for group in footer.groups:
+            for one in fields_in(data, footer, about):
+                for leaf in range(one.node.first, one.node.first + one.node.leaves):
+                    for page in footer.chunk(group, leaf).pages(data):
+                        if not is_sound(page, data.get(page.body, page.stored)):
+                            yield data.damaged(f"a page of column {one.name!r} is not that of its CRC-32", page.at)
+
+
+def _refuse_tables(listing: ObjectListing, others: set[str]) -> None:
+    """Refuse tables of which not every file counts; FormatError."""
+    for path in others:
+        for folder, name in _TABLES.items():
+            if path.startswith(folder) and path.endswith(".json"):
+                what = f"this is a table of {name}, of which some files may count no more"
+                hint = "write the rows that count into Parquet files alone, or name the files by a glob"
+                raise FormatError(what, url=listing.url, hint=hint)
+
+
+def _add(out: BlockList, block: PageBlock, data: ObjectBytes) -> None:
+    try:
+        out.add("parquet", block.begin, block.end - block.begin, block.size, setting=block.setting)
+    except ValueError as error:
+        raise data.damaged(str(error), block.begin, hint="write the file again with smaller row groups") from error
+
+
+def _given(
+    data: ObjectBytes, fields: Sequence[ColumnField], found: Sequence[ColumnValues], first: int, count: int
+) -> Iterator[ScannedRows]:
+    """The samples of some row groups, in pieces."""
+    for begin, end in pieces(count):
+        columns = (
+            column_of(one.field, one.codec, values, begin, end) for one, values in zip(fields, found, strict=True)
+        )
+        kept = tuple(column for column in columns if column is not None)
+        yield ScannedRows(numbered_keys(data.path, first + begin, end - begin), kept)
