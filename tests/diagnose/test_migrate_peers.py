@@ -179,9 +179,27 @@ def test_datasets_saved_to_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+def test_datasets_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    features = datasets.Features({"image": datasets.Image(), "fine_label": datasets.ClassLabel(names=["a", "b", "c"])})
+    for part in range(2):
+        rows = range(6 * part, 6 * part + 6)
+        columns = {
+            "image": [{"bytes": jpeg(row), "path": None} for row in rows],
+            "fine_label": [row % 3 for row in rows],
+        }
+        table = datasets.Dataset.from_dict(columns, features=features)
+        table.to_parquet(tmp_path / "data" / f"train-{part:05d}-of-00002.parquet")
+    found = told(tmp_path / "data", batch_size=4)
+    assert '"fine_label": rows["fine_label"]' in (found.before or "")
+    compare(tmp_path / "data", "Hugging Face's datasets")
+
+
+@pytest.mark.full
 def test_datasets_of_json_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("datasets")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
     lines = [json.dumps({"text": f"text {row}", "score": row / 2}) for row in range(COUNT)]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
     found = told(tmp_path / "rows.jsonl", batch_size=4)

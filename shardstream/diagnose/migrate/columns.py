@@ -12,6 +12,8 @@ from shardstream.errors import FormatError, NotFoundError
 from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.foreign.formats.arrow.columns import features_of, fields_of
 from shardstream.shards.foreign.formats.arrow.messages import read_schema
+from shardstream.shards.foreign.formats.parquet.fields import fields_in
+from shardstream.shards.foreign.formats.parquet.footer import Footer
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import usable_field
 
@@ -73,6 +75,10 @@ def _of_format(
         schema = read_schema(ObjectBytes(store, first, store.size(first), window=64 << 10))
         fields = fields_of(schema.columns, features_of(schema.metadata))
         return OwnColumns({one.name: one.source[0] for one in fields})
+    if source == "parquet":
+        data = ObjectBytes(store, first, store.size(first), window=64 << 10)
+        columns = fields_in(data, Footer(data, data.size), {"chosen": [*renamed.values()]})
+        return OwnColumns({one.name: one.field.source[0] for one in columns})
     if source == "hdf5":
         return OwnColumns({name: name.replace(".", "/") for name in (*manifest.fields, *renamed.values())})
     if source == "tfrecord" and any(name.startswith("image.") for name in manifest.fields):
