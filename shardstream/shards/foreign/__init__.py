@@ -15,6 +15,7 @@
 ``framing``       values of foreign objects, where an index of a catalogue says that they lie
 ``apart/``        packages of other libraries, in processes of their own
 ``loose``         values that are objects of their own: files, and lists of them
+``packages/``     formats that their own packages read, for packing alone
 ``formats/``      a file or a folder a format, and ``registry``: which there are
 ================  =============================================================================
 
