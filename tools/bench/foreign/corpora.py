@@ -58,6 +58,8 @@ FORMATS = {
     "arrow": Format("Arrow, `save_to_disk`", _named("jpg", "bin"), "arrow"),
     "zip": Format("zip, stored", _named("jpg", "bin"), "zip"),
     "npz": Format("npz", _named(None, "bin"), "npy"),
+    "jsonl": Format("JSON lines", _named(None, "txt"), "jsonl"),
+    "jsonl_gz": Format("JSON lines, `.gz`", _named(None, "txt"), "jsonl"),
     "beton": Format("FFCV beton", _named("image", "bytes", "label"), "beton"),
 }
 """By the names of functions in `stores` and `readers`."""
