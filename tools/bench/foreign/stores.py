@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -136,6 +138,23 @@ def npz(out: str, kind: Kind, count: int) -> None:
     found = list(samples(kind, count))
     octets = np.frombuffer(b"".join(one.octets for one in found), np.uint8).reshape(count, -1)
     np.savez(f"{out}/train.npz", bin=octets, cls=np.array([one.label for one in found]))
+
+
+def jsonl(out: str, kind: Kind, count: int) -> None:
+    """One file; values are text of as many letters."""
+    Path(out).mkdir()
+    Path(out, "train.jsonl").write_bytes(_lines(kind, count))
+
+
+def jsonl_gz(out: str, kind: Kind, count: int) -> None:
+    """The same, compressed."""
+    Path(out).mkdir()
+    Path(out, "train.jsonl.gz").write_bytes(gzip.compress(_lines(kind, count)))
+
+
+def _lines(kind: Kind, count: int) -> bytes:
+    rows = ({"txt": one.octets[: len(one.octets) // 2].hex(), "label": one.label} for one in samples(kind, count))
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
 def beton(out: str, kind: Kind, count: int) -> None:
