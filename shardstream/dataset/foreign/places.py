@@ -16,7 +16,8 @@ from shardstream.storage import PathOrUrl, locate
 
 # A name that is surely one of a file: a store over a network is not asked what each of ten thousand names is.
 _FILE = re.compile(
-    r".*(\.(tar|mds|rec|mdb|lmdb|zip|npy|npz|bin|idx|beton|parquet|arrow|feather|h5|hdf5|gz|zst|bz2|xz|tsv|csv|txt|lst|json|yaml|yml)"
+    r".*(\.(tar|mds|rec|mdb|lmdb|zip|npy|npz|bin|idx|beton|parquet|arrow|feather|h5|hdf5|gz|zst|bz2|xz"
+    r"|tsv|csv|txt|lst|json|jsonl|ndjson|yaml|yml)"
     r"|\.tfrecords?|\.tfrecords?-[0-9-]+(-of-[0-9]+)?|-[0-9]{5}-of-[0-9]{5})",
     re.IGNORECASE,
 )
