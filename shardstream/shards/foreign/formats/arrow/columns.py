@@ -29,6 +29,10 @@ from shardstream.shards.foreign.rows import usable_field
 
 LABEL = "cls"
 """What the label of a class is called."""
+NUMBERED = (
+    "samples are numbered: names beside values, such as {!r}, are those of files without their folders, and repeat"
+)
+"""What a user should know of tables with files of Hugging Face's in them."""
 METADATA = "huggingface"
 """The key of features in the metadata of a schema."""
 How: TypeAlias = Literal["bytes", "text", "number", "fixed", "values", "array", "converted", "nothing", "refused"]
