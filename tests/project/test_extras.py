@@ -14,9 +14,10 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 GROUPS = PROJECT["dependency-groups"]
 # What nobody gets who does not name it: image decoders, each of which can harm what is installed (pyproject.toml says
-# how), pi-heif, which is not looked after any more, kornia, which few need, and clusters, which who has one has.
+# how), pi-heif, which is not looked after any more, kornia and packages of formats that are only packed, which few
+# need, and clusters, which who has one has.
 ENGINES = {"dask", "ray", "spark"}
-ON_REQUEST = {"simd", "opencv", "imageio", "torchvision", "heif", "kornia", *ENGINES}
+ON_REQUEST = {"simd", "opencv", "imageio", "torchvision", "heif", "kornia", "zarr", "lance", "array-record", *ENGINES}
 
 
 def name_of(requirement: str) -> str:

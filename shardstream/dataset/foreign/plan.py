@@ -19,6 +19,7 @@ from shardstream.progress import OnProgress, ignore
 from shardstream.shards.catalogue import Catalogue, Reading
 from shardstream.shards.foreign.contract import ObjectListing, Recognised
 from shardstream.shards.foreign.formats.registry import recognise
+from shardstream.shards.foreign.packages.known import refuse_to_stream
 from shardstream.shards.heads import no_data_set, no_format
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
@@ -117,6 +118,7 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
     if chosen is None:
         chosen = found.reading.chosen if found is not None and source == found.reading.source else {}
     listing.chosen = dict(chosen)
+    refuse_to_stream(listing.url, (one.path for one in listing.objects), source)
     answer = recognise(listing, source, options or {}, loose=making.loose)
     if answer is None and spec.names:
         raise no_format(listing.url)

@@ -37,7 +37,7 @@ class Piece:
         index: The bytes of the index.
         covered: Bytes of the object that its values take, for estimates.
         damage: What is lost after these samples, and at which byte; ``None`` if nothing is.
-        blocks: Of a compressed object, its `ObjectBlocks`, packed.
+        blocks: Of a compressed object, its `ObjectBlocks`, packed; with its first samples.
         classes: Names of the classes, where its object says them.
     """
 
@@ -72,6 +72,7 @@ def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Rea
         for rows in reading.format.scan(data, one.about):
             if rows.keys or rows.damage is not None:
                 yield replace(_piece(inflated, one, data, rows, reading), blocks=packed)
+                packed = None if rows.keys else packed  # once is enough: those of parts of gzip files are large
     except FormatError as error:
         if error.hint != FETCH_AGAIN:
             raise

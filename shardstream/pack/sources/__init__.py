@@ -10,6 +10,7 @@
 ``missing``      what to write in place of a path that is not there
 ``foreign``      data of other libraries, through their catalogue
 ``table_rows``   whether the rows of a table are samples, or a list of files
+``packages``     what is read by packages of its own: Zarr, Lance, ArrayRecord
 ``containers``   which files hold many samples each; what is in a folder
 ``tars``         tar files that can only be read in order: compressed ones, and pipes
 ``python``       sequences and iterables of dicts, Hugging Face's among them
@@ -54,6 +55,7 @@ from shardstream.pack.sources.lists.source import ListSource, open_text_list, su
 from shardstream.pack.sources.lists.tables import TABLES, TableStreams, open_tables
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.numbered import numbered
+from shardstream.pack.sources.packages import PackageSource, open_package
 from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.python import python_source
 from shardstream.pack.sources.table_rows import columns_of_rows
@@ -116,7 +118,7 @@ def open_source(
         key, labels or "int", parse_fields(fields), reading.allow_other_origins, classes, labels is not None
     )
     found = _opened(source, wanted, labels, group, reading, access or Access())
-    if not isinstance(found, ListSource | TableStreams | ForeignSource):
+    if not isinstance(found, ListSource | TableStreams | ForeignSource | PackageSource):
         found.declared = types_alone(wanted.fields)
     return numbered(found) if isinstance(found, Source) else found
 
@@ -137,6 +139,11 @@ def _opened(
         if is_streamed(paths, at):
             _refuse_columns(wanted, group)
             return TarSource(text, [at(path) for path in paths], key=wanted.key, classes=wanted.classes)
+    package = open_package(text, wanted, reading.format, at)
+    if package is not None:
+        if group != "file":
+            raise UsageError("group='stem' is for folders of files", hint="leave it out", url=text)
+        return package
     listing = None if names_containers(text) and not os.path.isdir(text) else _listing(text, at)
     foreign = _foreign(text, listing, wanted, group, reading, at)
     if foreign is not None:

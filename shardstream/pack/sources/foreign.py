@@ -6,7 +6,7 @@ a run that was killed goes on. Processes that read get its place, and the place 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -142,7 +142,7 @@ class ForeignPart(SourcePart):
         url: Where the data lie.
     """
 
-    part: StoredPart
+    part: SourcePart
     fields: tuple[FieldOf, ...] = ()
     classes: Classes | None = None
     url: str = ""
@@ -212,7 +212,7 @@ class ForeignSource(StoredSource):
         catalogue = found.catalogue
         store = open_store(location)
         kept = location if found.store.url == store.url else locate(found.store.url)
-        chosen, declared = _chosen(wanted.fields, catalogue)
+        chosen, declared = chosen_fields(wanted.fields, [*catalogue.fields], catalogue.url)
         dataset = OpenedDataset.of_catalogue(DatasetAddress(location, foreign=spec), found)
         super().__init__(
             dataset,
@@ -271,14 +271,20 @@ def _found(location: Location, spec: ForeignSpec, reading: SourceReading) -> Fou
         raise SourceError(what, url=url, hint=hint) from error
 
 
-def _chosen(rules: tuple[FieldRule, ...], catalogue: Catalogue) -> tuple[tuple[FieldOf, ...], dict[str, FieldType]]:
+def chosen_fields(
+    rules: tuple[FieldRule, ...], names: Sequence[str], url: str
+) -> tuple[tuple[FieldOf, ...], dict[str, FieldType]]:
     """The fields that are made of which, none for all as they are; and the types that are declared.
+
+    Args:
+        rules: What the user says.
+        names: The fields that there are.
+        url: Where, for messages.
 
     Raises:
         FieldError: There is no such field.
         UsageError: A field is to be the content of a file.
     """
-    names = list(catalogue.fields)
     kinds = ((rule.name, rule.declared) for rule in rules if rule.column not in names)
     declared = {name: kind for name, kind in kinds if kind is not None}
     if len(declared) == len(rules):
@@ -287,8 +293,8 @@ def _chosen(rules: tuple[FieldRule, ...], catalogue: Catalogue) -> tuple[tuple[F
     for rule in (rule.among(names) for rule in rules):
         if rule is None:
             continue
-        if rule.column not in catalogue.fields:
-            raise unknown_field(rule.column, catalogue.fields, url=catalogue.url)
+        if rule.column not in names:
+            raise unknown_field(rule.column, names, url=url)
         kind = None if rule.text == rule.column else rule.type
         if kind == FILE:
             raise UsageError(f"field {rule.column!r} holds no paths of files", field=rule.name, hint="leave :file out")

@@ -4,6 +4,8 @@
 ``contract``      ``ForeignFormat``: recognise objects in a listing, scan one into rows
 ``object_bytes``  ``ObjectBytes``: bytes of an object for its scan, mapped or in large reads
 ``found_blocks``  ``FoundBlocks``: the blocks of an object that is compressed
+``compressed``    what is compressed as a whole, told by its first bytes; its blocks
+``gzip_parts``    the blocks of what is compressed with gzip: parts of large files
 ``zstd_frames``   the blocks of what is compressed with zstd
 ``rows``          ``ScannedRows``, ``RowBuilder``: what a scan gives, row by row or as arrays
 ``text_spool``    parts of an object that are wanted again later, in another order
@@ -13,6 +15,7 @@
 ``framing``       values of foreign objects, where an index of a catalogue says that they lie
 ``apart/``        packages of other libraries, in processes of their own
 ``loose``         values that are objects of their own: files, and lists of them
+``packages/``     formats that their own packages read, for packing alone
 ``formats/``      a file or a folder a format, and ``registry``: which there are
 ================  =============================================================================
 

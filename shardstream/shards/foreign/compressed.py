@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardstream.errors import FormatError
 from shardstream.shards.foreign.found_blocks import FoundBlocks, one_block
+from shardstream.shards.foreign.gzip_parts import gzip_blocks
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.zstd_frames import zstd_blocks
 from shardstream.storage.blocks.codecs import CODECS, inflated_start
@@ -58,6 +59,8 @@ def compressed_blocks(data: ObjectBytes, kind: str) -> FoundBlocks | None:
         return None
     if how == "zstd":
         return zstd_blocks(data)
+    if how == "gzip":
+        return gzip_blocks(data)
     if how not in _CODECS:
         raise not_read(data.url, kind, how)
     return one_block(data, _CODECS[how])

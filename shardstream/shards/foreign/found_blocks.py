@@ -46,24 +46,37 @@ def one_block(data: ObjectBytes, codec: str, size: int | None = None) -> FoundBl
         MissingExtraError: A package is not installed that it takes.
         StorageError: It cannot be read.
     """
-    most = LARGEST_WHOLE if size is None else LARGEST
-    if data.size > most + most // 8 or (size or 0) > most:
-        raise _too_large(data, codec, most)
+    if size is None:
+        found = small_block(data, codec, LARGEST_WHOLE)
+        if found is None:
+            raise too_large(data, codec, LARGEST_WHOLE)
+        return found
+    if data.size > LARGEST + LARGEST // 8 or size > LARGEST:
+        raise too_large(data, codec, LARGEST)
     try:
-        stored = data.get(0, data.size)
-        if size is None:
-            found = inflate_unknown(CODECS[codec], stored, LARGEST_WHOLE)
-        else:
-            found = inflate(CODECS[codec], stored, size)
+        return _block(data, codec, inflate(CODECS[codec], data.get(0, data.size), size))
     except DecodeError as error:
         raise data.damaged(error.what, 0) from error
-    if found is None:
-        raise _too_large(data, codec, LARGEST_WHOLE)
+
+
+def small_block(data: ObjectBytes, codec: str, most: int) -> FoundBlocks | None:
+    """The same of an object of which nothing says how large it is; ``None`` where that is more than ``most``."""
+    if data.size > most + most // 8:
+        return None
+    try:
+        found = inflate_unknown(CODECS[codec], data.get(0, data.size), most)
+    except DecodeError as error:
+        raise data.damaged(error.what, 0) from error
+    return None if found is None else _block(data, codec, found)
+
+
+def _block(data: ObjectBytes, codec: str, inflated: memoryview) -> FoundBlocks:
     out = BlockList()
-    out.add(codec, 0, data.size, len(found), xxhash.xxh3_64_intdigest(found))
-    return FoundBlocks(out.of(data.size), found)
+    out.add(codec, 0, data.size, len(inflated), xxhash.xxh3_64_intdigest(inflated))
+    return FoundBlocks(out.of(data.size), inflated)
 
 
-def _too_large(data: ObjectBytes, codec: str, most: int) -> FormatError:
+def too_large(data: ObjectBytes, codec: str, most: int, *, hint: str = PACK) -> FormatError:
+    """The error for an object that is compressed as a whole, and inflates to more than is read."""
     what = f"it is compressed with {codec} as a whole, and larger than {sized(most)} when it is inflated"
-    return FormatError(what, url=data.url, hint=PACK)
+    return FormatError(what, url=data.url, hint=hint)

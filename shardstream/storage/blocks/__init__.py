@@ -5,6 +5,7 @@
 ``held``         the inflated blocks that a process keeps, so that none is made twice
 ``table``        ``ObjectBlocks``: where the blocks of an object lie
 ``codecs``       from the stored bytes of a block to its inflated ones
+``gzip_points``  the same of parts of gzip files
 ``nested``       the same of nested columns of Arrow, as JSON
 ``parquet/``     the same of pages of Parquet files
 ``hdf5_chunks``  the same of chunks of HDF5

@@ -17,6 +17,7 @@ import xxhash
 
 from shardstream.errors import DecodeError
 from shardstream.extras import require
+from shardstream.storage.blocks.gzip_points import part_pieces
 from shardstream.storage.blocks.hdf5_chunks import chunked
 from shardstream.storage.blocks.nested import convert
 
@@ -35,6 +36,7 @@ CODECS = {
     "brotli": 7,
     "snappy": 8,
     "parquet": 9,
+    "gzip-part": 10,
     "lz4": 11,
     "nested": 12,
     "hdf5": 13,
@@ -295,6 +297,7 @@ _WHOLE: dict[str, Callable[[memoryview, int, bytes], memoryview]] = {
     **{name: _of_zlib_at_once(name) for name in _BITS},
     "brotli": _brotli,
     "snappy": _snappy,
+    "gzip-part": lambda data, size, setting: _gathered(part_pieces(data, setting), size),
     "hdf5": chunked,
     "lz4": _lz4,
     "nested": _nested,

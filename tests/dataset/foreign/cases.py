@@ -18,10 +18,9 @@ import shardstream as ss
 from shardstream.dataset.foreign.kept import read_catalogue
 from shardstream.errors import FormatError, ShardStreamError, StorageError, UsageError
 from shardstream.shards.fields import check_field_name
-from shardstream.shards.foreign.contract import ObjectListing
+from shardstream.shards.foreign.contract import ObjectListing, shown
 from shardstream.shards.foreign.formats.registry import recognise
 from shardstream.shards.foreign.framing import FRAMING, NAME, is_form
-from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
 from shardstream.shards.index import ShardIndex, check_key
 from shardstream.shards.layout import pack_index, parse_index
@@ -125,11 +124,13 @@ def _read_store(store: Store, case: Case) -> int:
     for one in recognised.objects:
         assert one.size == listing.size(one.path)
         try:
-            for rows in format.scan(ObjectBytes(store, one.path, one.size, window=format.window), one.about):
+            inflated, data, _ = shown(format, store, one)
+            size = one.size if format.loose else data.size
+            for rows in format.scan(data, one.about):
                 assert len(rows.keys) <= PIECE
                 assert rows.damage is None or (rows.damage.hint and rows.damage.place), rows.damage
                 if rows.keys:
-                    count += _read_index(store, _index_of(rows, one.path, one.size))
+                    count += _read_index(inflated, _index_of(rows, one.path, size))
         except (FormatError, StorageError) as error:  # of one object of several
             if not error.hint or not error.place:
                 raise AssertionError("an error that says not where, or not what to do") from error

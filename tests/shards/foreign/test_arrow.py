@@ -28,7 +28,7 @@ def plain(values: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("codec", [None, "lz4", "zstd"])
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("rows", [7, 1000])
+@pytest.mark.parametrize("rows", [7, pytest.param(1000, marks=pytest.mark.full)])
 def test_every_type(tmp_path: Path, codec: str | None, stream: bool, rows: int) -> None:
     table = every_type(ROWS)
     write(tmp_path / "a.arrow", table, rows=rows, stream=stream, codec=codec)
@@ -38,6 +38,13 @@ def test_every_type(tmp_path: Path, codec: str | None, stream: bool, rows: int) 
     if rows == 7:
         again = [plain(values) for _, values in samples(Arrow(), in_memory(tmp_path))]
         assert again == of_every_type(table)
+
+
+def test_large_batches_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = every_type(ROWS)
+    write(tmp_path / "a.arrow", table, rows=1000)
+    monkeypatch.setattr("shardstream.shards.foreign.formats.arrow.rows._AT_ONCE", 5)
+    assert [plain(values) for _, values in samples(Arrow(), tmp_path)] == of_every_type(table)
 
 
 def test_types_of_fields(tmp_path: Path) -> None:
@@ -93,6 +100,26 @@ def test_images_labels_and_paths(tmp_path: Path) -> None:
     data = Arrow().open(listing.store, one)
     columns = next(iter(Arrow().scan(data, one.about))).columns
     assert [column.name for column in columns] == ["image.path", "label"]
+    assert recognised(Arrow(), chosen).classes == ("ape", "cat", "wolf")
+
+
+def test_the_first_file_that_can_be_read_tells_the_classes(tmp_path: Path) -> None:
+    (tmp_path / "0.arrow").write_bytes(b"")
+    write(tmp_path / "1.arrow", photographs(range(3)))
+    found = recognised(Arrow(), listing_of(tmp_path))
+    assert found.classes == ("ape", "cat", "wolf")
+    assert len(found.objects) == 2
+
+
+def test_images_of_which_only_paths_are_stored_are_refused(tmp_path: Path) -> None:
+    for kind in (FILE, pa.struct({"bytes": pa.null(), "path": pa.string()})):
+        images = pa.array([{"bytes": None, "path": f"/data/{row}.jpg"} for row in range(3)], kind)
+        write(tmp_path / "a.arrow", pa.table({"image": images, "label": range(3)}))
+        with pytest.raises(FormatError, match="only the paths of files"):
+            samples(Arrow(), tmp_path)
+        listing = listing_of(tmp_path)
+        chosen = ObjectListing(listing.store, listing.objects, chosen={"path": "image.path"})
+        assert recognised(Arrow(), chosen).classes is None
 
 
 def test_small_batches_are_joined_and_large_ones_are_cut(tmp_path: Path) -> None:

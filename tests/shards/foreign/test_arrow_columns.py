@@ -49,6 +49,8 @@ def fields(columns: dict[str, pa.DataType], features: Any = None, chosen: tuple[
         (pa.month_day_nano_interval(), None, ("refused", "bytes", ())),
         (pa.run_end_encoded(pa.int32(), pa.string()), None, ("refused", "bytes", ())),
         (pa.list_(pa.float32(), 1 << 30), None, ("refused", "bytes", ())),
+        (pa.list_(pa.float32(), 0), None, ("converted", "json", ())),
+        (pa.list_(pa.list_view(pa.int8())), {"shape": [2, 3]}, ("converted", "json", ())),
     ],
 )
 def test_types(column: pa.DataType, feature: Any, expected: tuple[Any, ...]) -> None:

@@ -7,13 +7,14 @@ import gzip
 import lzma
 import random
 import struct
+import sys
 from typing import Any
 
 import pytest
 import zstandard
 
 from shardstream.errors import FormatError
-from shardstream.shards.foreign import found_blocks, zstd_frames
+from shardstream.shards.foreign import found_blocks, gzip_parts, zstd_frames
 from shardstream.shards.foreign.formats.tar.webdataset import WebDataset
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.testing import MemoryStore
@@ -81,9 +82,11 @@ def test_compressed_tars_that_are_cut_off_or_damaged(how: str) -> None:
 
 
 def test_what_is_too_large_or_packed_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (found_blocks, zstd_frames):
-        monkeypatch.setattr(module, "LARGEST_WHOLE", 25_000)
+    monkeypatch.setitem(sys.modules, "indexed_gzip", None)  # by which large ones are read in parts
     tar = tar_of(MEMBERS)
+    for module in (found_blocks, gzip_parts, zstd_frames):
+        monkeypatch.setattr(module, "LARGEST_WHOLE", 25_000)
+    monkeypatch.setattr(gzip_parts, "_WHOLE", 1000)
     for how, pack in PACKED.items():
         with pytest.raises(FormatError, match=r"larger than[\s\S]*pack the data set"):
             samples(FORMAT, MemoryStore({f"a.tar.{how}": pack(tar)}))
@@ -96,7 +99,8 @@ def test_what_is_too_large_or_packed_otherwise_is_refused(monkeypatch: pytest.Mo
 
 
 def test_bombs_are_refused_before_they_inflate(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (found_blocks, zstd_frames):
+    monkeypatch.setitem(sys.modules, "indexed_gzip", None)
+    for module in (found_blocks, gzip_parts, zstd_frames):
         monkeypatch.setattr(module, "LARGEST_WHOLE", 4 << 20)
     bomb = bytes(200 << 20)
     for how in ("gz", "zst"):

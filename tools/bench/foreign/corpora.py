@@ -55,6 +55,7 @@ FORMATS = {
     "tfrecord": Format("TFRecord", _named("jpg", "bin"), "tfrecord"),
     "recordio": Format("RecordIO", _named("jpg", "data"), "recordio"),
     "lmdb": Format("LMDB", _named("jpg", "bin", "txt"), "lmdb"),
+    "arrow": Format("Arrow, `save_to_disk`", _named("jpg", "bin"), "arrow"),
     "zip": Format("zip, stored", _named("jpg", "bin"), "zip"),
     "npz": Format("npz", _named(None, "bin"), "npy"),
     "beton": Format("FFCV beton", _named("image", "bytes", "label"), "beton"),

@@ -137,6 +137,7 @@ READER = {
     "streaming": "MDS, MosaicML Streaming",
     "tfrecord": "TFRecord, `tfrecord`",
     "lmdb": "LMDB, `Dataset` of ten lines",
+    "arrow": "Arrow, `datasets`",
     "zip": "zip, `Dataset` of ten lines",
     "litdata": "LitData",
 }
@@ -144,10 +145,10 @@ TEXT = f"""\
 ## Data of other libraries
 
 The same photographs, and values of {VALUE_BYTES:,} bytes, each with a label, in the formats of other libraries, which
-[are read where they lie](foreign.md). Tars, MDS, LitData, TFRecord, LMDB, zip and npz were written by the libraries
-themselves, RecordIO and beton by writers of a few lines. LMDB is laid out as for text recognition, so its labels are
-text. Everything is shuffled, made into batches of {BATCH} by {WORKERS} worker processes and delivered to the parent
-process, from the page cache.
+[are read where they lie](foreign.md). Tars, MDS, LitData, TFRecord, LMDB, Arrow, zip and npz were written by the
+libraries themselves, RecordIO and beton by writers of a few lines. LMDB is laid out as for text recognition, so its
+labels are text. Everything is shuffled, made into batches of {BATCH} by {WORKERS} worker processes and delivered to the
+parent process, from the page cache.
 
 *By CPU time*: the same ratio of samples in a second of processor time, of the process and all its workers: what others
 do on the machine disturbs it less.

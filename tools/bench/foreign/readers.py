@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ def theirs(store: str, name: str, kind: Kind, workers: int) -> dict[str, Any]:
     if name in ("lmdb", "zip"):
         dataset = {"lmdb": Database, "zip": Members}[name](store, FIELD[kind])
         return raw.by_loader(dataset, workers, shuffle=True)
+    if name == "arrow":
+        return raw.by_loader(_rows(store, FIELD[kind]), workers, FIELD[kind], shuffle=True)
     if name == "tfrecord":
         return _tfrecord(store, kind, workers)
     reader: Any = {"webdataset": raw.with_webdataset, "streaming": raw.with_streaming, "litdata": raw.with_litdata}
@@ -45,6 +48,20 @@ def _tfrecord(store: str, kind: Kind, workers: int) -> dict[str, Any]:
         transform=lambda sample: (sample[octets], sample[label][0]),
     )
     return raw.by_loader(dataset, workers)
+
+
+def _rows(store: str, field: str) -> Any:
+    """What `datasets` loads; images are not decoded."""
+    from datasets import Image, load_from_disk
+
+    rows = load_from_disk(store)
+    if not isinstance(rows.features[field], Image):
+        return rows
+    return rows.cast_column(field, Image(decode=False)).with_transform(partial(_files, field))
+
+
+def _files(field: str, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    return {**batch, field: [one["bytes"] for one in batch[field]]}
 
 
 class Database(torch.utils.data.Dataset[tuple[bytes, int]]):

@@ -95,6 +95,19 @@ def lmdb(out: str, kind: Kind, count: int) -> None:
             change.put(b"label-%09d" % number, b"%d" % sample.label)
 
 
+def arrow(out: str, kind: Kind, count: int) -> None:
+    """What ``save_to_disk`` of `datasets` writes: in one file, of images as it has them."""
+    from datasets import Dataset, Features, Image, Value
+
+    field = FIELD[kind]
+    features = Features({field: Image() if kind == "photographs" else Value("binary"), "cls": Value("int64")})
+    found = [
+        {field: {"bytes": one.octets, "path": None} if kind == "photographs" else one.octets, "cls": one.label}
+        for one in samples(kind, count)
+    ]
+    Dataset.from_list(found, features=features).save_to_disk(out)
+
+
 def zip(out: str, kind: Kind, count: int) -> None:
     """One zip of members that are not compressed."""
     Path(out).mkdir()

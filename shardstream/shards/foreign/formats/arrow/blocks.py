@@ -54,7 +54,7 @@ def find_blocks(data: ObjectBytes, fields: Sequence[TableField]) -> FoundBlocks:
             raise table.damage
         blocks.plain(blocks.at, table.end)
         for batch, field, begin, end in nested_parts(table, nested):
-            reader = BatchReader(data, table.schema, batch)
+            reader = BatchReader.of(data, table.schema, batch)
             blocks.values(reader, field, begin, end)
     except Inconsistent as error:
         raise data.damaged(str(error), blocks.at) from error

@@ -110,8 +110,10 @@ def fields_of(
 
 
 def classes_of(fields: Sequence[TableField]) -> tuple[str, ...] | None:
-    """Names of the classes that the label stands for; ``None`` where nothing says them."""
-    return next((one.classes for one in fields if one.name == LABEL), None)
+    """Names of the classes that the label stands for, or the only field that has some; ``None`` where nothing says."""
+    label = next((one for one in fields if one.name == LABEL), None)
+    some = [one for one in fields if one.classes is not None] if label is None else [label]
+    return some[0].classes if len(some) == 1 else None
 
 
 def _label(found: Sequence[TableField], chosen: Collection[str]) -> TableField | None:
@@ -196,14 +198,14 @@ def _names(feature: Mapping[str, Any]) -> tuple[str, ...] | None:
 def _array(column: ArrowField, feature: Mapping[str, Any], name: str, source: tuple[str, ...]) -> TableField | None:
     """Of lists of numbers that lie as an array does; ``None`` for others."""
     shape, leaf = _shape(column.type, feature)
-    if leaf not in NUMBERS or any(size < 0 for size in shape[1:]):
+    if leaf not in NUMBERS or 0 in shape or any(size < 0 for size in shape[1:]):
         return None
     if any(one.endswith("_view") for one in _list_kinds(column.type)[1:]):
         return None  # their elements may lie anywhere
     if shape == (-1,):
         return _of(column, "values", f"values:{leaf}", name, source, shape)
     if shape[0] < 0:
-        return _of(column, "array", "array", name, source, shape) if all(shape[1:]) else None
+        return _of(column, "array", "array", name, source, shape)
     try:
         return _of(column, "fixed", f"array:{leaf}:{','.join(map(str, shape))}", name, source, shape)
     except FieldError as error:

@@ -50,7 +50,7 @@ def find_objects(listing: ObjectListing, indices: str | None) -> Found | None:
         found = [one for one in listing.objects if _is_arrow(listing, one)]
         return _with_rows(listing, found, indices) if found and len(found) == len(listing.objects) else None
     if DICT in listing:
-        raise _several(listing, _folders(listing, STATE), "several splits that datasets saved")
+        raise _several(listing, _folders(listing, STATE), "there are several splits that datasets saved")
     if STATE in listing:
         return _saved(listing, indices)
     found = listing.ending(*SUFFIXES)
@@ -59,7 +59,7 @@ def find_objects(listing: ObjectListing, indices: str | None) -> Found | None:
         return None
     folders = sorted({*_folders(listing, STATE), *_folders(listing, INFO)})
     if folders:
-        raise _several(listing, folders, "no data set of datasets here, but in folders")
+        raise _several(listing, folders, "there is no data set of datasets here, but in folders")
     kept = [one for one in found if not _RESULT.fullmatch(one.path) and one.path != indices]
     if not kept:
         raise UsageError(
@@ -84,7 +84,7 @@ def _folders(listing: ObjectListing, base: str) -> list[str]:
 def _several(listing: ObjectListing, folders: Sequence[str], what: str) -> UsageError:
     urls = ", ".join(listing.store.locate(one) for one in folders[:_SHOWN])
     more = f" and {len(folders) - _SHOWN} more" if len(folders) > _SHOWN else ""
-    return UsageError(f"there are {what}: {len(folders)}", url=listing.url, hint=f"give the URL of one: {urls}{more}")
+    return UsageError(f"{what}: {len(folders)}", url=listing.url, hint=f"give the URL of one: {urls}{more}")
 
 
 def _left_out(paths: Sequence[str]) -> tuple[str, ...]:

@@ -10,16 +10,21 @@ import numpy as np
 
 from shardstream.errors import FormatError, UsageError, did_you_mean
 from shardstream.shards.fields import FieldType
-from shardstream.shards.foreign.contract import ForeignFormat, Form, ObjectListing, Recognised
+from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.arrow.blocks import find_blocks
 from shardstream.shards.foreign.formats.arrow.columns import NUMBERED, TableField, classes_of, features_of, fields_of
+from shardstream.shards.foreign.formats.arrow.flatbuffers import Inconsistent
 from shardstream.shards.foreign.formats.arrow.folders import find_objects
-from shardstream.shards.foreign.formats.arrow.messages import AS_ITS_KIND, is_compressed, read_schema
+from shardstream.shards.foreign.formats.arrow.messages import AS_ITS_KIND, first_batch, read_schema
+from shardstream.shards.foreign.formats.arrow.places import BatchReader
 from shardstream.shards.foreign.formats.arrow.rows import scan_rows
 from shardstream.shards.foreign.formats.chunks.encoded_values import npy_of
 from shardstream.shards.foreign.found_blocks import FoundBlocks
-from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
+from shardstream.storage import Store
+
+_LEAVE_OUT = "leave it out: `shardstream index --field NAME=COLUMN` names those to take"
 
 
 def npy_of_rows(stored: memoryview, text: str) -> bytes:
@@ -53,20 +58,35 @@ class Arrow(ForeignFormat):
         chosen = [text.partition(":")[0] for text in listing.chosen.values()]
         about: dict[str, Any] = {"chosen": chosen} if chosen else {}
         about |= {"json": names} if names else {}
-        first = found.objects[0]
-        data = self.open(listing.store, first)
-        fields = _fields(data, about)
+        data, fields = self._first(listing.store, found.objects, about)
         _check_json(fields, names, listing.url)
+        _refuse_paths(data, fields)
         beside = [one for one in _all(data, chosen) if one.beside]
         notes = (*found.notes, NUMBERED.format(beside[0].name)) if beside else found.notes
         objects = tuple(replace(one, about={**one.about, **about}) for one in found.objects)
         return Recognised(objects, classes_of(fields), notes)
 
+    def _first(
+        self, store: Store, objects: Sequence[ForeignObject], about: Mapping[str, Any]
+    ) -> tuple[ObjectBytes, tuple[TableField, ...]]:
+        """The first object whose schema can be read, and the fields that are wanted; an error where none can."""
+        failed = None
+        for one in objects:
+            try:
+                data = self.open(store, one)
+                return data, _fields(data, about)
+            except FormatError as error:
+                if error.hint != FETCH_AGAIN:
+                    raise
+                failed = failed or error
+        assert failed is not None
+        raise failed
+
     def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
         fields = _fields(data, about)
-        if not is_compressed(data) and not any(one.how == "converted" for one in fields):
-            return None
-        return find_blocks(data, fields)
+        first = first_batch(data)
+        compressed = first is not None and first.head.codec is not None
+        return find_blocks(data, fields) if compressed or any(one.how == "converted" for one in fields) else None
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         return scan_rows(data, _fields(data, about), about.get("rows"))
@@ -89,10 +109,31 @@ def _fields(data: ObjectBytes, about: Mapping[str, Any]) -> tuple[TableField, ..
     for one in found:
         if one.how == "refused":
             what = f"column {'.'.join(one.source)!r}: {one.why}"
-            raise FormatError(what, url=data.url, field=one.name, hint="leave it out: fields= names those to take")
+            raise FormatError(what, url=data.url, field=one.name, hint=_LEAVE_OUT)
     if not any(one.how != "nothing" for one in found) and not chosen:
         raise FormatError("it has no column with values", url=data.url, hint=AS_ITS_KIND)
     return tuple(found)
+
+
+def _refuse_paths(data: ObjectBytes, fields: Sequence[TableField]) -> None:
+    """Refuse images and the like of which only the paths are stored, by the first batch."""
+    batch = first_batch(data)
+    if batch is None or batch.head.codec is not None or not batch.head.rows:
+        return
+    reader = BatchReader.of(data, read_schema(data), batch)
+    for one in _all(data, ()):
+        name = one.name.removesuffix(".path")
+        told = next((field for field in fields if field.name == name), None)
+        if not one.beside or one.how == "nothing" or told is None:
+            continue
+        try:
+            without = told.how == "nothing" or not reader.has(told).any()
+            if without and reader.has(one).any():
+                what = f"column {one.source[0]!r} has only the paths of files, and not what is in them"
+                hint = f"save_to_disk of datasets puts them in; or {_LEAVE_OUT}"
+                raise FormatError(what, url=data.url, field=name, hint=hint)
+        except Inconsistent:
+            return  # whoever reads on says so
 
 
 def _as_json(one: TableField) -> TableField:

@@ -165,17 +165,19 @@ def read_schema(data: ObjectBytes) -> TableSchema:
     return _schema(data, _Messages(data, inflated=False))
 
 
-def is_compressed(data: ObjectBytes) -> bool:
-    """Whether buffers are compressed, by the first batch that is there; raises as `read_table`."""
+def first_batch(data: ObjectBytes) -> Batch | None:
+    """The first batch of an object as it is stored, if there is one that is whole; raises as `read_table`."""
     messages = _Messages(data, inflated=False)
     _schema(data, messages)
     try:
-        first = messages.next()
+        for head, at, body, buffers in messages.batches():
+            if head.dictionary is None:
+                return Batch(head, at, body, messages.at, buffers, {})
     except Inconsistent:
-        return False  # whoever reads on says so
+        return None  # whoever reads on says so
     except UnknownKind as error:
         raise data.damaged(str(error), messages.at, hint=AS_ITS_KIND) from error
-    return first is not None and isinstance(first.content, BatchHead) and first.content.codec is not None
+    return None
 
 
 def read_table(data: ObjectBytes, *, inflated: bool, whole: bool = True) -> ArrowTable:

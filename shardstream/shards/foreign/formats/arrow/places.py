@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,14 +54,23 @@ class BatchReader:
         data: The object.
         schema: Of its table.
         batch: The batch.
+        begin: The first row to read.
+        end: The row after the last.
     """
 
     data: ObjectBytes
     schema: TableSchema
     batch: Batch
+    begin: int
+    end: int
+
+    @classmethod
+    def of(cls, data: ObjectBytes, schema: TableSchema, batch: Batch) -> Self:
+        """One that reads all rows."""
+        return cls(data, schema, batch, 0, batch.head.rows)
 
     def read(self, field: TableField) -> Values:
-        """The values of a field in all rows.
+        """The values of a field in the rows.
 
         Raises:
             Inconsistent: Buffers are too small, or speak of what is not there.
@@ -78,7 +87,7 @@ class BatchReader:
         node, has = columns[field.source[0]], None
         for name in field.source[1:]:
             self._check_rows(node)
-            own = self._valid(node)
+            own = self._valid(node, self.begin, self.end)
             if own is not None:
                 has = own if has is None else has & own
             number = next(i for i, one in enumerate(node.type.children) if one.name == name)
@@ -92,28 +101,32 @@ class BatchReader:
 
     def _found(self, field: TableField) -> tuple[Node, NDArray[np.bool_]]:
         node, has = self.node(field)
-        own = self._valid(node)
+        own = self._valid(node, self.begin, self.end)
         both = own if has is None else has if own is None else has & own
-        return node, np.ones(node.rows, np.bool_) if both is None else both
+        return node, np.ones(self.end - self.begin, np.bool_) if both is None else both
 
     def _check_rows(self, node: Node) -> None:
         if node.rows != self.batch.head.rows:
             raise Inconsistent(f"a column of {node.rows} rows in a batch of {self.batch.head.rows}")
 
-    def _valid(self, node: Node) -> NDArray[np.bool_] | None:
-        """Which rows of a node have a value; ``None``: all."""
+    def _valid(self, node: Node, begin: int, end: int) -> NDArray[np.bool_] | None:
+        """Which of the rows of a node have a value; ``None``: all."""
         if not node.nulls or not node.buffers or not node.buffers[0].length:
             return None
-        bits = self._numbers(node, 0, "|u1", -(-node.rows // 8))
-        return np.unpackbits(bits, count=node.rows, bitorder="little").view(np.bool_)
+        return self._bits(node, 0, begin, end)
 
-    def _numbers(self, node: Node, buffer: int, dtype: str, count: int) -> NDArray[Any]:
-        """The first numbers of a buffer, as a view."""
+    def _bits(self, node: Node, buffer: int, begin: int, end: int) -> NDArray[np.bool_]:
+        first = begin // 8
+        bits = self._numbers(node, buffer, "|u1", first, -(-end // 8))
+        return np.unpackbits(bits, bitorder="little")[begin - 8 * first : end - 8 * first].view(np.bool_)
+
+    def _numbers(self, node: Node, buffer: int, dtype: str, begin: int, end: int) -> NDArray[Any]:
+        """Numbers of a buffer, as a view."""
         at, length = node.buffers[buffer]
-        kind = np.dtype(dtype)
-        if count * kind.itemsize > length:
-            raise Inconsistent(f"a buffer of {length} bytes for {count} values of {kind.itemsize} (offset {at})")
-        return self.data.array(dtype, count, at)
+        width = np.dtype(dtype).itemsize
+        if end * width > length:
+            raise Inconsistent(f"a buffer of {length} bytes for {end} values of {width} (offset {at})")
+        return self.data.array(dtype, end - begin, at + begin * width)
 
     def _values(self, field: TableField, node: Node, has: NDArray[np.bool_]) -> Values:
         kind = node.type.kind
@@ -127,16 +140,14 @@ class BatchReader:
 
     def _scalars(self, node: Node) -> NDArray[Any]:
         if node.type.kind == "bool":
-            bits = self._numbers(node, 1, "|u1", -(-node.rows // 8))
-            return np.unpackbits(bits, count=node.rows, bitorder="little").view(np.bool_)
-        return self._numbers(node, 1, np.dtype(node.type.kind).newbyteorder("<").str, node.rows)
+            return self._bits(node, 1, self.begin, self.end)
+        return self._numbers(node, 1, np.dtype(node.type.kind).newbyteorder("<").str, self.begin, self.end)
 
-    def _offsets(self, node: Node) -> Places:
-        """Where the elements of each row begin, and where those of the last one end."""
-        if not node.rows:
+    def _offsets(self, node: Node, begin: int, end: int) -> Places:
+        """Where the elements of each of these rows begin, and where those of the last one end."""
+        if begin == end:
             return np.zeros(1, np.int64)
-        dtype = "<i8" if node.type.kind.startswith("large_") else "<i4"
-        found: Places = self._numbers(node, 1, dtype, node.rows + 1).astype(np.int64)
+        found: Places = self._numbers(node, 1, _offset_type(node), begin, end + 1).astype(np.int64)
         if found[0] < 0 or np.any(found[1:] < found[:-1]):
             raise Inconsistent(f"the offsets of a column do not rise (offset {node.buffers[1].offset})")
         return found
@@ -146,20 +157,20 @@ class BatchReader:
         at, length = node.buffers[-1]
         if node.type.kind == "fixed_size_binary":
             width = node.type.size
-            begin = np.arange(node.rows, dtype=np.int64) * width
+            begin = np.arange(self.begin, self.end, dtype=np.int64) * width
             end = begin + width
         else:
-            offsets = self._offsets(node)
+            offsets = self._offsets(node, self.begin, self.end)
             begin, end = offsets[:-1], offsets[1:]
-        if node.rows and int(end[-1]) > length:
+        if len(end) and int(end[-1]) > length:
             raise Inconsistent(f"values of {int(end[-1])} bytes in a buffer of {length} (offset {at})")
         return begin + at, end - begin
 
     def _views(self, node: Node) -> tuple[Places, Places]:
         """The same of views: short values stand in them, others in one of several buffers."""
-        views = self._numbers(node, 1, "<i4", 4 * node.rows).reshape(-1, 4).astype(np.int64)
+        views = self._numbers(node, 1, "<i4", 4 * self.begin, 4 * self.end).reshape(-1, 4).astype(np.int64)
         lengths, number, begin = views[:, 0], views[:, 2], views[:, 3]
-        own = node.buffers[1].offset + 4 + 16 * np.arange(node.rows, dtype=np.int64)
+        own = node.buffers[1].offset + 4 + 16 * np.arange(self.begin, self.end, dtype=np.int64)
         inline = lengths <= _INLINE
         buffers = np.array(node.buffers[2:] or [(0, 0)], np.int64)
         far = ~inline
@@ -167,7 +178,7 @@ class BatchReader:
         number = np.where(far & ~wrong, number, 0)
         wrong |= far & (begin + lengths > buffers[number, 1])
         if wrong.any():
-            valid = self._valid(node)
+            valid = self._valid(node, self.begin, self.end)
             if valid is None or np.any(wrong & valid):
                 raise Inconsistent(f"views of what is not there (offset {node.buffers[1].offset})")
         return np.where(inline, own, buffers[number, 0] + begin), lengths
@@ -177,17 +188,18 @@ class BatchReader:
         there = self.batch.dictionaries.get(node.type.dictionary)
         if there is None:
             raise Inconsistent("a batch comes before the dictionary that it refers to")
-        reader = BatchReader(self.data, self.schema, there)
+        reader = BatchReader.of(self.data, self.schema, there)
         inner = there.values(node.type.children[0].type)
         reader._check_rows(inner)
-        own = reader._valid(inner)
+        own = reader._valid(inner, 0, inner.rows)
         known = reader._values(field, inner, np.ones(inner.rows, np.bool_) if own is None else own)
-        index = self._numbers(node, 1, np.dtype(node.type.index).newbyteorder("<").str, node.rows).astype(np.int64)
+        dtype = np.dtype(node.type.index).newbyteorder("<").str
+        index = self._numbers(node, 1, dtype, self.begin, self.end).astype(np.int64)
         if np.any(has & ((index < 0) | (index >= inner.rows))):
             raise Inconsistent(f"numbers of what is not in the dictionary (offset {node.buffers[1].offset})")
         if not inner.rows:
-            zeros = np.zeros(node.rows, known.values.dtype)
-            return Values(has, zeros, None if known.lengths is None else zeros)
+            zeros = np.zeros(len(has), known.values.dtype)
+            return Values(has & False, zeros, None if known.lengths is None else zeros)
         found = known.take(np.where(has, index, 0))
         has = has & found.has
         if found.lengths is None:
@@ -198,8 +210,7 @@ class BatchReader:
 
     def _elements(self, field: TableField, node: Node, has: NDArray[np.bool_]) -> Values:
         """Lists of numbers: the elements of a row lie one after another."""
-        rows = np.arange(node.rows, dtype=np.int64)
-        spans = self._inner(node, rows, has)
+        spans = self._inner(node, self.begin, self.end, has)
         if field.shape[0] >= 0 and np.any(has & (spans.end - spans.begin != field.shape[0])):
             raise self._refused(field, f"lists that should all have {field.shape[0]} elements are of other lengths")
         for size in field.shape[1:]:
@@ -221,7 +232,7 @@ class BatchReader:
         if high > self.data.size:  # before as many are looked at
             raise Inconsistent(f"{high} lists in an object of {self.data.size} bytes")
         self._check_whole(field, node, spans)
-        inner = self._inner(node, np.arange(low, high), None)
+        inner = self._inner(node, low, high, None)
         some = spans.end > spans.begin
         first, last = np.where(some, spans.begin - low, 0), np.where(some, spans.end - low - 1, 0)
         if not some.any():
@@ -234,19 +245,19 @@ class BatchReader:
             raise self._refused(field, f"lists that should all have {size} elements are of other lengths")
         return _Spans(np.where(some, begin, 0), np.where(some, end, 0))
 
-    def _inner(self, node: Node, rows: Places, has: NDArray[np.bool_] | None) -> _Spans:
-        """The elements of these lists, which follow one another; none of those that have no value."""
-        if len(rows) and int(rows[-1]) >= node.rows:
-            raise Inconsistent(f"list {int(rows[-1])} of {node.rows}")
+    def _inner(self, node: Node, begin: int, end: int, has: NDArray[np.bool_] | None) -> _Spans:
+        """The elements of lists ``[begin, end)``; none of those that have no value."""
+        if end > node.rows:
+            raise Inconsistent(f"list {end - 1} of {node.rows}")
         if node.type.kind == "fixed_size_list":
+            rows = np.arange(begin, end, dtype=np.int64)
             found = _Spans(rows * node.type.size, (rows + 1) * node.type.size)
         elif node.type.kind.endswith("_view"):
-            dtype = "<i8" if node.type.kind.startswith("large_") else "<i4"
-            starts = self._numbers(node, 1, dtype, node.rows).astype(np.int64)[rows]
-            found = _Spans(starts, starts + self._numbers(node, 2, dtype, node.rows).astype(np.int64)[rows])
+            starts, sizes = (self._numbers(node, i, _offset_type(node), begin, end).astype(np.int64) for i in (1, 2))
+            found = _Spans(starts, starts + sizes)
         else:
-            offsets = self._offsets(node)
-            found = _Spans(offsets[rows], offsets[rows + 1])
+            offsets = self._offsets(node, begin, end)
+            found = _Spans(offsets[:-1], offsets[1:])
         if has is not None:
             found = _Spans(np.where(has, found.begin, 0), np.where(has, found.end, 0))
         if np.any(found.begin < 0) or np.any(found.end < found.begin):
@@ -258,15 +269,21 @@ class BatchReader:
 
     def _check_whole(self, field: TableField, node: Node, spans: _Spans) -> None:
         """Refuse elements without a value, but for those of rows without one."""
-        valid = self._valid(node)
+        low, high = _used(spans)
+        valid = self._valid(node, low, high)
         if valid is None:
             return
-        without = _sums(~valid)
-        if np.any(without[spans.end] > without[spans.begin]):
+        without, some = _sums(~valid), spans.end > spans.begin
+        begin, end = np.where(some, spans.begin - low, 0), np.where(some, spans.end - low, 0)
+        if np.any(without[end] > without[begin]):
             raise self._refused(field, "there are elements without a value in lists")
 
     def _refused(self, field: TableField, what: str) -> FormatError:
         return self.data.damaged(f"column {'.'.join(field.source)!r}: {what}", self.batch.at, hint=_AS_JSON)
+
+
+def _offset_type(node: Node) -> str:
+    return "<i8" if node.type.kind.startswith("large_") else "<i4"
 
 
 def _masked(has: NDArray[np.bool_], offsets: Places, lengths: Places) -> Values:

@@ -21,6 +21,7 @@ from shardstream.shards.index import Column, bitmap_of
 from shardstream.storage.blocks.nested import MARK
 
 _INDICES = "indices"
+_AT_ONCE = 1 << 18  # rows
 _Chunk = Mapping[str, Values]
 
 
@@ -63,11 +64,11 @@ class _Chunks:
         self.damage = table.damage
 
     def __iter__(self) -> Iterator[tuple[int, _Chunk]]:
-        """Rows and values of each batch that has some."""
+        """Rows and values, batch by batch, of large ones in parts."""
         converted = _Converted(self._data, self._table, [one for one in self._fields if one.how == "converted"])
         for batch in self._table.batches:
             try:
-                found = self._read(batch, converted)
+                yield from self._parts(batch, converted)
             except Inconsistent as error:
                 self.damage = self._data.damaged(str(error), batch.at)
                 return
@@ -76,15 +77,17 @@ class _Chunks:
                     raise
                 self.damage = error
                 return
-            if batch.head.rows:
-                yield batch.head.rows, found
 
-    def _read(self, batch: Batch, converted: _Converted) -> dict[str, Values]:
-        reader = BatchReader(self._data, self._table.schema, batch)
-        return {
-            one.name: converted.read(reader, one) if one.how == "converted" else reader.read(one)
-            for one in self._fields
-        }
+    def _parts(self, batch: Batch, converted: _Converted) -> Iterator[tuple[int, _Chunk]]:
+        """A batch in parts, so that of one with millions of rows not all places are made at once."""
+        schema, count = self._table.schema, batch.head.rows
+        whole = BatchReader.of(self._data, schema, batch)
+        anew = {one.name: converted.read(whole, one) for one in self._fields if one.how == "converted"}
+        for begin in range(0, count, _AT_ONCE):
+            end = min(begin + _AT_ONCE, count)
+            reader = BatchReader(self._data, schema, batch, begin, end)
+            found = {one.name: reader.read(one) for one in self._fields if one.how != "converted"}
+            yield end - begin, found | {name: one.take(slice(begin, end)) for name, one in anew.items()}
 
 
 class _Converted:
@@ -235,7 +238,7 @@ def _numbers(data: ObjectBytes) -> NDArray[np.int64]:
         raise data.damaged(what, 0, hint="give a file that filter, select or shuffle of datasets wrote")
     field = TableField(_INDICES, (_INDICES,), columns[0], "number", FieldType.parse("uint64"))
     try:
-        found = [BatchReader(data, table.schema, batch).read(field).values for batch in table.batches]
+        found = [BatchReader.of(data, table.schema, batch).read(field).values for batch in table.batches]
     except Inconsistent as error:
         raise data.damaged(str(error), 0) from error
     return np.concatenate([np.zeros(0, np.int64), *found]).astype(np.int64)

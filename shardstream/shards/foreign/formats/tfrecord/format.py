@@ -22,6 +22,7 @@ from shardstream.shards.foreign.formats.tfrecord import crc32c, examples
 from shardstream.shards.foreign.formats.tfrecord.columns import LABEL, ExampleBlock, Samples
 from shardstream.shards.foreign.formats.tfrecord.tfds import DescribedFeatures, described
 from shardstream.shards.foreign.found_blocks import FoundBlocks, one_block
+from shardstream.shards.foreign.gzip_parts import gzip_blocks
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.protobuf import Bytes, Malformed, Places, Spans, cut_out
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
@@ -81,7 +82,9 @@ class TFRecord(ForeignFormat):
 
     def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
         codec = _codec_of(data.get(0, min(_HEAD, data.size)))
-        return None if codec is None else one_block(data, codec)
+        if codec is None:
+            return None
+        return gzip_blocks(data) if codec == "gzip" else one_block(data, codec)
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         samples, damage = Samples(data, self.name, about), None
