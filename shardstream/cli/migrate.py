@@ -47,7 +47,8 @@ def migrate(
                 progress=draw,
                 **arguments_of(flags),
             )
-        print_found(found, _print, format_url(url), as_json=as_json)
+        ratio = None if found.gain is None else found.gain.ratio
+        print_found(found, _print, format_url(url), as_json=as_json, packed_is_faster_by=ratio)
 
 
 def _print(found: moving.Migration, url: str) -> None:

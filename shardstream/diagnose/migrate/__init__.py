@@ -3,6 +3,7 @@
 ============  ======================================================================================
 ``run``       ``migrate``: all of it, as a value
 ``facts``     ``Facts``: what code for a data set has to name
+``columns``     what the library calls fields, where we call them otherwise
 ``writing``   text of programs: quoted, indented, one loop over batches
 ``after``     the program with this library
 ``before``    the program with the library that the data are of: which one, by format

@@ -35,9 +35,18 @@ def _spec(facts: Facts, name: str) -> str:
     if name == facts.picture:
         return f"ss.decode.RandomResizedCrop({facts.crop}, flip=True)"
     if facts.boxes:
-        followed = quoted(str(facts.picture)) if name == "boxes" else '"boxes"'
-        return f"ss.decode.{'Boxes' if name == 'boxes' else 'PerBox'}(like={followed})"
+        if name != "boxes":
+            return 'ss.decode.PerBox(like="boxes")'
+        return f"ss.decode.Boxes(like={quoted(str(facts.picture))}{_stored_boxes(facts)})"
     return "None"
+
+
+def _stored_boxes(facts: Facts) -> str:
+    """What `Boxes` has to know of boxes that are not corners in pixels."""
+    if facts.source != "yolo":
+        return ""
+    corners = (facts.options.get("format_options") or {}).get("boxes") == "xyxy"
+    return ", relative=True" if corners else ', format="cxcywh", relative=True'
 
 
 def _held(facts: Facts) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +12,11 @@ import numpy as np
 
 from shardstream.braces import without_braces
 from shardstream.dataset.opened import OpenedDataset
+from shardstream.diagnose.migrate.columns import own_columns
 from shardstream.diagnose.migrate.writing import variable
-from shardstream.errors import NotFoundError
 from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.fields import FieldType, ValuesType
-from shardstream.shards.foreign.rows import usable_field
-from shardstream.storage import PathOrUrl, Store, locate
+from shardstream.storage import PathOrUrl, locate
 
 _LABELS = ("cls", "label", "labels", "target", "class", "class_id", "category", "fine_label", "y")
 _TEXTS = ("txt", "text", "caption", "content", "sentence")
@@ -28,7 +25,6 @@ _DETECTION = ("coco", "yolo")
 _TOKENS = ("tokens", "input_ids", "ids")
 _LOCAL_INDEXES, _REMOTE_INDEXES = 4096, 64  # that are read for labels
 _MOST_CLASSES = 1 << 20
-_SIDECAR = 16 << 20
 _MOST_NAMES = 100_000  # in braces
 _DESCRIBING = ("cls.csv", "state.json")
 _RUNS = re.compile(r"([0-9]+)")
@@ -138,20 +134,21 @@ def gather(
     folder = (shown.rpartition("/")[0] or ("/" if shown.startswith("/") else ".")) if files else shown.rstrip("/")
     source, label = manifest.reading.source, _label(manifest.fields)
     picture = _picture(manifest.fields)
-    columns, encodings = _own_columns(dataset.store, source, manifest.fields, picture, label)
+    names = tuple(object_names(manifest))
+    own = own_columns(dataset, names[0], picture, label)
     return Facts(
         url=shown,
         folder=folder or "/",
         local=dataset.location.local,
         source=source,
         options={name: value for name, value in options.items() if value},
-        names=tuple(object_names(manifest)),
+        names=names,
         fields=manifest.fields,
         picture=picture,
         label=label,
         chosen=_chosen(source, manifest.fields, picture, label),
-        columns=columns,
-        encodings=encodings,
+        columns=own.names,
+        encodings=own.encodings,
         first_key=str(dataset.open(0).index.keys[0]),
         first_file=_first_file(dataset, picture),
         beside=frozenset(name for name in _DESCRIBING if not files and dataset.store.exists(name)),
@@ -230,23 +227,6 @@ def _chosen(source: str, fields: Mapping[str, FieldType], picture: str | None, l
         return (first,) if second in (None, first) else (first, second)
     plain = [name for name, kind in fields.items() if kind.kind != "payload"]
     return tuple(plain or fields)
-
-
-def _own_columns(
-    store: Store, source: str, fields: Mapping[str, FieldType], picture: str | None, label: str | None
-) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """What the library calls fields that we call otherwise, and how it encodes them, where a file of its says so."""
-    if source == "mds":
-        with suppress(NotFoundError, ValueError, KeyError, TypeError, IndexError):
-            shard = json.loads(bytes(store.get("index.json", 0, min(store.size("index.json"), _SIDECAR))))["shards"][0]
-            names = [str(name) for name in shard["column_names"]]
-            columns = {usable_field(name): name for name in names}
-            return columns, dict(zip(columns, map(str, shard["column_encodings"]), strict=True))
-    if source == "tfrecord" and any(name.startswith("image.") for name in fields):
-        slim = {picture: "image/encoded", label: "image/class/label"}
-        others = {name: name.replace(".", "/") for name in fields if name.startswith("image.")}
-        return {name: column for name, column in (others | slim).items() if name is not None}, {}
-    return {}, {}
 
 
 def _first_file(dataset: OpenedDataset, picture: str | None) -> str:

@@ -85,10 +85,14 @@ def huggingface(facts: Facts) -> str:
         if name == facts.picture:
             value = f'[augment(one.convert("RGB")) for one in {value}]'
         values.append(f"{quoted(column)}: {value}")
-    loaded = _loaded(facts)
+    loaded, collate, more = _loaded(facts), "", ""
+    payloads = [facts.fields[name] for name in facts.chosen if name != facts.picture]
+    if any(kind.kind == "payload" and kind.name != "str" for kind in payloads):  # of several lengths: no tensor
+        collate = "def collate(rows):\n    return {name: [row[name] for row in rows] for name in rows[0]}\n\n\n"
+        more = ", collate_fn=collate"
     body = (
-        f"{augment(facts)}\n\ndef prepare(rows):\n    return {{{', '.join(values)}}}\n\n\n"
-        f"dataset = {loaded}.with_transform(prepare)\n{_loader(facts)}"
+        f"{augment(facts)}\n\ndef prepare(rows):\n    return {{{', '.join(values)}}}\n\n\n{collate}"
+        f"dataset = {loaded}\ndataset = dataset.with_transform(prepare)\n{_loader(facts, more=more)}"
     )
     batch = ", ".join(f"batch[{quoted(column)}]" for column in columns)
     name = loaded.partition("(")[0]

@@ -159,11 +159,13 @@ def tfrecord(facts: Facts) -> str:
             'dataset = MultiTFRecordDataset("{}", None, paths, description, shuffle_queue_size=1000, infinite=False'
         )
     made = made if made.startswith("paths") else f"dataset = {made}"
+    workers = min(1, facts.workers)
     body = (
         f"{augment(facts)}description = {{\n{indented(described)},\n}}\n"
         f"\n\ndef prepare(sample):\n    return {one_or_tuple(values)}\n\n\n"
         f"{made}, transform=prepare)\n"
-        f"loader = DataLoader(dataset, batch_size={facts.batch_size}, num_workers=1, drop_last=True)  # each reads all"
+        "# Each worker would read all.\n"
+        f"loader = DataLoader(dataset, batch_size={facts.batch_size}, num_workers={workers}, drop_last=True)"
     )
     kind = "MultiTFRecordDataset" if "paths = " in body else "TFRecordDataset"
     imports = [f"from tfrecord.torch.dataset import {kind}", LOADER, *torchvision(facts), *_pil(body)]
