@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from shardstream.errors import NotFoundError, SourceError, UsageError
+from shardstream.errors import FormatError, NotFoundError, SourceError, UsageError
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.pack.sources.base import File, Item, Reject, Source, SourcePart, StreamSource
 from shardstream.pack.sources.containers import (
@@ -51,7 +51,7 @@ from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.compressed import is_archive
 from shardstream.pack.sources.lists.labels import Classes, LabelMode, Unknown
 from shardstream.pack.sources.lists.mapping import parse_fields, types_alone
-from shardstream.pack.sources.lists.source import ListSource, open_text_list, suffix_of
+from shardstream.pack.sources.lists.source import ListSource, open_rows, open_text_list, suffix_of
 from shardstream.pack.sources.lists.tables import TABLES, TableStreams, open_tables
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.numbered import numbered
@@ -60,6 +60,7 @@ from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.python import python_source
 from shardstream.pack.sources.table_rows import columns_of_rows
 from shardstream.pack.sources.tars import TarSource, tar_paths
+from shardstream.shards.foreign.found_blocks import OR_PACK
 from shardstream.shards.heads import is_no_data_set
 from shardstream.storage import Location, locate, open_object
 from shardstream.storage.base.location import Access
@@ -145,7 +146,12 @@ def _opened(
             raise UsageError("group='stem' is for folders of files", hint="leave it out", url=text)
         return package
     listing = None if names_containers(text) and not os.path.isdir(text) else _listing(text, at)
-    foreign = _foreign(text, listing, wanted, group, reading, at)
+    try:
+        foreign = _foreign(text, listing, wanted, group, reading, at)
+    except FormatError as error:
+        if not (OR_PACK in (error.hint or "") and listing is None and may_be_rows(text, wanted)):
+            raise
+        return open_rows(at(text), wanted)
     if foreign is not None:
         return foreign
     if listing is not None and suffix_of(listing.pattern or "") in TABLES:

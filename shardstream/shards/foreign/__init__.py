@@ -11,6 +11,7 @@
 ``text_spool``    parts of an object that are wanted again later, in another order
 ``whole_column``  columns of values whose type is known once all of an object was seen
 ``names``         what names of files say: splits, and what accompanies what
+``yaml_files``    files of YAML that describe data sets
 ``protobuf``      protobuf's wire format
 ``framing``       values of foreign objects, where an index of a catalogue says that they lie
 ``apart/``        packages of other libraries, in processes of their own

@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,12 +28,15 @@ from shardstream.pack.sources.lists.labels import parse_label
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.lines import LineIndex, index_lines, survey
 from shardstream.pack.sources.lists.list_file import ListFile, open_list
-from shardstream.pack.sources.lists.mapping import declared_types, types_alone
+from shardstream.pack.sources.lists.mapping import FieldRule, declared_types, types_alone
 from shardstream.pack.sources.lists.records import Broken, CellKind, Column, cell, split
 from shardstream.pack.sources.lists.scan import scan
 from shardstream.pack.sources.lists.spool import Records, RecordSource
 from shardstream.pack.sources.paths import Origin
-from shardstream.storage import Location
+from shardstream.shards.foreign.compressed import plain_start
+from shardstream.shards.foreign.formats.jsonl.first_rows import rows_of
+from shardstream.shards.foreign.rows import usable_field
+from shardstream.storage import Location, open_object
 
 _FIRST = 100
 _HEAD = 4 << 20  # bytes of the first records that say how a list is written
@@ -147,6 +151,24 @@ def open_text_list(location: Location, wanted: Wanted) -> ListSource:
         raise error.at(url=file.url) from error.__cause__
     records = ListRecords(file, index.without_first() if columns.header else index)
     return ListSource(records, row_reader(kind, columns, wanted, location), digest)
+
+
+def open_rows(location: Location, wanted: Wanted) -> ListSource:
+    """JSON lines whose rows are samples, read as a list with all columns of its first rows.
+
+    For what is compressed so that it can only be read in order.
+
+    Raises:
+        SourceError, DuplicateKeyError, UsageError: As `open_text_list`.
+        StorageError: It cannot be read.
+    """
+    store, name = open_object(location)
+    start = bytes(store.get(name, 0, min(_HEAD, store.size(name))))
+    rows = rows_of(plain_start(start, _HEAD), whole=False).rows
+    columns = {usable_field(column): column for row in rows for column in row}
+    rules = tuple(FieldRule(field, column, None, column) for field, column in columns.items())
+    key = wanted.key if wanted.key not in ("path", "stem", "auto") else "line"
+    return open_text_list(location, replace(wanted, key=key, fields=rules))
 
 
 def _values(kind: CellKind, records: Sequence[bytes], column: Column) -> Iterator[object]:
