@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -190,6 +190,7 @@ class ForeignSource(StoredSource):
         names: Names of the objects that are meant, or globs of them; empty for all of the folder.
         reading: How they are read.
         wanted: What the user says of keys, fields and classes.
+        columns: The only fields that are read, of formats that keep each apart; empty for all.
 
     Raises:
         SourceError: They are not there.
@@ -198,8 +199,15 @@ class ForeignSource(StoredSource):
         DuplicateKeyError: Two samples have one key.
     """
 
-    def __init__(self, location: Location, names: tuple[str, ...], reading: SourceReading, wanted: Wanted) -> None:
-        spec = reading.spec(names)
+    def __init__(
+        self,
+        location: Location,
+        names: tuple[str, ...],
+        reading: SourceReading,
+        wanted: Wanted,
+        columns: tuple[str, ...] = (),
+    ) -> None:
+        spec = replace(reading.spec(names), columns=columns)
         found = _found(location, spec, reading)
         catalogue = found.catalogue
         store = open_store(location)
