@@ -164,7 +164,7 @@ def test_killed_at_random_moments_and_resumed_in_other_shapes(folder: Path, tmp_
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", ["tar", "tar.gz"])
+@pytest.mark.parametrize("kind", ["tar", "tar.gz", "json lines"])
 def test_data_of_other_libraries_is_killed_and_resumed_too(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import shutil
 import struct
 import tarfile
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
 import pytest
 
 from shardstream.dataset.dataset_rows import DatasetRows
@@ -129,6 +132,19 @@ def array(folder: Path) -> Path:
     return folder / "vectors.npy"
 
 
+def datasets(folder: Path) -> Path:
+    """What ``save_to_disk`` of `datasets` writes."""
+    folder.mkdir(parents=True)
+    images = [{"bytes": jpeg(i), "path": "same.jpg"} for i in range(COUNT)]
+    table = pa.table({"image": images, "label": [i % 3 for i in range(COUNT)], "tags": [["a", "b"]] * COUNT})
+    for part in range(2):
+        rows = table.slice(part * COUNT // 2, COUNT // 2)
+        with pa.ipc.new_stream(str(folder / f"data-{part}.arrow"), table.schema) as writer:
+            writer.write_table(rows, max_chunksize=5)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": f"data-{i}.arrow"} for i in range(2)]}))
+    return folder
+
+
 WRITERS: dict[str, Callable[[Path], Path]] = {
     one.__name__: one
     for one in (
@@ -141,5 +157,6 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
         megatron,
         beton,
         array,
+        datasets,
     )
 }

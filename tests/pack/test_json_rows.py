@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 from pathlib import Path
 
 import pytest
 
+import shardstream as ss
 from shardstream.errors import FormatError
 from shardstream.pack import pack
 from shardstream.pack.sources import ListSource, open_source
 from shardstream.pack.sources.foreign import ForeignSource
+from shardstream.shards.foreign import found_blocks
 
 from .foreign import stored
 from .making import photos
@@ -65,3 +68,18 @@ def test_a_damaged_line_costs_the_rows_behind_it(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text("hello\n")
     with pytest.raises(FormatError, match="line 1 is not a row: Expecting value at column 1"):
         pack(tmp_path / "b.jsonl", tmp_path / "none", workers=0)
+
+
+def test_what_is_compressed_as_one_block_too_large_is_packed_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(found_blocks, "LARGEST_WHOLE", 1000)
+    text = "".join(json.dumps(row) + "\n" for row in ROWS)
+    (tmp_path / "a.jsonl.bz2").write_bytes(bz2.compress(text.encode()))
+    with pytest.raises(FormatError, match="or pack the data set"):
+        ss.index(tmp_path / "a.jsonl.bz2")
+    pack(tmp_path / "a.jsonl.bz2", tmp_path / "out", workers=0, shuffle=False)
+    found = [json.loads(json.dumps(one, default=str)) for one in ss.Reader(tmp_path / "out")]
+    assert [(one["__key__"], one["text"], one["n"]) for one in found] == [
+        (f"{row + 1:010d}", f"number {row}\n", row) for row in range(40)
+    ]

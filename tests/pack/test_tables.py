@@ -14,7 +14,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
-from shardstream.errors import DuplicateKeyError, SourceError, UsageError
+from shardstream.errors import DuplicateKeyError, FormatError, SourceError, UsageError
 from shardstream.pack import pack
 from shardstream.pack.sources import File, Item, Reject, open_source
 from shardstream.pack.sources.lists import tables
@@ -109,34 +109,66 @@ def test_fields_of_every_type(tmp_path: Path) -> None:
 def test_images_as_hugging_face_keeps_them(tmp_path: Path) -> None:
     features = {"label": {"names": ["ape", "wolf"], "_type": "ClassLabel"}, "image": {"_type": "Image"}}
     images = [{"bytes": jpeg(i), "path": f"{i}.jpg" if i else None} for i in range(3)]
-    images += [{"bytes": None, "path": "x/9.jpg"}, {"bytes": b"no image", "path": "8.jpg"}]
+    images += [{"bytes": None, "path": "x/9.jpg"}, {"bytes": jpeg(4), "path": "8.jpg"}]
     path = make(tmp_path, {"image": images, "label": [0, 1, 0, 1, 1]}, huggingface={"info": {"features": features}})
-    source = open_source(path, key="line")
+    source = open_source(path)
     assert source.classes == ("ape", "wolf")
-    found = values(path, key="line")
-    assert found[:4] == [
-        {"jpg": jpeg(0), "cls": 0},
-        {"jpg": jpeg(1), "cls": 1},
-        {"jpg": jpeg(2), "cls": 0},
-        {"jpg": File(str(tmp_path / "x/9.jpg")), "cls": 1},
+    assert values(path) == [
+        {"image": jpeg(0), "cls": 0},
+        {"image": jpeg(1), "cls": 1},
+        {"image": jpeg(2), "cls": 0},
+        {"cls": 1},
+        {"image": jpeg(4), "cls": 1},
     ]
-    assert isinstance(found[4], str)
-    assert values(path, key="line", fields={"png": "image", "y": "label:int8"})[0] == {"png": jpeg(0), "y": 0}
-    assert [item.key if isinstance(item, Item) else item.reason for item in read(path)][:3] == [
-        "the line has no path",
-        "1",
-        "2",
-    ]
+    assert values(path, fields={"png": "image", "y": "label:int8"})[0] == {"png": jpeg(0), "y": 0}
+    assert [item.key for item in read(path) if isinstance(item, Item)][:2] == ["list/00000000", "list/00000001"]
     manifest = pack(path, tmp_path / "out", key="line", jpeg="keep", workers=0)
-    assert (manifest.samples, manifest.classes) == (3, ("ape", "wolf"))
-    assert samples(tmp_path / "out")["0000000002"] == {"jpg": jpeg(1), "cls": 1}
+    assert (manifest.samples, manifest.classes) == (5, ("ape", "wolf"))
+    assert samples(tmp_path / "out")["0000000002"] == {"image": jpeg(1), "cls": 1}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_images_of_hugging_face_that_are_files_beside_it(tmp_path: Path, kind: str) -> None:
+    images = [{"bytes": None, "path": f"x/{i}.jpg"} for i in range(3)]
+    path = make(tmp_path, {"image": images, "label": [0, 1, 0]}, kind)
+    wanted = [{"jpg": File(str(tmp_path / f"x/{i}.jpg")), "cls": i % 2} for i in range(3)]
+    assert values(path) == wanted
+    assert values(path, fields={"jpg": "image", "cls": "label"}) == wanted
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_rows_of_a_table_are_samples(tmp_path: Path, kind: str) -> None:
+    columns = {
+        "image": [jpeg(i) for i in range(20)],
+        "text": [f"t{i}.jpg" for i in range(20)],
+        "tokens": [[i, 2, 3] for i in range(20)],
+        "day": [date(2026, 1, 2)] * 20,
+    }
+    path = make(tmp_path, columns, kind)
+    found = values(path)[7]
+    assert isinstance(found, dict)
+    assert found.pop("tokens").tolist() == [7, 2, 3]
+    assert found == {"image": jpeg(7), "text": b"t7.jpg", "day": b'"2026-01-02"'}
+    chosen = pack(path, tmp_path / "out", fields={"v": "tokens:array:float32:3", "image": "image"}, workers=0)
+    assert {name: str(kind) for name, kind in chosen.fields.items()} == {"v": "array:float32:3", "image": "jpg"}
+    folder = tmp_path / "several"
+    folder.mkdir()
+    make(folder, {"image": columns["image"]}, kind)
+    assert values(folder)[3] == values(f"{folder}/*.{kind}")[3] == {"image": jpeg(3)}
+
+
+def test_columns_that_are_not_chosen_are_not_read(tmp_path: Path) -> None:
+    path = make(tmp_path, {"a": ["a" * 50] * 3, "b": ["x", "y", "z"], "image": [jpeg(0)] * 3})
+    data = bytearray(path.read_bytes())
+    data[4:30] = bytes(26)
+    path.write_bytes(data)
+    assert values(path, fields={"b": "b"}) == [{"b": b"x"}, {"b": b"y"}, {"b": b"z"}]
+    with pytest.raises(FormatError, match="'a'"):
+        values(path)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", pytest.param("arrow", marks=pytest.mark.full)])
-def test_tables_of_large_images_are_read_in_order_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
-) -> None:
-    monkeypatch.setattr(tables, "_LARGE", 100)
+def test_tables_of_large_images(tmp_path: Path, suffix: str) -> None:
     count = 2100
     images = [{"bytes": jpeg(i), "path": f"p{i:04d}.jpg"} for i in range(count)]
     table = pa.table({"image": images, "label": [i % 3 for i in range(count)], "txt": ["hi"] * count})
@@ -148,20 +180,40 @@ def test_tables_of_large_images_are_read_in_order_first(
             pa.parquet.write_table(rows, tmp_path / f"{part}.parquet", row_group_size=400)
         else:
             write(rows, tmp_path / f"{part}.arrow")
-    assert len(open_source(tmp_path / f"0.{suffix}", fields={"txt": "txt"}, key="line")) == 1050
+    assert len(open_source(tmp_path / f"0.{suffix}", fields={"txt": "txt"})) == 1050
     found = pack(f"{tmp_path}/*.{suffix}", tmp_path / "out", shard_size="500kB", workers=2)
     assert (found.samples, found.classes) == (count, ("a", "b", "c"))
     stored = samples(tmp_path / "out")
-    assert all(stored[f"p{i:04d}"] == {"jpg": jpeg(i), "cls": i % 3} for i in range(count))
+    for i in range(count):
+        key = f"{i // 1050}/{i % 1050:08d}"
+        assert stored[key] == {"image": jpeg(i), "cls": i % 3, "txt": b"hi"}
     chosen = pack(f"{tmp_path}/*.{suffix}", tmp_path / "two", fields={"jpg": "image", "txt": "txt"}, workers=0)
     assert set(chosen.fields) == {"jpg", "txt"}
     assert chosen.plan != found.plan
-    with pytest.raises(SourceError, match="labels by name"):
-        pack(f"{tmp_path}/*.{suffix}", tmp_path / "three", labels="name")
-    with pytest.raises(DuplicateKeyError):
-        pack(f"{tmp_path}/*.{suffix}", tmp_path / "three", key="txt", workers=0)
     pack(f"{tmp_path}/*.{suffix}", tmp_path / "lines", key="line", workers=0)
-    assert samples(tmp_path / "lines")["0000002100"] == {"jpg": jpeg(2099), "cls": 2099 % 3}
+    assert samples(tmp_path / "lines")["0000002100"] == {"image": jpeg(2099), "cls": 2099 % 3, "txt": b"hi"}
+
+
+def test_tables_of_large_images_whose_keys_stand_in_a_column_are_read_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_LARGE", 100)
+    count = 1100
+    table = {
+        "image": [jpeg(i) for i in range(count)],
+        "label": [i % 3 for i in range(count)],
+        "name": [f"n{i}" for i in range(count)],
+        "same": ["x"] * count,
+    }
+    for part in range(2):
+        pa.parquet.write_table(pa.table(table).slice(part * 550, 550), tmp_path / f"{part}.parquet", row_group_size=200)
+    fields = {"jpg": "image", "cls": "label"}
+    pack(f"{tmp_path}/*.parquet", tmp_path / "out", fields=fields, key="name", workers=0)
+    assert samples(tmp_path / "out")["n1099"] == {"jpg": jpeg(1099), "cls": 1}
+    with pytest.raises(SourceError, match="labels by name"):
+        pack(f"{tmp_path}/*.parquet", tmp_path / "three", labels="name", fields=fields, key="name")
+    with pytest.raises(DuplicateKeyError):
+        pack(f"{tmp_path}/*.parquet", tmp_path / "three", key="same", fields=fields, workers=0)
 
 
 def test_several_files_are_one_list(tmp_path: Path) -> None:

@@ -113,6 +113,8 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
         source = found.reading.source
         options = dict(found.reading.options) if options is None else options
     chosen = making.chosen
+    if chosen is None and spec.columns:
+        chosen = {name: name for name in spec.columns}
     if chosen is None:
         chosen = found.reading.chosen if found is not None and source == found.reading.source else {}
     listing.chosen = dict(chosen)

@@ -28,11 +28,13 @@ class ForeignSpec:
         names: Names of objects below the root, or globs of them, in order; empty for all objects.
         source: Name of the format; ``None`` to recognise it.
         options: Of reading it: names and values; ``None`` for those that a catalogue was made with.
+        columns: Fields to read, where a catalogue of these alone is kept apart from others; empty for all.
     """
 
     names: tuple[str, ...] = ()
     source: str | None = None
     options: tuple[tuple[str, str], ...] | None = None
+    columns: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, names: tuple[str, ...], source: str | None, options: Mapping[str, str] | None) -> ForeignSpec:
@@ -41,7 +43,8 @@ class ForeignSpec:
 
     def digest(self, url: str) -> str:
         """Of the place and the objects, as 32 hexadecimal digits: a catalogue is kept under it."""
-        return xxhash.xxh3_128_hexdigest(json.dumps([url, list(self.names)]).encode())
+        columns = [list(self.columns)] if self.columns else []
+        return xxhash.xxh3_128_hexdigest(json.dumps([url, list(self.names), *columns]).encode())
 
     def shown(self, store: Store) -> str:
         """What messages call it: the root, or the only file that is named."""

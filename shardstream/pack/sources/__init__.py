@@ -9,6 +9,7 @@
 ``paths``        paths and URLs; pure text
 ``missing``      what to write in place of a path that is not there
 ``foreign``      data of other libraries, through their catalogue
+``table_rows``   whether the rows of a table are samples, or a list of files
 ``packages``     what is read by packages of its own: Zarr, Lance, ArrayRecord
 ``containers``   which files hold many samples each; what is in a folder
 ``tars``         tar files that can only be read in order: compressed ones, and pipes
@@ -25,14 +26,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from shardstream.errors import NotFoundError, SourceError, UsageError
+from shardstream.errors import FormatError, NotFoundError, SourceError, UsageError
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.pack.sources.base import File, Item, Reject, Source, SourcePart, StreamSource
 from shardstream.pack.sources.containers import (
+    first_table,
     is_streamed,
     is_tar,
     look_into,
@@ -49,14 +51,17 @@ from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.compressed import is_archive
 from shardstream.pack.sources.lists.labels import Classes, LabelMode, Unknown
 from shardstream.pack.sources.lists.mapping import parse_fields, types_alone
-from shardstream.pack.sources.lists.source import ListSource, open_text_list, suffix_of
+from shardstream.pack.sources.lists.source import ListSource, is_mpdataset, open_rows, open_text_list, suffix_of
 from shardstream.pack.sources.lists.tables import TABLES, TableStreams, open_tables
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.numbered import numbered
 from shardstream.pack.sources.packages import PackageSource, open_package
 from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.python import python_source
+from shardstream.pack.sources.table_rows import columns_of_rows
 from shardstream.pack.sources.tars import TarSource, tar_paths
+from shardstream.shards.foreign.formats.files.lists import LIST_OF_MPDATASET
+from shardstream.shards.foreign.found_blocks import OR_PACK
 from shardstream.shards.heads import is_no_data_set
 from shardstream.storage import Location, locate, open_object
 from shardstream.storage.base.location import Access
@@ -142,11 +147,18 @@ def _opened(
             raise UsageError("group='stem' is for folders of files", hint="leave it out", url=text)
         return package
     listing = None if names_containers(text) and not os.path.isdir(text) else _listing(text, at)
-    foreign = _foreign(text, listing, wanted, group, reading, at)
+    try:
+        foreign = _foreign(text, listing, wanted, group, reading, at)
+    except FormatError as error:
+        if not (OR_PACK in (error.hint or "") and listing is None and may_be_rows(text, wanted)):
+            raise
+        return open_rows(at(text), wanted)
     if foreign is not None:
         return foreign
     if listing is not None and suffix_of(listing.pattern or "") in TABLES:
-        return open_tables(_matches(listing), wanted)
+        return _tables(text, _matches(listing), wanted, group, reading, at)
+    if listing is not None and listing.pattern is None and group == "file" and is_mpdataset(listing.root):
+        return open_text_list(listing.root.join(LIST_OF_MPDATASET), wanted)
     if listing is not None:
         return FolderSource(listing, key=wanted.key, group=group, labels=labels, classes=wanted.classes)
     if group != "file":
@@ -162,7 +174,7 @@ def _opened(
             hint="pass a list (path<TAB>label a line, or csv; it may be compressed: list.csv.gz), or a folder",
         )
     if suffix_of(location.url) in TABLES:
-        return open_tables([location], wanted)
+        return _tables(text, [location], wanted, group, reading, at)
     return open_text_list(location, wanted)
 
 
@@ -178,10 +190,15 @@ def _foreign(
     folder = listing is not None and listing.pattern is None
     # COCO, or a data.yaml of YOLO.
     perhaps = may_be_rows(text, wanted) or (listing is None and suffix_of(text) in (".json", ".yaml", ".yml"))
+    columns: tuple[str, ...] | None = None
     if reading.format is None:
         if folder:
             assert listing is not None
-            if group != "file" or not may_be_foreign(listing.root, look_into(listing.root)):
+            look = look_into(listing.root)
+            table = first_table(listing.root, look) if group == "file" else None
+            if table is not None:
+                columns = columns_of_rows(listing.root.join(table), wanted)
+            if columns is None and (group != "file" or not may_be_foreign(listing.root, look)):
                 return None
         elif not names_containers(text) and not perhaps and not (listing and may_match_containers(listing)):
             return None
@@ -189,7 +206,7 @@ def _foreign(
         raise UsageError("group='stem' is for folders of files", hint="leave it out", url=text)
     root, names = (at(text), ()) if folder else named_files(text, at)
     try:
-        return ForeignSource(root, names, reading, wanted)
+        return ForeignSource(root, names, reading, wanted, columns or ())
     except NotFoundError as error:
         if not is_no_data_set(error):
             raise
@@ -197,6 +214,22 @@ def _foreign(
             return None  # whoever lists it refuses what holds many samples
         hint = "--source-format (source_format=) says which it is; docs/foreign.md has those that are read"
         raise SourceError("these files are of no format that is known", url=text, hint=hint) from error
+
+
+def _tables(
+    text: str,
+    locations: Sequence[Location],
+    wanted: Wanted,
+    group: Group,
+    reading: SourceReading,
+    at: Callable[[str], Location],
+) -> Source | StreamSource:
+    """Parquet or Arrow files: their rows, or the files that they list."""
+    columns = columns_of_rows(locations[0], wanted) if group == "file" else None
+    if columns is None:
+        return open_tables(locations, wanted)
+    root, names = named_files(text, at)
+    return ForeignSource(root, names, reading, wanted, columns)
 
 
 def _refuse_columns(wanted: Wanted, group: Group) -> None:

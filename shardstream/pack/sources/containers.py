@@ -195,6 +195,15 @@ def may_be_foreign(folder: Location, look: Look) -> bool:
     return bool(_containers(look.names)) if look.whole else _mostly_containers(look.names)
 
 
+def first_table(folder: Location, look: Look) -> str | None:
+    """The first of the tables that a folder holds, where it holds those rather than anything else; ``None`` if not."""
+    found = [name for name in look.names if is_container(name)]
+    tables = found and all(name.lower().endswith(TABLES) for name in found)
+    if not tables or len(found) <= _pictures(look.names) or open_store(folder).exists(MANIFEST_NAME):
+        return None
+    return min(found)
+
+
 def may_be_rows(text: str, wanted: Wanted) -> bool:
     """Whether a file, or those of a pattern, may be JSON lines whose rows are samples.
 
@@ -227,7 +236,11 @@ def _containers(names: Sequence[str]) -> list[str]:
 
 
 def _mostly_containers(names: Sequence[str]) -> bool:
-    return len(_containers(names)) > sum(name.rpartition(".")[2].lower() in BY_SUFFIX for name in names)
+    return len(_containers(names)) > _pictures(names)
+
+
+def _pictures(names: Sequence[str]) -> int:
+    return sum(name.rpartition(".")[2].lower() in BY_SUFFIX for name in names)
 
 
 def holds_containers(url: str, examples: Sequence[str], count: int) -> SourceError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -29,14 +29,15 @@ from shardstream.pack.sources.declared import parse_type
 from shardstream.pack.sources.listings import split_glob
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.labels import Classes, not_listed
-from shardstream.pack.sources.lists.mapping import FILE, FieldRule, converted
-from shardstream.pack.sources.lists.records import Broken
+from shardstream.pack.sources.lists.mapping import FieldRule, converted
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.stored import StoredPart, StoredSource
 from shardstream.pack.sources.values import is_picture_name
 from shardstream.progress import OnProgress, ignore
 from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.fields import IMAGE, FieldType
+from shardstream.shards.foreign.formats.files.chosen import FILE
+from shardstream.shards.foreign.formats.files.records import Broken
 from shardstream.shards.heads import is_no_data_set
 from shardstream.shards.manifest import unknown_field
 from shardstream.storage import Location, locate, open_store
@@ -190,6 +191,7 @@ class ForeignSource(StoredSource):
         names: Names of the objects that are meant, or globs of them; empty for all of the folder.
         reading: How they are read.
         wanted: What the user says of keys, fields and classes.
+        columns: The only fields that are read, of formats that keep each apart; empty for all.
 
     Raises:
         SourceError: They are not there.
@@ -198,8 +200,15 @@ class ForeignSource(StoredSource):
         DuplicateKeyError: Two samples have one key.
     """
 
-    def __init__(self, location: Location, names: tuple[str, ...], reading: SourceReading, wanted: Wanted) -> None:
-        spec = reading.spec(names)
+    def __init__(
+        self,
+        location: Location,
+        names: tuple[str, ...],
+        reading: SourceReading,
+        wanted: Wanted,
+        columns: tuple[str, ...] = (),
+    ) -> None:
+        spec = replace(reading.spec(names), columns=columns)
         found = _found(location, spec, reading)
         catalogue = found.catalogue
         store = open_store(location)

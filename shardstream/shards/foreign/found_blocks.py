@@ -15,7 +15,8 @@ from shardstream.storage.blocks.codecs import CODECS, LARGEST, inflate, inflate_
 
 LARGEST_WHOLE = 256 << 20
 """Bytes that an object which is one block may have, inflated, where nothing but inflating it tells."""
-PACK = "decompress it, or pack the data set"
+OR_PACK = "or pack the data set"
+PACK = f"decompress it, {OR_PACK}"
 """What to do with what cannot be read in place."""
 
 

@@ -15,7 +15,7 @@ import xxhash
 
 from shardstream.errors import DecodeError, FormatError, MissingExtraError
 from shardstream.extras import require
-from shardstream.shards.foreign.found_blocks import LARGEST_WHOLE, FoundBlocks, small_block, too_large
+from shardstream.shards.foreign.found_blocks import LARGEST_WHOLE, PACK, FoundBlocks, small_block, too_large
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.sizes import size as sized
 from shardstream.storage.blocks import BlockList
@@ -30,7 +30,7 @@ _STEP = 1 << 30  # of inflating, between looks at how much it is
 _READ = 1 << 20
 _HEAD = struct.Struct("<5sBBQQIII")  # magic, version, flags, sizes, spacing, window, points
 _POINT = struct.Struct("<QQBB")  # where it is stored and inflated, bits, whether there is a window
-_INSTALL = 'pip install "shardstream[gzip]" reads it in parts; or decompress it, or pack the data set'
+_INSTALL = f'pip install "shardstream[gzip]" reads it in parts; {PACK}'
 
 
 class _Point(NamedTuple):

@@ -29,10 +29,10 @@ def file_of(write) -> bytes:
     return out.getvalue()
 
 
-def read(data: bytes, chosen=None):
+def read(data: bytes, chosen=None, options=None):
     store = MemoryStore({"a.h5": data})
     listing = ObjectListing(store, list(store.list()), chosen=chosen)
-    found = Hdf5().recognise(listing, {})
+    found = Hdf5().recognise(listing, options or {})
     assert found is not None
     out = []
     inflated, shown_data, _ = shown(Hdf5(), store, found.objects[0])
@@ -168,6 +168,8 @@ def test_what_is_chosen_need_not_go_with_the_rest():
     refused(write, "'alias' is a soft link")
     ((_, rows),) = read(file_of(write), {"x": "train.x", "cls": "train.y"})
     assert [column.name for column in rows.columns] == ["train.x", "train.y"]
+    ((_, rows),) = read(file_of(write), options={"fields": "test/x"})
+    assert len(rows.keys) == 3
     assert read(file_of(write), {"x": "none"}) == []
 
 

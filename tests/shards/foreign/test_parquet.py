@@ -228,7 +228,9 @@ def hugging_face(rows: int = 5) -> pa.Table:
 def test_features_of_hugging_face(compression: str) -> None:
     store = parquet(hugging_face(), compression=compression, use_dictionary=False)
     rows = [rows for _, rows in scanned(PARQUET, store)]
-    assert rows[0].classes == ("ape", "wolf")
+    found = recognised(PARQUET, listing_of(store))
+    assert found.classes == ("ape", "wolf")
+    assert "image.path" in found.notes[0]
     types = {column.name: str(column.type) for column in rows[0].columns}
     assert types == {
         "box": "array:float32:4",
@@ -237,13 +239,13 @@ def test_features_of_hugging_face(compression: str) -> None:
         "image": "jpg",
         "tall": "array",
     }
-    found = [values for _, values in samples(PARQUET, store)]
-    assert found[1]["grid"].tolist() == [[1, 1, 2], [3, 4, 5]]
-    assert "grid" not in found[2]
-    assert found[3]["tall"].tolist() == [[3, 0], [3, 1], [3, 2]]
-    assert found[3]["tall"].dtype == np.int32
-    assert found[4]["box"].tolist() == [4, 1, 2, 3]
-    assert found[1]["cls"] == 1
+    read = [values for _, values in samples(PARQUET, store)]
+    assert read[1]["grid"].tolist() == [[1, 1, 2], [3, 4, 5]]
+    assert "grid" not in read[2]
+    assert read[3]["tall"].tolist() == [[3, 0], [3, 1], [3, 2]]
+    assert read[3]["tall"].dtype == np.int32
+    assert read[4]["box"].tolist() == [4, 1, 2, 3]
+    assert read[1]["cls"] == 1
 
 
 def test_chosen_columns_are_the_only_ones_that_are_read() -> None:

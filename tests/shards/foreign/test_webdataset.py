@@ -445,6 +445,25 @@ def test_what_lies_beside_is_no_sample() -> None:
     assert FORMAT.recognise(listing_of(MemoryStore({"a.json": b"{}"})), {}) is None
 
 
+def test_energons_splits_are_never_mixed() -> None:
+    store = MemoryStore({f"shard_{number}.tar": tar_of([("a.jpg", JPEG)]) for number in range(3)})
+    split = ".nv-meta/split.yaml"
+    store.put(split, b"exclude: []\nsplit_parts:\n  train:\n  - shard_{0..1}.tar\n  val: [shard_2.tar]\n  test: []\n")
+    with pytest.raises(
+        FormatError, match=r"several splits: train, val(?s:.*)train: .*shard_\{0\.\.1\}\.tar; val: .*shard_2"
+    ):
+        FORMAT.recognise(listing_of(store), {})
+    assert len(recognised(FORMAT, listing_of(store, "shard_0.tar", "shard_1.tar")).objects) == 2
+    store.put(split, b"split_parts: {train: ['shard_{0..1}.tar'], val: []}\n")
+    found = recognised(FORMAT, listing_of(store))
+    assert [one.path for one in found.objects] == ["shard_0.tar", "shard_1.tar"]
+    assert found.notes == ("1 tar file that split.yaml does not name left out",)
+    for text in (b"split_parts: 3\n", b"split_parts: {train: {a: b}, val: [[1]]}\n", b"exclude: []\n", b"[1\n"):
+        store.put(split, text)
+        with pytest.raises(FormatError, match=r"split\.yaml"):
+            FORMAT.recognise(listing_of(store), {})
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from shardstream.errors import FormatError, UsageError
 from shardstream.shards.foreign.formats.detection import yolo
-from shardstream.shards.foreign.formats.detection.yaml_lines import Odd, read_yaml
 from shardstream.shards.foreign.formats.detection.yolo import Yolo
 from shardstream.shards.foreign.formats.detection.yolo_labels import BadLabels, read_labels
 from shardstream.shards.foreign.formats.detection.yolo_set import label_file
+from shardstream.shards.foreign.yaml_files import read_yaml
 from shardstream.testing import MemoryStore
 from tests.shards.foreign.scanning import in_memory, listing_of, recognised, samples
 
@@ -146,8 +146,8 @@ def test_labels_that_are_refused(line, match) -> None:
         (f"train: /etc\n{NAMES}", "nothing of that lies below"),
         (f"train:\n{NAMES}", "it names no pictures"),
         (f"train: labels\n{NAMES}", "nothing of that"),
-        (f"train: {{a: b}}\n{NAMES}", "written in a way"),
-        ("train: images/train\nnames: &a [x]\n", "written in a way"),
+        (f"train: {{a: b}}\n{NAMES}", "not a path, or a list"),
+        ("train: images/train\nnames: [&a x, *a]\n", "aliases and tags"),
         ("train: images/train\nnames: {x: y}\n", "not numbers of classes"),
         ("train: images/train\nnames: {99999999: y}\n", "not numbers of classes"),
         (f"train: images/train\nkpt_shape: [a, 3]\n{NAMES}", "not two numbers"),
@@ -179,16 +179,34 @@ def test_classes_of_a_file_beside() -> None:
 
 
 _TEXT = st.text("abcé -_/.:#'\"[]{}0123456789", min_size=1, max_size=12)
+_VALUE = st.one_of(_TEXT, st.lists(_TEXT), st.dictionaries(_TEXT, _TEXT))
 
 
-@given(st.dictionaries(st.sampled_from("abcd"), st.one_of(_TEXT, st.lists(_TEXT), st.dictionaries(_TEXT, _TEXT))))
-def test_yaml_is_read_as_its_library_reads_it_or_not_at_all(value) -> None:
+@given(st.dictionaries(st.sampled_from("abcd"), _VALUE, min_size=1))
+def test_yaml_is_read_as_it_was_written(value) -> None:
     for style in (None, True, False):
-        text = yaml.safe_dump(value, default_flow_style=style, allow_unicode=True, width=10_000)
-        found = read_yaml(text)
-        for name, expected in value.items():
-            if not isinstance(found.get(name, Odd()), Odd) and expected:
-                assert found[name] == expected, text
+        text = yaml.safe_dump(value, default_flow_style=style, allow_unicode=True)
+        assert yaml_of(text) == {name: "" if one in ("null", "~") else one for name, one in value.items()}
+
+
+def yaml_of(text):
+    return read_yaml(listing_of(MemoryStore({"x.yaml": text.encode()})), "x.yaml")
+
+
+def test_yaml_that_stands_for_something_else_is_refused() -> None:
+    assert yaml_of("a: no\nb: 010\nc:\nd: null\n") == {"a": "no", "b": "010", "c": "", "d": ""}
+    for text, match in (
+        ("a: &x [1]\nb: *x\n", "(?s)aliases and tags.*line 2"),
+        ("a: !!python/object/apply:os.system [ls]\n", "aliases and tags"),
+        ("a: " + "[" * 20 + "]" * 20, "too deep"),
+        ("- a\n", "not a map"),
+        ("", "not a map"),
+        ("a: [1\n", "not YAML"),
+        ("a: '\x01'", "not YAML"),
+        ("# " + "x" * (1 << 20), "too many"),
+    ):
+        with pytest.raises(FormatError, match=match):
+            yaml_of(text)
 
 
 def test_any_text_is_read_or_left(monkeypatch) -> None:
@@ -198,6 +216,5 @@ def test_any_text_is_read_or_left(monkeypatch) -> None:
         text = list(good)
         for _ in range(draw.randint(1, 6)):
             text[draw.randrange(len(text))] = draw.choice("[]{}'\":#- \n&*|a0\\")
-        read_yaml("".join(text))
         with suppress(FormatError, UsageError, AssertionError):
             read(objects(text="".join(text)))

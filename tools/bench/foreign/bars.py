@@ -11,7 +11,16 @@ from bench.foreign.measured import Measured
 from bench.report import MISSED
 
 IN_PLACE = 0.9  # of what packed shards give
-READERS = {"webdataset": 5.0, "streaming": 3.0, "tfrecord": 2.0, "lmdb": 1.5, "arrow": 3.0, "zip": 1.5, "litdata": 1.5}
+READERS = {
+    "webdataset": 5.0,
+    "streaming": 3.0,
+    "tfrecord": 2.0,
+    "lmdb": 1.5,
+    "arrow": 3.0,
+    "hdf5": 3.0,
+    "zip": 1.5,
+    "litdata": 1.5,
+}
 """How many times as fast as the format's own reader."""
 SCANS = {"webdataset": scans.MEMBERS, "lmdb": scans.INTO, "recordio": scans.INTO, "streaming": scans.INTO}
 """What a scan is held against; photographs only, but for tars."""

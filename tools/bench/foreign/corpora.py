@@ -56,8 +56,11 @@ FORMATS = {
     "recordio": Format("RecordIO", _named("jpg", "data"), "recordio"),
     "lmdb": Format("LMDB", _named("jpg", "bin", "txt"), "lmdb"),
     "arrow": Format("Arrow, `save_to_disk`", _named("jpg", "bin"), "arrow"),
+    "hdf5": Format("HDF5", _named("jpg", "bin"), "hdf5"),
     "zip": Format("zip, stored", _named("jpg", "bin"), "zip"),
     "npz": Format("npz", _named(None, "bin"), "npy"),
+    "jsonl": Format("JSON lines", _named(None, "txt"), "jsonl"),
+    "jsonl_gz": Format("JSON lines, `.gz`", _named(None, "txt"), "jsonl"),
     "beton": Format("FFCV beton", _named("image", "bytes", "label"), "beton"),
 }
 """By the names of functions in `stores` and `readers`."""

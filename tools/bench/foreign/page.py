@@ -138,6 +138,7 @@ READER = {
     "tfrecord": "TFRecord, `tfrecord`",
     "lmdb": "LMDB, `Dataset` of ten lines",
     "arrow": "Arrow, `datasets`",
+    "hdf5": "HDF5, h5py in a `Dataset` of ten lines",
     "zip": "zip, `Dataset` of ten lines",
     "litdata": "LitData",
 }
@@ -145,7 +146,7 @@ TEXT = f"""\
 ## Data of other libraries
 
 The same photographs, and values of {VALUE_BYTES:,} bytes, each with a label, in the formats of other libraries, which
-[are read where they lie](foreign.md). Tars, MDS, LitData, TFRecord, LMDB, Arrow, zip and npz were written by the
+[are read where they lie](foreign.md). Tars, MDS, LitData, TFRecord, LMDB, Arrow, HDF5, zip and npz were written by the
 libraries themselves, RecordIO and beton by writers of a few lines. LMDB is laid out as for text recognition, so its
 labels are text. Everything is shuffled, made into batches of {BATCH} by {WORKERS} worker processes and delivered to the
 parent process, from the page cache.

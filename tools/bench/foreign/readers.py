@@ -24,8 +24,8 @@ def ours(store: str, name: str, kind: Kind, workers: int) -> dict[str, Any]:
 
 def theirs(store: str, name: str, kind: Kind, workers: int) -> dict[str, Any]:
     """The library whose format it is, or a data set of ten lines."""
-    if name in ("lmdb", "zip"):
-        dataset = {"lmdb": Database, "zip": Members}[name](store, FIELD[kind])
+    if name in ("lmdb", "zip", "hdf5"):
+        dataset = {"lmdb": Database, "zip": Members, "hdf5": Rows}[name](store, FIELD[kind])
         return raw.by_loader(dataset, workers, shuffle=True)
     if name == "arrow":
         return raw.by_loader(_rows(store, FIELD[kind]), workers, FIELD[kind], shuffle=True)
@@ -105,3 +105,27 @@ class Members(torch.utils.data.Dataset[tuple[bytes, int]]):
             self.file = zipfile.ZipFile(self.path)
         key = self.keys[number]
         return self.file.read(f"{key}.{self.extension}"), int(self.file.read(f"{key}.cls"))
+
+
+class Rows(torch.utils.data.Dataset[tuple[bytes, int]]):
+    """Rows of two data sets of an HDF5 file, opened where it is read."""
+
+    def __init__(self, store: str, field: str) -> None:
+        self.path, self.field = f"{store}/train.h5", field
+        self.file: Any = None
+        with _hdf5(self.path) as file:
+            self.count = len(file["cls"])
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> tuple[bytes, int]:
+        if self.file is None:
+            self.file = _hdf5(self.path)
+        return self.file[self.field][number].tobytes(), int(self.file["cls"][number])
+
+
+def _hdf5(path: str) -> Any:
+    from h5py import File
+
+    return File(path)

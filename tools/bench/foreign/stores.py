@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import numpy as np
 
 from bench.data import SHARDS
 from bench.foreign import written
-from bench.foreign.corpora import Kind, samples, store
+from bench.foreign.corpora import VALUE_BYTES, Kind, samples, store
 from bench.race.stores import bring, write_litdata, write_streaming
 
 FIELD: dict[Kind, str] = {"photographs": "jpg", "values": "bin"}
@@ -108,6 +110,19 @@ def arrow(out: str, kind: Kind, count: int) -> None:
     Dataset.from_list(found, features=features).save_to_disk(out)
 
 
+def hdf5(out: str, kind: Kind, count: int) -> None:
+    """One file of two data sets: bytes, of any length where they are photographs, and labels."""
+    from h5py import File, vlen_dtype
+
+    Path(out).mkdir()
+    with File(f"{out}/train.h5", "w") as file:
+        octets = vlen_dtype(np.uint8) if kind == "photographs" else f"V{VALUE_BYTES}"
+        found, labels = file.create_dataset(FIELD[kind], (count,), octets), file.create_dataset("cls", (count,), "i8")
+        for number, sample in enumerate(samples(kind, count)):
+            found[number] = np.frombuffer(sample.octets, np.uint8) if kind == "photographs" else np.void(sample.octets)
+            labels[number] = sample.label
+
+
 def zip(out: str, kind: Kind, count: int) -> None:
     """One zip of members that are not compressed."""
     Path(out).mkdir()
@@ -123,6 +138,23 @@ def npz(out: str, kind: Kind, count: int) -> None:
     found = list(samples(kind, count))
     octets = np.frombuffer(b"".join(one.octets for one in found), np.uint8).reshape(count, -1)
     np.savez(f"{out}/train.npz", bin=octets, cls=np.array([one.label for one in found]))
+
+
+def jsonl(out: str, kind: Kind, count: int) -> None:
+    """One file; values are text of as many letters."""
+    Path(out).mkdir()
+    Path(out, "train.jsonl").write_bytes(_lines(kind, count))
+
+
+def jsonl_gz(out: str, kind: Kind, count: int) -> None:
+    """The same, compressed."""
+    Path(out).mkdir()
+    Path(out, "train.jsonl.gz").write_bytes(gzip.compress(_lines(kind, count)))
+
+
+def _lines(kind: Kind, count: int) -> bytes:
+    rows = ({"txt": one.octets[: len(one.octets) // 2].hex(), "label": one.label} for one in samples(kind, count))
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
 def beton(out: str, kind: Kind, count: int) -> None:

@@ -18,7 +18,7 @@ from bench.report import MISSED, Outcome, circumstances, provenance, versions
 ROUNDS = 3
 CROP_TURNS = 3  # epochs of seconds
 PACKAGES = (
-    *("shardstream", "webdataset", "mosaicml-streaming", "litdata", "tfrecord", "lmdb", "datasets"),
+    *("shardstream", "webdataset", "mosaicml-streaming", "litdata", "tfrecord", "lmdb", "datasets", "h5py"),
     *("torch", "numpy", "simplejpeg"),
 )
 

@@ -29,6 +29,10 @@ from shardstream.shards.foreign.rows import usable_field
 
 LABEL = "cls"
 """What the label of a class is called."""
+NUMBERED = (
+    "samples are numbered: names beside values, such as {!r}, are those of files without their folders, and repeat"
+)
+"""What a user should know of tables with files of Hugging Face's in them."""
 METADATA = "huggingface"
 """The key of features in the metadata of a schema."""
 How: TypeAlias = Literal["bytes", "text", "number", "fixed", "values", "array", "converted", "nothing", "refused"]
@@ -40,6 +44,7 @@ of one axis and any length. ``converted`` are values that lie nowhere in a form 
 or msgpack where bytes are among them. Of ``nothing`` there are no values. ``refused`` cannot be read.
 """
 _FILE = frozenset(("bytes", "path"))
+_LABELS = LABEL_NAMES - {"y"}  # which may as well be a coordinate
 _DATES = frozenset(("date32", "date64", "time32", "time64", "timestamp", "duration"))
 _DECIMALS = frozenset(("decimal", "decimal32", "decimal64", "decimal128", "decimal256"))
 _PLAIN = NUMBERS | TEXTS | _DATES | _DECIMALS | {"bool", "null"}
@@ -115,10 +120,10 @@ def classes_of(fields: Sequence[TableField]) -> tuple[str, ...] | None:
 def _label(found: Sequence[TableField], chosen: Collection[str]) -> TableField | None:
     whole = [one for one in found if len(one.source) == 1 and one.how == "number"]
     some = [one for one in whole if one.classes is not None] or [
-        one for one in whole if one.type.name in SIGNED + UNSIGNED and one.name.lower() in LABEL_NAMES
+        one for one in whole if one.type.name in SIGNED + UNSIGNED and one.name.lower() in _LABELS
     ]
     if len(some) > 1:
-        some = [one for one in some if one.name.lower() in LABEL_NAMES]
+        some = [one for one in some if one.name.lower() in _LABELS]
     taken = any(one.name == LABEL for one in found if one not in some)
     return some[0] if len(some) == 1 and not taken and some[0].name not in chosen else None
 

@@ -12,7 +12,7 @@ from shardstream.errors import FormatError, UsageError, did_you_mean
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.arrow.blocks import find_blocks
-from shardstream.shards.foreign.formats.arrow.columns import TableField, classes_of, features_of, fields_of
+from shardstream.shards.foreign.formats.arrow.columns import NUMBERED, TableField, classes_of, features_of, fields_of
 from shardstream.shards.foreign.formats.arrow.flatbuffers import Inconsistent
 from shardstream.shards.foreign.formats.arrow.folders import find_objects
 from shardstream.shards.foreign.formats.arrow.messages import AS_ITS_KIND, first_batch, read_schema
@@ -23,10 +23,6 @@ from shardstream.shards.foreign.found_blocks import FoundBlocks
 from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
 from shardstream.storage import Store
-
-_NUMBERED = (
-    "samples are numbered: names beside values, such as {!r}, are those of files without their folders, and repeat"
-)
 
 _LEAVE_OUT = "leave it out: `shardstream index --field NAME=COLUMN` names those to take"
 
@@ -66,7 +62,7 @@ class Arrow(ForeignFormat):
         _check_json(fields, names, listing.url)
         _refuse_paths(data, fields)
         beside = [one for one in _all(data, chosen) if one.beside]
-        notes = (*found.notes, _NUMBERED.format(beside[0].name)) if beside else found.notes
+        notes = (*found.notes, NUMBERED.format(beside[0].name)) if beside else found.notes
         objects = tuple(replace(one, about={**one.about, **about}) for one in found.objects)
         return Recognised(objects, classes_of(fields), notes)
 

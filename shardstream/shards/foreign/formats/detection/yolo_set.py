@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shardstream.errors import FormatError, UsageError, did_you_mean
 from shardstream.shards.foreign.contract import ObjectListing
-from shardstream.shards.foreign.formats.detection.yaml_lines import Odd, Yaml, read_yaml
 from shardstream.shards.foreign.formats.files.names import below, is_picture, suffix_of
 from shardstream.shards.foreign.names import splits
+from shardstream.shards.foreign.yaml_files import LARGEST, read_yaml
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.text import in_one_line, valid_unicode
 
 _SPLITS = ("train", "val", "test")
 _YAML = (".yaml", ".yml")
-_MOST_YAML = 1 << 20  # bytes of a data.yaml
+# What a file has to say for it to be one of YOLO, before it is asked whether YAML can be read here.
+_LOOKS = tuple(
+    re.compile(rb"^['\"]?(%s)['\"]?[ \t]*:" % names, re.MULTILINE) for names in (b"names|nc", b"train|val|test")
+)
 _CLASSES = ("classes.txt", "labels/classes.txt", "obj.names")
 _MOST_CLASSES = 1_000_000
 _MOST_NUMBERS = 3000  # of key points
@@ -78,16 +82,12 @@ def found_set(listing: ObjectListing, options: Mapping[str, str]) -> FoundSet | 
     return _Described(listing, *found[0]).found(options)
 
 
-def _read(listing: ObjectListing, one: ObjectMeta) -> Mapping[str, Yaml] | None:
+def _read(listing: ObjectListing, one: ObjectMeta) -> Mapping[str, Any] | None:
     """What a YAML file says, if it describes a data set of YOLO."""
-    if one.size > _MOST_YAML:
+    if one.size > LARGEST:
         return None
-    try:
-        found = read_yaml(listing.read(one.path).decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        return None
-    is_one = ("names" in found or "nc" in found) and any(name in found for name in _SPLITS)
-    return found if is_one else None
+    text = listing.read(one.path)
+    return read_yaml(listing, one.path) if all(look.search(text) for look in _LOOKS) else None
 
 
 def _by_folders(listing: ObjectListing, options: Mapping[str, str]) -> FoundSet | None:
@@ -113,7 +113,7 @@ def _in_order(pictures: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
 
 def _listed_classes(listing: ObjectListing, files: Mapping[str, ObjectMeta]) -> tuple[str, ...] | None:
     for path in _CLASSES:
-        if path in files and files[path].size < _MOST_YAML:
+        if path in files and files[path].size < LARGEST:
             lines = listing.read(path).decode("utf-8", "replace").splitlines()
             return tuple(line.strip() for line in lines if line.strip()) or None
     return None
@@ -142,7 +142,7 @@ class _Described:
 
     listing: ObjectListing
     path: str
-    said: Mapping[str, Yaml]
+    said: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         self.files = {one.path: one for one in self.listing.objects}
@@ -179,10 +179,11 @@ class _Described:
         return FormatError(what, url=self.listing.store.locate(self.path), hint=hint)
 
     def _texts(self, name: str) -> list[str]:
-        found = self.said.get(name, "")
-        if isinstance(found, dict | Odd):
-            raise self._wrong(f"{name!r} is written in a way that is not read", "write a path, or a list of paths")
-        return [found] if isinstance(found, str) else found
+        found = self.said.get(name) or []
+        texts = found if isinstance(found, list) else [found]
+        if not all(isinstance(one, str) for one in texts):
+            raise self._wrong(f"{name!r} is not a path, or a list of paths")
+        return texts
 
     def _places(self, name: str) -> list[str]:
         """Folders and lists of a split, those that are there."""
@@ -236,23 +237,21 @@ class _Described:
         return out
 
     def _classes(self) -> tuple[str, ...] | None:
-        names = self.said.get("names", "")
-        if isinstance(names, Odd):
-            raise self._wrong("'names' is written in a way that is not read", "write a list, or a map of numbers")
-        if isinstance(names, dict):
-            numbered = {int(key): name for key, name in names.items() if key.isdecimal() and len(key) < 8}
-            if sorted(numbered) != list(range(len(names))):
-                most = max(numbered, default=_MOST_CLASSES)
-                if len(numbered) != len(names) or most >= _MOST_CLASSES:
-                    raise self._wrong("'names' has keys that are not numbers of classes")
-                return tuple(numbered.get(number, f"class {number}") for number in range(most + 1))
-            return tuple(numbered[number] for number in sorted(numbered)) or None
-        return tuple(names) or None if isinstance(names, list) else None
+        names = self.said.get("names") or []
+        listed = names if isinstance(names, list) else [names]
+        pairs = list(names.items() if isinstance(names, dict) else enumerate(listed))
+        if not all(isinstance(name, str) for _, name in pairs):
+            raise self._wrong("'names' is not a list of names, or a map of numbers to names")
+        if not all(str(number).isdecimal() and int(number) < _MOST_CLASSES for number, _ in pairs):
+            raise self._wrong("'names' has keys that are not numbers of classes")
+        numbered = {int(number): name for number, name in pairs}
+        return tuple(numbered.get(one, f"class {one}") for one in range(max(numbered, default=-1) + 1)) or None
 
     def _points(self) -> int:
         shape = self.said.get("kpt_shape")
         if shape is None:
             return 0
-        if not isinstance(shape, list) or len(shape) != 2 or not all(one.isdecimal() and len(one) < 5 for one in shape):
+        is_shape = isinstance(shape, list) and len(shape) == 2 and all(isinstance(one, str) for one in shape)
+        if not is_shape or not all(one.isdecimal() and len(one) < 5 for one in shape):
             raise self._wrong("'kpt_shape' is not two numbers")
         return min(int(shape[0]) * int(shape[1]), _MOST_NUMBERS)

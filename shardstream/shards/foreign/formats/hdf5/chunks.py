@@ -108,9 +108,8 @@ def _block(dataset: H5Dataset, layout: ChunkLayout, begin: int, chunks: NDArray[
         )
     if len(chunks) == 1 and not chunks[0, 2]:
         return BlockPlace(begin, end, offset, length, layout.setting())
-    places = tuple(
-        Chunk(at - offset if size else 0, size, mask << _is_swapped(dataset)) for at, size, mask in chunks.tolist()
-    )
+    shifted = int(_is_swapped(dataset))  # a step that chunks are never written without stands first then
+    places = tuple(Chunk(at - offset if size else 0, size, mask << shifted) for at, size, mask in chunks.tolist())
     return BlockPlace(begin, end, offset, length, layout.setting(places))
 
 

@@ -33,6 +33,9 @@ class Hdf5(ForeignFormat):
 
     name: ClassVar[str] = "hdf5"
     title: ClassVar[str] = "HDF5"
+    options: ClassVar[Mapping[str, str]] = {
+        "fields": "data sets that are looked at, with commas between; all others are left out"
+    }
     window: ClassVar[int] = 64 << 10
 
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
@@ -44,9 +47,8 @@ class Hdf5(ForeignFormat):
         if listing.start(first, len(SIGNATURE)) != SIGNATURE:
             self._refuse_user_block(listing, first)
             return None
-        about = (
-            {"fields": sorted({text.partition(":")[0] for text in listing.chosen.values()})} if listing.chosen else {}
-        )
+        wanted = _names(options.get("fields", "")) or {text.partition(":")[0] for text in listing.chosen.values()}
+        about = {"fields": sorted(wanted)} if wanted else {}
         return Recognised(tuple(ForeignObject(one.path, one.size, about) for one in found))
 
     def _refuse_user_block(self, listing: ObjectListing, path: str) -> None:
@@ -78,6 +80,10 @@ class Hdf5(ForeignFormat):
             yield ScannedRows(numbered_keys(data.path, begin, stop - begin), columns.columns(begin, stop))
 
 
+def _names(text: str) -> set[str]:
+    return {usable_field(name.strip()) for name in text.split(",") if name.strip()}
+
+
 def _columns(data: ObjectBytes, end: int, about: Mapping[str, Any]) -> FileColumns | None:
     """The fields of a file; ``None`` where it has none of those that were chosen."""
     wanted: Sequence[str] | None = about.get("fields")
@@ -98,5 +104,5 @@ def _check_lengths(data: ObjectBytes, datasets: Sequence[H5Dataset]) -> None:
     raise data.damaged(
         f"its arrays are of different numbers of samples: {shown}",
         0,
-        hint="choose those that belong together: --field NAME=NAME for each (fields= of the index)",
+        hint="choose those that belong together: --format-option fields=NAME,NAME (format_options=)",
     )

@@ -28,7 +28,7 @@ LONGEST = 32 << 20
 MOST_COLUMNS = 1024
 _SHOWN = 60
 _BLANKS = b" \t\r\n"
-_TRUE = ord("t")
+_TRUE, _BACKSLASH = b"t\\"
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +40,7 @@ class BlockColumn:
         begin: Where each lies in the object.
         lengths: Its bytes.
         kinds: All kinds of values that there are, as bits.
+        escaped: Which of them have backslashes; ``None``: none.
         numbers: What they are, where all are numbers, or all true or false; else ``None``.
         texts: Their stored bytes, of a column that may be the key.
     """
@@ -48,6 +49,7 @@ class BlockColumn:
     begin: Places
     lengths: NDArray[np.int32]
     kinds: int
+    escaped: NDArray[np.bool_] | None = None
     numbers: NDArray[Any] | None = None
     texts: list[bytes] | None = None
 
@@ -291,7 +293,7 @@ def _columns(window: _Window, found: Members, names: _Names) -> RowBlock:
     block = RowBlock(len(found.objects))
     if not len(found.owner):
         return block
-    kinds = kinds_of(raw, found)
+    kinds, escaped = kinds_of(raw, found), _escaped(raw, found)
     for name, chosen in names.columns(raw, found).items():
         chosen = chosen[kinds[chosen] != NULL]
         if not len(chosen):
@@ -302,6 +304,7 @@ def _columns(window: _Window, found: Members, names: _Names) -> RowBlock:
             begin + window.at,
             (end - begin).astype(np.int32),
             int(np.bitwise_or.reduce(kinds[chosen])),
+            escaped[chosen] if escaped[chosen].any() else None,
         )
         if column.kinds == INT:
             column.numbers, beyond = integers(raw, begin, end)
@@ -316,3 +319,10 @@ def _columns(window: _Window, found: Members, names: _Names) -> RowBlock:
             column.texts = [raw[one:two].tobytes() for one, two in pairs]
         block.columns[name] = column
     return block
+
+
+def _escaped(raw: Bytes, found: Members) -> NDArray[np.bool_]:
+    """Which values have backslashes."""
+    slashes = np.flatnonzero(raw[: found.consumed] == _BACKSLASH)
+    more: NDArray[np.bool_] = np.searchsorted(slashes, found.begin) < np.searchsorted(slashes, found.end)
+    return more

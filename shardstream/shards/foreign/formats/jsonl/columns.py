@@ -228,6 +228,7 @@ def _column(field: _Field, held: Sequence[tuple[int, RowBlock]], begin: int, end
     scalar = field.kind.kind == "scalar"
     values = np.zeros(count, field.kind.dtype if scalar else np.uint64)
     lengths = np.zeros(count, np.uint64)
+    plain = field.kind.name == "str"
     for first, block in held:
         column = block.columns.get(field.column)
         if column is None:
@@ -241,8 +242,13 @@ def _column(field: _Field, held: Sequence[tuple[int, RowBlock]], begin: int, end
         else:
             values[rows] = column.begin[low:high]
             lengths[rows] = column.lengths[low:high]
+            plain = plain and (column.escaped is None or not column.escaped[low:high].any())
     if not has.any():
         return None
     if scalar:
         return Column(field.name, field.kind, valid=bitmap_of(has), values=values)
-    return Column(field.name, field.kind, codec=field.codec, valid=bitmap_of(has), offsets=values, lengths=lengths)
+    if plain:  # nothing has to be unescaped
+        values[has] += 1
+        lengths[has] -= 2
+    codec = "none" if plain else field.codec
+    return Column(field.name, field.kind, codec=codec, valid=bitmap_of(has), offsets=values, lengths=lengths)

@@ -23,18 +23,18 @@ CUT_OFF = "an object is cut off"
 _NOT_JSON = "this is not JSON"
 
 
-def _table(of: dict[bytes, int], kind: str) -> NDArray[np.integer]:
-    found = np.zeros(256, kind)
+def _table(of: dict[bytes, int]) -> NDArray[np.int8]:
+    found = np.zeros(256, np.int8)
     for letters, value in of.items():
         found[list(letters)] = value
     return found
 
 
 _LETTERS = bytes(set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") - set(b"eE"))
-_KINDS = _table(
-    {b"0123456789+-": DIGIT, b".eE": POINT, _LETTERS: LETTER, b"{}[],:\n": MARK, b'"': QUOTE, b" \t\r": SPACE}, "u1"
-)
-_STEPS = _table({b"{[": 1, b"}]": -1}, "i1")
+_KINDS = _table({
+    b"0123456789+-": DIGIT, b".eE": POINT, _LETTERS: LETTER, b"{}[],:\n": MARK, b'"': QUOTE, b" \t\r": SPACE
+}).astype(np.uint8)  # fmt: skip
+_STEPS = _table({b"{[": 1, b"}]": -1})
 
 # Events at the first depth, and which may follow which: how many bytes outside of strings later, at least and at most.
 _BEGIN, _NAMED, _NEXT, _DONE, _BETWEEN, _WRONG = range(6)
@@ -93,14 +93,12 @@ class _Outside(NamedTuple):
         kinds: What each is.
         at: Where it lies.
         until: Where it ends, for the quote of a string where that ends.
-        newlines: How many there are.
     """
 
     bytes: Bytes
     kinds: Bytes
-    at: Places
-    until: Places
-    newlines: int
+    at: NDArray[np.int32]
+    until: NDArray[np.int32]
 
 
 def members(raw: Bytes, *, listed: bool, first: bool, last: bool) -> Members:
@@ -144,17 +142,17 @@ def members(raw: Bytes, *, listed: bool, first: bool, last: bool) -> Members:
 
 
 def _outside(raw: Bytes, *, listed: bool) -> _Outside:
-    quotes = _quotes(raw)
+    quotes = _quotes(raw).astype(np.int32)  # of many numbers there is one place for each byte
     end = len(raw)
     if len(quotes) % 2:  # the last string ends behind these bytes
         end = int(quotes[-1])
         quotes = quotes[:-1]
     opens, closes = quotes[0::2], quotes[1::2]
-    begins = np.concatenate([[0], closes + 1])
-    lengths = np.concatenate([opens + 1, [end]]) - begins
-    ends = np.cumsum(lengths)
+    begins = np.concatenate([[0], closes + 1], dtype=np.int32)
+    lengths = np.concatenate([opens + 1, [end]], dtype=np.int32) - begins
+    ends = np.cumsum(lengths, dtype=np.int32)
     at = np.repeat(begins - (ends - lengths), lengths)
-    at += np.arange(len(at))
+    at += np.arange(len(at), dtype=np.int32)
     letters = raw[at]
     kinds = _KINDS[letters]
     until = at + 1
@@ -170,7 +168,7 @@ def _outside(raw: Bytes, *, listed: bool) -> _Outside:
     if blank.any():
         kept = np.flatnonzero(~blank)
         letters, kinds, at, until = letters[kept], kinds[kept], at[kept], until[kept]
-    return _Outside(letters, kinds, at, until, newlines)
+    return _Outside(letters, kinds, at, until)
 
 
 def _quotes(raw: Bytes) -> Places:
@@ -227,13 +225,15 @@ def _found(outside: _Outside, marks: _Marks, *, listed: bool, first: bool, close
     deep = _check_values(outside, marks, begin, behind - 1, kinds)
     starts = np.flatnonzero(codes == _BEGIN)
     consumed = int(outside.at[events[-1]]) + 1 if len(events) else 0
+    places = (outside.at[events[starts]], outside.at[names] + 1, outside.until[names] - 1)
+    objects, name_begin, name_end = (one.astype(np.int64) for one in places)
     return Members(
-        outside.at[events[starts]],
+        objects,
         np.searchsorted(starts, named) - 1,
-        outside.at[names] + 1,
-        outside.until[names] - 1,
-        outside.at[begin],
-        outside.until[behind - 1],
+        name_begin,
+        name_end,
+        outside.at[begin].astype(np.int64),
+        outside.until[behind - 1].astype(np.int64),
         kinds,
         deep,
         consumed,

@@ -82,7 +82,7 @@ class ColumnField:
         if self.field.how != "array":
             return "none"
         inner = ",".join(map(str, self.field.shape[1:]))
-        return f"parquet.array:{element_dtype(self.field).name}:{inner}"
+        return f"parquet.rows:{element_dtype(self.field).name}:{inner}"
 
     def blocks(self, data: ObjectBytes, footer: Footer, group: Group) -> Iterator[PageBlock]:
         """Its blocks of a row group, in the order in which they are shown.
@@ -185,15 +185,24 @@ def fields_in(data: ObjectBytes, footer: Footer, about: Mapping[str, Any]) -> li
         FormatError: One cannot be read; says why.
     """
     chosen: Sequence[str] = about["chosen"]
-    features = features_of(footer.metadata)
-    columns = [with_lengths(arrow_field(one), features.get(one.name)) for one in footer.columns]
-    found = fields_of(columns, features, chosen=chosen)
+    found = _fields_of(footer, chosen)
     wanted = [one for one in found if (one.name in chosen if chosen else not one.beside)]
     for one in wanted:
         if one.how == "refused":
             raise data.damaged(f"column {'.'.join(one.source)!r} cannot be read: {one.why}", 0, hint=_LEAVE_OUT)
     nodes = [ColumnField(one, _node_at(footer.columns, one.source)) for one in wanted]
     return sorted(nodes, key=lambda one: one.name)
+
+
+def all_fields(data: ObjectBytes, size: int) -> tuple[TableField, ...]:
+    """The fields of a file of so many bytes, those that cannot be read as well; raises as `Footer`."""
+    return _fields_of(Footer(data, size), ())
+
+
+def _fields_of(footer: Footer, chosen: Sequence[str]) -> tuple[TableField, ...]:
+    features = features_of(footer.metadata)
+    columns = [with_lengths(arrow_field(one), features.get(one.name)) for one in footer.columns]
+    return fields_of(columns, features, chosen=chosen)
 
 
 def classes_in(fields: Sequence[ColumnField]) -> tuple[str, ...] | None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from shardstream.errors import DecodeError, FormatError
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
-from shardstream.shards.foreign.formats.chunks.encoded_values import npy_of
+from shardstream.shards.foreign.formats.arrow.columns import NUMBERED
+from shardstream.shards.foreign.formats.arrow.format import npy_of_rows
 from shardstream.shards.foreign.formats.parquet.columns import ColumnValues, column_of, joined
-from shardstream.shards.foreign.formats.parquet.fields import ColumnField, PageBlock, classes_in, fields_in
+from shardstream.shards.foreign.formats.parquet.fields import ColumnField, PageBlock, all_fields, classes_in, fields_in
 from shardstream.shards.foreign.formats.parquet.footer import ENCRYPTED, MAGIC, Footer
 from shardstream.shards.foreign.found_blocks import FoundBlocks
 from shardstream.shards.foreign.names import accompanies
-from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows, numbered_keys, pieces
 from shardstream.storage.blocks import BlockList
 from shardstream.storage.blocks.parquet.pages import is_sound
@@ -25,23 +24,12 @@ _HELD = 64 << 20  # bytes of blocks that are kept since they had to be made
 _TABLES = {"_delta_log/": "Delta Lake", "metadata/": "Iceberg"}
 
 
-def npy_of_rows(stored: memoryview, text: str) -> bytes:
-    """Elements as an array of any number of rows: ``DTYPE:SHAPE`` are those and the shape of a row."""
-    dtype, _, axes = text.partition(":")
-    kind = np.dtype(dtype)
-    shape = tuple(int(one) for one in axes.split(",") if one)
-    width = kind.itemsize * int(np.prod(shape, dtype=np.int64))
-    if not width or len(stored) % width:
-        raise ValueError(f"{len(stored)} bytes are not rows of {width}")
-    return npy_of(stored, kind.newbyteorder("<"), (len(stored) // width, *shape))
-
-
 class Parquet(ForeignFormat):
     """Tables whose rows are samples."""
 
     name: ClassVar[str] = "parquet"
     title: ClassVar[str] = "Parquet"
-    forms: ClassVar[Mapping[str, Form]] = {"array": npy_of_rows}
+    forms: ClassVar[Mapping[str, Form]] = {"rows": npy_of_rows}
 
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         found = listing.ending(*SUFFIXES)
@@ -52,9 +40,9 @@ class Parquet(ForeignFormat):
             return None
         _refuse_tables(listing, others)
         chosen = sorted({text.partition(":")[0] for text in listing.chosen.values()})
-        return Recognised(
-            tuple(ForeignObject(one.path, one.size, {"size": one.size, "chosen": chosen}) for one in found if one.size)
-        )
+        objects = tuple(ForeignObject(one.path, one.size, {"size": one.size, "chosen": chosen}) for one in found)
+        classes, notes = _told(ObjectBytes(listing.store, objects[0].path, objects[0].size), objects[0].about)
+        return Recognised(objects, classes, notes)
 
     def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
         footer = Footer(data, about["size"])
@@ -82,7 +70,6 @@ class Parquet(ForeignFormat):
         base, row = about["size"], 0
         waiting: list[list[ColumnValues]] = [[] for _ in fields]
         rows = 0
-        classes = classes_in(fields)
         for group in footer.groups:
             for number, one in enumerate(fields):
                 try:
@@ -93,9 +80,7 @@ class Parquet(ForeignFormat):
                 waiting[number].append(found)
             rows += group.rows
             if rows >= PIECE or group is footer.groups[-1]:
-                for given in _given(data, fields, [joined(one) for one in waiting], row, rows):
-                    yield given if classes is None else ScannedRows(given.keys, given.columns, classes=classes)
-                    classes = None
+                yield from _given(data, fields, [joined(one) for one in waiting], row, rows)
                 row, rows, waiting = row + rows, 0, [[] for _ in fields]
 
     def checksums(self, one: ForeignObject) -> str:
@@ -120,6 +105,23 @@ def _refuse_tables(listing: ObjectListing, others: set[str]) -> None:
                 what = f"this is a table of {name}, of which some files may count no more"
                 hint = "write the rows that count into Parquet files alone, or name the files by a glob"
                 raise FormatError(what, url=listing.url, hint=hint)
+
+
+def _told(data: ObjectBytes, about: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Names of the classes, and what a user should know, as the first file says them.
+
+    Raises:
+        FormatError: It cannot be read; but not where it is damaged, which its scan says.
+    """
+    try:
+        footer = Footer(data, data.size)
+        classes = classes_in(fields_in(data, footer, about))
+    except FormatError as error:
+        if error.hint != FETCH_AGAIN:
+            raise
+        return None, ()
+    beside = [one for one in all_fields(data, data.size) if one.beside]
+    return classes, (NUMBERED.format(beside[0].name),) if beside else ()
 
 
 def _add(out: BlockList, block: PageBlock, data: ObjectBytes) -> None:

@@ -6,12 +6,15 @@ import re
 from dataclasses import dataclass
 from itertools import islice
 
+from shardstream.braces import without_braces
 from shardstream.errors import FormatError
 from shardstream.shards.foreign.compressed import MAGIC_BYTES, compression_of
 from shardstream.shards.foreign.contract import ObjectListing
 from shardstream.shards.foreign.formats.tar.headers import TarDamage, TarMembers
 from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.yaml_files import read_yaml
 from shardstream.storage.base.store import ObjectMeta
+from shardstream.text import in_one_line
 
 TAR = ".tar"
 _COMPRESSED = {
@@ -32,6 +35,8 @@ _ENERGON = ".nv-meta/dataset.yaml"
 _NAMES_CODE = re.compile(
     r"""^[^#\n]*?["']?\b(sample_loader|part_filter|__module__)["']?[ \t]*:[ \t]*["']?([^"'\s,}#]*)""", re.MULTILINE
 )
+_SPLITS = ".nv-meta/split.yaml"
+_SHOWN = 3  # tars of a split that an error names
 _ENERGON_ITSELF = re.compile(r"megatron\.energon(\.\w+)*")
 
 
@@ -87,6 +92,36 @@ def holds_tars(data: ObjectBytes) -> bool:
         return any(member.name.lower().endswith(TAR) for member in islice(TarMembers(data), 1))
     except (FormatError, TarDamage):
         return False  # the scan says what is wrong with it
+
+
+def energon_split(listing: ObjectListing) -> frozenset[str] | None:
+    """The tars of the only split that Energon's ``split.yaml`` names; ``None`` where there is no such file.
+
+    Raises:
+        FormatError: It names several splits: says which tars are of which. Or it cannot be read.
+        MissingExtraError: PyYAML is not installed.
+        StorageError: It cannot be read.
+    """
+    if _SPLITS not in listing:
+        return None
+    parts = read_yaml(listing, _SPLITS).get("split_parts")
+    named = list(parts.items()) if isinstance(parts, dict) else []
+    tars = {name: some for name, some in named if some}
+    if not tars or not all(isinstance(one, str) for some in tars.values() for one in [*some]):
+        raise FormatError(
+            "it does not say which tars are of which split ('split_parts')",
+            url=listing.store.locate(_SPLITS),
+            hint="name the tar files themselves",
+        )
+    if len(tars) > 1:
+        told = "; ".join(f"{name}: {' '.join(map(listing.store.locate, some[:_SHOWN]))}" for name, some in tars.items())
+        raise FormatError(
+            f"{_SPLITS} names several splits: {', '.join(tars)}",
+            url=listing.url,
+            hint=f"give the tar files of one, in braces or as a glob ({in_one_line(told)})",
+        )
+    (only,) = tars.values()
+    return frozenset(path for one in only for path in without_braces(one))
 
 
 def energon_notes(listing: ObjectListing) -> tuple[str, ...]:

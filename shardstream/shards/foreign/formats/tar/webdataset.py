@@ -16,6 +16,7 @@ from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Ob
 from shardstream.shards.foreign.formats.tar.headers import TarDamage, TarMember
 from shardstream.shards.foreign.formats.tar.names import (
     energon_notes,
+    energon_split,
     found_tars,
     holds_tars,
 )
@@ -25,6 +26,7 @@ from shardstream.shards.foreign.found_blocks import FoundBlocks
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
 from shardstream.shards.index import Column
+from shardstream.sizes import plural
 
 _KIND = "tar file"
 _INTEGER = re.compile(rb"\s*[+-]?[0-9]{1,19}\s*")
@@ -48,8 +50,12 @@ class WebDataset(ForeignFormat):
         if found is None or found.nested:
             return None
         about = {"group": group} if group else {}
-        objects = tuple(ForeignObject(one.path, one.size, about) for one in found.tars)
-        return Recognised(objects, notes=(*found.notes, *energon_notes(listing)))
+        split = None if listing.named else energon_split(listing)
+        tars = [one for one in found.tars if split is None or one.path in split]
+        others = len(found.tars) - len(tars)
+        left_out = (f"{plural(others, 'tar file')} that split.yaml does not name left out",) if others else ()
+        objects = tuple(ForeignObject(one.path, one.size, about) for one in tars)
+        return Recognised(objects, notes=(*found.notes, *left_out, *energon_notes(listing)))
 
     def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
         return compressed_blocks(data, _KIND)
