@@ -166,6 +166,17 @@ def test_what_packing_gains_is_measured_and_leaves_nothing(tmp_path: Path, monke
     assert not list((tmp_path / "temporary").iterdir())
 
 
+def test_what_is_written_is_bounded_by_what_samples_have(tmp_path: Path) -> None:
+    """A list says nothing of the sizes of its files."""
+    for row in range(40):
+        (tmp_path / f"{row}.jpg").write_bytes(jpeg(row) + bytes(20_000))
+    (tmp_path / "list.tsv").write_text("".join(f"{row}.jpg\t{row % 3}\n" for row in range(40)))
+    found = told(tmp_path / "list.tsv", seconds=0.5, batch_size=4, disk="300kB")
+    assert found.gain is not None, found.not_measured
+    assert found.gain.samples <= 15
+    assert found.bytes is None
+
+
 def test_whether_a_difference_is_sure() -> None:
     def measured(*pairs: tuple[float, float]) -> Gain:
         before, after = zip(*pairs, strict=True)
