@@ -158,12 +158,19 @@ class JsonRows:
         for first, block in held:
             texts = block.columns[key].texts
             assert texts is not None
-            out += map(_key, texts[max(begin - first, 0) : end - first])
-        for row, one in enumerate(out):
-            if not one:
-                what = f"row {begin + row} has an empty {key!r}, which is to be its key"
-                raise FormatError(what, url=self._data.url, hint="choose another column: option key=COLUMN")
+            some = enumerate(texts[max(begin - first, 0) : end - first], begin + len(out))
+            out += [self._key_of(key, row, text) for row, text in some]
         return out
+
+    def _key_of(self, column: str, row: int, stored: bytes) -> str:
+        try:
+            key = usable_key(unescaped(stored) if stored[:1] == b'"' else stored.decode())
+        except ValueError:
+            key = ""
+        if not key:
+            what = f"row {row} has no text, or an empty one, as {column!r}, which is to be its key"
+            raise FormatError(what, url=self._data.url, hint="choose another column: option key=COLUMN")
+        return key
 
     def _fields(self) -> list[_Field]:
         found: dict[str, _Field] = {}
@@ -197,10 +204,6 @@ class JsonRows:
             dtype = "float64" if kinds & FLOATS else "int64"
             return f"values:{dtype}", f"{self._format}.numbers:{dtype}"
         return "json", "none"
-
-
-def _key(stored: bytes) -> str:
-    return usable_key(unescaped(stored) if stored[:1] == b'"' else stored.decode())
 
 
 class _Cut:
