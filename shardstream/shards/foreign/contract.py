@@ -149,6 +149,8 @@ class ForeignFormat(ABC):
         chooses: Whether `scan` gives the fields of `ObjectListing.chosen` under their new names, as `recognise` wrote
             them into what is known of each object. Else all fields are given, or at least those that are chosen, under
             their own names.
+        unites: What to do about a field that is of several types in several objects, as a hint in which ``{}`` is its
+            name; empty where nothing but leaving it out helps.
     """
 
     name: ClassVar[str]
@@ -160,6 +162,7 @@ class ForeignFormat(ABC):
     loose: ClassVar[bool] = False
     fallback: ClassVar[bool] = False
     chooses: ClassVar[bool] = False
+    unites: ClassVar[str] = ""
 
     def open(self, store: Store, one: ForeignObject) -> ObjectBytes:
         """The bytes of an object, for `scan`; raises as `ObjectBytes`."""
