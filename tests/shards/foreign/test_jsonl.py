@@ -156,8 +156,11 @@ def test_an_id_that_each_row_has_is_the_key():
     rows = [{"id": f"<urn:{row}>/\u00e9/", "n": row} for row in range(5)]
     assert [key for key, _ in read(lines(rows))] == [f"<urn:{row}>/\u00e9" for row in range(5)]
     assert read(lines([{"__key__": "x", "a": 1}])) == [("x", {"a": 1})]
-    for bad in ({"id": rows[0]["id"]}, {"x": 1}, {"id": None}, {"id": 0.5}):
-        assert read(lines([*rows, bad]))[0][0] == "a/00000000"
+    for bad in ({"id": rows[0]["id"]}, {"x": 1}, {"id": None}, {"id": 0.5}, {"id": ""}, {"id": "\ud800"}):
+        ((_, piece),) = scanned(FORMAT, MemoryStore({"a.jsonl": lines([*rows, bad])}))
+        assert piece.keys[0] == "a/00000000"
+    assert read(lines([{"id": 5}, {"id": 6}]))[1][0] == "6"
+    assert [key for key, _ in scanned(FORMAT, MemoryStore({"a.jsonl": b'{"id": "\\u00z9"}'}))] == ["a.jsonl"]
 
 
 def test_rows_that_have_other_names_or_the_same_in_another_order():

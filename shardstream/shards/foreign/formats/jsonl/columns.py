@@ -60,7 +60,7 @@ class _Key:
             self._fits = False
             self._seen = array("Q")
             return
-        if column.kinds not in (TEXT, INT):
+        if column.kinds not in (TEXT, INT) or not all(map(_is_key, column.texts)):
             self._fits = False
             return
         self._seen.extend(map(xxhash.xxh3_64_intdigest, column.texts))
@@ -159,10 +159,6 @@ class JsonRows:
             texts = block.columns[key].texts
             assert texts is not None
             out += map(_key, texts[max(begin - first, 0) : end - first])
-        for row, one in enumerate(out):
-            if not one:
-                what = f"row {begin + row} has an empty {key!r}, which is to be its key"
-                raise FormatError(what, url=self._data.url, hint="choose another column: option key=COLUMN")
         return out
 
     def _fields(self) -> list[_Field]:
@@ -201,6 +197,15 @@ class JsonRows:
 
 def _key(stored: bytes) -> str:
     return usable_key(unescaped(stored) if stored[:1] == b'"' else stored.decode())
+
+
+def _is_key(stored: bytes) -> bool:
+    if b"\\" not in stored and b"/" not in stored:
+        return stored != b'""'
+    try:
+        return bool(_key(stored).encode())
+    except ValueError:
+        return False
 
 
 class _Cut:
