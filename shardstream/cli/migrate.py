@@ -54,9 +54,10 @@ def migrate(
 def _print(found: moving.Migration, url: str) -> None:
     out = stdout()
     fields = ", ".join(f"{one.name} ({one.type})" for one in found.fields)
+    held = "" if found.bytes is None else f", {size(found.bytes)}"
     rows = [
         ("data set", url),
-        ("format", f"{found.title}, {plural(found.objects, 'file')}, {size(found.bytes)}"),
+        ("format", f"{found.title}, {plural(found.objects, 'file')}{held}"),
         ("samples", f"{found.samples:,}"),
         ("fields", fields),
     ]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 from shardstream.braces import without_braces
-from shardstream.dataset.foreign.places import grouped
+from shardstream.dataset.foreign.places import grouped, rooted
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import NotFoundError, UsageError
@@ -51,8 +51,8 @@ def open_datasets(
         StorageError: It cannot be read.
     """
     options: dict[str, Any] = {"storage_options": storage_options, "transport": transport}
-    places = find_places(url)
-    locations = [locate(path, **options) for path, _ in places]
+    places = [rooted(path, names, format_options) for path, names in find_places(url)]
+    locations = [locate(one.place, **options) for one in places]
     others = [locate(path, **options) for path in find_replicas(replicas)]
     refuse_unused(storage_options, [*locations, *others])
     spec = None if cache is None else Cache.of(cache)
@@ -62,9 +62,11 @@ def open_datasets(
             replicas=others,
             cache=spec,
             version=one,
-            foreign=ForeignSpec.of(names, source_format, format_options),
+            foreign=ForeignSpec.of(names, source_format, reading),
         )
-        for location, (_, names), one in zip(locations, places, versions_of(version, len(locations)), strict=True)
+        for location, (_, names, reading), one in zip(
+            locations, places, versions_of(version, len(locations)), strict=True
+        )
     ]
 
 
@@ -88,7 +90,7 @@ def open_dataset(url: PathOrUrl, **opening: Unpack[Opening]) -> OpenedDataset:
         DataError: Its manifest is damaged.
         StorageError: It cannot be read.
     """
-    if not place_of(url)[1]:
+    if not place_of(url)[1] and "root" not in (opening.get("format_options") or {}):
         url = locate(url, storage_options=opening.get("storage_options"), transport=opening.get("transport", "auto"))
     return open_datasets(url, **opening)[0]
 

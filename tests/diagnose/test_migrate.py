@@ -120,11 +120,21 @@ def test_names_from_data_stay_in_quotes(tmp_path: Path) -> None:
     assert compile(found.before or "", "before.py", "exec")
 
 
-def test_a_list_of_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "line", "titles"),
+    [
+        ("list.tsv", "{}.jpg\t{}\n", ""),
+        ("list.txt", "{}.jpg {}\n", ""),
+        ("list.lst", "0\t{1}.0\t{0}.jpg\n", ""),
+        ("list.csv", "{}.jpg,{}\n", "image,label\n"),
+        ("names.csv", "{}.jpg,kind{}\n", "image,label\n"),
+    ],
+)
+def test_a_list_of_files(tmp_path: Path, name: str, line: str, titles: str) -> None:
     for row in range(6):
         (tmp_path / f"{row}.jpg").write_bytes(jpeg(row))
-    (tmp_path / "list.tsv").write_text("".join(f"{row}.jpg\t{row % 3}\n" for row in range(6)))
-    found = told(tmp_path / "list.tsv")
+    (tmp_path / name).write_text(titles + "".join(line.format(row, row % 3) for row in range(6)))
+    found = told(tmp_path / name)
     assert (found.library, found.classes) == ("a Dataset of a list", 3)
     with theirs():
         before = seen(found.before or "")
@@ -154,6 +164,17 @@ def test_what_packing_gains_is_measured_and_leaves_nothing(tmp_path: Path, monke
     assert found.gain.bytes > 1000
     assert min(found.gain.ratios) <= found.gain.ratio <= max(found.gain.ratios)
     assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_what_is_written_is_bounded_by_what_samples_have(tmp_path: Path) -> None:
+    """A list says nothing of the sizes of its files."""
+    for row in range(40):
+        (tmp_path / f"{row}.jpg").write_bytes(jpeg(row) + bytes(20_000))
+    (tmp_path / "list.tsv").write_text("".join(f"{row}.jpg\t{row % 3}\n" for row in range(40)))
+    found = told(tmp_path / "list.tsv", seconds=0.5, batch_size=4, disk="300kB")
+    assert found.gain is not None, found.not_measured
+    assert found.gain.samples <= 15
+    assert found.bytes is None
 
 
 def test_whether_a_difference_is_sure() -> None:

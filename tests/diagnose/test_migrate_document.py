@@ -34,6 +34,7 @@ PLAIN = Facts(
     encodings={},
     first_key="0",
     first_file="n01440764/n01440764_18.JPEG",
+    first_line="",
     beside=frozenset(),
     classes=1000,
     named=True,

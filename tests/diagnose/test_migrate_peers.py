@@ -7,8 +7,10 @@ of their own.
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -105,6 +107,40 @@ def test_tokens_of_nanogpt(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------- libraries that are not in the test group
+
+
+MP_DATASET = """
+import os
+import torch
+from PIL import Image
+
+class MPDataset(torch.utils.data.IterableDataset):
+    def __init__(self, root, transform=None, keep_rgb=False, shuffle=False):
+        self.root, self.transform = root, transform
+
+    def set_epoch(self, epoch): ...
+
+    def __iter__(self):
+        with open(os.path.join(self.root, "data.csv")) as lines:
+            for line in lines:
+                path, label = line.rstrip().split(",,")[:2]
+                with Image.open(os.path.join(self.root, path)) as image:
+                    yield self.transform(image.convert("RGB")), int(label)
+"""
+
+
+def test_mp_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in: ZCls is not to be had from an index, and reads pictures with OpenCV."""
+    module = ModuleType("zcls.data.datasets.mp_dataset")
+    exec(MP_DATASET, vars(module))
+    for name in ("zcls", "zcls.data", "zcls.data.datasets"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for row in range(COUNT):
+        (tmp_path / f"{row}.jpg").write_bytes(jpeg(row))
+    (tmp_path / "data.csv").write_text("".join(f"{row}.jpg,,{row % 3}\n" for row in range(COUNT)))
+    (tmp_path / "cls.csv").write_text("a\nb\nc\n")
+    compare(tmp_path, "MPDataset")
 
 
 @pytest.mark.full

@@ -21,6 +21,7 @@ from shardstream.errors import MissingExtraError, SourceError
 from shardstream.pack import pack
 from shardstream.pack.sources import ListSource, open_source
 from shardstream.pack.sources.lists import compressed, lines
+from shardstream.shards.foreign import decompression
 from shardstream.storage.base.location import Access
 
 from ..storage.places import S3Place
@@ -73,7 +74,7 @@ def test_archives_that_follow_one_another_are_one_list(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = [f"a/{i}.jpg\t{i}\n".encode() for i in range(300)]
-    monkeypatch.setattr(compressed, "_PIECE", 100)  # so that an archive is not read at once
+    monkeypatch.setattr(decompression, "_PIECE", 100)  # so that an archive is not read at once
     data = b"".join(map(COMPRESS[suffix], [b"".join(parts[:200]), b"", b"".join(parts[200:])]))
     padding = b"" if suffix == ".zst" else b"\0" * 512
     (tmp_path / f"list.tsv{suffix}").write_bytes(data + padding)

@@ -273,7 +273,7 @@ json_values = st.recursive(
 )
 def test_any_value_is_a_field_or_a_reject(value: object, kind: str) -> None:
     from shardstream.pack.sources.lists.mapping import BoundField, is_path
-    from shardstream.pack.sources.lists.records import Broken
+    from shardstream.shards.foreign.formats.files.records import Broken
 
     (rule,) = parse_fields({"a": f"x:{kind}"})
     with contextlib.suppress(Broken):
@@ -297,3 +297,17 @@ def test_packed_fields_come_back(tmp_path: Path) -> None:
     assert found == {"cls": 5, "txt": b"note, 5", "w": 2.5, "json": b'{"a":[5]}'}
     (reject,) = map(json.loads, (tmp_path / "out" / "rejects.jsonl").read_text().splitlines())
     assert reject == {"path": "missing.jpg", "line": 14, "reason": "column 'n': 'x' cannot be read as int16"}
+
+
+def test_names_of_files_that_are_made_of_cells(tmp_path: Path) -> None:
+    rows = [{"id": 7, "n": 1}, {"id": "a b", "n": 2}, {"id": "", "n": 3}, {"id": [1], "n": 4}]
+    (tmp_path / "l.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fields = {"jpg": "id:file:images/{}.jpg", "n": "n"}
+    found = values(tmp_path / "l.jsonl", fields, key="line")
+    assert found[:2] == [
+        {"jpg": File(str(tmp_path / "images/7.jpg")), "n": 1},
+        {"jpg": File(str(tmp_path / "images/a b.jpg")), "n": 2},
+    ]
+    assert [str(one) for one in found[2:]] == ["the line has no path", "its column 'id' is a list, not text"]
+    other = open_source(tmp_path / "l.jsonl", fields=fields | {"jpg": "id:file:{}.jpg"}, key="line")
+    assert other.fingerprint != open_source(tmp_path / "l.jsonl", fields=fields, key="line").fingerprint

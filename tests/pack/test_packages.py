@@ -147,6 +147,15 @@ def test_streaming_says_that_it_is_packed(kind: str, tmp_path: Path) -> None:
         ss.ShardDataset(place, source_format=kind)
 
 
+def test_a_folder_of_several_is_none(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        zarr_of(tmp_path / f"in/{name}.zarr", 3)
+    with pytest.raises(FormatError, match="Zarr is packed, and not streamed"):
+        ss.ShardDataset(tmp_path / "in")
+    with pytest.raises(SourceError, match=r"each of these is a data set: a\.zarr, b\.zarr"):
+        pack(tmp_path / "in", tmp_path / "out", workers=0)
+
+
 def test_objects_of_zarr_are_not_opened(tmp_path: Path) -> None:
     meta = {"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "|O", "order": "C", "fill_value": None}
     hostile = {

@@ -110,6 +110,8 @@ def drill(format: str, seconds: float, seed: int) -> int:
             (out / "progress").write_bytes(_PROGRESS.pack(first, time.time()))
             died = _run(format, seed, first, seconds, out)
             number, began = _PROGRESS.unpack((out / "progress").read_bytes())
+            if died.startswith("status"):  # what a case raises is told; this is of the data as they were made
+                sys.exit(f"{format}: the process that reads could not begin, see above")
             lines = [json.loads(line) for line in (out / "findings").read_text().splitlines()]
             if died:
                 lines.append([number, f"died-{died}", f"the process ended by {died}"])

@@ -11,6 +11,7 @@ from typing import Any
 
 from shardstream.dataset.foreign.kept import FoundCatalogue, read_catalogue
 from shardstream.dataset.foreign.make import find_or_make
+from shardstream.dataset.foreign.places import rooted
 from shardstream.dataset.foreign.plan import Damaged, Making
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opening import find_places
@@ -125,11 +126,12 @@ def index(
             url=str(place),
             hint="index the folder, or leave beside out",
         )
+    place, names, options = rooted(place, names, format_options)
     location = locate(place, storage_options=storage_options, transport=transport)
     store = open_store(location)
     if not (beside or names):
         _refuse_shadowed(store, fields, checksums)
-    spec = ForeignSpec.of(names, source_format, format_options)
+    spec = ForeignSpec.of(names, source_format, options)
     making = Making(
         chosen=None if fields is None else dict(fields),
         checked=checksums or None,

@@ -5,16 +5,19 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from shardstream.dataset.foreign.spec import GLOB
 from shardstream.errors import UsageError
+from shardstream.shards.foreign.formats.files.lists import LIST_OF_MPDATASET
 from shardstream.shards.foreign.names import folder_of_data
 from shardstream.storage import PathOrUrl, locate
 
 # A name that is surely one of a file: a store over a network is not asked what each of ten thousand names is.
 _FILE = re.compile(
-    r".*(\.(tar|mds|rec|mdb|lmdb|zip|npy|npz|bin|idx|beton|parquet|arrow|feather|h5|hdf5|gz|zst|bz2|xz|tsv|csv|txt|lst|json|yaml|yml)"
+    r".*(\.(tar|mds|rec|mdb|lmdb|zip|npy|npz|bin|idx|beton|parquet|arrow|feather|h5|hdf5|gz|zst|bz2|xz"
+    r"|tsv|csv|txt|lst|json|jsonl|ndjson|yaml|yml)"
     r"|\.tfrecords?|\.tfrecords?-[0-9-]+(-of-[0-9]+)?|-[0-9]{5}-of-[0-9]{5})",
     re.IGNORECASE,
 )
@@ -58,6 +61,66 @@ def grouped(paths: Sequence[PathOrUrl]) -> list[tuple[PathOrUrl, tuple[str, ...]
             out.append(((root or "/") + query, below))
             below = ()
     return out
+
+
+class Rooted(NamedTuple):
+    """Files of another library, and how they are read.
+
+    Attributes:
+        place: The folder or URL that all lie below.
+        names: Their names there.
+        options: Of reading them.
+    """
+
+    place: PathOrUrl
+    names: tuple[str, ...]
+    options: Mapping[str, str] | None
+
+
+def rooted(place: PathOrUrl, names: tuple[str, ...], options: Mapping[str, str] | None) -> Rooted:
+    """The same below a folder that also holds the ``root`` of the options, which names in a list are taken from.
+
+    The root is then one of that folder; a user writes it as a path or URL, or as it lies from the folder of the list.
+
+    >>> rooted("/lists", ("train.csv",), {"root": "../images/a"})
+    Rooted(place='/', names=('lists/train.csv',), options={'root': 'images/a'})
+
+    Raises:
+        UsageError: It lies in another store.
+    """
+    if not options or "root" not in options or not isinstance(place, str | os.PathLike):
+        return Rooted(place, names, options)
+    base, query = _cut(os.fspath(place))
+    remote = "://" in base
+    folder = (base if remote else os.path.abspath(base)).rstrip("/").split("/")
+    names = names or (LIST_OF_MPDATASET,)  # of a folder that is no list itself
+    text = options["root"]
+    if remote:
+        host, path = folder[:3], folder[3:]
+        parts = text.rstrip("/").split("/") if "://" in text else _normal([*path, *text.split("/")], host)
+    else:
+        parts = os.path.normpath(os.path.join("/".join(folder) or "/", text)).rstrip("/").split("/")
+    common = [
+        one for one, two in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(folder, parts, strict=False))
+    ]
+    if len(common) < (3 if remote else 1):
+        raise UsageError(
+            f"root={text!r} lies in another store", url=locate(base).url, hint="give one of the same store"
+        )
+    below = "/".join(folder[len(common) :])
+    moved = tuple(f"{below}/{name}" if below else name for name in names)
+    return Rooted(("/".join(common) or "/") + query, moved, {**options, "root": "/".join(parts[len(common) :]) or "."})
+
+
+def _normal(parts: Sequence[str], host: Sequence[str]) -> list[str]:
+    """The parts of a URL, without ``..``."""
+    out: list[str] = []
+    for part in parts:
+        if part == "..":
+            del out[-1:]
+        elif part not in ("", "."):
+            out.append(part)
+    return [*host, *out]
 
 
 def _cut(path: str) -> tuple[str, str]:

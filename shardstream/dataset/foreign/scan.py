@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from shardstream.errors import ChangedError, FieldError, FormatError, UsageError
+from shardstream.errors import ChangedError, FormatError, UsageError
 from shardstream.shards.catalogue import Reading
-from shardstream.shards.fields import FieldType, check_field_name
+from shardstream.shards.fields import check_field_name
+from shardstream.shards.foreign.choosing import choose
 from shardstream.shards.foreign.contract import ForeignObject, shown
 from shardstream.shards.foreign.framing import FRAMING
 from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
@@ -133,37 +134,6 @@ def _covered(column: Column, samples: int) -> int:
     if column.lengths is not None:
         return int(column.lengths.sum(dtype=np.int64))
     return column.type.width * samples if column.type.kind == "fixed" else 0
-
-
-def choose(columns: tuple[Column, ...], chosen: Mapping[str, str], url: str) -> tuple[Column, ...]:
-    """The fields that are wanted, under their new names: ``{"label": "cls", "text": "caption:str"}``; empty: all.
-
-    Raises:
-        FieldError: There is no such field, or it cannot be of that type.
-    """
-    if not chosen:
-        return columns
-    there = {column.name: column for column in columns}
-    out = []
-    for name, text in chosen.items():
-        source, _, kind = text.partition(":")
-        column = there.get(source)
-        if column is None:
-            continue  # in other objects; `united` says where it is in none
-        out.append(replace(column, name=name, type=_as(column, kind, url) if kind else column.type))
-    return tuple(out)
-
-
-def _as(column: Column, text: str, url: str) -> FieldType:
-    kind = FieldType.parse(text)
-    if kind != column.type and (kind.kind != "payload" or column.type.kind != "payload" or column.codec != "none"):
-        raise FieldError(
-            f"the field is {column.type}, and cannot be read as {kind}",
-            url=url,
-            field=column.name,
-            hint="leave the type out",
-        )
-    return kind
 
 
 def _with_checksums(store: Store, index: ShardIndex, column: Column) -> Column:

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from shardstream.diagnose.migrate import samples, streams
-from shardstream.diagnose.migrate.facts import Facts
-
-_LISTS = (".tsv", ".csv", ".txt", ".lst")
+from shardstream.diagnose.migrate.facts import LISTS, Facts
 
 
 class Before(NamedTuple):
@@ -45,8 +43,8 @@ def _files(facts: Facts) -> tuple[str, Callable[[Facts], str]] | None:
     first = facts.names[0]
     if first.endswith("data.csv") and "cls.csv" in facts.beside:
         return "MPDataset", samples.mp_dataset
-    if first.lower().endswith(_LISTS):
-        return "a Dataset of a list", samples.listed_files
+    if first.lower().endswith(LISTS):  # of columns that were chosen nothing is known here
+        return None if facts.columns or facts.label is None else ("a Dataset of a list", samples.listed_files)
     return None if facts.label is None else ("torchvision's ImageFolder", samples.image_folder)
 
 

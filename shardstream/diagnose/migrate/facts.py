@@ -27,6 +27,9 @@ _LOCAL_INDEXES, _REMOTE_INDEXES = 4096, 64  # that are read for labels
 _MOST_CLASSES = 1 << 20
 _MOST_NAMES = 100_000  # in braces
 _DESCRIBING = ("cls.csv", "state.json")
+_LINE = 4096
+LISTS = (".tsv", ".csv", ".txt", ".lst")
+"""What lists of files end with."""
 _RUNS = re.compile(r"([0-9]+)")
 
 
@@ -49,6 +52,7 @@ class Facts:
         encodings: How it encodes columns, where it says so.
         first_key: The key of the first sample.
         first_file: Where values are files: that of the first sample's picture, below the folder.
+        first_line: Of a list of files, its first line.
         beside: Which files that describe others lie beside the data.
         classes: How many classes there are, if anything says it.
         named: Whether their names are known; else the largest label says how many there are.
@@ -71,6 +75,7 @@ class Facts:
     encodings: Mapping[str, str]
     first_key: str
     first_file: str
+    first_line: str
     beside: frozenset[str]
     classes: int | None
     named: bool
@@ -151,6 +156,7 @@ def gather(
         encodings=own.encodings,
         first_key=str(dataset.open(0).index.keys[0]),
         first_file=_first_file(dataset, picture),
+        first_line=_first_line(dataset, names[0]) if names[0].lower().endswith(LISTS) else "",
         beside=frozenset(name for name in _DESCRIBING if not files and dataset.store.exists(name)),
         classes=_count_classes(dataset, label),
         named=manifest.classes is not None,
@@ -236,6 +242,11 @@ def _first_file(dataset: OpenedDataset, picture: str | None) -> str:
         return ""
     end = next((int(one) for one in column.name_ends if one), 0)
     return column.names[:end].tobytes().decode()
+
+
+def _first_line(dataset: OpenedDataset, name: str) -> str:
+    start = bytes(dataset.store.get(name, 0, min(dataset.store.size(name), _LINE)))
+    return start.decode("utf-8", "replace").partition("\n")[0].rstrip("\r")
 
 
 def _count_classes(dataset: OpenedDataset, label: str | None) -> int | None:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.diagnose.bench import measured, specs_of
 from shardstream.diagnose.migrate.facts import Facts
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 _ROUNDS = 3
 _PROBE, _PACKED, _LEG = 0.1, 0.3, 0.1  # of the time: what comes first, what is packed, each of 2 * `_ROUNDS`
+_LOOKED_AT = 32  # samples, for their size
 _MOST_SAMPLES = 50_000
 _FEWEST_BATCHES = 2
 _ROOM = 3  # times what is packed that has to be free on the disk
@@ -68,6 +72,19 @@ class Gain:
         return min(self.ratios) > 1 or max(self.ratios) < 1
 
 
+def _mean_bytes(dataset: OpenedDataset) -> float:
+    """Bytes of the values of a sample, of some that are read: what is compressed or listed says nothing of them."""
+    count = dataset.manifest.samples
+    numbers = np.unique(np.linspace(0, count - 1, _LOOKED_AT).astype(np.int64))
+    batch = DatasetRows(dataset).read_ids(numbers)
+    values = [value for row in range(len(numbers)) for value in batch.values(row).values()]
+    return max(1.0, sum(_bytes_of(value) for value in values) / len(numbers))
+
+
+def _bytes_of(value: Any) -> int:
+    return len(value) if isinstance(value, bytes | memoryview) else int(getattr(value, "nbytes", 8))
+
+
 def gain(
     url: PathOrUrl,
     dataset: OpenedDataset,
@@ -100,7 +117,7 @@ def gain(
     if not facts.local:
         return "the data are not on this machine: a part packed here would be compared with the network"
     manifest = dataset.manifest
-    mean = max(1.0, manifest.bytes / manifest.samples)
+    mean = _mean_bytes(dataset)
     most = min(manifest.samples, int(disk / mean), _MOST_SAMPLES)
     batch = min(facts.batch_size, most // _FEWEST_BATCHES)
     if batch < 1:

@@ -34,7 +34,7 @@ class Migration:
         title: What people call the format.
         samples: Samples.
         objects: Files that hold them.
-        bytes: Bytes of these.
+        bytes: Bytes of these; ``None`` where nobody knows before they are read, as of a list of files.
         fields: The fields, by name.
         classes: How many classes there are, if anything says it.
         notes: What was left out or decided, a sentence each.
@@ -51,7 +51,7 @@ class Migration:
     title: str
     samples: int
     objects: int
-    bytes: int
+    bytes: int | None
     fields: tuple[FieldInfo, ...]
     classes: int | None
     notes: tuple[str, ...]
@@ -123,14 +123,16 @@ def migrate(
         except (DataError, MissingExtraError, SourceError, StorageError) as error:
             found = str(error)
     theirs = before(facts)
+    fields = info(url, **opening).fields
+    known = not manifest.reading.format.loose or all(one.mean_bytes is not None for one in fields if one.present)
     return Migration(
         url=manifest.url,
         format=facts.source,
         title=manifest.title,
         samples=manifest.samples,
         objects=manifest.samples if manifest.reading.format.loose else len(facts.names),
-        bytes=manifest.bytes,
-        fields=info(url, **opening).fields,
+        bytes=manifest.bytes if known else None,
+        fields=fields,
         classes=facts.classes,
         notes=manifest.told,
         gain=found if isinstance(found, Gain) else None,

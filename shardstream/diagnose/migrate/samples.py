@@ -41,26 +41,37 @@ def mp_dataset(facts: Facts) -> str:
 def listed_files(facts: Facts) -> str:
     """With a list of files, and a data set of ten lines."""
     path = facts.path(facts.names[0])
-    imports, rows, opened = list[str](), '[line.rstrip("\\n").split("\\t") for line in lines]', ""
+    imports, rows, opened, cells = list[str](), _split(facts), "", facts.first_line.split("\t")
     if path.endswith(".csv"):
         imports, rows, opened = ["import csv"], "list(csv.reader(lines))", ', newline=""'
-    item = f"Image.open(os.path.join({quoted(facts.folder)}, path))"
-    item = f'augment({item}.convert("RGB"))'
+        cells = facts.first_line.split(",")
+    taken = "path, label = self.rows[number][:2]"
+    if path.endswith(".lst"):  # a number, the label, the path
+        taken, cells = "_, label, path = self.rows[number]", cells[::-1]
+    rows = rows if "." in cells[0] else f"{rows}[1:]  # without its titles"
+    classes = "        self.classes = sorted({row[1] for row in self.rows})\n" if facts.named else ""
+    label = "self.classes.index(label)" if facts.named else "int(float(label))"
     body = (
         f"{augment(facts)}\n\nclass Samples(Dataset):\n"
         "    def __init__(self):\n"
         f"        with open({quoted(path)}{opened}) as lines:\n"
-        f"            self.rows = {rows}\n\n"
+        f"            self.rows = {rows}\n{classes}\n"
         "    def __len__(self):\n"
         "        return len(self.rows)\n\n"
         "    def __getitem__(self, number):\n"
-        "        path, label = self.rows[number][:2]\n"
-        f"        return {item}, int(label)\n\n\n"
+        f"        {taken}\n"
+        f"        image = Image.open(os.path.join({quoted(facts.folder)}, path))\n"
+        f'        return augment(image.convert("RGB")), {label}\n\n\n'
         f"{_loader(facts, 'Samples()')}"
     )
-    return program(
-        ["import os", *imports, "from PIL import Image", _DATASET, *torchvision(facts)], body, ["images", "labels"]
-    )
+    imports += ["import os", "from PIL import Image", _DATASET, *torchvision(facts)]
+    return program(imports, body, ["images", "labels"])
+
+
+def _split(facts: Facts) -> str:
+    """The cells of all lines, where they are not csv."""
+    separator = '"\\t"' if "\t" in facts.first_line else ""
+    return f'[line.rstrip("\\n").split({separator}) for line in lines]'
 
 
 def coco(facts: Facts) -> str:

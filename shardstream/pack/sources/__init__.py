@@ -51,7 +51,7 @@ from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.compressed import is_archive
 from shardstream.pack.sources.lists.labels import Classes, LabelMode, Unknown
 from shardstream.pack.sources.lists.mapping import parse_fields, types_alone
-from shardstream.pack.sources.lists.source import ListSource, open_rows, open_text_list, suffix_of
+from shardstream.pack.sources.lists.source import ListSource, is_mpdataset, open_rows, open_text_list, suffix_of
 from shardstream.pack.sources.lists.tables import TABLES, TableStreams, open_tables
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.numbered import numbered
@@ -60,6 +60,7 @@ from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.python import python_source
 from shardstream.pack.sources.table_rows import columns_of_rows
 from shardstream.pack.sources.tars import TarSource, tar_paths
+from shardstream.shards.foreign.formats.files.lists import LIST_OF_MPDATASET
 from shardstream.shards.foreign.found_blocks import OR_PACK
 from shardstream.shards.heads import is_no_data_set
 from shardstream.storage import Location, locate, open_object
@@ -156,6 +157,8 @@ def _opened(
         return foreign
     if listing is not None and suffix_of(listing.pattern or "") in TABLES:
         return _tables(text, _matches(listing), wanted, group, reading, at)
+    if listing is not None and listing.pattern is None and group == "file" and is_mpdataset(listing.root):
+        return open_text_list(listing.root.join(LIST_OF_MPDATASET), wanted)
     if listing is not None:
         return FolderSource(listing, key=wanted.key, group=group, labels=labels, classes=wanted.classes)
     if group != "file":

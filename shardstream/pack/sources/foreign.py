@@ -29,14 +29,15 @@ from shardstream.pack.sources.declared import parse_type
 from shardstream.pack.sources.listings import split_glob
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.labels import Classes, not_listed
-from shardstream.pack.sources.lists.mapping import FILE, FieldRule, converted
-from shardstream.pack.sources.lists.records import Broken
+from shardstream.pack.sources.lists.mapping import FieldRule, converted
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.stored import StoredPart, StoredSource
 from shardstream.pack.sources.values import is_picture_name
 from shardstream.progress import OnProgress, ignore
 from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.fields import IMAGE, FieldType
+from shardstream.shards.foreign.formats.files.chosen import FILE
+from shardstream.shards.foreign.formats.files.records import Broken
 from shardstream.shards.heads import is_no_data_set
 from shardstream.shards.manifest import unknown_field
 from shardstream.storage import Location, locate, open_store

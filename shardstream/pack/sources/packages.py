@@ -32,6 +32,8 @@ from shardstream.shards.foreign.rows import image_type, numbered_keys, usable_fi
 from shardstream.storage import Location
 from shardstream.text import valid_unicode
 
+_SHOWN = 3
+
 
 @dataclass(frozen=True, slots=True)
 class PackagePart(SourcePart):
@@ -171,6 +173,7 @@ def open_package(text: str, wanted: Wanted, name: str | None, at: Callable[[str]
         found = package_of(_few_names(text))
         format = PACKAGES[name] if name is not None else found
         if format is None:
+            _refuse_several(text)
             return None
         if not format.files:
             return PackageSource(os.path.abspath(text), format, [os.path.abspath(text)], wanted)
@@ -180,6 +183,14 @@ def open_package(text: str, wanted: Wanted, name: str | None, at: Callable[[str]
         raise _remote(text)
     format = PACKAGES[name] if name is not None else RECORDS
     return PackageSource(text, format, [os.path.join(root.url, one) for one in names], wanted)
+
+
+def _refuse_several(folder: str) -> None:
+    """Refuse a folder of data sets of Zarr or Lance; SourceError."""
+    found = sorted(name for name in os.listdir(folder) if name.endswith((".zarr", ".lance")))
+    if found:
+        shown = ", ".join(found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
+        raise SourceError(f"each of these is a data set: {shown}", url=folder, hint="pack one of them")
 
 
 def _remote(text: str) -> SourceError:

@@ -9,11 +9,12 @@ import numpy as np
 from shardstream.errors import ShardStreamError
 from shardstream.pack.sources.keys import MODES
 from shardstream.pack.sources.lists.columns import Wanted
-from shardstream.pack.sources.lists.mapping import FILE, NAME, FieldRule, is_path
+from shardstream.pack.sources.lists.mapping import NAME, FieldRule, is_path
 from shardstream.shards.foreign.contract import ForeignFormat, ObjectListing, shown
 from shardstream.shards.foreign.formats.arrow.columns import TableField, features_of, fields_of
 from shardstream.shards.foreign.formats.arrow.format import Arrow
 from shardstream.shards.foreign.formats.arrow.messages import read_schema
+from shardstream.shards.foreign.formats.files.chosen import FILE
 from shardstream.shards.foreign.formats.jsonl.first_rows import names_files
 from shardstream.shards.foreign.formats.parquet.fields import all_fields
 from shardstream.shards.foreign.formats.parquet.format import Parquet

@@ -7,8 +7,11 @@
 ``compressed``    what is compressed as a whole, told by its first bytes; its blocks
 ``gzip_parts``    the blocks of what is compressed with gzip: parts of large files
 ``zstd_frames``   the blocks of what is compressed with zstd
+``decompression`` compressed text, read once from its beginning to its end
 ``rows``          ``ScannedRows``, ``RowBuilder``: what a scan gives, row by row or as arrays
+``choosing``      which columns of a scan are wanted, under which names
 ``text_spool``    parts of an object that are wanted again later, in another order
+``held``          columns of values that the index itself holds
 ``whole_column``  columns of values whose type is known once all of an object was seen
 ``names``         what names of files say: splits, and what accompanies what
 ``yaml_files``    files of YAML that describe data sets

@@ -16,12 +16,14 @@ import zstandard
 
 import shardstream as ss
 from shardstream.dataset.foreign.kept import read_catalogue
-from shardstream.errors import FormatError, ShardStreamError, StorageError, UsageError
+from shardstream.errors import FormatError, NotFoundError, ShardStreamError, StorageError, UsageError
 from shardstream.shards.fields import check_field_name
 from shardstream.shards.foreign.contract import ObjectListing, shown
 from shardstream.shards.foreign.formats.registry import recognise
-from shardstream.shards.foreign.framing import FRAMING, NAME, is_form
+from shardstream.shards.foreign.framing import FRAMING, is_form
+from shardstream.shards.foreign.loose import LOOSE
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
+from shardstream.shards.framing import Framing
 from shardstream.shards.index import ShardIndex, check_key
 from shardstream.shards.layout import pack_index, parse_index
 from shardstream.storage import FetchedBuffers, MappedBuffers, Store
@@ -80,6 +82,8 @@ class InMemory(Store):
         self._files = files
 
     def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
+        if path not in self._files:
+            raise NotFoundError("there is no such file", url=path)
         data = memoryview(self._files[path])
         end = len(data) if length is None else offset + length
         assert 0 <= offset <= end <= len(data), "a range that is not inside of the object was asked for"
@@ -122,7 +126,7 @@ def _read_store(store: Store, case: Case) -> int:
     format, recognised = answer
     count = 0
     for one in recognised.objects:
-        assert one.size == listing.size(one.path)
+        assert format.loose or one.size == listing.size(one.path)  # else it may stand for a run of files
         try:
             inflated, data, _ = shown(format, store, one)
             size = one.size if format.loose else data.size
@@ -130,14 +134,15 @@ def _read_store(store: Store, case: Case) -> int:
                 assert len(rows.keys) <= PIECE
                 assert rows.damage is None or (rows.damage.hint and rows.damage.place), rows.damage
                 if rows.keys:
-                    count += _read_index(inflated, _index_of(rows, one.path, size))
+                    framing = LOOSE if format.loose else FRAMING
+                    count += _read_index(inflated, _index_of(rows, one.path, size, framing), framing)
         except (FormatError, StorageError) as error:  # of one object of several
             if not error.hint or not error.place:
                 raise AssertionError("an error that says not where, or not what to do") from error
     return count
 
 
-def _index_of(rows: ScannedRows, path: str, size: int) -> ShardIndex:
+def _index_of(rows: ScannedRows, path: str, size: int, framing: Framing) -> ShardIndex:
     """The index as it is written and parsed: what lies outside of the object is refused."""
     try:
         for column in rows.columns:
@@ -147,29 +152,29 @@ def _index_of(rows: ScannedRows, path: str, size: int) -> ShardIndex:
         raise FormatError(error.what, url=path, hint="name it otherwise") from error
     ends = np.cumsum([len(key) for key in keys], dtype=np.uint64)
     try:
-        data = memoryview(pack_index(NAME, (ends, b"".join(keys)), rows.columns, end=size))
-        return parse_index(data, path=path, framing=NAME, end=size, is_form=is_form)
+        data = memoryview(pack_index(framing.name, (ends, b"".join(keys)), rows.columns, end=size))
+        return parse_index(data, path=path, framing=framing.name, end=size, is_form=is_form)
     except ShardStreamError as error:
         raise AssertionError("a scan gave what is no index") from error
 
 
-def _read_index(store: Store, index: ShardIndex) -> int:
+def _read_index(store: Store, index: ShardIndex, framing: Framing) -> int:
     rows = np.arange(index.samples)
     assert len(list(index.keys)) == index.samples
     for name in index.columns:
         try:
-            _read_rows(store, index, rows, name)
+            _read_rows(store, index, rows, name, framing)
         except ShardStreamError:
             for row in rows[:64]:  # each may be another error
                 with suppress(ShardStreamError):
-                    _read_rows(store, index, rows[row : row + 1], name)
+                    _read_rows(store, index, rows[row : row + 1], name, framing)
     return index.samples
 
 
-def _read_rows(store: Store, index: ShardIndex, rows: Any, name: str) -> None:
-    plan = FRAMING.plan(index, rows, [name])
+def _read_rows(store: Store, index: ShardIndex, rows: Any, name: str, framing: Framing) -> None:
+    plan = framing.plan(index, rows, [name])
     buffers = MappedBuffers(store) if store.mapped else FetchedBuffers((one, store.get(*one)) for one in plan)
-    found = FRAMING.extract(index, buffers, rows, [name])[name]
+    found = framing.extract(index, buffers, rows, [name])[name]
     for row in range(len(rows)):
         if found.type.kind == "payload" and (found.valid is None or found.valid[row]):
             found.type.decode(found.data[row])
@@ -188,7 +193,8 @@ def _read_by_catalogue(folder: Path) -> int:
             with suppress(ShardStreamError):
                 name = catalogue.shard_name(shard)
                 tail = store.get(catalogue.indexes_name, *catalogue.index_range(shard)), store.size(name)
-                count += _read_index(store, FRAMING.scan(store, name, tail=tail))
+                framing = catalogue.reader
+                count += _read_index(store, framing.scan(store, name, tail=tail), framing)
     return count
 
 

@@ -1,42 +1,19 @@
 """Packages in processes of their own: what crashes, hangs or is missing there is an error here that names the file."""
 
 import os
-import signal
-import time
 
 import pytest
 
 from shardstream.errors import FormatError, MissingExtraError, StorageError
 from shardstream.shards.foreign.apart import host
-from shardstream.shards.foreign.apart.child import RefusedError
 from shardstream.shards.foreign.apart.host import Program
 
-
-def answer(request, ask):
-    """Runs in the process."""
-    what = request["do"]
-    if what == "crash":
-        yield 1
-        os.kill(os.getpid(), signal.SIGSEGV)
-    if what == "hang":
-        time.sleep(60)
-    if what == "lack":
-        import no_such_package  # noqa: F401
-    if what == "refuse":
-        raise RefusedError("not this one", hint="another one", at=7)
-    if what == "fail":
-        raise RuntimeError("whatever")
-    if what == "memory":
-        yield len(bytearray(1 << 30))
-    if what == "print":
-        print("noise", flush=True)
-    yield from (ask(number) for number in range(request.get("ask", 0)))
-    yield [os.getpid(), bytes(request.get("bytes", 0))]
+ANSWERS = "tests.shards.foreign.answering"
 
 
 @pytest.fixture
 def program():
-    made = Program(__name__, "the library", "pip install it", patience=20.0)
+    made = Program(ANSWERS, "the library", "pip install it", patience=20.0)
     yield made
     for child in made._idle:
         child.kill()
@@ -59,7 +36,7 @@ def test_it_answers_and_is_kept(program):
     ],
 )
 def test_what_goes_wrong_is_an_error_and_the_next_one_is_answered(what, match):
-    program = Program(__name__, "the library", "pip install it", memory=1 << 30)
+    program = Program(ANSWERS, "the library", "pip install it", memory=1 << 30)
     with pytest.raises(FormatError, match=match) as caught:
         list(program.ask({"do": what}, "file:///a.h5"))
     assert caught.value.place["url"] == "file:///a.h5"
@@ -68,8 +45,8 @@ def test_what_goes_wrong_is_an_error_and_the_next_one_is_answered(what, match):
 
 
 def test_what_hangs_is_ended():
-    program = Program(__name__, "the library", "pip install it", patience=3.0)
-    with pytest.raises(FormatError, match="said nothing for 3 seconds"):
+    program = Program(ANSWERS, "the library", "pip install it", patience=1.0)
+    with pytest.raises(FormatError, match="said nothing for 1 s"):
         list(program.ask({"do": "hang"}, "u"))
 
 

@@ -5,7 +5,6 @@
 ``list_file``    lists as files read by range, also those that lie elsewhere
 ``compressed``   what gzip, bzip2, xz and zstd files hold, a piece at a time
 ``lines``        where the lines of a list begin, in numpy
-``records``      a record of a list, from its bytes to its columns
 ``columns``      which column of a list is what, headers, labels
 ``labels``       labels: integers, names, and the classes that names are looked up in
 ``mapping``      ``fields=``: which column becomes which field, and as what

@@ -8,16 +8,12 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from shardstream.errors import UsageError, did_you_mean
-from shardstream.pack.sources.lists.records import shown
-from shardstream.text import valid_unicode
+from shardstream.shards.foreign.formats.files.records import parse_label, shown
 
 LabelMode: TypeAlias = Literal["int", "name"]
 
 Unknown: TypeAlias = Literal["error", "reject"]
 """What becomes of samples whose class is not in the list."""
-
-_MIN, _MAX = -(1 << 63), (1 << 63) - 1
-_EXACT = 1 << 53  # up to which a float tells integers apart
 
 
 @dataclass(frozen=True)
@@ -110,30 +106,3 @@ def _integer(text: str) -> int | None:
         return parse_label(text)
     except ValueError:
         return None
-
-
-def parse_label(value: object) -> int:
-    """A label as a 64-bit integer; also one that a float holds, as MXNet and pandas write them.
-
-    Raises:
-        ValueError: It is none.
-    """
-    number: int | float
-    if isinstance(value, str):
-        if "_" in value:
-            raise ValueError(value)
-        number = float(value) if "." in value else int(value)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        number = value
-    else:
-        raise ValueError(value)  # noqa: TRY004 - one fault for callers, whatever the JSON type
-    if isinstance(number, float) and not (abs(number) <= _EXACT and number.is_integer()):
-        raise ValueError(value)
-    if not _MIN <= number <= _MAX:
-        raise ValueError(value)
-    return int(number)
-
-
-def label_name(text: str) -> str:
-    """The name of a class as it is kept."""
-    return valid_unicode(text.strip())

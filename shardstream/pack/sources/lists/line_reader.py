@@ -11,20 +11,22 @@ from shardstream.images.formats import format_of, not_read
 from shardstream.pack.sources.base import LABEL, File, Item, Reject, Value, field_of_extension, file_item
 from shardstream.pack.sources.keys import KeyRule
 from shardstream.pack.sources.lists.columns import Columns
-from shardstream.pack.sources.lists.labels import LabelMode, label_name, not_listed, parse_label, unknown_class
+from shardstream.pack.sources.lists.labels import LabelMode, not_listed, unknown_class
 from shardstream.pack.sources.lists.mapping import NAME, check_text
-from shardstream.pack.sources.lists.records import (
+from shardstream.pack.sources.paths import Origin, extension_of, join
+from shardstream.shards.foreign.formats.files.records import (
     Broken,
     CellKind,
     Cells,
     cell,
     content_of,
     is_image,
+    label_name,
+    parse_label,
     shown,
     split,
     text_of,
 )
-from shardstream.pack.sources.paths import Origin, extension_of, join
 from shardstream.text import valid_unicode
 
 _KEY_HINT = "--key line makes keys of the numbers of lines, --key COLUMN of a column"

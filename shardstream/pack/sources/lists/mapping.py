@@ -14,7 +14,6 @@ from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.pack.sources.base import LABEL, Value
 from shardstream.pack.sources.declared import declared_name, fitted, is_array, parse_type, type_named
-from shardstream.pack.sources.lists.records import Broken, Cells, Column, cell, is_image, kind_of, shown, text_of
 from shardstream.pack.sources.paths import extension_of
 from shardstream.pack.sources.values import is_picture_name
 from shardstream.shards.fields import (
@@ -27,16 +26,28 @@ from shardstream.shards.fields import (
     to_fixed,
     type_of_extension,
 )
+from shardstream.shards.foreign.formats.files.chosen import FILE, filled, split_template
+from shardstream.shards.foreign.formats.files.records import (
+    Broken,
+    Cells,
+    Column,
+    cell,
+    is_image,
+    kind_of,
+    shown,
+    text_of,
+)
 from shardstream.shards.scalars import to_scalar
 from shardstream.sizes import plural
 
-FILE = "file"
 NAME = "name"
 _FILE_TYPES = frozenset(("jpg", "png", "webp", "array", "tensor"))
 _INT64 = FieldType.parse("int64")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _TYPES = (FILE, "text", "int", "float", *PAYLOAD_TYPES, IMAGE, *SCALAR_TYPES)
-_HINT = "write NAME=COLUMN or NAME=COLUMN:TYPE, as jpg=image_path, cls=label:int, caption=text"
+_HINT = (
+    "write NAME=COLUMN or NAME=COLUMN:TYPE, as jpg=image_path, cls=label:int, caption=text, jpg=id:file:images/{}.jpg"
+)
 _TYPE_HINT = (
     f"types are {', '.join(_TYPES)}, array:DTYPE (array:uint16), "
     "array:DTYPE:SHAPE (array:float32:512) and values:DTYPE (values:uint16)"
@@ -56,12 +67,14 @@ class FieldRule:
             name, or ``None`` to store the value as it is (a path, for fields that are called like images, npy and
             safetensors files).
         text: What the user wrote, column and type.
+        template: How the path of a file is made of what stands there, as ``images/{}.jpg``; ``None``: it is that.
     """
 
     name: str
     column: str
     type: str | None = None
     text: str = field(default="", repr=False, compare=False)
+    template: str | None = None
 
     @property
     def declared(self) -> FieldType | None:
@@ -117,7 +130,7 @@ def parse_fields(fields: Mapping[str, str] | None) -> tuple[FieldRule, ...]:
         UsageError: A name that no field can have, or no column.
 
         >>> parse_fields({"emb": "vector:array:float32:3"})
-        (FieldRule(name='emb', column='vector', type='array:float32:3'),)
+        (FieldRule(name='emb', column='vector', type='array:float32:3', template=None),)
     """
     if not isinstance(fields, Mapping | None):
         raise UsageError(f"fields must be a dict, not a {type(fields).__name__}", hint='fields={"jpg": "image_path"}')
@@ -128,12 +141,13 @@ def _rule(name: str, text: object) -> FieldRule:
     check_field_name(name)
     if not isinstance(text, str) or not text:
         raise UsageError(f"fields[{name!r}] names no column", hint=_HINT)
-    parts = text.split(":")
+    whole, template = split_template(text)
+    parts = whole.split(":")
     for count in range(1, len(parts)):
         declared = ":".join(parts[count:])
         known = declared if declared == FILE else _type_name(declared)
         if known is not None:
-            return FieldRule(name, ":".join(parts[:count]), known, text)
+            return FieldRule(name, ":".join(parts[:count]), known, text, template)
     return FieldRule(name, text, _default(name), text)
 
 
@@ -247,11 +261,13 @@ class BoundField:
         if self.path:
             if isinstance(found, bytes) and self.rule.type in (None, IMAGE):
                 return found
+            if self.rule.template is not None:
+                found = text_of(found, f"column {where}")
             if not isinstance(found, str):
                 raise Broken(f"column {where} holds {kind_of(found)}, not a path")
             if not found:
                 raise Broken(f"column {where} is empty, where a path is needed")
-            return found
+            return filled(self.rule.template, found)
         try:
             return _plain(found) if self.rule.type is None else converted(parse_type(self.rule.type), found)
         except (Broken, FieldError, ValueError, TypeError, OverflowError, RecursionError) as error:

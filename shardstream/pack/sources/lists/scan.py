@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from shardstream.errors import DuplicateKeyError, SourceError
 from shardstream.pack.sources.base import Item
 from shardstream.pack.sources.duplicates import Hashed, KeyNumbers, key_hash, number_repeats, repeated_of
-from shardstream.pack.sources.lists.labels import label_name, unknown_class
+from shardstream.pack.sources.lists.labels import unknown_class
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.objects import Lines, lines_of
-from shardstream.pack.sources.lists.records import Broken, Column
 from shardstream.pack.sources.lists.spans import Block, Span
 from shardstream.pack.sources.lists.spool import Records
 from shardstream.pack.sources.paths import scheme_of
+from shardstream.shards.foreign.formats.files.records import Broken, Column, label_name
 from shardstream.shards.foreign.names import common_folder
 
 _SUSPECTS = 100_000

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -23,24 +23,35 @@ from numpy.typing import NDArray
 from shardstream.errors import SourceError, UsageError
 from shardstream.pack.sources.keys import MODES, KeyRule
 from shardstream.pack.sources.lists.columns import Columns, Wanted, settled, understand
-from shardstream.pack.sources.lists.compressed import plain_name
-from shardstream.pack.sources.lists.labels import parse_label
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.lines import LineIndex, index_lines, survey
 from shardstream.pack.sources.lists.list_file import ListFile, open_list
 from shardstream.pack.sources.lists.mapping import FieldRule, declared_types, types_alone
-from shardstream.pack.sources.lists.records import Broken, CellKind, Column, cell, split
 from shardstream.pack.sources.lists.scan import scan
 from shardstream.pack.sources.lists.spool import Records, RecordSource
 from shardstream.pack.sources.paths import Origin
 from shardstream.shards.foreign.compressed import plain_start
+from shardstream.shards.foreign.decompression import plain_name
+from shardstream.shards.foreign.formats.files.lists import (
+    CLASSES_OF_MPDATASET,
+    LIST_OF_MPDATASET,
+    listed_classes,
+)
+from shardstream.shards.foreign.formats.files.records import (
+    Broken,
+    CellKind,
+    Column,
+    cell,
+    list_kind,
+    parse_label,
+    split,
+)
 from shardstream.shards.foreign.formats.jsonl.first_rows import rows_of
 from shardstream.shards.foreign.rows import usable_field
-from shardstream.storage import Location, open_object
+from shardstream.storage import Location, open_object, open_store
 
 _FIRST = 100
 _HEAD = 4 << 20  # bytes of the first records that say how a list is written
-_KINDS: dict[str, CellKind] = {".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".tsv": "tab"}
 _DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what has no folder of its own
 _EMPTY_HINT = "write one file a line: path<TAB>label"
 _HINT = "every line needs the same columns: path, or path<TAB>label (with commas in a .csv)"
@@ -115,7 +126,10 @@ class ListSource(RecordSource[LineReader]):
     def fingerprint(self) -> str:
         reader = self._reader
         fields = [
-            [one.rule.name, one.column if len(one.columns) == 1 else list(one.columns), one.rule.type]
+            [
+                *(one.rule.name, one.column if len(one.columns) == 1 else list(one.columns), one.rule.type),
+                *([] if one.rule.template is None else [one.rule.template]),
+            ]
             for one in reader.columns.fields
         ]
         known = json.dumps(["list", reader.kind, reader.labels, reader.columns.header, fields, self._digest])
@@ -133,13 +147,12 @@ def open_text_list(location: Location, wanted: Wanted) -> ListSource:
     file = open_list(location)
     newlines, digest = survey(file)
     name = plain_name(location.url.rpartition("/")[2])
-    kind = _KINDS.get(suffix_of(name))
-    index = index_lines(file, newlines, quoted=kind == "csv")
+    index = index_lines(file, newlines, quoted=suffix_of(name) == ".csv")
     records = ListRecords(file, index)
     if not len(records):
         raise SourceError("the list is empty", url=file.url, hint=_EMPTY_HINT)
     head = records.read(np.arange(min(_FIRST, len(records.block(0, _HEAD)[1]))))
-    kind = kind or _guess(name, head, wanted)
+    kind = list_kind(name, head, partial(_ends_with_label, wanted=wanted))
     try:
         first = split(kind, head[0])
         columns = understand(kind, first, wanted)
@@ -150,7 +163,23 @@ def open_text_list(location: Location, wanted: Wanted) -> ListSource:
     except UsageError as error:
         raise error.at(url=file.url) from error.__cause__
     records = ListRecords(file, index.without_first() if columns.header else index)
-    return ListSource(records, row_reader(kind, columns, wanted, location), digest)
+    source = ListSource(records, row_reader(kind, columns, wanted, location), digest)
+    if kind == "commas" and source.classes is None:
+        source.classes = _classes_beside(location)
+    return source
+
+
+def is_mpdataset(folder: Location) -> bool:
+    """Whether a folder is one of MPDataset: a list, and the names of its classes."""
+    store = open_store(folder)
+    return store.exists(LIST_OF_MPDATASET) and store.exists(CLASSES_OF_MPDATASET)
+
+
+def _classes_beside(location: Location) -> tuple[str, ...] | None:
+    """The names of the classes of MPDataset's list."""
+    store, name = open_object(location)
+    beside = f"{name.rpartition('/')[0]}/{CLASSES_OF_MPDATASET}".lstrip("/")
+    return listed_classes(store, beside)
 
 
 def open_rows(location: Location, wanted: Wanted) -> ListSource:
@@ -206,21 +235,6 @@ def folder_of(location: Location) -> str:
 def suffix_of(name: str) -> str:
     """The extension of a list, with its dot, in lower case."""
     return os.path.splitext(name)[1].lower()
-
-
-def _guess(name: str, head: list[bytes], wanted: Wanted) -> CellKind:
-    """How the records are written, where the list's name does not tell: as most of the first ones are."""
-
-    def most(yes: Callable[[bytes], bool]) -> bool:
-        return 2 * sum(map(yes, head)) > len(head)
-
-    if suffix_of(name) == ".lst" and most(lambda raw: raw.count(b"\t") >= 2):
-        return "lst"
-    if most(lambda raw: b"\t" in raw):
-        return "tab"
-    if most(lambda raw: raw.startswith(b"{")):
-        return "json"
-    return "blank" if most(lambda raw: _ends_with_label(raw, wanted)) else "tab"
 
 
 def _ends_with_label(raw: bytes, wanted: Wanted) -> bool:

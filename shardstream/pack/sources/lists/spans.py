@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.pack.sources.lists.records import CellKind
 from shardstream.pack.sources.paths import scheme_of
+from shardstream.shards.foreign.formats.files.records import CellKind
 
 Integers = NDArray[np.int64]
 _NEWLINE, _RETURN, _QUOTE, _COMMA, _SLASH, _DOT, _TAB = b'\n\r",/.\t'

@@ -27,10 +27,10 @@ from shardstream.pack.sources.declared import type_named
 from shardstream.pack.sources.lists.columns import Columns, Wanted, settled, understand
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.mapping import declared_types, types_alone
-from shardstream.pack.sources.lists.records import Broken, CellKind, Column
 from shardstream.pack.sources.lists.source import ListSource, row_reader, suffix_of
 from shardstream.pack.sources.lists.spool import Records, Spool
 from shardstream.shards.fields import FieldType
+from shardstream.shards.foreign.formats.files.records import Broken, CellKind, Column
 from shardstream.storage import Location, open_object
 from shardstream.storage.base.ranged import RangedFile
 from shardstream.text import valid_unicode

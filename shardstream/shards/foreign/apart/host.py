@@ -177,14 +177,18 @@ class _Child:
             while len(data) < length:
                 if not self._poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                     self.kill()
-                    raise _DiedError(f"said nothing for {patience:.0f} seconds, and was ended")
+                    raise _DiedError(f"said nothing for {patience:g} s, and was ended")
                 piece = self._out.read(min(length - len(data), _READ))
                 if not piece:
                     raise self._died()
                 data += piece
             return data
 
-        kind, content = received(read)
+        try:
+            kind, content = received(read)
+        except ValueError:  # of whatever has got hold of it
+            self.kill()
+            raise _DiedError("answers what cannot be understood") from None
         return kind, content
 
     def _died(self) -> _DiedError:

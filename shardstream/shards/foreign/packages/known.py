@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shardstream.errors import FormatError
@@ -11,7 +11,8 @@ from shardstream.shards.foreign.apart.host import Program
 
 _PATIENCE_S = 900.0  # a part may lie on a slow disk
 _ZARR = frozenset(("zarr.json", ".zarray", ".zgroup", ".zmetadata"))
-_LANCE = re.compile(r"_versions/[0-9]+\.manifest")
+_LANCE = re.compile(r"(.*/)?_versions/[0-9]+\.manifest")
+_MARKS = (*_ZARR, ".manifest")
 _RECORDS = re.compile(r"\.array_?record(-[0-9]+-of-[0-9]+)?$", re.IGNORECASE)
 _RECORDS_NAMED = re.compile(r"\.array_?record(-[^/]*|[*}])*$", re.IGNORECASE)
 
@@ -68,13 +69,17 @@ def named_whole(name: str) -> str:
     return f"{name[: found.start()]}{found[1] or ''}.array_record" if found else name
 
 
-def package_of(names: Collection[str]) -> PackageFormat | None:
+def package_of(names: Iterable[str]) -> PackageFormat | None:
     """The format of a folder with files of these names, as paths in it; ``None`` if none of these."""
-    if not _ZARR.isdisjoint(names):
-        return ZARR
-    if any(_LANCE.fullmatch(name) for name in names):
-        return LANCE
-    return RECORDS if any(map(is_record_file, names)) else None
+    for name in names:  # perhaps millions: most are dismissed at once
+        if name.endswith(_MARKS):
+            if name.rpartition("/")[2] in _ZARR:
+                return ZARR
+            if _LANCE.fullmatch(name):
+                return LANCE
+        elif "rec" in name.lower() and is_record_file(name):
+            return RECORDS
+    return None
 
 
 def refuse_to_stream(url: str, names: Iterable[str], source: str | None) -> None:
@@ -88,7 +93,7 @@ def refuse_to_stream(url: str, names: Iterable[str], source: str | None) -> None
     Raises:
         FormatError: It is of such a format.
     """
-    found = PACKAGES.get(source or "") if source else package_of([*names])
+    found = PACKAGES.get(source or "") if source else package_of(names)
     if found is not None:
         raise FormatError(
             f"{found.title} is packed, and not streamed where it lies",

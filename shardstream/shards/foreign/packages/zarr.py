@@ -15,6 +15,7 @@ from shardstream.shards.foreign.packages.codecs import unknown_codec
 from shardstream.shards.foreign.packages.columns import MESSAGE, NUMBERS, of_numbers, of_values, wanted
 
 _STREAM = 64 << 20  # bytes of samples that are read by one process, at least
+_LARGEST_CHUNK = 512 << 20  # bytes that are sent at once, so that a chunk is inflated once
 _LARGEST_META = 16 << 20
 _SHOWN = 6
 _CHOOSE = "choose those that belong together: --field NAME=NAME for each (fields=)"
@@ -139,9 +140,12 @@ def _width(one: _Opened) -> int:
 
 
 def _read(arrays: Sequence[_Opened], begin: int, end: int) -> Iterator[Any]:
-    chunks = max(one.about.chunk for one in arrays)
-    rows = max(1, min(MESSAGE // max(sum(map(_width, arrays)), 1), end - begin))
-    rows = rows // chunks * chunks or chunks if chunks < end - begin else rows
+    chunks, width = max(one.about.chunk for one in arrays), max(sum(map(_width, arrays)), 1)
+    rows = max(1, MESSAGE // width)
+    if rows > chunks:
+        rows -= rows % chunks
+    elif chunks * width <= _LARGEST_CHUNK:
+        rows = chunks  # else a chunk is inflated for each part of it
     for first in range(begin, end, rows):
         last = min(first + rows, end)
         yield [last - first, {one.about.name: _column(one, first, last) for one in arrays}]

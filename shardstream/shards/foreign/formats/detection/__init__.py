@@ -7,6 +7,5 @@
 ``yolo``         YOLO's pictures, with a file of labels each
 ``yolo_set``     which pictures these are
 ``yolo_labels``  what a file of labels says
-``held``         columns of values that the index itself holds
 ===============  ======================================================
 """

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FormatError
-from shardstream.shards.foreign.formats.detection.held import boxes_column, lists_column, numbers_column
 from shardstream.shards.foreign.formats.detection.json_stream import Element
+from shardstream.shards.foreign.held import boxes_column, lists_column, numbers_column
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.text_spool import TextSpool
 from shardstream.shards.index import Column

@@ -43,6 +43,7 @@ class Coco(ForeignFormat):
     options: ClassVar[Mapping[str, str]] = {
         "annotations": "the JSON file with them, below the folder that is opened",
         "images": "the folder of the pictures, below the folder that is opened",
+        "root": "the folder of the pictures, wherever it is",
     }
     window: ClassVar[int] = 4 << 20
     loose = True
@@ -52,7 +53,7 @@ class Coco(ForeignFormat):
         if one is None:
             return None
         data = self.open(listing.store, ForeignObject(one.path, one.size))
-        images = options.get("images")
+        images = options.get("images", options.get("root"))
         folder = _folder_of(listing, data) if images is None else _given(listing.store, images)
         wanted = {text.partition(":")[0] for text in listing.chosen.values()}
         texts = [name for name, field in TEXTS.items() if not wanted or field in wanted]
@@ -127,11 +128,9 @@ def _folder_of(listing: ObjectListing, data: ObjectBytes) -> str:
             return place
     shown = "the pictures are" if first is None else f"the first picture, {in_one_line(valid_unicode(first[:80]))}, is"
     raise FormatError(
-        f"{shown} in none of {', '.join(repr(f'{place}/') for place in dict.fromkeys(places))}",
+        f"{shown} in none of {', '.join(repr(f'{place}/' if place else './') for place in dict.fromkeys(places))}",
         url=data.url,
-        hint="say where they are: format_options={'images': 'FOLDER'} (--format-option images=FOLDER); a folder "
-        "elsewhere is below the one that is opened, if you open one that holds both and name the file by "
-        "'annotations'",
+        hint="say where they are: format_options={'root': 'FOLDER'} (--format-option root=FOLDER)",
     )
 
 
@@ -211,7 +210,7 @@ class _File:
             raise self._data.damaged(
                 f"file_name {shown!r} does not lie below {self._root}",
                 one.offset,
-                hint="open a folder that holds the pictures as well",
+                hint="open a folder that holds the pictures as well, or give root=",
             )
         self._suffixes.add(suffix_of(path))
         if len(self._suffixes) > _MOST_SUFFIXES:

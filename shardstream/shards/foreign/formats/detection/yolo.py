@@ -11,10 +11,10 @@ import numpy as np
 from shardstream.errors import FormatError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
-from shardstream.shards.foreign.formats.detection.held import boxes_column, lists_column, numbers_column
 from shardstream.shards.foreign.formats.detection.yolo_labels import BadLabels, Objects, read_labels
 from shardstream.shards.foreign.formats.detection.yolo_set import found_set, label_file
 from shardstream.shards.foreign.formats.files.names import file_column, key_of, kind_of, suffix_of
+from shardstream.shards.foreign.held import boxes_column, lists_column, numbers_column
 from shardstream.shards.foreign.names import common_folder
 from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows, usable_key

@@ -11,6 +11,7 @@ import numpy as np
 
 from shardstream.errors import FormatError, UsageError
 from shardstream.shards.fields import FieldType
+from shardstream.shards.foreign.choosing import choose
 from shardstream.shards.foreign.contract import ForeignObject, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.files.names import file_column, is_picture, key_of, kind_of, suffix_of
 from shardstream.shards.foreign.names import splits
@@ -65,7 +66,10 @@ def recognised(listing: ObjectListing) -> Recognised | None:
     numbers = {name: classes.index(valid_unicode(name)) for name in folders}
     kind = kind_of({suffix_of(one.path) for one in taken}, url=listing.url)
     # Of a fixed length: a file more changes those that come after it only.
-    objects = (_run(taken[begin : begin + PIECE], numbers, str(kind.type)) for begin in range(0, len(taken), PIECE))
+    objects = (
+        _run(taken[begin : begin + PIECE], numbers, {"type": str(kind.type), **_chosen(listing)})
+        for begin in range(0, len(taken), PIECE)
+    )
     return Recognised(tuple(objects), tuple(classes) or None, _notes(taken, left, folders))
 
 
@@ -108,16 +112,20 @@ def _notes(taken: Sequence[ObjectMeta], left: Sequence[str], folders: set[str]) 
     return tuple(notes)
 
 
-def _run(files: Sequence[ObjectMeta], numbers: Mapping[str, int], kind: str) -> ForeignObject:
+def _chosen(listing: ObjectListing) -> dict[str, Any]:
+    return {"chosen": listing.chosen} if listing.chosen else {}
+
+
+def _run(files: Sequence[ObjectMeta], numbers: Mapping[str, int], known: Mapping[str, Any]) -> ForeignObject:
     """Some files as what stands for an object: called as the first of them, and as large as all."""
-    about: dict[str, Any] = {"type": kind, "files": [[one.path, one.size, one.version] for one in files]}
+    about: dict[str, Any] = {**known, "files": [[one.path, one.size, one.version] for one in files]}
     if numbers:
         about["labels"] = {name: numbers[name] for name in sorted({one.path.partition("/")[0] for one in files})}
     return ForeignObject(files[0].path, sum(one.size for one in files), about)
 
 
-def scanned(about: Mapping[str, Any]) -> Iterator[ScannedRows]:
-    """The rows of a run of files."""
+def scanned(about: Mapping[str, Any], url: str) -> Iterator[ScannedRows]:
+    """The rows of a run of files, which messages call so."""
     files, labels = about["files"], about.get("labels")
     paths = [path for path, _, _ in files]
     kind = FieldType.parse(about["type"])
@@ -125,4 +133,4 @@ def scanned(about: Mapping[str, Any]) -> Iterator[ScannedRows]:
     if labels is not None:
         values = np.array([labels[path.partition("/")[0]] for path in paths], np.int64)
         columns = (Column("cls", FieldType.parse("int64"), values=values), *columns)
-    yield ScannedRows([key_of(path, 0) for path in paths], columns)
+    yield ScannedRows([key_of(path, 0) for path in paths], choose(columns, about.get("chosen", {}), url))

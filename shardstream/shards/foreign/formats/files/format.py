@@ -9,12 +9,9 @@ from shardstream.errors import FormatError
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.files import folders, lists
 from shardstream.shards.foreign.formats.files.columns import OPTIONS
-from shardstream.shards.foreign.formats.files.names import suffix_of
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
 from shardstream.storage import Store
-
-_LISTS = ("tsv", "csv", "txt", "lst")
 
 
 class SingleFiles(ForeignFormat):
@@ -25,14 +22,18 @@ class SingleFiles(ForeignFormat):
     options: ClassVar[Mapping[str, str]] = OPTIONS
     loose = True
     fallback = True
+    chooses = True
 
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
-        if listing.named and any(suffix_of(one.path) in _LISTS for one in listing.objects):
+        if listing.named and any(lists.is_list(one.path) for one in listing.objects):
             if len(listing.objects) > 1:
                 raise FormatError(
                     "a list of files is a data set by itself", url=listing.url, hint="give one list, or join them"
                 )
             (one,) = listing.objects
+            return lists.recognised(listing, one, options)
+        if lists.is_mpdataset(listing):
+            one = next(one for one in listing.objects if one.path == lists.LIST_OF_MPDATASET)
             return lists.recognised(listing, one, options)
         return folders.recognised(listing)
 
@@ -41,7 +42,7 @@ class SingleFiles(ForeignFormat):
         return _Unread(store, one.path, 0) if "files" in one.about else super().open(store, one)
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
-        return folders.scanned(about) if "files" in about else lists.scanned(data, about)
+        return folders.scanned(about, data.url) if "files" in about else lists.scanned(data, about)
 
 
 class _Unread(ObjectBytes):

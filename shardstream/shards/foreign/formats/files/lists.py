@@ -1,4 +1,4 @@
-"""Lists of files: a line a sample, as ``path<TAB>label``, csv, paths alone, or MXNet's ``.lst``.
+"""Lists of files: a line a sample, as ``path<TAB>label``, csv, JSON lines, paths alone, MXNet's ``.lst``, MPDataset.
 
 A list is read twice, some megabytes at a time: for what all its names share, its suffixes and its labels; then for its
 rows. Nothing of it stays in memory but the names of its classes.
@@ -6,38 +6,43 @@ rows. Nothing of it stays in memory but the names of its classes.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from shardstream.errors import FormatError, UsageError
-from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.contract import ForeignObject, ObjectListing, Recognised
+from shardstream.shards.foreign.decompression import plain_name
 from shardstream.shards.foreign.formats.files.columns import columns_of
-from shardstream.shards.foreign.formats.files.names import (
-    Kind,
-    below,
-    file_column,
-    key_of,
-    kind_of,
-    suffix_of,
-)
-from shardstream.shards.foreign.names import common_folder
+from shardstream.shards.foreign.formats.files.names import below, key_of, suffix_of
+from shardstream.shards.foreign.formats.files.records import Broken, Cells, list_kind, parse_label, split, text_of
+from shardstream.shards.foreign.formats.files.text import first_records, records
+from shardstream.shards.foreign.formats.files.values import CellValues, FileValues, LabelValues, values_of
 from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.foreign.rows import PIECE, ScannedRows, usable_field, usable_key
-from shardstream.shards.index import Column
+from shardstream.shards.foreign.rows import PIECE, ScannedRows, numbered_keys, usable_key
+from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.text import in_one_line, valid_unicode
 
-_WINDOW = 4 << 20
-_LONGEST = 1 << 20  # of a line
-_MOST_NAMES = 1_000_000
-_MOST_SUFFIXES = 100
-_EXACT = 1 << 53  # up to which a float tells integers apart
+SUFFIXES = ("tsv", "csv", "txt", "lst", "jsonl", "ndjson", "json")
+CLASSES_OF_MPDATASET = "cls.csv"
+LIST_OF_MPDATASET = "data.csv"
+_HEAD = 1 << 20
+_MOST_CLASSES = 1 << 20  # bytes of a list of classes
 _SHOWN = 80
+_OUTSIDE = (
+    "put the list where its files are; or say where they are: format_options={'root': 'FOLDER'} "
+    "(--format-option root=FOLDER)"
+)
+
+
+def is_list(path: str) -> bool:
+    """Whether a file is called like a list, compressed or not."""
+    return suffix_of(plain_name(path)) in SUFFIXES
+
+
+def is_mpdataset(listing: ObjectListing) -> bool:
+    """Whether a folder is one of MPDataset."""
+    return LIST_OF_MPDATASET in listing and CLASSES_OF_MPDATASET in listing
 
 
 def recognised(listing: ObjectListing, one: ObjectMeta, options: Mapping[str, str]) -> Recognised:
@@ -49,12 +54,25 @@ def recognised(listing: ObjectListing, one: ObjectMeta, options: Mapping[str, st
     """
     if options.get("labels", "int") not in ("int", "name"):
         raise UsageError(f"labels={options['labels']!r}: there are 'int' and 'name'", url=listing.url)
-    about = {"root": listing.url, "options": {name: options[name] for name in sorted(options)}}
-    data = ObjectBytes(listing.store, one.path, one.size, window=_LONGEST)
-    columns = _List(data, about).columns
-    notes = (f"Columns that are not read: {', '.join(map(in_one_line, columns.unused))}.",) if columns.unused else ()
-    del about["root"]  # the same list elsewhere is the same data
-    return Recognised((ForeignObject(one.path, one.size, about),), notes=notes)
+    about: dict[str, Any] = {"options": {name: options[name] for name in sorted(options)}}
+    if listing.chosen:
+        about["chosen"] = dict(listing.chosen)
+    data = ObjectBytes(listing.store, one.path, one.size, window=_HEAD)
+    found = _List(data, about)
+    unused = found.columns.unused
+    notes = (f"Columns that are not read: {', '.join(map(in_one_line, unused))}.",) if unused else ()
+    folder, slash, _ = one.path.rpartition("/")
+    beside = f"{folder}{slash}{CLASSES_OF_MPDATASET}"
+    classes = listed_classes(listing.store, beside) if found.kind == "commas" else None
+    return Recognised((ForeignObject(one.path, one.size, about),), classes, notes)
+
+
+def listed_classes(store: Store, name: str) -> tuple[str, ...] | None:
+    """The names of the classes of MPDataset's list, a line each; ``None`` where there are none."""
+    if not store.exists(name) or store.size(name) > _MOST_CLASSES:
+        return None
+    lines = bytes(store.get(name)).decode("utf-8", "replace").splitlines()
+    return tuple(line.strip() for line in lines if line.strip()) or None
 
 
 def scanned(data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
@@ -64,12 +82,9 @@ def scanned(data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows
         FormatError: It is not a list, or a line cannot be read; names it.
     """
     found = _List(data, about)
-    seen = _Seen()
-    for line, cells in found.lines():
-        seen.take(found, line, cells)
-    if not seen.lines:
+    if not found.see():
         raise FormatError("the list has no line", url=data.url, hint="give one with a file a line")
-    yield from found.rows(seen)
+    yield from found.rows()
 
 
 class _List:
@@ -78,195 +93,135 @@ class _List:
     def __init__(self, data: ObjectBytes, about: Mapping[str, Any]) -> None:
         self._data = data
         self.url = data.url
-        self.folder = data.path.rpartition("/")[0]
         self.root = data.url[: len(data.url) - len(data.path)].rstrip("/")
-        self._suffix = suffix_of(data.path)
-        first = next(self._texts(), None)
-        self._split = self._splitter(first or "")
+        options = about["options"]
+        self.folder = data.path.rpartition("/")[0] if "root" not in options else self._given(options["root"])
+        self._quoted = suffix_of(plain_name(data.path)) == "csv"
+        head = first_records(data, quoted=self._quoted)
+        name = plain_name(data.path.rpartition("/")[2])
+        self.kind = list_kind(name, [raw for _, raw in head], _ends_with_label(options.get("labels")))
+        self._header_line = 0
+        line, first = head[0] if head else (1, b"")
         try:
-            cells = next(self._split(iter([first or ""])), [""])
-        except csv.Error as error:
-            raise self.broken(1, f"the line is not CSV: {error}") from error
-        self.columns = columns_of(cells, self._suffix, about["options"], data.url)
-        self.labels = about["options"].get("labels")
+            cells = split(self.kind, first)
+            if isinstance(cells, dict):  # objects may lack what others have
+                cells = {name: value for _, raw in head for name, value in _object(raw).items() if value is not None}
+        except Broken as error:
+            raise self.broken(line, error) from error
+        self.columns = columns_of(self.kind, cells, options, about.get("chosen", {}), data.url)
+        if self.columns.header and self.kind != "json":
+            self._header_line = line
+        self.values = [values_of(one, data.url, self._place, options.get("labels")) for one in self.columns.fields]
 
-    def _splitter(self, first: str) -> Callable[[Iterator[str]], Iterator[list[str]]]:
-        if self._suffix == "csv":
-            return lambda lines: csv.reader(lines, strict=True)
-        if "\t" in first:
-            return lambda lines: (line.split("\t") for line in lines)
-        last = first.rsplit(None, 1)
-        if len(last) == 2 and last[1].lstrip("-").isdecimal():
-            return lambda lines: (line.rsplit(None, 1) for line in lines)
-        return lambda lines: ([line] for line in lines)
+    def _given(self, text: str) -> str:
+        """The folder below the root that a user says names are taken from; UsageError."""
+        found = "" if text in ("", ".") else below(self.root, "", text)
+        if found is None:
+            raise UsageError(f"root={text!r} does not lie below {self.root}", url=self.url, hint="open what holds both")
+        return found
 
-    def _texts(self) -> Iterator[str]:
-        """Its lines as text, without their ends; in a csv file with them."""
-        data, at, rest = self._data, 0, b""
-        ends = "\n" if self._suffix == "csv" else ""
-        while at < data.size:
-            part = bytes(data.get(at, min(_WINDOW, data.size - at)))
-            if not at:
-                if b"\0" in part[:4096]:
-                    raise FormatError("this is not text", url=data.url, hint="give a list of files")
-                part = part.removeprefix(b"\xef\xbb\xbf")
-                at = min(_WINDOW, data.size)
-            else:
-                at += len(part)
-            lines = (rest + part).split(b"\n")
-            rest = lines.pop() if at < data.size else b""
-            if len(rest) > _LONGEST:
-                raise FormatError(f"a line has more than {_LONGEST:,} bytes", url=data.url, hint="give a list of files")
-            for line in lines:
-                yield line.removesuffix(b"\r").decode("utf-8", "surrogateescape") + ends
+    def _cells(self) -> Iterator[tuple[int, Cells]]:
+        """Line and cells of each record but the header."""
+        width = self.columns.width
+        for line, raw in records(self._data, quoted=self._quoted):
+            if line == self._header_line:
+                continue
+            try:
+                cells = split(self.kind, raw)
+                if width is not None and len(cells) != width:
+                    raise Broken(f"the line has {len(cells)} columns where the first has {width}")
+            except Broken as error:
+                raise self.broken(line, error) from error
+            yield line, cells
 
-    def lines(self) -> Iterator[tuple[int, Sequence[str]]]:
-        """Number and cells of each line, but for the header and empty ones."""
-        texts, count, number = self._texts(), self.columns.width, 0
-        cells = self._split(texts)
+    def _acted(self, acts: Sequence[Callable[[Any], None]]) -> Iterator[tuple[int, Cells]]:
+        """Line and cells of each record, once each function was called with the cell of its field."""
+        pairs: list[tuple[Any, Callable[[Any], None]]]
+        pairs = [(field.column, act) for field, act in zip(self.columns.fields, acts, strict=True)]
+        line = 0
         try:
-            for number, found in enumerate(cells, 1):
-                if not found or found == [""] or (self.columns.header and number == 1):
-                    continue
-                if len(found) != count:
-                    raise self.broken(number, f"the line has {len(found)} columns where the first has {count}")
-                yield number, found
-        except csv.Error as error:
-            raise self.broken(number + 1, f"the line is not CSV: {error}") from error
+            for line, cells in self._cells():
+                if isinstance(cells, dict):
+                    for column, act in pairs:
+                        act(cells.get(column))
+                else:
+                    for column, act in pairs:
+                        act(cells[column])
+                yield line, cells
+        except Broken as error:
+            raise self.broken(line, error) from error
 
-    def broken(self, line: int, what: str, hint: str = "correct the list") -> FormatError:
+    def see(self) -> int:
+        """Look at all lines; says how many there are."""
+        count = sum(1 for _ in self._acted([one.see for one in self.values]))
+        for one in self.values:
+            if isinstance(one, LabelValues):
+                one.settle()
+        return count
+
+    def broken(self, line: int, error: Broken) -> FormatError:
         """The error for a line, by its number from 1."""
-        return FormatError(what, url=self.url, line=line, hint=hint)
+        return FormatError(str(error), url=self.url, line=line, hint=error.hint or "correct the list")
 
-    def label(self, line: int, text: str) -> str:
-        """The label in a cell, as text."""
-        label = text.strip()
-        if not label:
-            raise self.broken(line, "the label is missing")
-        return label if label.isascii() else valid_unicode(label)
-
-    def name(self, line: int, text: str) -> str:
-        """The object that a cell names."""
+    def _place(self, text: str) -> str:
+        """The object that a cell names; `Broken`."""
         found = below(self.root, self.folder, text)
         if found is None:
-            shown = in_one_line(valid_unicode(text[:_SHOWN]))
-            what = f"{shown!r} does not lie below {self.root}" if text else "the line has no path"
-            raise self.broken(line, what, "put the list where its files are, or `shardstream pack` it")
+            raise Broken(f"{in_one_line(valid_unicode(text[:_SHOWN]))!r} does not lie below {self.root}", hint=_OUTSIDE)
         return found
 
-    def rows(self, seen: _Seen) -> Iterator[ScannedRows]:
-        """Its rows, with what was seen of all."""
-        by_name = self.labels == "name" or (self.labels is None and not seen.numbers)
-        classes = tuple(sorted(seen.labels)) if by_name and self.columns.label is not None else None
-        known = {name: number for number, name in enumerate(classes or ())}
-        kinds = [kind_of(suffixes, url=self.url) for suffixes in seen.suffixes]
-        part = _Part(self, kinds, known if classes is not None else None, len(seen.common or ""))
-        first = classes
-        for line, cells in self.lines():
-            part.take(line, cells)
-            if len(part.keys) == PIECE:
-                yield part.taken(first)
-                first = None
-        if part.keys:
-            yield part.taken(first)
+    def rows(self) -> Iterator[ScannedRows]:
+        """Its rows, once all lines were seen."""
+        labels = next((one for one in self.values if isinstance(one, LabelValues)), None)
+        files = next((one for one in self.values if isinstance(one, FileValues)), None)
+        first = None if labels is None else labels.classes
+        keys: list[str] = []
+        done = 0
+        for line, cells in self._acted([one.take for one in self.values]):
+            keys.append(self._key(line, cells, files, done + len(keys)))
+            if len(keys) == PIECE:
+                yield _taken(keys, self.values, first)
+                first, keys, done = None, [], done + PIECE
+        if keys:
+            yield _taken(keys, self.values, first)
 
-
-@dataclass(slots=True)
-class _Seen:
-    """What a first reading has shown."""
-
-    lines: int = 0
-    common: str | None = None
-    suffixes: list[set[str]] = field(default_factory=list)
-    labels: set[str] = field(default_factory=set)
-    numbers: bool = True  # whether all labels are
-
-    def take(self, found: _List, line: int, cells: Sequence[str]) -> None:
-        """Take a line into account."""
-        columns = found.columns
-        self.lines += 1
-        if not self.suffixes:
-            self.suffixes = [set() for _ in columns.paths]
-        for number, (place, suffixes) in enumerate(zip(columns.paths, self.suffixes, strict=True)):
-            path = found.name(line, cells[place])
-            suffixes.add(suffix_of(path))
-            if len(suffixes) > _MOST_SUFFIXES:
-                raise found.broken(line, "the files have too many different suffixes", "is this a list of files?")
-            if not number and (self.common is None or not path.startswith(self.common)):
-                self.common = common_folder(path if self.common is None else self.common, path)
-        if columns.label is not None:
-            label = found.label(line, cells[columns.label])
-            if label not in self.labels and (not self.numbers or len(self.labels) < _MOST_NAMES):
-                self.labels.add(label)
-                self.numbers = self.numbers and number_of(label) is not None
-                if not self.numbers and len(self.labels) > _MOST_NAMES:
-                    raise found.broken(
-                        line, f"the labels have more than {_MOST_NAMES:,} names", "choose another column"
-                    )
-
-
-class _Part:
-    """Rows until there are enough of them."""
-
-    def __init__(self, found: _List, kinds: Sequence[Kind], classes: Mapping[str, int] | None, common: int) -> None:
-        self._list = found
-        self._kinds = kinds
-        self._classes = classes
-        self._common = common
-        self._begin()
-
-    def _begin(self) -> None:
-        self.keys: list[str] = []
-        self._paths: list[list[str]] = [[] for _ in self._kinds]
-        self._labels: list[int] = []
-
-    def take(self, line: int, cells: Sequence[str]) -> None:
-        """A line more."""
-        columns = self._list.columns
-        for place, paths in zip(columns.paths, self._paths, strict=True):
-            paths.append(self._list.name(line, cells[place]))
-        key = usable_key(cells[columns.key]) if columns.key is not None else key_of(self._paths[0][-1], self._common)
+    def _key(self, line: int, cells: Cells, files: FileValues | None, number: int) -> str:
+        column: Any = self.columns.key
+        if column is not None:
+            cell = cells.get(column) if isinstance(cells, dict) else cells[column]
+            try:
+                key = usable_key(text_of("" if cell is None else cell, "key"))
+            except Broken as error:
+                raise self.broken(line, error) from error
+        elif files is not None:
+            key = key_of(files.paths[-1], len(files.common or ""))
+        else:
+            (key,) = numbered_keys(self._data.path, number, 1)
         if not key:
-            raise self._list.broken(line, "the line has no key")
-        self.keys.append(key)
-        if columns.label is not None:
-            self._labels.append(self._number(line, self._list.label(line, cells[columns.label])))
-
-    def _number(self, line: int, label: str) -> int:
-        found = number_of(label) if self._classes is None else self._classes.get(label)
-        if found is None:
-            raise self._list.broken(
-                line,
-                f"the label {in_one_line(label[:_SHOWN])!r} is not a 64-bit integer",
-                "labels='name' (--format-option labels=name) takes labels as names of classes",
-            )
-        return found
-
-    def taken(self, classes: tuple[str, ...] | None) -> ScannedRows:
-        """The rows so far; then there are none."""
-        fields = self._list.columns.fields
-        names = [usable_field(name) for name in fields] if fields else [kind.field for kind in self._kinds]
-        columns = [
-            file_column(name, kind.type, paths)
-            for name, kind, paths in zip(names, self._kinds, self._paths, strict=True)
-        ]
-        if self._labels:
-            columns.append(Column("cls", FieldType.parse("int64"), values=np.array(self._labels, np.int64)))
-        found = ScannedRows(self.keys, tuple(sorted(columns, key=lambda column: column.name)), classes=classes)
-        self._begin()
-        return found
+            raise self.broken(line, Broken("the line has no key"))
+        return key
 
 
-def number_of(label: str) -> int | None:
-    """A label as a 64-bit integer, also one that a float holds; ``None`` where it is none."""
-    try:
-        number = int(label)
-    except ValueError:
+def _object(raw: bytes) -> dict[str, Any]:
+    found = split("json", raw)
+    assert isinstance(found, dict)
+    return found
+
+
+def _taken(keys: list[str], values: list[CellValues], classes: tuple[str, ...] | None) -> ScannedRows:
+    columns = [one.taken() for one in values]
+    return ScannedRows(keys, tuple(sorted(columns, key=lambda column: column.name)), classes=classes)
+
+
+def _ends_with_label(labels: str | None) -> Any:
+    def ends(raw: bytes) -> bool:
+        *path, label = split("blank", raw)
+        if not path or labels == "name":
+            return bool(path)
         try:
-            value = float(label)
+            parse_label(label)
         except ValueError:
-            return None
-        if "." not in label or not value.is_integer() or abs(value) > _EXACT:
-            return None
-        number = int(value)
-    return number if "_" not in label and -(1 << 63) <= number < 1 << 63 else None
+            return False
+        return True
+
+    return ends

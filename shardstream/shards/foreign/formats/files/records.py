@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, TypeGuard
 
 import msgpack
 
 from shardstream.text import valid_unicode
 
-CellKind: TypeAlias = Literal["tab", "csv", "blank", "lst", "json", "packed"]
-"""How the columns of a record are told apart: ``tab`` (also lines of one column), ``csv``, ``blank`` (a path, which may
-hold blanks, then a label), ``lst`` (of MXNet: number, labels, path, with tabs), ``json`` (an object), ``packed`` (a
-msgpack list, which is how other kinds of lists are copied to a temporary file)."""
+CellKind: TypeAlias = Literal["tab", "csv", "commas", "blank", "lst", "json", "packed"]
+"""How the columns of a record are told apart: ``tab`` (also lines of one column), ``csv``, ``commas`` (of MPDataset: a
+path, two commas, a label), ``blank`` (a path, which may hold blanks, then a label), ``lst`` (of MXNet: number, labels,
+path, with tabs), ``json`` (an object), ``packed`` (a msgpack list, which is how other kinds of lists are copied to a
+temporary file)."""
 
 Column: TypeAlias = int | str
 """A column by its number, or by its name in a JSON object."""
@@ -22,6 +25,9 @@ Column: TypeAlias = int | str
 Cells: TypeAlias = "list[Any] | dict[str, Any]"
 """The columns of a record. Text that was not UTF-8 holds surrogates, as Python has them in file names."""
 
+_KINDS: dict[str, CellKind] = {".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".tsv": "tab"}
+_MIN, _MAX = -(1 << 63), (1 << 63) - 1
+_EXACT = 1 << 53  # up to which a float tells integers apart
 _BLANKS = re.compile(r"[ \t\v\f]+")
 _TEXTS = {int: "a number", float: "a number", bool: "true or false", dict: "an object", list: "a list"}
 
@@ -54,6 +60,8 @@ def split(kind: CellKind, raw: bytes) -> Cells:
     text = raw.decode("utf-8", "surrogateescape")
     if kind in ("tab", "lst"):
         return text.split("\t")
+    if kind == "commas":
+        return text.split(",,")[:2]
     if kind == "blank":
         stripped = text.rstrip(" \t\v\f")
         words = list(_BLANKS.finditer(stripped))
@@ -72,6 +80,64 @@ def _json(raw: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Broken(f"{kind_of(found)}, where a JSON object is needed")
     return found
+
+
+def list_kind(name: str, head: Sequence[bytes], ends_with_label: Callable[[bytes], bool]) -> CellKind:
+    """How the records of a list are written: as its name says, else as most of the first ones are.
+
+    Args:
+        name: Of the list, without what it is compressed with.
+        head: Its first records.
+        ends_with_label: Tells whether a record ends with a label, after a blank.
+    """
+
+    def most(yes: Callable[[bytes], bool]) -> bool:
+        return 2 * sum(map(yes, head)) > len(head)
+
+    suffix = os.path.splitext(name)[1].lower()
+    if suffix == ".csv" and head and all(map(_is_of_mpdataset, head)):
+        return "commas"
+    if suffix in _KINDS:
+        return _KINDS[suffix]
+    if suffix == ".lst" and most(lambda raw: raw.count(b"\t") >= 2):
+        return "lst"
+    if most(lambda raw: b"\t" in raw):
+        return "tab"
+    if most(lambda raw: raw.startswith(b"{")):
+        return "json"
+    return "blank" if most(ends_with_label) else "tab"
+
+
+def _is_of_mpdataset(raw: bytes) -> bool:
+    path, commas, label = raw.strip().partition(b",,")
+    return bool(path and commas) and b'"' not in raw and label.partition(b",,")[0].strip().lstrip(b"-").isdigit()
+
+
+def parse_label(value: object) -> int:
+    """A label as a 64-bit integer; also one that a float holds, as MXNet and pandas write them.
+
+    Raises:
+        ValueError: It is none.
+    """
+    number: int | float
+    if isinstance(value, str):
+        if "_" in value:
+            raise ValueError(value)
+        number = float(value) if "." in value else int(value)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        number = value
+    else:
+        raise ValueError(value)  # noqa: TRY004 - one fault for callers, whatever the JSON type
+    if isinstance(number, float) and not (abs(number) <= _EXACT and number.is_integer()):
+        raise ValueError(value)
+    if not _MIN <= number <= _MAX:
+        raise ValueError(value)
+    return int(number)
+
+
+def label_name(text: str) -> str:
+    """The name of a class as it is kept."""
+    return valid_unicode(text.strip())
 
 
 def cell(cells: Cells, column: Column, name: str) -> Any:
