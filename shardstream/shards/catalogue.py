@@ -46,6 +46,7 @@ CATALOGUE_NAME = "shardstream-catalogue.json"
 FORMAT = "shardstream-catalogue"
 OURS = re.compile(r"shardstream-(catalogue\.json|objects-[0-9a-f]{16}\.table|indexes-[0-9a-f]{16}\.bin)")
 """Names of the three objects of a catalogue, which may lie beside the data."""
+_BLOCKS_KEPT = 256  # objects whose blocks are at hand: as many as there are lanes, and some more
 _TABLE = re.compile(r"shardstream-objects-[0-9a-f]{16}\.table")
 
 
@@ -202,12 +203,15 @@ class Catalogue(Manifest):
 
     def blocks_of(self, name: str) -> ObjectBlocks | None:
         """The blocks of the object of this name; ``None`` for one that is not compressed, or not of these."""
-        shard = self.number_of(name)
-        return None if shard is None else self._blocks(int(self.objects.objects[shard]))
+        return self._blocks(name)
 
     @cached_property
-    def _blocks(self) -> Callable[[int], ObjectBlocks | None]:
-        return lru_cache(maxsize=64)(self.objects.blocks_of)
+    def _blocks(self) -> Callable[[str], ObjectBlocks | None]:
+        def find(name: str) -> ObjectBlocks | None:
+            shard = self.number_of(name)
+            return None if shard is None else self.objects.blocks_of(int(self.objects.objects[shard]))
+
+        return lru_cache(maxsize=_BLOCKS_KEPT)(find)
 
     @cached_property
     def names(self) -> Keys:

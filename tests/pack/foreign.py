@@ -145,6 +145,28 @@ def datasets(folder: Path) -> Path:
     return folder
 
 
+def coco(folder: Path) -> Path:
+    (folder / "annotations").mkdir(parents=True)
+    (folder / "val2017").mkdir()
+    for row in range(COUNT):
+        (folder / f"val2017/{row:03d}.jpg").write_bytes(jpeg(row))
+    seen = [{"image_id": row, "category_id": 2, "bbox": [0, 1, row, 3], "segmentation": [[row]]} for row in range(9)]
+    images = [{"id": row, "file_name": f"{row:03d}.jpg"} for row in range(COUNT)]
+    about = {"images": images, "annotations": seen * 2, "categories": [{"id": 2, "name": "cat"}]}
+    (folder / "annotations/instances_val2017.json").write_text(json.dumps(about))
+    return folder
+
+
+def yolo(folder: Path) -> Path:
+    for name in ("images", "labels"):
+        (folder / name).mkdir(parents=True)
+    for row in range(COUNT):
+        (folder / f"images/{row:03d}.jpg").write_bytes(jpeg(row))
+        if row % 3:
+            (folder / f"labels/{row:03d}.txt").write_text("1 0.5 0.5 0.25 0.5\n" * (row % 3))
+    return folder
+
+
 WRITERS: dict[str, Callable[[Path], Path]] = {
     one.__name__: one
     for one in (
@@ -158,5 +180,7 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
         beton,
         array,
         datasets,
+        coco,
+        yolo,
     )
 }

@@ -192,13 +192,14 @@ def _foreign(
     perhaps = may_be_rows(text, wanted) or (listing is None and suffix_of(text) in (".json", ".yaml", ".yml"))
     columns: tuple[str, ...] | None = None
     if reading.format is None:
-        if folder:
+        table = first_table(listing) if listing is not None and group == "file" else None
+        if table is not None and listing is not None:
+            columns = columns_of_rows(listing.root.join(table), wanted)
+        if columns is not None:
+            pass
+        elif folder:
             assert listing is not None
-            look = look_into(listing.root)
-            table = first_table(listing.root, look) if group == "file" else None
-            if table is not None:
-                columns = columns_of_rows(listing.root.join(table), wanted)
-            if columns is None and (group != "file" or not may_be_foreign(listing.root, look)):
+            if group != "file" or not may_be_foreign(listing.root, look_into(listing.root)):
                 return None
         elif not names_containers(text) and not perhaps and not (listing and may_match_containers(listing)):
             return None

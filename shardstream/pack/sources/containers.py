@@ -195,11 +195,19 @@ def may_be_foreign(folder: Location, look: Look) -> bool:
     return bool(_containers(look.names)) if look.whole else _mostly_containers(look.names)
 
 
-def first_table(folder: Location, look: Look) -> str | None:
-    """The first of the tables that a folder holds, where it holds those rather than anything else; ``None`` if not."""
-    found = [name for name in look.names if is_container(name)]
+def first_table(listing: FileListing) -> str | None:
+    """The first of the tables that a folder, or a pattern whose end says nothing, has rather than anything else.
+
+    ``None`` where it has other files.
+    """
+    pattern = listing.pattern
+    if pattern is not None and not _says_nothing(pattern):
+        return None
+    matches = glob_pattern(pattern or "**").fullmatch
+    names = [name for name in look_into(listing.root).names if pattern is None or matches(name)]
+    found = [name for name in names if is_container(name)]
     tables = found and all(name.lower().endswith(TABLES) for name in found)
-    if not tables or len(found) <= _pictures(look.names) or open_store(folder).exists(MANIFEST_NAME):
+    if not tables or len(found) <= _pictures(names) or open_store(listing.root).exists(MANIFEST_NAME):
         return None
     return min(found)
 
@@ -221,11 +229,16 @@ def _has_indexed_tokens(names: Sequence[str]) -> bool:
 def may_match_containers(listing: FileListing) -> bool:
     """Whether a pattern whose end says nothing, such as ``train-*``, is one of files of another library."""
     pattern = listing.pattern or ""
-    end = pattern.rpartition("/")[2].rpartition(".")[2]
-    if "." in pattern.rpartition("/")[2] and split_glob(end) is None:
+    if not _says_nothing(pattern):
         return False
     matches = glob_pattern(pattern).fullmatch
     return _mostly_containers([name for name in look_into(listing.root).names if matches(name)])
+
+
+def _says_nothing(pattern: str) -> bool:
+    """Whether the end of a pattern does not tell what kind of files it matches."""
+    name = pattern.rpartition("/")[2]
+    return "." not in name or split_glob(name.rpartition(".")[2]) is not None
 
 
 def _containers(names: Sequence[str]) -> list[str]:

@@ -145,10 +145,8 @@ class FetchedBuffers(Buffers):
             (start, data, _) = self._parts[path][0]
             if int(offsets.min()) >= start and int(offsets.max()) + width <= start + len(data):
                 return gathered(data, offsets - start, width)
-        out = np.empty((len(offsets), width), np.uint8)
-        for i, offset in enumerate(offsets.tolist()):
-            out[i] = np.frombuffer(self.view(path, offset, width), np.uint8)
-        return out
+        views = self.views(path, offsets, np.full(len(offsets), width))
+        return np.frombuffer(bytearray().join(views), np.uint8).reshape(len(offsets), width)
 
 
 def joined(pieces: Sequence[memoryview]) -> memoryview:

@@ -12,7 +12,7 @@ import pytest
 import shardstream as ss
 from shardstream.dataset.foreign.places import rooted
 from shardstream.errors import FormatError, UsageError
-from shardstream.shards.foreign.formats.files import text
+from shardstream.shards.foreign.formats.files import lists, text
 from shardstream.testing import MemoryStore
 
 from .making import COMPRESSED, jpeg
@@ -209,3 +209,21 @@ def test_a_root_widens_the_place(place: str, root: str, expected: Any) -> None:
     assert (found.place, found.names, (found.options or {})["root"]) == expected
     with pytest.raises(UsageError, match="another store"):
         rooted("s3://x/a", ("l.csv",), {"root": "s3://y/a"})
+
+
+def test_lines_that_cannot_be_read_are_left_out_where_that_is_asked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "PIECE", 4)
+    lines = [f"images/{row:02d}.jpg\t{row}" for row in range(8)]
+    path = write(folder / "l.tsv", [*lines[:3], "images/09.jpg", "\t4", *lines[3:], "images/10.jpg\t"])
+    with pytest.raises(FormatError, match="3 lines cannot be read, such as line 4: the line has 1 columns"):
+        ss.index(path, workers=0)
+    report = ss.index(path, workers=0, damaged="reject")
+    assert (report.samples, report.notes) != (8, ())
+    assert [one["cls"] for one in ss.Reader(path, fields={"cls": None})] == list(range(8))
+    with pytest.raises(FormatError, match="the line has no path"):
+        ss.index(write(folder / "m.tsv", ["\t1", "\t2"]), workers=0)
+    keyed = write(folder / "k.csv", ["path,name", "images/00.jpg,a", "images/01.jpg,"])
+    with pytest.raises(FormatError, match="line 3: the line has no key"):
+        ss.index(keyed, workers=0, format_options={"key": "name"})

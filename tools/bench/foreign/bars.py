@@ -17,6 +17,7 @@ READERS = {
     "tfrecord": 2.0,
     "lmdb": 1.5,
     "arrow": 3.0,
+    "parquet": 3.0,
     "hdf5": 3.0,
     "zip": 1.5,
     "litdata": 1.5,

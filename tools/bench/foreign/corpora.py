@@ -56,6 +56,8 @@ FORMATS = {
     "recordio": Format("RecordIO", _named("jpg", "data"), "recordio"),
     "lmdb": Format("LMDB", _named("jpg", "bin", "txt"), "lmdb"),
     "arrow": Format("Arrow, `save_to_disk`", _named("jpg", "bin"), "arrow"),
+    "parquet": Format("Parquet of `datasets`", _named("jpg", "bin"), "parquet"),
+    "parquet_snappy": Format("Parquet, snappy", _named("jpg", "bin"), "parquet"),
     "hdf5": Format("HDF5", _named("jpg", "bin"), "hdf5"),
     "zip": Format("zip, stored", _named("jpg", "bin"), "zip"),
     "npz": Format("npz", _named(None, "bin"), "npy"),

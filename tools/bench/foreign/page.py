@@ -138,6 +138,7 @@ READER = {
     "tfrecord": "TFRecord, `tfrecord`",
     "lmdb": "LMDB, `Dataset` of ten lines",
     "arrow": "Arrow, `datasets`",
+    "parquet": "Parquet, `datasets` streamed",
     "hdf5": "HDF5, h5py in a `Dataset` of ten lines",
     "zip": "zip, `Dataset` of ten lines",
     "litdata": "LitData",

@@ -29,6 +29,8 @@ def theirs(store: str, name: str, kind: Kind, workers: int) -> dict[str, Any]:
         return raw.by_loader(dataset, workers, shuffle=True)
     if name == "arrow":
         return raw.by_loader(_rows(store, FIELD[kind]), workers, FIELD[kind], shuffle=True)
+    if name.startswith("parquet"):
+        return raw.by_loader(_streamed(store, FIELD[kind]), workers, FIELD[kind])
     if name == "tfrecord":
         return _tfrecord(store, kind, workers)
     reader: Any = {"webdataset": raw.with_webdataset, "streaming": raw.with_streaming, "litdata": raw.with_litdata}
@@ -58,6 +60,20 @@ def _rows(store: str, field: str) -> Any:
     if not isinstance(rows.features[field], Image):
         return rows
     return rows.cast_column(field, Image(decode=False)).with_transform(partial(_files, field))
+
+
+def _streamed(store: str, field: str) -> Any:
+    """What `datasets` streams from Parquet files; images are not decoded."""
+    from datasets import Image, load_dataset
+
+    rows = load_dataset("parquet", data_files=f"{store}/*.parquet", split="train", streaming=True)
+    if isinstance(rows.features[field], Image):
+        rows = rows.cast_column(field, Image(decode=False)).map(partial(_file, field))
+    return rows.shuffle(seed=0, buffer_size=QUEUE)
+
+
+def _file(field: str, row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, field: row[field]["bytes"]}
 
 
 def _files(field: str, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:

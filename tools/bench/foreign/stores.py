@@ -17,6 +17,7 @@ from bench.race.stores import bring, write_litdata, write_streaming
 
 FIELD: dict[Kind, str] = {"photographs": "jpg", "values": "bin"}
 """What the bytes are called where a format lets its writer choose."""
+_FILES = 4
 
 
 def make(name: str, kind: Kind, count: int) -> Path:
@@ -97,8 +98,8 @@ def lmdb(out: str, kind: Kind, count: int) -> None:
             change.put(b"label-%09d" % number, b"%d" % sample.label)
 
 
-def arrow(out: str, kind: Kind, count: int) -> None:
-    """What ``save_to_disk`` of `datasets` writes: in one file, of images as it has them."""
+def _table(kind: Kind, count: int) -> Any:
+    """The samples as `datasets` has them."""
     from datasets import Dataset, Features, Image, Value
 
     field = FIELD[kind]
@@ -107,7 +108,29 @@ def arrow(out: str, kind: Kind, count: int) -> None:
         {field: {"bytes": one.octets, "path": None} if kind == "photographs" else one.octets, "cls": one.label}
         for one in samples(kind, count)
     ]
-    Dataset.from_list(found, features=features).save_to_disk(out)
+    return Dataset.from_list(found, features=features)
+
+
+def arrow(out: str, kind: Kind, count: int) -> None:
+    """What ``save_to_disk`` of `datasets` writes: in one file, of images as it has them."""
+    _table(kind, count).save_to_disk(out)
+
+
+def parquet(out: str, kind: Kind, count: int) -> None:
+    """What ``to_parquet`` of `datasets` writes, in files enough that its workers share them."""
+    Path(out).mkdir()
+    table = _table(kind, count)
+    for number in range(_FILES):
+        part = table.shard(_FILES, number, contiguous=True)
+        part.to_parquet(f"{out}/train-{number:05d}-of-{_FILES:05d}.parquet")
+
+
+def parquet_snappy(out: str, kind: Kind, count: int) -> None:
+    """As most others write it: compressed, with row groups as large as may be."""
+    from pyarrow.parquet import write_table  # type: ignore[import-untyped]
+
+    Path(out).mkdir()
+    write_table(_table(kind, count).data.table, f"{out}/train.parquet")
 
 
 def hdf5(out: str, kind: Kind, count: int) -> None:

@@ -7,6 +7,7 @@ rows. Nothing of it stays in memory but the names of its classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardstream.errors import FormatError, UsageError
@@ -28,6 +29,7 @@ CLASSES_OF_MPDATASET = "cls.csv"
 LIST_OF_MPDATASET = "data.csv"
 _HEAD = 1 << 20
 _MOST_CLASSES = 1 << 20  # bytes of a list of classes
+_MOST_LOST = 100_000  # lines
 _SHOWN = 80
 _OUTSIDE = (
     "put the list where its files are; or say where they are: format_options={'root': 'FOLDER'} "
@@ -101,6 +103,8 @@ class _List:
         name = plain_name(data.path.rpartition("/")[2])
         self.kind = list_kind(name, [raw for _, raw in head], _ends_with_label(options.get("labels")))
         self._header_line = 0
+        self._lost: dict[int, str] = {}
+        self._seen = False
         line, first = head[0] if head else (1, b"")
         try:
             cells = split(self.kind, first)
@@ -120,44 +124,59 @@ class _List:
             raise UsageError(f"root={text!r} does not lie below {self.root}", url=self.url, hint="open what holds both")
         return found
 
-    def _cells(self) -> Iterator[tuple[int, Cells]]:
-        """Line and cells of each record but the header."""
-        width = self.columns.width
-        for line, raw in records(self._data, quoted=self._quoted):
-            if line == self._header_line:
-                continue
-            try:
-                cells = split(self.kind, raw)
-                if width is not None and len(cells) != width:
-                    raise Broken(f"the line has {len(cells)} columns where the first has {width}")
-            except Broken as error:
-                raise self.broken(line, error) from error
-            yield line, cells
+    def _cells(self, raw: bytes) -> Cells:
+        """The cells of a record; `Broken`."""
+        cells, width = split(self.kind, raw), self.columns.width
+        if width is not None and len(cells) != width:
+            raise Broken(f"the line has {len(cells)} columns where the first has {width}")
+        return cells
 
     def _acted(self, acts: Sequence[Callable[[Any], None]]) -> Iterator[tuple[int, Cells]]:
-        """Line and cells of each record, once each function was called with the cell of its field."""
+        """Line and cells of each record, once each function was called with the cell of its field.
+
+        Lines that cannot be read are left out. What is wrong with all of a list, and can be helped, is an error.
+        """
         pairs: list[tuple[Any, Callable[[Any], None]]]
         pairs = [(field.column, act) for field, act in zip(self.columns.fields, acts, strict=True)]
-        line = 0
-        try:
-            for line, cells in self._cells():
+        for line, raw in records(self._data, quoted=self._quoted):
+            if line == self._header_line or line in self._lost:
+                continue
+            try:
+                cells = self._cells(raw)
                 if isinstance(cells, dict):
                     for column, act in pairs:
                         act(cells.get(column))
                 else:
                     for column, act in pairs:
                         act(cells[column])
-                yield line, cells
-        except Broken as error:
-            raise self.broken(line, error) from error
+                if self.columns.key is not None:
+                    self._key_of(cells)
+            except Broken as error:
+                if error.hint is not None or self._seen or len(self._lost) >= _MOST_LOST:
+                    raise self.broken(line, error) from error
+                self._lost[line] = str(error)
+                continue
+            yield line, cells
 
     def see(self) -> int:
-        """Look at all lines; says how many there are."""
+        """Look at all lines; says how many there are that can be read."""
         count = sum(1 for _ in self._acted([one.see for one in self.values]))
+        if not count and self._lost:
+            line, what = next(iter(self._lost.items()))
+            raise self.broken(line, Broken(what))
+        self._seen = True
         for one in self.values:
             if isinstance(one, LabelValues):
                 one.settle()
         return count
+
+    def _damage(self) -> FormatError | None:
+        """What is lost: the lines that cannot be read."""
+        if not self._lost:
+            return None
+        line, what = next(iter(self._lost.items()))
+        many = f"{len(self._lost):,} lines cannot be read, such as" if len(self._lost) > 1 else "a line cannot be read,"
+        return FormatError(f"{many} line {line}: {what}", url=self.url, hint="correct the list")
 
     def broken(self, line: int, error: Broken) -> FormatError:
         """The error for a line, by its number from 1."""
@@ -177,28 +196,30 @@ class _List:
         first = None if labels is None else labels.classes
         keys: list[str] = []
         done = 0
-        for line, cells in self._acted([one.take for one in self.values]):
-            keys.append(self._key(line, cells, files, done + len(keys)))
+        for _, cells in self._acted([one.take for one in self.values]):
+            keys.append(self._key(cells, files, done + len(keys)))
             if len(keys) == PIECE:
                 yield _taken(keys, self.values, first)
                 first, keys, done = None, [], done + PIECE
+        damage = self._damage()
         if keys:
-            yield _taken(keys, self.values, first)
+            yield replace(_taken(keys, self.values, first), damage=damage)
+        elif damage is not None:
+            yield ScannedRows([], (), damage)
 
-    def _key(self, line: int, cells: Cells, files: FileValues | None, number: int) -> str:
+    def _key(self, cells: Cells, files: FileValues | None, number: int) -> str:
+        if self.columns.key is not None:
+            return self._key_of(cells)
+        if files is not None:
+            return key_of(files.paths[-1], len(files.common or ""))
+        return numbered_keys(self._data.path, number, 1)[0]
+
+    def _key_of(self, cells: Cells) -> str:
         column: Any = self.columns.key
-        if column is not None:
-            cell = cells.get(column) if isinstance(cells, dict) else cells[column]
-            try:
-                key = usable_key(text_of("" if cell is None else cell, "key"))
-            except Broken as error:
-                raise self.broken(line, error) from error
-        elif files is not None:
-            key = key_of(files.paths[-1], len(files.common or ""))
-        else:
-            (key,) = numbered_keys(self._data.path, number, 1)
+        cell = cells.get(column) if isinstance(cells, dict) else cells[column]
+        key = usable_key(text_of("" if cell is None else cell, "key"))
         if not key:
-            raise self.broken(line, Broken("the line has no key"))
+            raise Broken("the line has no key")
         return key
 
 
