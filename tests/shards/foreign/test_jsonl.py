@@ -119,6 +119,9 @@ def test_numbers_of_all_lengths_and_words_for_them():
     assert [values["x"] for _, values in read(lines({"x": one} for one in floats))] == floats
     long = b'{"x": 0.' + b"3" * 100 + b"}\n"
     assert read(long)[0][1]["x"] == 0.3333333333333333
+    for large in ([1, 2**63], [-(2**63) - 1], [1] * 9 + [2**64 - 1, 2], [10**70]):
+        rows = [{"a": 7, "t": [5, 6], "x": "1,2"}, {"t": large, "a": 10**18 + 1}, {"t": [10**18 + 1] * 3}]
+        assert [plain(values) for _, values in read(lines(rows))] == rows
     tokens = [list(range(1000)), [2**63 - 1, -(2**63)], []]
     assert [values["t"].tolist() for _, values in read(lines({"t": one} for one in tokens))] == tokens
 
