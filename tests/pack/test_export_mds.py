@@ -174,7 +174,7 @@ def test_the_format_to_the_byte(folder: Path, tmp_path: Path, compression: Any) 
 def test_our_reader_of_mds_finds_every_value(folder: Path, tmp_path: Path, compression: Any) -> None:
     if compression:
         pytest.importorskip("zstandard")
-    export(folder, tmp_path, to="mds", compression=compression, workers=2)
+    export(folder, tmp_path, to="mds", compression=compression, workers=0)
     names = ["key__" if name == "__key__" else name for name in ENCODINGS]
     fields = {name: "bytes" if name in ("jpg", "png", "webp") else None for name in names}
     found = list(ss.ShardDataset(tmp_path, fields=fields))
@@ -190,12 +190,32 @@ def test_our_reader_of_mds_finds_every_value(folder: Path, tmp_path: Path, compr
     assert verify(tmp_path).own
 
 
+def test_begun_and_started_again(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export(folder, tmp_path / "whole", to="mds", workers=0)
+    write, left = mds.MdsTarget.write, [1, 2, 3]
+
+    def write_three(*arguments: Any, **options: Any) -> bytes:
+        left.pop()
+        return write(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mds.MdsTarget, "write", write_three)
+        with pytest.raises(IndexError):
+            export(folder, tmp_path / "out", to="mds", workers=0)
+    _goes_on(folder, tmp_path)
+
+
+@pytest.mark.full
 def test_killed_and_started_again(folder: Path, tmp_path: Path) -> None:
     export(folder, tmp_path / "whole", to="mds", workers=2)
     died = subprocess.run(
         [*PYTHON, "-c", KILLED, str(folder), str(tmp_path / "out"), "mds", "3"], timeout=60, check=False
     )
     assert died.returncode == -signal.SIGKILL
+    _goes_on(folder, tmp_path)
+
+
+def _goes_on(folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out/index.json").exists()
     assert export(folder, tmp_path / "out", to="mds", workers=0).kept == Manifest.load(folder).table.samples[:3].sum()
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")

@@ -68,12 +68,17 @@ def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Rea
         StorageError: It cannot be read.
     """
     try:
-        inflated, data, blocks = shown(reading.format, store, one)
-        packed = None if blocks is None else blocks.pack()
+        inflated, data, found = shown(reading.format, store, one)
+        packed = None if found is None else found.blocks.pack()
+        cut = None if found is None else found.damage
         for rows in reading.format.scan(data, one.about):
+            if cut is not None and rows.damage is not None:  # of which it is a consequence
+                rows, cut = replace(rows, damage=cut), None
             if rows.keys or rows.damage is not None:
                 yield replace(_piece(inflated, one, data, rows, reading), blocks=packed)
                 packed = None if rows.keys else packed  # once is enough: those of parts of gzip files are large
+        if cut is not None:
+            yield Piece(0, {}, b"", 0, _told(cut))
     except FormatError as error:
         if error.hint != FETCH_AGAIN:
             raise

@@ -146,10 +146,10 @@ def _united(plan: Plan, pieces: Iterable[Piece]) -> dict[str, FieldType]:
             field=missing[0],
             hint="index it without fields to see all",
         )
-    return {name: _common(name, found, plan.store.url) for name, found in kinds.items()}
+    return {name: _common(name, found, plan) for name, found in kinds.items()}
 
 
-def _common(name: str, found: Counter[str], url: str) -> FieldType:
+def _common(name: str, found: Counter[str], plan: Plan) -> FieldType:
     if len(found) == 1:
         return FieldType.parse(next(iter(found)))
     if set(found) <= _IMAGES:
@@ -157,9 +157,9 @@ def _common(name: str, found: Counter[str], url: str) -> FieldType:
     if set(found) <= _IMAGES | {"bytes"}:
         return FieldType.parse("bytes")
     told = ", ".join(f"{kind} in {plural(count, 'sample')}" for kind, count in found.most_common())
-    raise FieldError(
-        f"the field is of several types: {told}", url=url, field=name, hint="leave it out: fields= names those to take"
-    )
+    unites = plan.reading.format.unites.format(name)
+    hint = f"{unites}; or leave it out" if unites else "leave it out: fields= names those to take"
+    raise FieldError(f"the field is of several types: {told}", url=plan.store.url, field=name, hint=hint)
 
 
 def _retyped(piece: Piece, fields: Mapping[str, FieldType], framing: str, state: ObjectState, end: int) -> bytes:

@@ -18,7 +18,7 @@ from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
-from shardstream.storage.blocks import BlockStore, ObjectBlocks
+from shardstream.storage.blocks import BlockStore
 
 Form: TypeAlias = Callable[[memoryview, str], "bytes | memoryview"]
 """The bytes of one of our types, of a value as another library stores it; the text is what the column says besides.
@@ -149,6 +149,8 @@ class ForeignFormat(ABC):
         chooses: Whether `scan` gives the fields of `ObjectListing.chosen` under their new names, as `recognise` wrote
             them into what is known of each object. Else all fields are given, or at least those that are chosen, under
             their own names.
+        unites: What to do about a field that is of several types in several objects, as a hint in which ``{}`` is its
+            name; empty where nothing but leaving it out helps.
     """
 
     name: ClassVar[str]
@@ -160,6 +162,7 @@ class ForeignFormat(ABC):
     loose: ClassVar[bool] = False
     fallback: ClassVar[bool] = False
     chooses: ClassVar[bool] = False
+    unites: ClassVar[str] = ""
 
     def open(self, store: Store, one: ForeignObject) -> ObjectBytes:
         """The bytes of an object, for `scan`; raises as `ObjectBytes`."""
@@ -234,7 +237,7 @@ class ForeignFormat(ABC):
         """
 
 
-def shown(format: ForeignFormat, store: Store, one: ForeignObject) -> tuple[Store, ObjectBytes, ObjectBlocks | None]:
+def shown(format: ForeignFormat, store: Store, one: ForeignObject) -> tuple[Store, ObjectBytes, FoundBlocks | None]:
     """An object as its format scans it, in a store that shows it so: inflated, with its blocks, if it is compressed.
 
     Raises:
@@ -249,4 +252,4 @@ def shown(format: ForeignFormat, store: Store, one: ForeignObject) -> tuple[Stor
         inflated.hold(one.path, 0, found.first)
     for number, made in found.more.items():
         inflated.hold(one.path, number, made)
-    return inflated, ObjectBytes(inflated, one.path, found.blocks.size, window=format.window), found.blocks
+    return inflated, ObjectBytes(inflated, one.path, found.blocks.size, window=format.window), found

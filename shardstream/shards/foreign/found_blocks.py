@@ -27,11 +27,13 @@ class FoundBlocks(NamedTuple):
         blocks: Where they lie.
         first: The first one, inflated, if it had to be inflated to know.
         more: Others of which the same is true, by their numbers.
+        damage: What is lost behind them, of an object that is cut off.
     """
 
     blocks: ObjectBlocks
     first: memoryview | None = None
     more: Mapping[int, memoryview] = {}
+    damage: FormatError | None = None
 
 
 def one_block(data: ObjectBytes, codec: str, size: int | None = None) -> FoundBlocks:

@@ -45,41 +45,57 @@ class _Point(NamedTuple):
 def gzip_blocks(data: ObjectBytes) -> FoundBlocks:
     """The blocks of a gzip file: one of a small file, else parts.
 
-    Where the package indexed_gzip is not installed, a file is one block up to `LARGEST_WHOLE`.
+    Where the package indexed_gzip is not installed, a file is one block up to `LARGEST_WHOLE`. Of one that is cut off,
+    they are what is left, as far as the package is there.
 
     Raises:
         FormatError: It is damaged, or too large.
         StorageError: It cannot be read.
     """
-    small = small_block(data, "gzip", _WHOLE)
+    try:
+        small = small_block(data, "gzip", _WHOLE)
+    except FormatError as error:
+        return _cut_off(data, error)
     if small is not None:
         return small
     try:
-        points = _points(data)
+        return _parts(data, _points(data))
     except MissingExtraError as error:
         whole = small_block(data, "gzip", LARGEST_WHOLE)
         if whole is None:
             raise too_large(data, "gzip", LARGEST_WHOLE, hint=_INSTALL) from error
         return whole
-    out, first = BlockList(), None
+
+
+def _cut_off(data: ObjectBytes, error: FormatError) -> FoundBlocks:
+    """What is left of a small file, if it is only cut off."""
+    try:
+        return _parts(data, _points(data))
+    except (FormatError, MissingExtraError):
+        raise error from None
+
+
+def _parts(data: ObjectBytes, points: list[_Point]) -> FoundBlocks:
+    out, first, damage = BlockList(), None, None
     for point, behind in itertools.pairwise([*points, None]):
         assert point is not None
         begin, end = point.stored - bool(point.bits), data.size if behind is None else behind.stored
         setting = setting_of(point.bits, point.window)
         stored = data.get(begin, end - begin)
         try:
-            made: memoryview | None
             if behind is None:
-                made = last_part(stored, setting, LARGEST_WHOLE)
+                last = last_part(stored, setting, LARGEST_WHOLE)
+                if last is None:
+                    raise too_large(data, "gzip", LARGEST_WHOLE)
+                made, whole = last
+                damage = None if whole else data.damaged("the gzip file is cut off", data.size)
             else:
                 made = inflate(CODECS["gzip-part"], stored, behind.inflated - point.inflated, setting)
         except DecodeError as error:
             raise data.damaged(error.what, begin) from error
-        if made is None:
-            raise too_large(data, "gzip", LARGEST_WHOLE)
         out.add("gzip-part", begin, end - begin, len(made), xxhash.xxh3_64_intdigest(made), setting)
         first = first or made
-    return FoundBlocks(out.of(data.size), first)
+    return FoundBlocks(out.of(data.size), first, damage=damage)
 
 
 def _points(data: ObjectBytes) -> list[_Point]:

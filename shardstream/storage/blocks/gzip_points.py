@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Generator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,20 +57,25 @@ def part_pieces(data: memoryview, setting: bytes) -> Generator[bytes, None, bool
         raise _damaged(str(error)) from error
 
 
-def last_part(data: memoryview, setting: bytes, most: int) -> memoryview | None:
+class LastPart(NamedTuple):
+    """What is inflated from an access point to the end of a file; ``whole``: whether the file ends as it should."""
+
+    inflated: memoryview
+    whole: bool
+
+
+def last_part(data: memoryview, setting: bytes, most: int) -> LastPart | None:
     """All that is inflated from an access point to the end of the file; ``None`` where that is more than ``most``.
 
     Raises:
-        DecodeError: They are damaged, or cut off.
+        DecodeError: They are damaged.
     """
     out, pieces = bytearray(), part_pieces(data, setting)
     while True:
         try:
             out += next(pieces)
         except StopIteration as end:
-            if end.value:
-                return memoryview(out).toreadonly()
-            raise _damaged("the file is cut off") from None
+            return LastPart(memoryview(out).toreadonly(), end.value)
         if len(out) > most:
             return None
 

@@ -8,6 +8,7 @@ import zlib
 
 import pytest
 
+import shardstream as ss
 from shardstream.errors import DecodeError, FormatError
 from shardstream.shards.foreign import found_blocks, gzip_parts
 from shardstream.shards.foreign.formats.jsonl.format import JsonLines
@@ -74,11 +75,10 @@ def test_small_files_are_one_block():
     assert [len(found) for found in (blocks(data).blocks, blocks(data).blocks.settings)] == [1, 0]
 
 
-@pytest.mark.parametrize("hurt", ["cut", "footer", "inside", "behind"])
+@pytest.mark.parametrize("hurt", ["footer", "inside", "behind"])
 def test_what_is_damaged_is_an_error_with_its_name(hurt):
     data = FILES["one"]
     damaged = {
-        "cut": data[: len(data) // 2],
         "footer": data[:-3],
         "inside": data[:500_000] + bytes(20) + data[500_020:],
         "behind": data + b"more",
@@ -86,6 +86,32 @@ def test_what_is_damaged_is_an_error_with_its_name(hurt):
     with pytest.raises(FormatError, match="does not inflate") as caught:
         blocks(damaged)
     assert caught.value.place["url"].endswith("/a")
+
+
+@pytest.mark.parametrize("size", [len(FILES["one"]) // 2, 9000, 300])
+def test_of_a_file_that_is_cut_off_the_rest_is_read(size):
+    data = FILES["one"][:size]
+    found = blocks(data)
+    assert found.damage is not None
+    assert (found.damage.what, found.damage.place["offset"]) == ("the gzip file is cut off", size)
+    store = BlockStore(MemoryStore({"a": data}), {"a": found.blocks}.get)
+    assert len(store.get("a")) > size
+    assert PLAIN.startswith(bytes(store.get("a")))
+
+
+def test_rows_of_a_file_that_is_cut_off(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    rows = [{"n": row, "text": PLAIN[row * 50 : row * 50 + 70].decode()} for row in range(300)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    for size in (len(lines) // 2, lines.index(b"\n", 9000) + 1):  # also where a row ends
+        compress = zlib.compressobj(wbits=31)
+        cut = compress.compress(lines[:size]) + compress.flush(zlib.Z_SYNC_FLUSH)
+        (tmp_path / "a.jsonl.gz").write_bytes(cut)
+        with pytest.raises(FormatError, match="the gzip file is cut off"):
+            ss.index(tmp_path / "a.jsonl.gz")
+        ss.index(tmp_path / "a.jsonl.gz", damaged="reject")
+        found = [(one["n"], one["text"]) for one in ss.Reader(tmp_path / "a.jsonl.gz")]
+        assert found == [(row["n"], row["text"]) for row in rows[: lines[:size].count(b"\n")]]
 
 
 def test_a_part_that_changed_is_noticed():

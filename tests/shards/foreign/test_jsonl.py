@@ -11,7 +11,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardstream.errors import FormatError, UsageError
+import shardstream as ss
+from shardstream.errors import FieldError, FormatError, UsageError
 from shardstream.shards.foreign.formats.jsonl import blocks
 from shardstream.shards.foreign.formats.jsonl import columns as columns_module
 from shardstream.shards.foreign.formats.jsonl.format import JsonLines
@@ -118,6 +119,9 @@ def test_numbers_of_all_lengths_and_words_for_them():
     assert [values["x"] for _, values in read(lines({"x": one} for one in floats))] == floats
     long = b'{"x": 0.' + b"3" * 100 + b"}\n"
     assert read(long)[0][1]["x"] == 0.3333333333333333
+    for large in ([1, 2**63], [-(2**63) - 1], [1] * 9 + [2**64 - 1, 2], [10**70]):
+        rows = [{"a": 7, "t": [5, 6], "x": "1,2"}, {"t": large, "a": 10**18 + 1}, {"t": [10**18 + 1] * 3}]
+        assert [plain(values) for _, values in read(lines(rows))] == rows
     tokens = [list(range(1000)), [2**63 - 1, -(2**63)], []]
     assert [values["t"].tolist() for _, values in read(lines({"t": one} for one in tokens))] == tokens
 
@@ -138,12 +142,28 @@ def test_options_say_what_a_file_alone_does_not():
         read(data, options={"json": ","})
 
 
+def test_files_that_differ_are_refused_with_the_option_that_unites_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/0.jsonl").write_bytes(lines([{"a": 1}, {"a": 2}]))
+    (tmp_path / "in/1.jsonl").write_bytes(lines([{"a": 0.5}]))
+    with pytest.raises(FieldError, match=r"int64 in 2 samples, float64 in 1 sample[\s\S]*--format-option float=a"):
+        ss.ShardDataset(tmp_path / "in")
+    found = ss.Reader(tmp_path / "in", format_options={"float": "a"})
+    assert [sample["a"] for sample in found] == [1.0, 2.0, 0.5]
+    with pytest.raises(UsageError, match="has no option 'flot'"):
+        ss.ShardDataset(tmp_path / "in", format_options={"flot": "a"})
+
+
 def test_an_id_that_each_row_has_is_the_key():
     rows = [{"id": f"<urn:{row}>/\u00e9/", "n": row} for row in range(5)]
     assert [key for key, _ in read(lines(rows))] == [f"<urn:{row}>/\u00e9" for row in range(5)]
     assert read(lines([{"__key__": "x", "a": 1}])) == [("x", {"a": 1})]
-    for bad in ({"id": rows[0]["id"]}, {"x": 1}, {"id": None}, {"id": 0.5}):
-        assert read(lines([*rows, bad]))[0][0] == "a/00000000"
+    for bad in ({"id": rows[0]["id"]}, {"x": 1}, {"id": None}, {"id": 0.5}, {"id": ""}, {"id": "\ud800"}):
+        ((_, piece),) = scanned(FORMAT, MemoryStore({"a.jsonl": lines([*rows, bad])}))
+        assert piece.keys[0] == "a/00000000"
+    assert read(lines([{"id": 5}, {"id": 6}]))[1][0] == "6"
+    assert [key for key, _ in scanned(FORMAT, MemoryStore({"a.jsonl": b'{"id": "\\u00z9"}'}))] == ["a.jsonl"]
 
 
 def test_rows_that_have_other_names_or_the_same_in_another_order():

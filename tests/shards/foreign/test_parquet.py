@@ -6,6 +6,7 @@ import io
 import json
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -271,3 +272,46 @@ def test_large_row_groups_become_several_shards_and_small_ones_one() -> None:
         PIECE * 3 // 4
     ] * 2
     assert [len(rows.keys) for _, rows in scanned(PARQUET, parquet(table, row_group_size=100))] == [2050, 2050, 2044]
+
+
+@pytest.mark.full
+def test_what_datasets_writes_is_what_it_reads(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {
+            "image": datasets.Image(decode=False),
+            "label": datasets.ClassLabel(names=["ape", "wolf"]),
+            "text": datasets.Value("string"),
+            "tokens": datasets.Sequence(datasets.Value("int32")),
+            "box": datasets.Sequence(datasets.Value("float32"), length=4),
+            "grid": datasets.Array2D((2, 3), "float32"),
+            "seen": {"name": datasets.Value("string"), "score": datasets.Value("float64")},
+        }
+    )
+    rows = [
+        {
+            "image": {"bytes": JPEG + bytes([row]), "path": f"{row}.jpg"},
+            "label": row % 2,
+            "text": f"é{row}",
+            "tokens": list(range(row % 5)),
+            "box": [row, 1, 2, 3],
+            "grid": [[row, 1, 2], [3, 4, 5]],
+            "seen": {"name": f"n{row}", "score": row / 3},
+        }
+        for row in range(250)
+    ]
+    datasets.Dataset.from_list(rows, features=features).to_parquet(str(tmp_path / "train.parquet"))
+    theirs = datasets.load_dataset("parquet", data_files=str(tmp_path / "*.parquet"), cache_dir=str(tmp_path / "cache"))
+    found = samples(PARQUET, MemoryStore({"train.parquet": (tmp_path / "train.parquet").read_bytes()}))
+    for (_, one), other in zip(found, theirs["train"], strict=True):
+        values = {name: plain(value) for name, value in one.items()}
+        assert values == {
+            "image": other["image"]["bytes"],
+            "cls": other["label"],
+            "text": other["text"],
+            "tokens": other["tokens"],
+            "box": other["box"],
+            "grid": other["grid"],
+            "seen.name": other["seen"]["name"],
+            "seen.score": other["seen"]["score"],
+        }

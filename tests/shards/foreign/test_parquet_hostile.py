@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardstream.errors import ChecksumError, DecodeError, FormatError
+from shardstream.errors import ChecksumError, DecodeError, FormatError, UsageError
 from shardstream.shards.foreign.contract import ForeignObject, ObjectListing
 from shardstream.shards.foreign.contract import shown as opened
 from shardstream.shards.foreign.formats.parquet.format import Parquet
@@ -108,7 +108,18 @@ def test_types_that_are_not_read_are_refused_by_name() -> None:
 
 def test_a_missing_element_of_a_list_of_integers_is_refused() -> None:
     error = refusal(stored({"a": pa.array([[1, None]], pa.list_(pa.int32()))}))
-    assert "an element of a list is missing" in str(error)
+    assert "an element of a list of integers is missing" in str(error)
+    assert "json=COLUMN" in str(error)
+
+
+def test_lists_that_are_taken_as_json() -> None:
+    store = MemoryStore(
+        {"x.parquet": stored({"a": pa.array([[1, None], [], None], pa.list_(pa.int32())), "b": [1, 2, 3]})}
+    )
+    found = [values for _, values in samples(PARQUET, store, {"json": "a"})]
+    assert found == [{"a": [1, None], "b": 1}, {"a": [], "b": 2}, {"b": 3}]
+    with pytest.raises(UsageError, match="'b' is no column of lists"):
+        PARQUET.recognise(listing_of(store), {"json": "b"})
 
 
 def test_lists_that_are_not_of_their_shape() -> None:

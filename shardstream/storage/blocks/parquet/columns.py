@@ -157,7 +157,8 @@ def elements(get: Get, found: Sequence[Page], compression: str, leaf: LeafShape,
             exist = there >= leaf.element
             if int(exist.sum()) != one.there:
                 if dtype.kind != "f":
-                    raise wrong("an element of a list is missing, which only lists of floats can say")
+                    instead = "--format-option json=COLUMN takes the column as JSON"
+                    raise wrong(f"an element of a list of integers is missing; {instead}")
                 some = values
                 values = np.full(int(exist.sum()), np.nan, dtype)
                 values[there[exist] == leaf.definition] = some

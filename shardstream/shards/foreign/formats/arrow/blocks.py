@@ -31,6 +31,8 @@ from shardstream.storage.blocks.nested import NestedNode, NestedSetting, convert
 def find_blocks(data: ObjectBytes, fields: Sequence[TableField]) -> FoundBlocks:
     """What is shown of an object instead of its bytes: see `read_table`, and behind it a block of `nested_parts` each.
 
+    Of one that is damaged, what is stored behind its last batch follows these: by that the damage is told.
+
     Args:
         data: The object as it is stored.
         fields: Those that are wanted.
@@ -50,12 +52,14 @@ def find_blocks(data: ObjectBytes, fields: Sequence[TableField]) -> FoundBlocks:
         if not nested:
             blocks.plain(blocks.at, data.size)
             return FoundBlocks(blocks.found())
-        if table.damage is not None:
-            raise table.damage
+        if table.damage is not None and (not table.batches or table.end == data.size):
+            raise table.damage  # there is nothing to keep, or to tell it by
         blocks.plain(blocks.at, table.end)
         for batch, field, begin, end in nested_parts(table, nested):
             reader = BatchReader.of(data, table.schema, batch)
             blocks.values(reader, field, begin, end)
+        if table.damage is not None:
+            blocks.plain(table.end, data.size)
     except Inconsistent as error:
         raise data.damaged(str(error), blocks.at) from error
     return FoundBlocks(blocks.found())

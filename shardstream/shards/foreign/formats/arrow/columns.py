@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from shardstream.errors import FieldError
+from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.formats.arrow.schema import (
     BINARIES,
@@ -115,6 +115,20 @@ def classes_of(fields: Sequence[TableField]) -> tuple[str, ...] | None:
     label = next((one for one in fields if one.name == LABEL), None)
     some = [one for one in fields if one.classes is not None] if label is None else [label]
     return some[0].classes if len(some) == 1 else None
+
+
+def as_json(one: TableField) -> TableField:
+    """A list as JSON, whatever it holds; other fields as they are."""
+    return replace(one, how="converted", type=FieldType.parse("json")) if one.shape else one
+
+
+def check_json(fields: Sequence[TableField], names: Sequence[str], url: str) -> None:
+    """Refuse names that are of none of the lists that were taken as JSON; UsageError."""
+    lists = [one.name for one in fields if one.how == "converted"]
+    for name in names:
+        if name not in lists:
+            hint = f"{did_you_mean(name, [one.name for one in fields])}see option json"
+            raise UsageError(f"{name!r} is no column of lists", url=url, hint=hint)
 
 
 def _label(found: Sequence[TableField], chosen: Collection[str]) -> TableField | None:

@@ -8,11 +8,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shardstream.errors import FormatError, UsageError, did_you_mean
-from shardstream.shards.fields import FieldType
+from shardstream.errors import FormatError
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.arrow.blocks import find_blocks
-from shardstream.shards.foreign.formats.arrow.columns import NUMBERED, TableField, classes_of, features_of, fields_of
+from shardstream.shards.foreign.formats.arrow.columns import (
+    NUMBERED,
+    TableField,
+    as_json,
+    check_json,
+    classes_of,
+    features_of,
+    fields_of,
+)
 from shardstream.shards.foreign.formats.arrow.flatbuffers import Inconsistent
 from shardstream.shards.foreign.formats.arrow.folders import find_objects
 from shardstream.shards.foreign.formats.arrow.messages import AS_ITS_KIND, first_batch, read_schema
@@ -59,7 +66,7 @@ class Arrow(ForeignFormat):
         about: dict[str, Any] = {"chosen": chosen} if chosen else {}
         about |= {"json": names} if names else {}
         data, fields = self._first(listing.store, found.objects, about)
-        _check_json(fields, names, listing.url)
+        check_json(fields, names, listing.url)
         _refuse_paths(data, fields)
         beside = [one for one in _all(data, chosen) if one.beside]
         notes = (*found.notes, NUMBERED.format(beside[0].name)) if beside else found.notes
@@ -105,7 +112,7 @@ def _fields(data: ObjectBytes, about: Mapping[str, Any]) -> tuple[TableField, ..
     """
     chosen, names = about.get("chosen", ()), about.get("json", ())
     found = [one for one in _all(data, chosen) if (one.name in chosen if chosen else not one.beside)]
-    found = [_as_json(one) if one.name in names else one for one in found]
+    found = [as_json(one) if one.name in names else one for one in found]
     for one in found:
         if one.how == "refused":
             what = f"column {'.'.join(one.source)!r}: {one.why}"
@@ -134,15 +141,3 @@ def _refuse_paths(data: ObjectBytes, fields: Sequence[TableField]) -> None:
                 raise FormatError(what, url=data.url, field=name, hint=hint)
         except Inconsistent:
             return  # whoever reads on says so
-
-
-def _as_json(one: TableField) -> TableField:
-    return replace(one, how="converted", type=FieldType.parse("json")) if one.shape else one
-
-
-def _check_json(fields: Sequence[TableField], names: Sequence[str], url: str) -> None:
-    lists = [one.name for one in fields if one.how == "converted"]
-    for name in names:
-        if name not in lists:
-            hint = f"{did_you_mean(name, [one.name for one in fields])}see option json"
-            raise UsageError(f"{name!r} is no column of lists", url=url, hint=hint)

@@ -65,8 +65,10 @@ class _Chunks:
 
     def __iter__(self) -> Iterator[tuple[int, _Chunk]]:
         """Rows and values, batch by batch, of large ones in parts."""
-        converted = _Converted(self._data, self._table, [one for one in self._fields if one.how == "converted"])
-        for batch in self._table.batches:
+        table = self._table
+        anew = [one for one in self._fields if one.how == "converted"]
+        converted = _Converted(self._data, table, anew)
+        for batch in table.batches:
             try:
                 yield from self._parts(batch, converted)
             except Inconsistent as error:
@@ -77,6 +79,8 @@ class _Chunks:
                     raise
                 self.damage = error
                 return
+        if anew and converted.end < self._data.size:
+            self.damage = self._data.damaged("it is damaged or cut off behind the last batch that is whole", table.end)
 
     def _parts(self, batch: Batch, converted: _Converted) -> Iterator[tuple[int, _Chunk]]:
         """A batch in parts, so that of one with millions of rows not all places are made at once."""
@@ -91,11 +95,15 @@ class _Chunks:
 
 
 class _Converted:
-    """Values that are written down anew: a block for some rows each, behind the table."""
+    """Values that are written down anew: a block for some rows each, behind the table.
+
+    Attributes:
+        end: Where the last one ends that was read.
+    """
 
     def __init__(self, data: ObjectBytes, table: ArrowTable, fields: Sequence[TableField]) -> None:
         self._data = data
-        self._at = table.end
+        self.end = table.end
         self._parts = nested_parts(table, fields)
 
     def read(self, reader: BatchReader, field: TableField) -> Values:
@@ -103,12 +111,12 @@ class _Converted:
         offsets, lengths = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for begin, end in pieces(reader.batch.head.rows):
             assert next(self._parts) == (reader.batch, field, begin, end)
-            sizes = self._data.array("<u4", end - begin, self._at + len(MARK)).astype(np.int64)
-            start = self._at + len(MARK) + 4 * (end - begin)
+            sizes = self._data.array("<u4", end - begin, self.end + len(MARK)).astype(np.int64)
+            start = self.end + len(MARK) + 4 * (end - begin)
             ends = start + np.cumsum(sizes)
             offsets.append(ends - sizes)
             lengths.append(sizes)
-            self._at = int(ends[-1])
+            self.end = int(ends[-1])
         all_lengths = np.concatenate(lengths)
         return Values(reader.has(field) & (all_lengths > 0), np.concatenate(offsets), all_lengths)
 

@@ -60,7 +60,7 @@ class _Key:
             self._fits = False
             self._seen = array("Q")
             return
-        if column.kinds not in (TEXT, INT):
+        if column.kinds not in (TEXT, INT) or not all(map(_is_key, column.texts)):
             self._fits = False
             return
         self._seen.extend(map(xxhash.xxh3_64_intdigest, column.texts))
@@ -158,19 +158,8 @@ class JsonRows:
         for first, block in held:
             texts = block.columns[key].texts
             assert texts is not None
-            some = enumerate(texts[max(begin - first, 0) : end - first], begin + len(out))
-            out += [self._key_of(key, row, text) for row, text in some]
+            out += map(_key, texts[max(begin - first, 0) : end - first])
         return out
-
-    def _key_of(self, column: str, row: int, stored: bytes) -> str:
-        try:
-            key = usable_key(unescaped(stored) if stored[:1] == b'"' else stored.decode())
-        except ValueError:
-            key = ""
-        if not key:
-            what = f"row {row} has no text, or an empty one, as {column!r}, which is to be its key"
-            raise FormatError(what, url=self._data.url, hint="choose another column: option key=COLUMN")
-        return key
 
     def _fields(self) -> list[_Field]:
         found: dict[str, _Field] = {}
@@ -204,6 +193,19 @@ class JsonRows:
             dtype = "float64" if kinds & FLOATS else "int64"
             return f"values:{dtype}", f"{self._format}.numbers:{dtype}"
         return "json", "none"
+
+
+def _key(stored: bytes) -> str:
+    return usable_key(unescaped(stored) if stored[:1] == b'"' else stored.decode())
+
+
+def _is_key(stored: bytes) -> bool:
+    if b"\\" not in stored and b"/" not in stored:
+        return stored != b'""'
+    try:
+        return bool(_key(stored).encode())
+    except ValueError:
+        return False
 
 
 class _Cut:

@@ -31,6 +31,10 @@ class JsonLines(ForeignFormat):
         "key": "the column with the keys",
     }
     forms: ClassVar[Mapping[str, Form]] = FORMS
+    unites: ClassVar[str] = (
+        "options say what it is in all files: format_options={{'float': '{0}'}} (--format-option float={0}) that its "
+        "numbers are float64, json={0} that it stays JSON"
+    )
 
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         if chooses_files(listing.chosen):
@@ -60,6 +64,6 @@ def _about(options: Mapping[str, str]) -> dict[str, Any]:
             about[name] = value
         elif name in ("json", "float"):
             about[name] = sorted({one.strip() for one in value.split(",")} - {""})
-        if not about.get(name):
+        if name in JsonLines.options and not about.get(name):
             raise UsageError(f"option {name} of JSON lines names no column", hint=f"give {name}=COLUMN")
     return about

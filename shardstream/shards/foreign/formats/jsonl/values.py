@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +22,8 @@ NAMES = {
     NONE_OF_THEM: "an empty list",
     OTHER: "JSON of another kind",
 }
-_QUOTE, _OPEN, _LIST, _MINUS, _ZERO = b'"{[-0'
+_QUOTE, _OPEN, _LIST, _MINUS, _ZERO, _COMMA = b'"{[-0,'
+_INTEGER = re.compile(rb"-?[0-9]+")
 _WORDS = {b"null": NULL, b"true": BOOL, b"false": BOOL, b"NaN": FLOAT, b"Infinity": FLOAT, b"-Infinity": FLOAT}
 _SURE_DIGITS = 18  # of an integer that 64 bits hold, whatever its digits
 LONGEST = 64
@@ -54,7 +57,27 @@ def kinds_of(raw: Bytes, found: Members) -> NDArray[np.uint16]:
     lists = (first == _LIST) & ~found.deep & (kinds & ~np.uint8(DIGIT | POINT | MARK) == 0)
     out[lists] = np.where(kinds & POINT > 0, FLOATS, INTS)[lists]
     out[lists & (kinds & (DIGIT | POINT) == 0)] = NONE_OF_THEM
+    long = np.flatnonzero((out == INTS) & (lengths > _SURE_DIGITS + 2))
+    if len(long):
+        out[long[_with_large(raw, found.begin[long], found.end[long])]] = OTHER
     return out
+
+
+def _with_large(raw: Bytes, begin: Places, end: Places) -> NDArray[np.int64]:
+    """Which lists of integers, that lie one after another, have some that 64 bits do not hold."""
+    first = int(begin[0])
+    edges = np.flatnonzero(raw[first : end[-1]] == _COMMA) + first
+    edges = np.sort(np.concatenate([edges, begin, end - 1]))
+    found = set()
+    for number in np.flatnonzero(np.diff(edges) > _SURE_DIGITS + 1).tolist():
+        one, two = int(edges[number]), int(edges[number + 1])
+        of = int(np.searchsorted(begin, one, side="right")) - 1
+        if two >= end[of] or of in found:
+            continue  # between lists
+        digits = raw[one + 1 : two].tobytes().strip()
+        if len(digits) > LONGEST or (_INTEGER.fullmatch(digits) and not -(1 << 63) <= int(digits) < 1 << 63):
+            found.add(of)
+    return np.array(sorted(found), np.int64)
 
 
 def integers(raw: Bytes, begin: Places, end: Places) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

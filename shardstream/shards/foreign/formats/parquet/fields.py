@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardstream.errors import DecodeError
-from shardstream.shards.foreign.formats.arrow.columns import TableField, classes_of, features_of, fields_of
+from shardstream.shards.foreign.formats.arrow.columns import TableField, as_json, classes_of, features_of, fields_of
 from shardstream.shards.foreign.formats.parquet.columns import (
     ColumnValues,
     element_dtype,
@@ -185,7 +185,8 @@ def fields_in(data: ObjectBytes, footer: Footer, about: Mapping[str, Any]) -> li
         FormatError: One cannot be read; says why.
     """
     chosen: Sequence[str] = about["chosen"]
-    found = _fields_of(footer, chosen)
+    names = about.get("json", ())
+    found = [as_json(one) if one.name in names else one for one in _fields_of(footer, chosen)]
     wanted = [one for one in found if (one.name in chosen if chosen else not one.beside)]
     for one in wanted:
         if one.how == "refused":

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from shardstream.errors import DecodeError, FormatError
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
-from shardstream.shards.foreign.formats.arrow.columns import NUMBERED
+from shardstream.shards.foreign.formats.arrow.columns import NUMBERED, check_json
 from shardstream.shards.foreign.formats.arrow.format import npy_of_rows
 from shardstream.shards.foreign.formats.parquet.columns import ColumnValues, column_of, joined
 from shardstream.shards.foreign.formats.parquet.fields import ColumnField, PageBlock, all_fields, classes_in, fields_in
@@ -29,6 +29,9 @@ class Parquet(ForeignFormat):
 
     name: ClassVar[str] = "parquet"
     title: ClassVar[str] = "Parquet"
+    options: ClassVar[Mapping[str, str]] = {
+        "json": "columns to take as JSON, with commas between: lists of numbers of which some have no value"
+    }
     forms: ClassVar[Mapping[str, Form]] = {"rows": npy_of_rows}
 
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
@@ -40,7 +43,9 @@ class Parquet(ForeignFormat):
             return None
         _refuse_tables(listing, others)
         chosen = sorted({text.partition(":")[0] for text in listing.chosen.values()})
-        objects = tuple(ForeignObject(one.path, one.size, {"size": one.size, "chosen": chosen}) for one in found)
+        names = [one.strip() for one in options.get("json", "").split(",") if one.strip()]
+        about: dict[str, Any] = {"chosen": chosen} | ({"json": names} if names else {})
+        objects = tuple(ForeignObject(one.path, one.size, {"size": one.size, **about}) for one in found)
         classes, notes = _told(ObjectBytes(listing.store, objects[0].path, objects[0].size), objects[0].about)
         return Recognised(objects, classes, notes)
 
@@ -112,14 +117,17 @@ def _told(data: ObjectBytes, about: Mapping[str, Any]) -> tuple[tuple[str, ...] 
 
     Raises:
         FormatError: It cannot be read; but not where it is damaged, which its scan says.
+        UsageError: There is no such column of lists as are to be JSON.
     """
     try:
         footer = Footer(data, data.size)
-        classes = classes_in(fields_in(data, footer, about))
+        fields = fields_in(data, footer, about)
     except FormatError as error:
         if error.hint != FETCH_AGAIN:
             raise
         return None, ()
+    check_json([one.field for one in fields], about.get("json", ()), data.url)
+    classes = classes_in(fields)
     beside = [one for one in all_fields(data, data.size) if one.beside]
     return classes, (NUMBERED.format(beside[0].name),) if beside else ()
 

@@ -51,6 +51,7 @@ class TFRecord(ForeignFormat):
         "one value, or equally many",
         "first_label": f"the number of the first class in {LABEL}: 1 as in ImageNet's files, or 0",
     }
+    unites: ClassVar[str] = "where it is a list in one of them, say so: --format-option lists={}"
     window: ClassVar[int] = _BLOCK
     forms: ClassVar[Mapping[str, Form]] = {
         "bytes": examples.bytes_form,
