@@ -28,7 +28,7 @@ from shardstream.storage.transfer.loop import run
 _WAIT = 600.0  # of one call; what it waits for has shorter deadlines of its own
 _TOGETHER = 4 << 20  # stored bytes of neighbouring blocks that are fetched and inflated as one
 _MADE_TOGETHER = 16 << 20  # the same, inflated
-_SMALL = 64 << 10  # bytes of a block that is not kept where a read takes all of it: that would cost more than it saves
+_SMALL = 256 << 10  # bytes of a block that is not kept where a read takes all of it: that would cost more than it saves
 _GAP = 64 << 10  # bytes between two blocks that are fetched rather than asked for apart
 _owners = itertools.count()
 
