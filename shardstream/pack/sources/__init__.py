@@ -27,9 +27,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from shardstream.dataset.foreign.places import rooted
 from shardstream.errors import FormatError, NotFoundError, SourceError, UsageError
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.pack.sources.base import File, Item, Reject, Source, SourcePart, StreamSource
@@ -117,7 +119,8 @@ def open_source(
         return source
     reading = reading or SourceReading()
     wanted = Wanted(
-        key, labels or "int", parse_fields(fields), reading.allow_other_origins, classes, labels is not None
+        *(key, labels or "int", parse_fields(fields), reading.allow_other_origins, classes, labels is not None),
+        root=(reading.options or {}).get("root"),
     )
     found = _opened(source, wanted, labels, group, reading, access or Access())
     if not isinstance(found, ListSource | TableStreams | ForeignSource | PackageSource):
@@ -206,6 +209,9 @@ def _foreign(
     if group != "file":
         raise UsageError("group='stem' is for folders of files", hint="leave it out", url=text)
     root, names = (at(text), ()) if folder else named_files(text, at)
+    if names and "root" in (reading.options or {}):
+        place, names, options = rooted(root.url, names, reading.options)
+        root, reading = at(os.fspath(place)), replace(reading, options=options)  # type: ignore[arg-type] # text as given
     try:
         return ForeignSource(root, names, reading, wanted, columns or ())
     except NotFoundError as error:

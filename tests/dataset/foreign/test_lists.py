@@ -177,6 +177,7 @@ def test_the_folder_of_mpdataset(folder: Path) -> None:
 )
 def test_lists_whose_files_are_elsewhere(folder: Path, tmp_path: Path, form: str) -> None:
     (tmp_path / "lists").mkdir()
+    (folder / "x").mkdir()
     lines = [f"{form.format(root=folder, row=row)},,{row % 3}" for row in range(COUNT)]
     path = write(tmp_path / "lists/data.csv", lines)
     write(tmp_path / "lists/cls.csv", ["a", "b", "c"])
@@ -187,6 +188,9 @@ def test_lists_whose_files_are_elsewhere(folder: Path, tmp_path: Path, form: str
         for root in (str(folder), "../data"):
             found = read(place, root=root)
             assert [bytes(one["jpg"]) for one in found] == [jpeg(row) for row in range(COUNT)]
+    ss.pack(path, tmp_path / "packed", workers=0, jpeg="keep", format_options={"root": "../data"})
+    packed = {bytes(one["jpg"]) for one in ss.Reader(tmp_path / "packed", fields={"jpg": "bytes"})}
+    assert packed == {jpeg(row) for row in range(COUNT)}
     write(path, ["/etc/passwd,,1"])
     with pytest.raises(FormatError, match="does not lie below"):
         ss.index(path, workers=0, format_options={"root": str(folder)})
@@ -227,3 +231,17 @@ def test_lines_that_cannot_be_read_are_left_out_where_that_is_asked_for(
     keyed = write(folder / "k.csv", ["path,name", "images/00.jpg,a", "images/01.jpg,"])
     with pytest.raises(FormatError, match="line 3: the line has no key"):
         ss.index(keyed, workers=0, format_options={"key": "name"})
+
+
+def test_annotations_whose_pictures_are_elsewhere(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "lists").mkdir()
+    images = [{"id": row, "file_name": f"{row:02d}.jpg"} for row in range(COUNT)]
+    seen = [{"image_id": 3, "category_id": 1, "bbox": [1, 2, 3, 4]}]
+    about = {"images": images, "annotations": seen, "categories": [{"id": 1, "name": "cat"}]}
+    path = write(tmp_path / "lists/instances.json", [json.dumps(about)])
+    with pytest.raises(FormatError, match=r"(?s)the first picture, 00\.jpg, is in none of.*root="):
+        ss.index(path, workers=0)
+    for root in ("../data/images", str(folder / "images")):
+        assert [bytes(one["jpg"]) for one in read(path, root=root)] == [jpeg(row) for row in range(COUNT)]
+    report = ss.pack(path, tmp_path / "packed", workers=0, format_options={"root": str(folder / "images")})
+    assert report.samples == COUNT

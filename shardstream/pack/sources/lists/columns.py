@@ -63,6 +63,7 @@ class Wanted:
         other_origins: Whether a list that is not local may name files anywhere.
         classes: The classes that names of labels are looked up in; ``None``: those that are found, in sorting order.
         said: Whether the user said what labels are.
+        root: The folder that paths are taken from, from that of the list; ``None``: that one.
     """
 
     key: str = "path"
@@ -71,6 +72,7 @@ class Wanted:
     other_origins: bool = False
     classes: Classes | None = None
     said: bool = True
+    root: str | None = None
 
 
 def understand(kind: CellKind, first: Cells, wanted: Wanted, *, names: Sequence[str] | None = None) -> Columns:

@@ -29,7 +29,7 @@ from shardstream.pack.sources.lists.list_file import ListFile, open_list
 from shardstream.pack.sources.lists.mapping import FieldRule, declared_types, types_alone
 from shardstream.pack.sources.lists.scan import scan
 from shardstream.pack.sources.lists.spool import Records, RecordSource
-from shardstream.pack.sources.paths import Origin
+from shardstream.pack.sources.paths import Origin, join
 from shardstream.shards.foreign.compressed import plain_start
 from shardstream.shards.foreign.decompression import plain_name
 from shardstream.shards.foreign.formats.files.lists import (
@@ -209,13 +209,25 @@ def _values(kind: CellKind, records: Sequence[bytes], column: Column) -> Iterato
 
 def row_reader(kind: CellKind, columns: Columns, wanted: Wanted, location: Location) -> LineReader:
     """How the records of the list at this place become samples, before its paths are known."""
-    folder = folder_of(location)
+    folder = folder_of(location) if wanted.root is None else _rooted(location, wanted.root)
     origin = None if wanted.other_origins else Origin.of(folder)
     keys = KeyRule("line") if wanted.key == "auto" and columns.path is None else key_rule(wanted)
     classes = wanted.classes if wanted.labels == "name" else None
     names = {} if classes is None else classes.numbers
     strict = classes is not None and classes.unknown == "error"
     return LineReader(kind, columns, keys, wanted.labels, folder, names, origin, strict)
+
+
+def _rooted(location: Location, root: str) -> str:
+    """The folder that a user says paths are taken from; UsageError where a list in a store would name local files."""
+    folder = join(folder_of(location), root)
+    if "://" in folder:
+        return folder
+    if not location.local:
+        raise UsageError(
+            f"root={root!r} is a local folder, and the list is not local", url=location.url, hint="copy the list first"
+        )
+    return os.path.normpath(folder)
 
 
 def key_rule(wanted: Wanted) -> KeyRule:

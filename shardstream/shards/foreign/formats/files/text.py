@@ -11,22 +11,23 @@ from shardstream.shards.foreign.object_bytes import ObjectBytes
 
 _WINDOW = 4 << 20
 _LONGEST = 1 << 20  # of a record
-_FIRST = 100
+_FIRST, _FIRST_WINDOW = 100, 64 << 10
 _BOM = b"\xef\xbb\xbf"
 
 
-def records(data: ObjectBytes, *, quoted: bool) -> Iterator[tuple[int, bytes]]:
+def records(data: ObjectBytes, *, quoted: bool, window: int | None = None) -> Iterator[tuple[int, bytes]]:
     """The records of a list with their lines, from 1; blank ones are left out.
 
     Args:
         data: The list.
         quoted: Whether line ends between double quotes belong to the record, as in csv.
+        window: Bytes that are read at once.
 
     Raises:
         FormatError: It is not text, a record is too long, or what it is compressed with is damaged.
     """
     held, begun = b"", 0
-    for number, line in enumerate(_lines(data), 1):
+    for number, line in enumerate(_lines(data, window or _WINDOW), 1):
         if held:
             held += b"\n" + line
         elif line.rstrip(b"\r"):
@@ -45,13 +46,13 @@ def records(data: ObjectBytes, *, quoted: bool) -> Iterator[tuple[int, bytes]]:
 
 def first_records(data: ObjectBytes, *, quoted: bool) -> list[tuple[int, bytes]]:
     """The first ones."""
-    return list(islice(records(data, quoted=quoted), _FIRST))
+    return list(islice(records(data, quoted=quoted, window=_FIRST_WINDOW), _FIRST))
 
 
-def _lines(data: ObjectBytes) -> Iterator[bytes]:
+def _lines(data: ObjectBytes, window: int) -> Iterator[bytes]:
     """Its lines, without their ends."""
     rest, number = b"", 0
-    for place, piece in enumerate(_plain(data)):
+    for place, piece in enumerate(_plain(data, window)):
         part = piece
         if not place:
             if b"\0" in part[:4096]:
@@ -71,11 +72,11 @@ def _too_long(data: ObjectBytes, line: int) -> FormatError:
     return FormatError(f"a line has more than {_LONGEST:,} bytes", url=data.url, line=line, hint="give a list of files")
 
 
-def _plain(data: ObjectBytes) -> Iterator[bytes]:
+def _plain(data: ObjectBytes, window: int) -> Iterator[bytes]:
     codec = codec_of(data.copy(0, min(16, data.size)), data.path)
     if codec is None:
-        for at in range(0, data.size, _WINDOW):
-            yield bytes(data.get(at, min(_WINDOW, data.size - at)))
+        for at in range(0, data.size, window):
+            yield bytes(data.get(at, min(window, data.size - at)))
         return
     for _, piece in pieces(lambda begin, end: bytes(data.get(begin, end - begin)), data.size, codec, data.url):
         yield piece
