@@ -55,12 +55,12 @@ KINDS = [
 def test_cut_off_and_changed_files(options: dict[str, Any]) -> None:
     table = {name: value for name, value in columns(12).items() if name in SMALL}
     data = stored(table, store_schema=False, write_statistics=False, **options)
-    for damaged in cut(data, 199):
+    for damaged in cut(data, 399):
         read(damaged)
-    for damaged in flipped(data, 150):
+    for damaged in flipped(data, 80):
         read(damaged)
     last = len(data) - int.from_bytes(data[-8:-4], "little") - 8
-    for footer in flipped(data[last:-8], 80):
+    for footer in flipped(data[last:-8], 50):
         read(data[:last] + footer + data[-8:])
 
 
