@@ -28,7 +28,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from shardstream.dataset.foreign.places import rooted
@@ -191,20 +191,21 @@ def _foreign(
 ) -> ForeignSource | None:
     """Data of another library; ``None`` where this is a list, or a folder of files."""
     folder = listing is not None and listing.pattern is None
+    look = lru_cache(lambda: look_into(at(text) if listing is None else listing.root))  # once, and where it is needed
     # COCO, or a data.yaml of YOLO.
     perhaps = may_be_rows(text, wanted) or (listing is None and suffix_of(text) in (".json", ".yaml", ".yml"))
     columns: tuple[str, ...] | None = None
     if reading.format is None:
-        table = first_table(listing) if listing is not None and group == "file" else None
+        table = first_table(listing, look) if listing is not None and group == "file" else None
         if table is not None and listing is not None:
             columns = columns_of_rows(listing.root.join(table), wanted)
         if columns is not None:
             pass
         elif folder:
             assert listing is not None
-            if group != "file" or not may_be_foreign(listing.root, look_into(listing.root)):
+            if group != "file" or not may_be_foreign(listing.root, look()):
                 return None
-        elif not names_containers(text) and not perhaps and not (listing and may_match_containers(listing)):
+        elif not names_containers(text) and not perhaps and not (listing and may_match_containers(listing, look)):
             return None
     if group != "file":
         raise UsageError("group='stem' is for folders of files", hint="leave it out", url=text)

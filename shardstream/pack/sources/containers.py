@@ -195,16 +195,20 @@ def may_be_foreign(folder: Location, look: Look) -> bool:
     return bool(_containers(look.names)) if look.whole else _mostly_containers(look.names)
 
 
-def first_table(listing: FileListing) -> str | None:
+def first_table(listing: FileListing, look: Callable[[], Look]) -> str | None:
     """The first of the tables that a folder, or a pattern whose end says nothing, has rather than anything else.
 
     ``None`` where it has other files.
+
+    Args:
+        listing: The folder, or pattern.
+        look: Gives what is in the folder.
     """
     pattern = listing.pattern
     if pattern is not None and not _says_nothing(pattern):
         return None
     matches = glob_pattern(pattern or "**").fullmatch
-    names = [name for name in look_into(listing.root).names if pattern is None or matches(name)]
+    names = [name for name in look().names if pattern is None or matches(name)]
     found = [name for name in names if is_container(name)]
     tables = found and all(name.lower().endswith(TABLES) for name in found)
     if not tables or len(found) <= _pictures(names) or open_store(listing.root).exists(MANIFEST_NAME):
@@ -226,13 +230,13 @@ def _has_indexed_tokens(names: Sequence[str]) -> bool:
     return any(f"{name[:-4]}.bin" in there for name in names if name.endswith(".idx"))
 
 
-def may_match_containers(listing: FileListing) -> bool:
-    """Whether a pattern whose end says nothing, such as ``train-*``, is one of files of another library."""
+def may_match_containers(listing: FileListing, look: Callable[[], Look]) -> bool:
+    """Whether a pattern whose end says nothing, such as ``train-*``, is one of other libraries'; see `first_table`."""
     pattern = listing.pattern or ""
     if not _says_nothing(pattern):
         return False
     matches = glob_pattern(pattern).fullmatch
-    return _mostly_containers([name for name in look_into(listing.root).names if matches(name)])
+    return _mostly_containers([name for name in look().names if matches(name)])
 
 
 def _says_nothing(pattern: str) -> bool:
