@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -14,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import shardstream as ss
 from shardstream.dataset.foreign import plan as planning
-from shardstream.dataset.foreign import scanning
+from shardstream.dataset.foreign import scan, scanning
 from shardstream.diagnose import info, verify
 from shardstream.errors import (
     ChangedError,
@@ -31,6 +35,7 @@ from shardstream.errors import (
 from shardstream.progress import ProgressEvent
 from shardstream.shards.catalogue import CATALOGUE_NAME, Catalogue
 from shardstream.shards.foreign.rows import PIECE
+from shardstream.shards.index import check_key
 from shardstream.testing import MemoryStore
 
 from .making import SAMPLES, batches, everything, jpeg, tar, webdataset
@@ -473,3 +478,16 @@ def test_progress_is_told_within_one_object(tmp_path: Path, monkeypatch: pytest.
     assert done == sorted(done)
     assert len({*done} - {0, size}) >= 2
     assert done[-1] == size
+
+
+@given(st.lists(st.text(alphabet="ab/\né\ud800", max_size=4) | st.text(alphabet="ab", min_size=1), max_size=5))
+def test_keys_are_checked_together_as_one_by_one(keys: list[str]) -> None:
+    try:
+        expected = [check_key(key).encode() for key in keys]
+    except UsageError as error:
+        with pytest.raises(FormatError, match=re.escape(error.what)):
+            scan._encoded(keys, "x")
+    else:
+        ends, blob = scan._encoded(keys, "x")
+        assert blob == b"".join(expected)
+        assert ends.tolist() == [*itertools.accumulate(map(len, expected))]
