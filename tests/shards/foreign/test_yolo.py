@@ -63,7 +63,7 @@ def test_labels_stand_beside_their_pictures(tmp_path, monkeypatch) -> None:
         ("train/images", f"train: ../train/images\n{NAMES}"),  # as Roboflow writes it
         ("coco8/images/train", f"path: coco8\ntrain: images/train/\n{NAMES}"),
         ("images/train", f"path: ../datasets/coco8 # elsewhere\ntrain: images/train\n{NAMES}"),
-        ("images/train", f"path: /home/somebody/coco8\ntrain:\n  - images/train\n{NAMES}"),
+        ("images/train", f"path: /elsewhere/coco8\ntrain:\n  - images/train\n{NAMES}"),
         ("images/train", f"train: [images/train]\nval:\ntest: ~\n{NAMES}"),
         ("images/train", f"train: images/train\nval: ../elsewhere\n{NAMES}"),
         ("pictures", f"train: pictures\n{NAMES}"),

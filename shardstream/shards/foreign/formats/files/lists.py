@@ -176,7 +176,9 @@ class _List:
             return None
         line, what = next(iter(self._lost.items()))
         many = f"{len(self._lost):,} lines cannot be read, such as" if len(self._lost) > 1 else "a line cannot be read,"
-        return FormatError(f"{many} line {line}: {what}", url=self.url, hint="correct the list")
+        return FormatError(
+            f"{many} line {line}: {what}", url=self.url, hint="write such lines as the others are, or leave them out"
+        )
 
     def broken(self, line: int, error: Broken) -> FormatError:
         """The error for a line, by its number from 1."""
