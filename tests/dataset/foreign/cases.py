@@ -82,15 +82,18 @@ class InMemory(Store):
         self._files = files
 
     def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
-        if path not in self._files:
-            raise NotFoundError("there is no such file", url=path)
-        data = memoryview(self._files[path])
+        data = memoryview(self._file(path))
         end = len(data) if length is None else offset + length
         assert 0 <= offset <= end <= len(data), "a range that is not inside of the object was asked for"
         return data[offset:end]
 
     def size(self, path: str) -> int:
-        return len(self._files[path])
+        return len(self._file(path))
+
+    def _file(self, path: str) -> bytes:
+        if path not in self._files:
+            raise NotFoundError("there is no such file", url=path)
+        return self._files[path]
 
     def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
         return iter([ObjectMeta(path, len(data)) for path, data in sorted(self._files.items())])
