@@ -54,7 +54,7 @@ def many_links(folder: Path, shards: int) -> Path:
     replace(one, table=table, naming=(replace(one.naming[0], count=shards),)).save(open_store(folder))
     with open(
         folder / one.shard_name(0), "rb"
-    ) as file:  # pages that are not on the disk yet count as dirty and private
+    ) as file:  # pages not on the disk yet count as dirty and private
         os.fsync(file.fileno())
     return folder
 
