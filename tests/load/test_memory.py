@@ -52,9 +52,7 @@ def many_links(folder: Path, shards: int) -> Path:
         os.link(folder / one.shard_name(0), folder / one.naming[0].pattern.format(i))
     table = ShardTable(*(column.repeat(shards) for column in (one.table.samples, one.table.sizes, one.table.checksums)))
     replace(one, table=table, naming=(replace(one.naming[0], count=shards),)).save(open_store(folder))
-    with open(
-        folder / one.shard_name(0), "rb"
-    ) as file:  # pages not on the disk yet count as dirty and private
+    with open(folder / one.shard_name(0), "rb") as file:  # pages not on the disk yet count as dirty and private
         os.fsync(file.fileno())
     return folder
 
