@@ -6,11 +6,11 @@ anything.
 
 from __future__ import annotations
 
-import gc
 import os
 import pickle
+import subprocess
+import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from shardstream.storage import open_store
 
 from ..stream.making import numbered, write_dataset
 
+ROOT = Path(__file__).parents[2]
 SHARD = 4_600
 _baseline = 0
 
@@ -62,45 +63,36 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     return {n: many_links(tmp_path_factory.mktemp(f"links{n}"), -(-n // SHARD)) for n in (10_000, 10_000_000)}
 
 
-@pytest.fixture
-def frozen() -> Iterator[None]:
-    """A worker's collections leave alone what earlier tests left here: to look at it is to copy it."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
+def least_gain(folder: str, samples: int, method: str, weights: str | None) -> int:
+    """Bytes that a worker gains while it reads. Of all workers the least: a fork copies pages by chance."""
+    dataset = ss.ShardDataset(folder, shuffle=True, batch_size=32, batch_transform=gained, weights=weights)
+    assert len(dataset) >= samples // 32
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
+        loader = ss.Loader(
+            dataset, num_workers=4, worker_init_fn=remember, multiprocessing_context=method, persistent_workers=False
+        )
+        by_worker: dict[int, int] = {}
+        for number, batch in enumerate(loader):
+            by_worker[int(batch["pid"])] = max(by_worker.get(int(batch["pid"]), 0), int(batch["gained"]))
+            if number == 280:
+                break
+    assert len(by_worker) == 4
+    return min(by_worker.values())
 
 
-# A worker that is told to stop while torch's queue thread is still sending can be aborted by the interpreter's own
-# shutdown under spawn ("terminate called without an active exception"). It has delivered all that is measured here.
-@pytest.mark.filterwarnings(
-    "ignore:Exception ignored in. <function _MultiProcessingDataLoaderIter:pytest.PytestUnraisableExceptionWarning"
-)
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
-@pytest.mark.usefixtures("frozen")
 @pytest.mark.parametrize("weights", [None, "id"])
 def test_workers_gain_no_memory_with_more_samples(folders: dict[int, Path], method: str, weights: str | None) -> None:
-    least: dict[int, int] = {}
+    """Each in a process of its own: in the holes of this one's heap every new object would copy another page."""
+    least = {}
     for samples, folder in folders.items():
-        dataset = ss.ShardDataset(folder, shuffle=True, batch_size=32, batch_transform=gained, weights=weights)
-        assert len(dataset) >= samples // 32
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
-            loader = ss.Loader(
-                dataset,
-                num_workers=4,
-                worker_init_fn=remember,
-                multiprocessing_context=method,
-                persistent_workers=False,
-            )
-            by_worker: dict[int, int] = {}
-            for number, batch in enumerate(loader):
-                by_worker[int(batch["pid"])] = max(by_worker.get(int(batch["pid"]), 0), int(batch["gained"]))
-                if number == 280:
-                    break
-        assert len(by_worker) == 4
-        # Of all workers the least: pages of the parent that a fork copies by chance are not in all of them.
-        least[samples] = min(by_worker.values())
+        told = f"print(least_gain({str(folder)!r}, {samples}, {method!r}, {weights!r}))"
+        code = f"from tests.load.test_memory import least_gain\nif __name__ == '__main__':\n    {told}"
+        said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=150)
+        # Under spawn a worker that is stopped while torch's queue thread is sending may abort; all was delivered then.
+        assert said.returncode == 0, said.stderr
+        least[samples] = int(said.stdout)
     assert least[10_000_000] - least[10_000] < 4 << 20, least
 
 
