@@ -127,10 +127,10 @@ def test_the_verdict_is_that_of_the_loader(
 
 
 def test_epochs_of_one_batch_have_a_verdict(url: Path) -> None:
-    report = bench(url, batches=3, batch_size=40, workers=0, crop=4, tail="exact")
+    # Crops so large that making them takes longer than to begin an epoch, also on a busy machine.
+    report = bench(url, batches=3, batch_size=40, workers=0, crop=320, tail="exact")
     assert (report.samples, report.epochs) == (120, 3)
-    # Which of the two depends on what else the machine does meanwhile.
-    assert any(verdict in report.advice for verdict in ("in the training process, ", "uneven: "))
+    assert "in the training process, " in report.advice
     assert report.worker_load <= 1
 
 
