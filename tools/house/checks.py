@@ -56,7 +56,7 @@ def wide_signatures(house: House) -> Iterator[str]:
         apart = (
             (module.name, name.removesuffix(".__init__")) in house.public
             or (module.name.startswith("shardstream.cli.") and name in commands)
-            or (node.decorator_list and any(source == "numba" for source, *_ in module.imports))
+            or (node.decorator_list and any(source == "shardstream.compiled" for source, *_ in module.imports))
             or module.name.startswith("shardstream.order.")
         )
         if count > MAX_PARAMETERS and not apart:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -97,12 +98,10 @@ def rooted(place: PathOrUrl, names: tuple[str, ...], options: Mapping[str, str] 
     text = options["root"]
     if remote:
         host, path = folder[:3], folder[3:]
-        parts = text.rstrip("/").split("/") if "://" in text else _normal([*path, *text.split("/")], host)
+        parts = text.rstrip("/").split("/") if "://" in text else [*host, *_normal([*path, text])]
     else:
         parts = os.path.normpath(os.path.join("/".join(folder) or "/", text)).rstrip("/").split("/")
-    common = [
-        one for one, two in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(folder, parts, strict=False))
-    ]
+    common = _common(folder, parts)
     if len(common) < (3 if remote else 1):
         raise UsageError(
             f"root={text!r} lies in another store", url=locate(base).url, hint="give one of the same store"
@@ -112,15 +111,15 @@ def rooted(place: PathOrUrl, names: tuple[str, ...], options: Mapping[str, str] 
     return Rooted(("/".join(common) or "/") + query, moved, {**options, "root": "/".join(parts[len(common) :]) or "."})
 
 
-def _normal(parts: Sequence[str], host: Sequence[str]) -> list[str]:
-    """The parts of a URL, without ``..``."""
-    out: list[str] = []
-    for part in parts:
-        if part == "..":
-            del out[-1:]
-        elif part not in ("", "."):
-            out.append(part)
-    return [*host, *out]
+def _normal(parts: Sequence[str]) -> list[str]:
+    """The parts of the path of a URL, without ``..``."""
+    return [part for part in posixpath.normpath(f"/{'/'.join(parts)}").split("/") if part]
+
+
+def _common(first: Sequence[str], last: Sequence[str]) -> list[str]:
+    """The parts that both begin with."""
+    pairs = zip(first, last, strict=False)
+    return [one for one, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)]
 
 
 def _cut(path: str) -> tuple[str, str]:
@@ -132,8 +131,7 @@ def _cut(path: str) -> tuple[str, str]:
 def _root(files: Sequence[str]) -> str:
     """The folder that all are below."""
     parts = [folder_of_data(path).split("/") for path in files]
-    first, last = min(parts), max(parts)
-    common = [one for one, two in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))]
+    common = _common(min(parts), max(parts))
     # With "://" the host is the third part; without, a first part that is empty.
     if ("://" in files[0] and len(common) < 3) or not common:
         raise UsageError(

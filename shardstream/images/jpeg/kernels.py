@@ -6,13 +6,12 @@ Source: ITU-T T.81, annexes C and F.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from shardstream.compiled import compiled
 from shardstream.images.jpeg.tables import FAST
 
 Bytes = NDArray[np.uint8]
@@ -23,19 +22,8 @@ NO_CODE, NO_MORE_BITS, TOO_MANY_COEFFICIENTS, DC_TOO_LARGE, PADDING = 1, 2, 3, 4
 
 _LARGEST_DC = 11  # bits of a DC difference in a baseline file
 
-_Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
-
-def _compiled(loop: _Loop) -> _Loop:
-    """Compiled at first use, and kept on disk where there is a place for it."""
-    try:
-        made = njit(cache=True, nogil=True)(loop)
-    except RuntimeError:  # neither the package's folder nor the user's can be written to
-        made = njit(nogil=True)(loop)
-    return cast("_Loop", made)
-
-
-@_compiled
+@compiled
 def unstuff(data: Bytes, out: Bytes, restarts: Integers) -> tuple[int, int, int]:
     """Entropy-coded bytes without what was stuffed in, from the beginning of ``data`` to its first marker.
 
@@ -74,7 +62,7 @@ def unstuff(data: Bytes, out: Bytes, restarts: Integers) -> tuple[int, int, int]
     return filled, count, -1
 
 
-@_compiled
+@compiled
 def _peek(data: Bytes, bit: Any) -> Any:
     """The 16 bits from ``bit`` on."""
     at = bit >> 3
@@ -82,7 +70,7 @@ def _peek(data: Bytes, bit: Any) -> Any:
     return (word >> (8 - (bit & 7))) & 0xFFFF
 
 
-@_compiled
+@compiled
 def _code(data: Bytes, bit: Any, table: Any, fast: Any, most: Any, first: Any, values: Any) -> tuple[Any, Any]:
     """Length and value of the code at ``bit``; length 0 where there is none."""
     word = _peek(data, bit)
@@ -96,7 +84,7 @@ def _code(data: Bytes, bit: Any, table: Any, fast: Any, most: Any, first: Any, v
     return np.int64(0), np.int64(0)
 
 
-@_compiled
+@compiled
 def index(
     data: Bytes,
     bits: Integers,
@@ -186,7 +174,7 @@ def index(
     return 0, block
 
 
-@_compiled
+@compiled
 def count_dc(dc: Any, component_of: Integers, dc_table: Integers, interval: int, counts: Any) -> bool:
     """Count the sizes of DC differences by table, with a restart every ``interval`` MCUs; False if one is too large."""
     blocks = len(component_of)
@@ -208,7 +196,7 @@ def count_dc(dc: Any, component_of: Integers, dc_table: Integers, interval: int,
     return True
 
 
-@_compiled
+@compiled
 def _put(out: Bytes, filled: Any, byte: Any) -> Any:
     """Write a byte, stuffed; how many there are then."""
     out[filled] = byte
@@ -218,13 +206,13 @@ def _put(out: Bytes, filled: Any, byte: Any) -> Any:
     return filled + 2
 
 
-@_compiled
+@compiled
 def _padded(word: Any, count: Any) -> Any:
     """The last ``count`` bits, and ones up to a byte."""
     return ((word << (8 - count)) | ((1 << (8 - count)) - 1)) & 0xFF
 
 
-@_compiled
+@compiled
 def write(
     data: Bytes,
     dc: Any,

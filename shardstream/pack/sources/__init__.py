@@ -119,7 +119,12 @@ def open_source(
         return source
     reading = reading or SourceReading()
     wanted = Wanted(
-        *(key, labels or "int", parse_fields(fields), reading.allow_other_origins, classes, labels is not None),
+        key,
+        labels or "int",
+        parse_fields(fields),
+        other_origins=reading.allow_other_origins,
+        classes=classes,
+        said=labels is not None,
         root=(reading.options or {}).get("root"),
     )
     found = _opened(source, wanted, labels, group, reading, access or Access())
@@ -196,17 +201,15 @@ def _foreign(
     perhaps = may_be_rows(text, wanted) or (listing is None and suffix_of(text) in (".json", ".yaml", ".yml"))
     columns: tuple[str, ...] | None = None
     if reading.format is None:
-        table = first_table(listing, look) if listing is not None and group == "file" else None
-        if table is not None and listing is not None:
+        if listing is not None and group == "file" and (table := first_table(listing, look)) is not None:
             columns = columns_of_rows(listing.root.join(table), wanted)
-        if columns is not None:
-            pass
-        elif folder:
-            assert listing is not None
-            if group != "file" or not may_be_foreign(listing.root, look()):
+        if columns is None:
+            if listing is not None and listing.pattern is None:
+                likely = group == "file" and may_be_foreign(listing.root, look())
+            else:
+                likely = names_containers(text) or perhaps or bool(listing and may_match_containers(listing, look))
+            if not likely:
                 return None
-        elif not names_containers(text) and not perhaps and not (listing and may_match_containers(listing, look)):
-            return None
     if group != "file":
         raise UsageError("group='stem' is for folders of files", hint="leave it out", url=text)
     root, names = (at(text), ()) if folder else named_files(text, at)

@@ -18,6 +18,7 @@ from shardstream.extras import require
 from shardstream.shards.foreign.found_blocks import LARGEST_WHOLE, PACK, FoundBlocks, small_block, too_large
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.sizes import size as sized
+from shardstream.storage.base.ranged import RangedFile
 from shardstream.storage.blocks import BlockList
 from shardstream.storage.blocks.codecs import CODECS, LARGEST, inflate
 from shardstream.storage.blocks.gzip_points import WINDOW, last_part, setting_of
@@ -110,7 +111,11 @@ def _points(data: ObjectBytes) -> list[_Point]:
     out = io.BytesIO()
     try:
         file = package.IndexedGzipFile(
-            fileobj=_File(data), spacing=SPACING, window_size=WINDOW, readbuf_size=_READ, buffer_size=_READ
+            fileobj=RangedFile(data.size, data.get),
+            spacing=SPACING,
+            window_size=WINDOW,
+            readbuf_size=_READ,
+            buffer_size=_READ,
         )
         for end in range(_STEP, _MOST + 2 * _STEP, _STEP):
             if file.seek(end) < end:
@@ -140,30 +145,3 @@ def _parsed(data: ObjectBytes, index: bytes) -> list[_Point]:
     if not points:
         raise data.damaged("the gzip file does not inflate", 0)
     return points
-
-
-class _File(io.RawIOBase):
-    """The object as a file."""
-
-    def __init__(self, data: ObjectBytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        left = max(self._data.size - self._at, 0)
-        found = bytes(self._data.get(self._at, left if size < 0 else min(size, left)))
-        self._at += len(found)
-        return found
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._data.size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at

@@ -6,30 +6,30 @@ from typing import Any
 
 from shardstream.errors import FormatError
 from shardstream.extras import require
-from shardstream.shards.foreign.contract import ObjectListing
 
 LARGEST = 1 << 20
 """Bytes of a file of YAML; larger ones are refused."""
 _DEEPEST = 16  # lists and maps within one another
 
 
-def read_yaml(listing: ObjectListing, path: str) -> dict[str, Any]:
+def read_yaml(data: bytes, url: str) -> dict[str, Any]:
     """The map that a file of YAML is: lists and maps of texts, as they are written, so that a class may be called "no".
 
     Aliases and tags are refused: a few lines of them stand for gigabytes, or for things that are not data. A value that
     is left out, or ``null``, is an empty text.
 
+    Args:
+        data: The bytes of the file.
+        url: What messages call it.
+
     Raises:
-        FormatError: It is no map, larger or deeper than such files are, or not written in plain values.
+        FormatError: It is not a map, or larger or deeper than such files are, or not written in plain values.
         MissingExtraError: PyYAML is not installed.
-        StorageError: It cannot be read.
     """
-    yaml = require("yaml", extra="yaml", purpose=f"to read {path}")
+    yaml = require("yaml", extra="yaml", purpose=f"to read {url}")
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-    url = listing.store.locate(path)
-    if listing.size(path) > LARGEST:
-        raise FormatError(f"{listing.size(path)} bytes are too many for YAML", url=url, hint=f"at most {LARGEST}")
-    data = listing.read(path)
+    if len(data) > LARGEST:
+        raise FormatError(f"{len(data)} bytes are too many for YAML", url=url, hint=f"at most {LARGEST}")
     try:
         depth = 0
         for event in yaml.parse(data, Loader=loader):

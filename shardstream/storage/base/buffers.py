@@ -52,8 +52,7 @@ class MappedBuffers(Buffers):
         if not len(offsets) or not width:
             return np.empty((len(offsets), width), np.uint8)
         if not self._store.mapped:
-            parts = self._store.views(path, offsets, np.full(len(offsets), width))
-            return np.frombuffer(bytearray().join(parts), np.uint8).reshape(len(offsets), width)
+            return stacked(self._store.views(path, offsets, np.full(len(offsets), width)), width)
         start = int(offsets.min())
         span = self._store.get(path, start, int(offsets.max()) + width - start)
         return gathered(span, offsets - start, width)
@@ -145,8 +144,7 @@ class FetchedBuffers(Buffers):
             (start, data, _) = self._parts[path][0]
             if int(offsets.min()) >= start and int(offsets.max()) + width <= start + len(data):
                 return gathered(data, offsets - start, width)
-        views = self.views(path, offsets, np.full(len(offsets), width))
-        return np.frombuffer(bytearray().join(views), np.uint8).reshape(len(offsets), width)
+        return stacked(self.views(path, offsets, np.full(len(offsets), width)), width)
 
 
 def joined(pieces: Sequence[memoryview]) -> memoryview:
@@ -154,6 +152,11 @@ def joined(pieces: Sequence[memoryview]) -> memoryview:
     if len(pieces) == 1:
         return pieces[0]
     return memoryview(b"".join(pieces)) if pieces else _EMPTY
+
+
+def stacked(pieces: Sequence[memoryview], width: int) -> NDArray[np.uint8]:
+    """Pieces of ``width`` bytes each, copied: a new array (n, width)."""
+    return np.frombuffer(bytearray().join(pieces), np.uint8).reshape(len(pieces), width)
 
 
 def gathered(data: memoryview, offsets: NDArray[np.int64], width: int) -> NDArray[np.uint8]:

@@ -5,29 +5,16 @@ Source: the description in liblzf's ``lzf_d.c``, http://oldhome.schmorp.de/marc/
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from shardstream.compiled import compiled
 
 _LITERALS = 32  # control bytes below this are runs of so many bytes and one
 _LONG = 7  # a length that is continued in the next byte
 
-_Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
-
-def _compiled(loop: _Loop) -> _Loop:
-    """Compiled at first use, and kept on disk where there is a place for it."""
-    try:
-        made = njit(cache=True, nogil=True)(loop)
-    except RuntimeError:  # neither the package's folder nor the user's can be written to
-        made = njit(nogil=True)(loop)
-    return cast("_Loop", made)
-
-
-@_compiled
+@compiled
 def inflate_lzf(data: NDArray[np.uint8], out: NDArray[np.uint8]) -> int:
     """Inflate into ``out``; how many bytes, or -1 where the data are damaged or do not fit."""
     at = written = 0

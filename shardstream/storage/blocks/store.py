@@ -103,19 +103,16 @@ class BlockStore(WrapperStore):
 
     def _now(self, path: str, blocks: ObjectBlocks, spans: Sequence[BlockSpan]) -> list[memoryview]:
         """Bytes of blocks, inflated here where nobody keeps them."""
-        numbers = [one.block for one in spans]
-        sizes = blocks.sizes[numbers].tolist()
         out = []
-        for span, stored, size in zip(spans, blocks.stored_blocks(numbers), sizes, strict=True):
+        for span, stored in zip(spans, blocks.stored_blocks([one.block for one in spans]), strict=True):
             number, begin, end = span
             if stored.codec == PLAIN:
                 out.append(self.inner.get(path, stored.offset + begin, end - begin))
                 continue
             data = held.get(self._owner, path, number)
             if data is None:
-                content = self.inner.get(path, stored.offset, stored.length)
-                data = self._made(path, stored, content)
-                if end - begin != size:
+                data = self._made(path, stored, self.inner.get(path, stored.offset, stored.length))
+                if end - begin != stored.size:
                     held.put(self._owner, path, number, data)
             out.append(_cut(data, span))
         return out
@@ -204,14 +201,11 @@ class BlockStore(WrapperStore):
         begin, end = int(begins.min()), int(ends.max())
         async with self._room.taken(end - begin + int(blocks.sizes[numbers].sum(dtype="int64"))):
             if self.inner.mapped:
-                return await asyncio.to_thread(self._inflate_mapped, path, blocks, numbers, begin, end)
+                return await asyncio.to_thread(
+                    lambda: self._inflate(path, blocks, numbers, self.inner.get(path, begin, end - begin), begin)
+                )
             pieces = await self.inner.read(path, begin, end - begin, size=blocks.stored or None)
             return await asyncio.to_thread(self._inflate, path, blocks, numbers, joined(pieces), begin)
-
-    def _inflate_mapped(
-        self, path: str, blocks: ObjectBlocks, numbers: Sequence[int], begin: int, end: int
-    ) -> Inflated:
-        return self._inflate(path, blocks, numbers, self.inner.get(path, begin, end - begin), begin)
 
     def _inflate(
         self, path: str, blocks: ObjectBlocks, numbers: Sequence[int], data: memoryview, begin: int

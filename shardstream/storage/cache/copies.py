@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.storage.base.buffers import Buffers, gathered
+from shardstream.storage.base.buffers import Buffers, gathered, stacked
 from shardstream.storage.base.store import Store
 
 _EMPTY = memoryview(b"")
@@ -37,6 +37,5 @@ class CachedBuffers(Buffers):
             return np.empty((count, width), np.uint8)
         start, end = int(offsets.min()), int(offsets.max()) + width
         if end - start > _SPARSE * count * width:
-            found = self.views(path, offsets, np.full(count, width, np.int64))
-            return np.frombuffer(b"".join(found), np.uint8).reshape(count, width)
+            return stacked(self.views(path, offsets, np.full(count, width, np.int64)), width)
         return gathered(self.view(path, start, end - start), offsets - start, width)

@@ -182,7 +182,7 @@ def test_lists_as_json(tmp_path: Path) -> None:
     write(tmp_path / "a.arrow", pa.table({"a": [[1, None], None, [float("nan")]], "b": ["x", "y", "z"]}))
     found = [values for _, values in samples(Arrow(), tmp_path, {"json": "a"})]
     assert found == [{"a": [1, None], "b": "x"}, {"b": "y"}, {"a": [None], "b": "z"}]
-    with pytest.raises(UsageError, match="'b' is no column of lists"):
+    with pytest.raises(UsageError, match="'b' is not a column of lists"):
         samples(Arrow(), tmp_path, {"json": "b"})
 
 

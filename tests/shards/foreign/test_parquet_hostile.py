@@ -118,7 +118,7 @@ def test_lists_that_are_taken_as_json() -> None:
     )
     found = [values for _, values in samples(PARQUET, store, {"json": "a"})]
     assert found == [{"a": [1, None], "b": 1}, {"a": [], "b": 2}, {"b": 3}]
-    with pytest.raises(UsageError, match="'b' is no column of lists"):
+    with pytest.raises(UsageError, match="'b' is not a column of lists"):
         PARQUET.recognise(listing_of(store), {"json": "b"})
 
 

@@ -190,7 +190,7 @@ def test_yaml_is_read_as_it_was_written(value) -> None:
 
 
 def yaml_of(text):
-    return read_yaml(listing_of(MemoryStore({"x.yaml": text.encode()})), "x.yaml")
+    return read_yaml(text.encode(), "x.yaml")
 
 
 def test_yaml_that_stands_for_something_else_is_refused() -> None:

@@ -85,7 +85,7 @@ class Thrift:
         element, count = self._list_head()
         if wanted is not None:
             if element != _STRUCT:
-                raise _wrong("a list whose elements are no structs", self.at)
+                raise _wrong("a list whose elements are not structs", self.at)
             return [self.struct(wanted[0], depth + 1) for _ in range(count)]
         if element in (_STRUCT, _LIST, _SET, _MAP):
             raise _wrong("a list of lists or structs where one of numbers or texts belongs", self.at)

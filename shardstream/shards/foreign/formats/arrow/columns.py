@@ -128,7 +128,7 @@ def check_json(fields: Sequence[TableField], names: Sequence[str], url: str) -> 
     for name in names:
         if name not in lists:
             hint = f"{did_you_mean(name, [one.name for one in fields])}see option json"
-            raise UsageError(f"{name!r} is no column of lists", url=url, hint=hint)
+            raise UsageError(f"{name!r} is not a column of lists", url=url, hint=hint)
 
 
 def _label(found: Sequence[TableField], chosen: Collection[str]) -> TableField | None:

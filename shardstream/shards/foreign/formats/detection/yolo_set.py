@@ -87,7 +87,7 @@ def _read(listing: ObjectListing, one: ObjectMeta) -> Mapping[str, Any] | None:
     if one.size > LARGEST:
         return None
     text = listing.read(one.path)
-    return read_yaml(listing, one.path) if all(look.search(text) for look in _LOOKS) else None
+    return read_yaml(text, listing.store.locate(one.path)) if all(look.search(text) for look in _LOOKS) else None
 
 
 def _by_folders(listing: ObjectListing, options: Mapping[str, str]) -> FoundSet | None:

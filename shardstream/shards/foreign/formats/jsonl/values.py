@@ -91,7 +91,7 @@ def integers(raw: Bytes, begin: Places, end: Places) -> tuple[NDArray[np.int64],
     digits, count = _right_aligned(raw, begin + negative, end, width)
     wrong = ((digits > 9) | (count == 0)[:, None]).any(axis=1)
     if wrong.any():
-        raise Malformed("this is no number", int(begin[int(np.argmax(wrong))]))
+        raise Malformed("this is not a number", int(begin[int(np.argmax(wrong))]))
     values = np.zeros(len(begin), np.int64)
     for place in range(max(width - _SURE_DIGITS, 0), width):
         values = values * 10 + digits[:, place]
@@ -134,4 +134,4 @@ def _float(text: bytes, at: int) -> float:
     try:
         return float(text)
     except ValueError:
-        raise Malformed("this is no number", at) from None
+        raise Malformed("this is not a number", at) from None

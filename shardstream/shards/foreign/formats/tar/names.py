@@ -104,7 +104,7 @@ def energon_split(listing: ObjectListing) -> frozenset[str] | None:
     """
     if _SPLITS not in listing:
         return None
-    parts = read_yaml(listing, _SPLITS).get("split_parts")
+    parts = read_yaml(listing.read(_SPLITS), listing.store.locate(_SPLITS)).get("split_parts")
     named = list(parts.items()) if isinstance(parts, dict) else []
     tars = {name: some for name, some in named if some}
     if not tars or not all(isinstance(one, str) for some in tars.values() for one in [*some]):
