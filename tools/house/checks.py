@@ -13,6 +13,7 @@ from house.package import Function, House, Module, last
 MAX_MODULES = 20  # in a folder; those of the command line, a verb each, apart
 MAX_FUNCTION = 60  # lines of code
 MAX_PARAMETERS = 8
+_LOOPS = ("numba", "shardstream.compiled")  # who imports from these has loops for numba
 
 
 def crowded_folders(house: House) -> Iterator[str]:
@@ -56,7 +57,7 @@ def wide_signatures(house: House) -> Iterator[str]:
         apart = (
             (module.name, name.removesuffix(".__init__")) in house.public
             or (module.name.startswith("shardstream.cli.") and name in commands)
-            or (node.decorator_list and any(source == "shardstream.compiled" for source, *_ in module.imports))
+            or (node.decorator_list and any(source in _LOOPS for source, *_ in module.imports))
             or module.name.startswith("shardstream.order.")
         )
         if count > MAX_PARAMETERS and not apart:
