@@ -2,7 +2,7 @@
 
 Every verb reads through this room: `open_dataset` opens, `DatasetRows` reads rows, and `OpenedDataset.open` a shard.
 
-================  ============================================================================
+================= ============================================================================
 ``opened``        ``OpenedDataset``: one data set: where its bytes lie, and its manifest
 ``opening``       a folder or URL, a list, a glob, braces -> ``OpenedDataset``
 ``shard``         ``Shard``: where the bytes of one are read; ``OpenShard``: with its index
@@ -18,9 +18,9 @@ Every verb reads through this room: `open_dataset` opens, `DatasetRows` reads ro
 ``rows``          ``RowReader``: stored values by (shard, row) -> ``RowBatch``
 ``dataset_rows``  ``DatasetRows``: the same of one data set, by number or shard by shard
 ``key_tables``    ``KeyFinder``: the number of a sample by its key
-``mapped_rows``   the same over all shards of a step at once, where their files are mapped
+``gathered_rows`` the same over all shards of a step at once, where their bytes lie in memory
 ``read_ahead``    ``ReadAhead``: bytes of coming samples, fetched before anybody waits
 ``step``          ``Step``: the samples of a step by where they lie
 ``shared``        small facts in anonymous shared memory
-================  ============================================================================
+================= ============================================================================
 """

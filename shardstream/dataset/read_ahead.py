@@ -9,18 +9,21 @@ batch is there after a few round trips.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.dataset.indexes import OpenShards
 from shardstream.dataset.shard import OpenShard
-from shardstream.dataset.shared import shard_ids, source_and_shard
+from shardstream.dataset.shared import WorkerStatus, shard_ids, source_and_shard
 from shardstream.dataset.step import ComingSteps, Located, Step, groups
-from shardstream.errors import NotFoundError, ShardStreamError
+from shardstream.errors import NotFoundError, ShardStreamError, StorageError
 from shardstream.storage import Buffers, FetchedBuffers, Read, ReadQueue, Request, Store
 from shardstream.storage.cache import CachedBuffers
 from shardstream.storage.transfer.readahead import parts_of
@@ -32,6 +35,7 @@ _MOST_KEPT = 4096  # shards that are known to be in the cache
 _OPEN_SHARE = 0.6  # of the budget for open windows: half, and a little for those who write 1GB for 1GiB
 _FILLED = 0.85  # of the budget with what is held: the heap has holes between it
 _AT_ONCE = 8  # steps that are planned while a batch waits
+_SMALL = 16 << 10  # mean bytes of a sample up to which a window is copied out of a cache at once, not value by value
 
 Integers = NDArray[np.int64]
 
@@ -48,7 +52,8 @@ class _Unit:
     uses: int = 0  # planned steps that need it
     asked: bool = False
     closed: bool = False  # no step beyond the planned ones needs it
-    cached: Store | None = None  # where it lies in a cache: it is copied from there when it is used
+    cached: Store | None = None  # where it lies in a cache: it is copied from there when it is used first
+    in_place: bool = False  # or value by value, whenever one is used
     missing: dict[str, NotFoundError] = field(default_factory=dict)  # objects that are not there
 
 
@@ -60,7 +65,8 @@ class _Planned:
     located: Located
     coming: ComingSteps
     begins: bool  # whether it is the first of its epoch
-    waits_for: list[int]  # shards whose index is not known to be at hand
+    shards: list[int]
+    waits_for: list[int]  # those whose index is not known to be at hand
     units: dict[int, list[_Unit]] = field(default_factory=dict)  # by shard
     rows: list[tuple[_Unit, int]] = field(default_factory=list)
     prepared: bool = False
@@ -71,6 +77,14 @@ class _Planned:
         return [unit for units in self.units.values() for unit in units if not unit.asked]
 
 
+class Held(NamedTuple):
+    """Bytes of shards that are at hand: parts, each by the id of its shard, and where it begins there."""
+
+    shards: list[int]
+    begins: list[int]
+    data: list[memoryview]
+
+
 class ReadAhead:
     """Plans and holds what the coming steps of a process read.
 
@@ -79,10 +93,20 @@ class ReadAhead:
         fields: For each source the fields that are read.
         queue: Where reads go.
         budget: Bytes on their way or at hand.
+        status: Where to say whose bytes are waited for, or ``None``.
     """
 
-    def __init__(self, shards: OpenShards, fields: Sequence[Sequence[str]], queue: ReadQueue, *, budget: int) -> None:
+    def __init__(
+        self,
+        shards: OpenShards,
+        fields: Sequence[Sequence[str]],
+        queue: ReadQueue,
+        *,
+        budget: int,
+        status: WorkerStatus | None = None,
+    ) -> None:
         self._shards = shards
+        self._status = status
         self._fields = fields
         self._queue = queue
         self._budget = budget
@@ -104,6 +128,7 @@ class ReadAhead:
         self._guessed: list[_Unit] = []
         self._lanes: dict[tuple[int, int], tuple[tuple[int, int], list[_Unit]]] = {}
         self._kept: dict[int, Buffers] = {}
+        self._small: dict[int, bool] = {}
         self._fetched: dict[int, tuple[list[_Unit], FetchedBuffers]] = {}
         self._held = 0
         self._number = 0
@@ -142,12 +167,8 @@ class ReadAhead:
         units = None if self._current is None else self._current.units.get(shard_id)
         if not units:
             return None
-        self._queue.wait(read for unit in units for read in unit.reads)
         for unit in units:
-            come, missing = parts_of(unit.reads)
-            unit.parts += come
-            unit.missing |= missing
-            unit.reads = []
+            self._take(unit)
         # What was read for the other units is in the cache, too.
         cached = next((unit.cached for unit in units if unit.cached is not None), None)
         if cached is not None:
@@ -158,6 +179,54 @@ class ReadAhead:
             missing = dict(one for unit in units for one in unit.missing.items())
             known = self._fetched[shard_id] = units, FetchedBuffers(parts, missing)
         return known[1]
+
+    def held(self) -> Held | None:
+        """All bytes that the present step needs, of shards whose bytes are read ahead; ``None`` where some are missing.
+
+        Why they are, and which, is what `buffers` says.
+        """
+        if self._current is None:
+            return None
+        held = Held([], [], [])
+        for here, units in self._current.units.items():
+            for unit in units:
+                if unit.in_place:
+                    return None
+                if unit.reads:
+                    if self._status is not None:
+                        self._status.report(here)
+                    try:
+                        self._take(unit)
+                    except StorageError:
+                        return None
+                if unit.missing:
+                    return None
+                for request, data in unit.parts:
+                    held.shards.append(here)
+                    held.begins.append(request.offset)
+                    held.data.append(data)
+        return held
+
+    def _take(self, unit: _Unit) -> None:
+        """Have what was read for a unit at hand.
+
+        Raises:
+            StorageError: It could not be read.
+        """
+        if not unit.reads:
+            return
+        if unit.cached is not None:
+            unit.parts = _copied(unit.cached, unit.reads)
+            unit.cached = None
+            if unit.parts:
+                unit.reads = []
+                return
+            self._queue.submit(unit.reads)  # it is not there any more
+        self._queue.wait(unit.reads)
+        come, missing = parts_of(unit.reads)
+        unit.parts += come
+        unit.missing |= missing
+        unit.reads = []
 
     # ----------------------------------------------------------------------------------------------------- planning
 
@@ -199,8 +268,8 @@ class ReadAhead:
                 self._coming, self._steps, self._at_beginning = following, following.located(), True
                 continue
             assert self._coming is not None
-            waits_for = np.unique(shard_ids(found.step.sources, found.step.shards)).tolist()
-            planned = _Planned(self._number, found, self._coming, self._at_beginning, waits_for)
+            shards = np.unique(shard_ids(found.step.sources, found.step.shards)).tolist()
+            planned = _Planned(self._number, found, self._coming, self._at_beginning, shards, shards)
             self._at_beginning = False
             self._number += 1
             self._located.append(planned)
@@ -222,30 +291,58 @@ class ReadAhead:
         """Find what a step needs; nothing is asked for yet."""
         if planned.prepared:
             return
-        step = planned.located.step
-        one_by_one = not self._whole
-        for here, slots in groups(shard_ids(step.sources, step.shards)):
-            if here in self._kept:
-                continue
-            source, shard = source_and_shard(here)
-            try:
-                opened = self._shards.open(source, shard)
-            except ShardStreamError:  # the same
-                continue
-            fields = self._fields[source]
-            if opened.at_hand or not opened.has_bytes(fields):
-                continue
-            if self._whole is None:
-                self._decide(opened, fields)
-            if opened.framing.addressed and opened.shard.store.holds(opened.shard.name):
-                self._keep(here, opened.shard.store)
-            elif one_by_one:
-                rows = np.unique(step.rows[slots])
-                unit = self._unit((here, -1, planned.number), planned, opened, rows, fields)
-                self._need(planned, here, unit, len(rows))
-            else:
-                self._need_windows(planned, here, opened, slots)
+        one_by_one = not self._whole  # so is the step with which this is found out
+        found = {here: self._readable(here) for here in planned.shards}
+        opened = {here: one for here, one in found.items() if one is not None}
+        if one_by_one:
+            self._need_samples(planned, opened)
+        elif opened:
+            self._need_windows(planned, opened)
         planned.prepared = True
+
+    def _readable(self, here: int) -> OpenShard | None:
+        """A shard, where reading its bytes ahead helps."""
+        if here in self._kept:
+            return None
+        source, shard = source_and_shard(here)
+        try:
+            opened = self._shards.open(source, shard)
+        except ShardStreamError:  # it is raised when the step comes
+            return None
+        fields = self._fields[source]
+        if opened.at_hand or not opened.has_bytes(fields):
+            return None
+        if self._whole is None:
+            self._decide(opened, fields)
+        if (
+            opened.framing.addressed
+            and opened.shard.store.holds(opened.shard.name)
+            and not self._in_windows(here, opened)
+        ):
+            self._keep(here, opened.shard.store)
+            return None
+        return opened
+
+    def _in_windows(self, here: int, opened: OpenShard) -> bool:
+        """Whether a shard that a cache holds is copied from there window by window: its values are small."""
+        if not self._whole:
+            return False
+        known = self._small.get(here)
+        if known is None:
+            if len(self._small) >= _MOST_KEPT:
+                self._small.clear()
+            mean = opened.mean_bytes(self._fields[source_and_shard(here)[0]])
+            known = self._small[here] = mean is not None and mean <= _SMALL
+        return known
+
+    def _need_samples(self, planned: _Planned, opened: Mapping[int, OpenShard]) -> None:
+        step = planned.located.step
+        for here, slots in groups(shard_ids(step.sources, step.shards)):
+            if here in opened:
+                rows = np.unique(step.rows[slots])
+                fields = self._fields[source_and_shard(here)[0]]
+                unit = self._unit((here, -1, planned.number), planned, opened[here], rows, fields)
+                self._need(planned, here, unit, len(rows))
 
     def _keep(self, here: int, cached: Store) -> None:
         """From now on a shard is read from the cache, which holds all of it; should that end, it reads again."""
@@ -259,19 +356,23 @@ class ReadAhead:
         mean = opened.mean_bytes(fields) if opened.framing.addressed else None
         self._whole = samples is not None and mean is not None and samples * mean <= _OPEN_SHARE * self._budget
 
-    def _need_windows(self, planned: _Planned, here: int, opened: OpenShard, slots: Integers) -> None:
-        source, _ = source_and_shard(here)
-        located = planned.located
-        epoch = located.step.epoch
-        columns = (located.lane, located.window, located.first, located.last)
-        parts = Counter(zip(*(one[slots].tolist() for one in columns), strict=True))
-        for (lane, window, first, last), rows in parts.items():
+    def _need_windows(self, planned: _Planned, opened: Mapping[int, OpenShard]) -> None:
+        located, epoch = planned.located, planned.located.step.epoch
+        ids = shard_ids(located.step.sources, located.step.shards)
+        columns = (ids, located.lane, located.window, located.first, located.last)
+        parts = Counter(zip(*(one.tolist() for one in columns), strict=True))
+        for (here, lane, window, first, last), rows in parts.items():
+            if here not in opened:
+                continue
             key = (here, epoch, lane, first, last)
-            known = self._units.get(key)
-            unit = known or self._unit(key, planned, opened, opened.between(first, last), self._fields[source])
+            unit = self._units.get(key)
+            if unit is not None:
+                self._need(planned, here, unit, rows)
+                continue
+            source, _ = source_and_shard(here)
+            unit = self._unit(key, planned, opened[here], opened[here].between(first, last), self._fields[source])
             self._need(planned, here, unit, rows)  # before the window that ends with it, which this step may need, too
-            if known is None:
-                self._open_window((source, lane), (epoch, window), unit)
+            self._open_window((source, lane), (epoch, window), unit)
 
     def _open_window(self, lane: tuple[int, int], window: tuple[int, int], unit: _Unit) -> None:
         """A lane reads one window after another: those before this one end with what is planned already."""
@@ -288,9 +389,11 @@ class ReadAhead:
     ) -> _Unit:
         reads = opened.reads(opened.stored_rows(rows), fields, order=planned.number)
         cached = _in_cache(opened.shard.store, reads)
-        if cached is not None:
+        in_place = cached is not None and self._bytes_of(reads) > _SMALL * len(rows)
+        if in_place:
             reads = []
-        unit = self._units[key] = _Unit(key, reads, [], self._bytes_of(reads), len(rows), cached=cached)
+        unit = _Unit(key, reads, [], self._bytes_of(reads), len(rows), cached=cached, in_place=in_place)
+        self._units[key] = unit
         if any(read.bytes is None for read in reads):
             self._guessed.append(unit)
         return unit
@@ -325,7 +428,7 @@ class ReadAhead:
         for unit in new:
             unit.asked = True
             self._held += unit.bytes
-        self._queue.submit([read for unit in new for read in unit.reads])
+        self._queue.submit([read for unit in new if unit.cached is None for read in unit.reads])
         self._located.popleft()
         self._planned.append(planned)
 
@@ -363,3 +466,16 @@ def _in_cache(store: Store, reads: Sequence[Read]) -> Store | None:
         if not store.holds_ranges(path, offsets, lengths):
             return None
     return store if reads else None
+
+
+def _copied(cached: Store, reads: Sequence[Read]) -> list[tuple[Request, memoryview]]:
+    """What these reads would bring, copied out of a cache; nothing where it is not all there any more."""
+    parts: list[tuple[Request, memoryview]] = []
+    for path, some in itertools.groupby((read.request for read in reads), attrgetter("path")):
+        requests = [*some]
+        offsets, lengths = (np.array(one, np.int64) for one in zip(*(one[1:] for one in requests), strict=True))
+        found = cached.copies(path, offsets, lengths)
+        if found is None:
+            return []
+        parts += zip(requests, found, strict=True)
+    return parts

@@ -10,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.dataset.gathered_rows import RowGatherer
 from shardstream.dataset.indexes import OpenShards
-from shardstream.dataset.mapped_rows import MappedRowReader
 from shardstream.dataset.read_ahead import ReadAhead
 from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.shared import WorkerStatus, shard_ids, source_and_shard
@@ -97,9 +97,7 @@ class RowReader:
         self._max_value = max_value
         self._status = status
         self._ahead = None if ahead is None else ahead.buffers
-        self._gatherer = None
-        if ahead is None:
-            self._gatherer = MappedRowReader(shards, self._types, verify=verify, max_value=max_value)
+        self._gatherer = RowGatherer(shards, self._types, verify=verify, max_value=max_value, ahead=ahead)
 
     def index(self, shard: int) -> ShardIndex:
         """The index of a shard of the first source, by its number."""
@@ -114,12 +112,11 @@ class RowReader:
             StorageError: Reading failed.
         """
         ids = shard_ids(sources, shards)
-        if self._gatherer is not None:
-            if self._status is not None:  # of several shards, none can be named
-                self._status.report(int(ids[0]) if (ids == ids[0]).all() else -1)
-            gathered = self._gatherer.read(ids, rows)
-            if gathered is not None:
-                return RowBatch(*gathered)
+        if self._status is not None:  # of several shards, none can be named
+            self._status.report(int(ids[0]) if (ids == ids[0]).all() else -1)
+        gathered = self._gatherer.read(ids, rows)
+        if gathered is not None:
+            return RowBatch(*gathered)
         return self._one_by_one(ids, rows, self._ahead)
 
     @property

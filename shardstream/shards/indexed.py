@@ -25,6 +25,7 @@ from shardstream.shards.framing import (
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.layout import TRAILER_BYTES, checksum, checksums, index_length, parse_index
 from shardstream.storage import Buffers, Request, Store
+from shardstream.storage.base.ranges import closed_up
 
 _TAIL_GUESS = 256 << 10
 
@@ -59,7 +60,7 @@ class IndexedFraming(Framing):
 
     def plan(self, index: ShardIndex, rows: NDArray[np.int64], fields: Sequence[str]) -> list[Request]:
         def places(column: Column, rows: NDArray[np.int64]) -> Iterator[Request]:
-            offsets, lengths = column.extents(rows)
+            offsets, lengths = closed_up(*column.extents(rows))
             return map(Request, itertools.repeat(index.path), offsets.tolist(), lengths.tolist())
 
         return requests_of(index, rows, fields, places)

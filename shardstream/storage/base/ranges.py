@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shardstream.storage.base.store import Request
+
+HEADER_GAP = 1 << 10
+"""Bytes between two values that are planned as one range: headers and padding of a tar, other fields of a record."""
 
 SMALL_GAP = 4 << 10
 """Bytes between two ranges that one read always fetches with them: less than a request costs a store and a client."""
@@ -16,6 +22,22 @@ JOIN_GAP = 32 << 10
 LONGEST_READ = 8 << 20
 """Bytes of one read: long enough that its latency hardly counts, short enough that several share the line, and that
 one which stalls is soon made up for."""
+
+
+def closed_up(offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Offsets and lengths of ranges that cover all of these that are not empty, in order; close neighbours are one.
+
+    >>> [one.tolist() for one in closed_up(np.array([9000, 0, 12, 10]), np.array([1, 10, 5, 0]))]
+    [[0, 9000], [17, 1]]
+    """
+    order = np.argsort(offsets, kind="stable")
+    order = order[lengths[order] > 0]
+    begins = offsets[order]
+    ends = np.maximum.accumulate(begins + lengths[order])
+    apart = np.flatnonzero(begins[1:] - ends[:-1] > HEADER_GAP) + 1
+    firsts = np.concatenate([np.zeros(min(len(order), 1), np.int64), apart])
+    lasts = np.append(apart, len(order))[: len(firsts)] - 1
+    return begins[firsts], ends[lasts] - begins[firsts]
 
 
 def plan_reads(requests: Iterable[Request], *, most: int = LONGEST_READ) -> list[Request]:

@@ -3,8 +3,6 @@
 ``mmap.mmap`` keeps a duplicate of the descriptor for as long as the mapping lives (until Python 3.13, which can leave
 it out), and 1,024 descriptors a process is the usual limit: a few data sets with an open shard in each of hundreds of
 lanes would meet it. So this maps through libc itself. What a mapping costs then is address space.
-
-Values of many files are gathered by their addresses, in one step of numpy: to it the whole address space is one array.
 """
 
 from __future__ import annotations
@@ -14,11 +12,7 @@ import mmap
 import os
 import stat
 import weakref
-from functools import cache
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -71,37 +65,3 @@ def _map(descriptor: int, size: int) -> memoryview:
     # Views keep `content` alive, and its end ends the mapping. At exit the kernel does it.
     weakref.finalize(content, _libc.munmap, address, size).atexit = False
     return memoryview(content).toreadonly().cast("B")
-
-
-_LOWEST = 4096  # no system maps the first page
-_SPACE = 1 << 48
-_WIDEST = 1 << 14  # numpy counts the bytes of all elements in 63 bits
-
-
-def address_of(data: memoryview | NDArray[Any]) -> int:
-    """Where the first byte of a buffer lies. It stays there for as long as something refers to the buffer."""
-    array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
-def gather_at(addresses: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
-    """``width`` bytes from each address, copied: a new array (n, width).
-
-    Nothing is checked: the caller holds what lies there, and has compared each address with where it ends.
-    """
-    if not width or not len(addresses):
-        return np.empty((len(addresses), width), np.uint8)
-    if width <= _WIDEST:
-        return _elements(width)[addresses - _LOWEST].view(np.uint8).reshape(len(addresses), width)
-    out, space = np.empty((len(addresses), width), np.uint8), _elements(1).view(np.uint8)
-    for row, begin in zip(out, (addresses - _LOWEST).tolist(), strict=True):
-        row[:] = space[begin : begin + width]
-    return out
-
-
-@cache
-def _elements(width: int) -> NDArray[Any]:
-    """The address space as elements of ``width`` bytes, one of which begins at every byte. Looking touches nothing."""
-    space = memoryview((ctypes.c_ubyte * _SPACE).from_address(_LOWEST))
-    return np.ndarray(_SPACE - width + 1, f"V{width}", space, strides=(1,))

@@ -77,7 +77,7 @@ class StepPipeline:
             queue = ReadQueue()
             self._shards = OpenShards(sources, queue)
             fields = [groups[number].plan.sources for number in decoder_of]
-            self._ahead = ReadAhead(self._shards, fields, queue, budget=budget)
+            self._ahead = ReadAhead(self._shards, fields, queue, budget=budget, status=status)
         numbers = content.numbers
         self._decoders = [
             self._decoder(part, numbers[decoder_of.index(number)], settings.seed, status)

@@ -1,16 +1,18 @@
-"""``MappedRowReader``: stored values of many shards at once, where all of these lie in memory as mapped files.
+"""``RowGatherer``: stored values of many shards at once, where these lie in memory: mapped files, or parts read ahead.
 
 A batch takes a few samples from each of some dozens of shards, so going from shard to shard costs more than small
 values themselves. Here everything that is needed of an open shard is a number in a table: where its columns begin, in
-the index and in the object. The samples of a step are then a handful of numpy operations over all shards, and with
-fixed-size fields nothing of Python runs for a sample but the call of its checksum.
+the index and in the object; what was read ahead is a table of parts. The samples of a step are then a handful of numpy
+operations over all shards, and with fixed-size fields nothing of Python runs for a sample but the call of its checksum.
 
 What is out of the ordinary is left to `RowReader`, which goes shard by shard and explains what is wrong:
-shards that are not mapped, samples that lack a field, compressed values and those that are too large, damage.
+bytes that are in a cache or not here in one piece, samples that lack a field, compressed values and those that are too
+large, damage.
 """
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.drawn_rows import DrawnRows
 from shardstream.dataset.indexes import OPEN_INDEXES, OpenShards
+from shardstream.dataset.read_ahead import ReadAhead
 from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.shared import source_and_shard
 from shardstream.dataset.step import groups
@@ -29,14 +32,14 @@ from shardstream.shards.fields import FieldKind, FieldType
 from shardstream.shards.framing import FieldValues, too_large
 from shardstream.shards.index import Column
 from shardstream.shards.layout import checksums
-from shardstream.storage.local.mapped_files import address_of, gather_at
+from shardstream.storage.base.memory import ObjectBytes, ObjectParts, WholeObjects, address_of, gather_at
 
 Integers = NDArray[np.int64]
 Gathered: TypeAlias = "tuple[list[str] | Callable[[], list[str]], list[str], list[int], dict[str, FieldValues]]"
 """Keys, or what finds them, names of shards, rows in these, and values by field."""
 
 
-class MappedRowReader:
+class RowGatherer:
     """Reads fields of samples over all their shards at once.
 
     Args:
@@ -44,16 +47,27 @@ class MappedRowReader:
         types: The fields to read.
         verify: Compare checksums.
         max_value: Bytes that one value may have.
+        ahead: What is read before it is asked for; ``None`` where shards are mapped.
     """
 
-    def __init__(self, shards: OpenShards, types: dict[str, FieldType], *, verify: bool, max_value: int) -> None:
+    def __init__(
+        self,
+        shards: OpenShards,
+        types: dict[str, FieldType],
+        *,
+        verify: bool,
+        max_value: int,
+        ahead: ReadAhead | None = None,
+    ) -> None:
         self._open = shards
+        self._ahead = ahead
         # What keeps the memory of a shard, which all else here knows by its address only.
         self._shards: list[OpenShard | None] = [None] * OPEN_INDEXES
-        self._wholes: list[memoryview | None] = [None] * OPEN_INDEXES
-        self._columns = {name: _COLUMNS[kind.kind](kind, self._wholes, verify=verify) for name, kind in types.items()}
+        self._wholes = WholeObjects(OPEN_INDEXES)
+        self._mapped = np.zeros(OPEN_INDEXES, np.bool_)
+        self._columns = {name: _COLUMNS[kind.kind](kind, verify=verify) for name, kind in types.items()}
         self._max_value = max_value
-        self._needs_whole = any(kind.kind != "scalar" for kind in types.values())
+        self._needs_bytes = any(kind.kind != "scalar" for kind in types.values())
         self._keys = _Keys(self._shards)
         self._known = np.empty(0, np.int64)  # of the known shards, sorted
         self._slots = np.empty(0, np.int64)  # where each of these stands in what follows
@@ -85,14 +99,33 @@ class MappedRowReader:
             self._put_drawn(slots, rows, stored)
         if int(stored.min()) < 0 or (stored >= self._samples[slots]).any():
             return None
+        data = self._data(slots)
+        if data is None:
+            return None
         columns = {}
         for name, column in self._columns.items():
-            values = column.read(slots, stored)
+            values = column.read(slots, stored, data)
             if values is None:
                 return None
             columns[name] = values
         keys = self._keys.taken(slots, stored)
         return None if keys is None else (keys, self._names[slots].tolist(), stored.tolist(), columns)
+
+    def _data(self, slots: Integers) -> ObjectBytes | None:
+        """Bytes of these shards; ``None`` where some were not read ahead."""
+        mapped = self._mapped[slots]
+        if not self._needs_bytes or mapped.all():
+            return self._wholes
+        held = None if self._ahead is None else self._ahead.held()
+        if held is None:
+            return None
+        at, known = self._positions(np.array(held.shards, np.int64))
+        whole = np.unique(slots[mapped]).tolist()
+        objects = np.concatenate([self._slots[at[known]], np.array(whole, np.int64)])
+        wanted = known.tolist()  # others are of shards that other readers read
+        wholes = [one for one in map(self._wholes.whole, whole) if one is not None]
+        begins = [*itertools.compress(held.begins, wanted), *(0 for _ in wholes)]
+        return ObjectParts(objects, begins, [*itertools.compress(held.data, wanted), *wholes])
 
     def _put_drawn(self, slots: Integers, rows: Integers, stored: Integers) -> None:
         """Find the rows of shards whose samples are drawn by weight."""
@@ -119,8 +152,13 @@ class MappedRowReader:
     def _look_up(self, shard_ids: Integers) -> Integers | None:
         if not len(self._known):
             return None
+        at, known = self._positions(shard_ids)
+        return self._slots[at] if known.all() else None
+
+    def _positions(self, shard_ids: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+        """Where among the known shards each would be, and whether it is there."""
         at = np.minimum(np.searchsorted(self._known, shard_ids), len(self._known) - 1)
-        return self._slots[at] if (self._known[at] == shard_ids).all() else None
+        return at, self._known[at] == shard_ids
 
     def _add(self, shard_id: int) -> bool:
         try:
@@ -141,14 +179,17 @@ class MappedRowReader:
         """Forget the quarter of the shards that was used longest ago."""
         old = np.argsort(self._used[self._slots], kind="stable")[: OPEN_INDEXES // 4]
         for slot in self._slots[old].tolist():
-            self._shards[slot] = self._wholes[slot] = None
+            self._shards[slot] = None
+            self._wholes.put(slot, None)
             self._free.append(slot)
         self._known, self._slots = np.delete(self._known, old), np.delete(self._slots, old)
 
     def _enter(self, slot: int, opened: OpenShard) -> bool:
         """Write down where everything lies; whether all of it lies as it has to."""
         index, where = opened.index, opened.shard
-        if not (opened.framing.addressed and where.store.mapped) or not index.samples:
+        self._mapped[slot] = mapped = where.store.mapped
+        ahead = self._ahead is not None and not opened.at_hand
+        if not (opened.framing.addressed and (mapped or ahead)) or not index.samples:
             return False
         if any(name not in index.columns for name in self._columns):
             return False
@@ -156,10 +197,11 @@ class MappedRowReader:
         if any(too_large(index.columns[name], every, self._max_value) for name in self._columns):
             return False
         # Labels alone touch nothing but the index.
-        whole = where.store.get(where.name) if self._needs_whole else None
+        whole = where.store.get(where.name) if mapped and self._needs_bytes else None
         if whole is not None and len(whole) < index.end:  # replaced since its index was read
             return False
-        self._shards[slot], self._wholes[slot] = opened, whole
+        self._shards[slot] = opened
+        self._wholes.put(slot, whole)
         self._names[slot] = index.path
         self._samples[slot] = index.samples
         self._shift[slot] = opened.rows if isinstance(opened.rows, int) else 0
@@ -253,14 +295,13 @@ class _Keys:
 class _Column(ABC):
     """One field in each shard."""
 
-    def __init__(self, kind: FieldType, wholes: Sequence[memoryview | None], *, verify: bool) -> None:
+    def __init__(self, kind: FieldType, *, verify: bool) -> None:
         self._type = kind
-        self._wholes: Sequence[Any] = wholes  # the objects of all shards that are known
         self._verify = verify
         self._sums = _Numbers()
         self._offsets = _Numbers()
         self._lengths = _Numbers()
-        self._base = np.zeros(OPEN_INDEXES, np.int64)  # address of the first value, or of the object
+        self._base = np.zeros(OPEN_INDEXES, np.int64)  # of the first value: its address, or where it lies in the object
 
     def put(self, slot: int, column: Column) -> bool:
         """Write down where its values lie; whether they can be gathered."""
@@ -273,8 +314,8 @@ class _Column(ABC):
     def _put(self, slot: int, column: Column) -> bool: ...
 
     @abstractmethod
-    def read(self, slots: Integers, rows: Integers) -> FieldValues | None:
-        """Their values; ``None`` where one is damaged, or not like the others."""
+    def read(self, slots: Integers, rows: Integers, data: ObjectBytes) -> FieldValues | None:
+        """Their values; ``None`` where one is damaged, not like the others, or not here in one piece."""
 
     def _sound(self, slots: Integers, rows: Integers, values: Sequence[Any] | NDArray[Any]) -> bool:
         if not self._verify:
@@ -291,7 +332,7 @@ class _Scalars(_Column):
         self._base[slot] = address_of(column.values)
         return True
 
-    def read(self, slots: Integers, rows: Integers) -> FieldValues | None:
+    def read(self, slots: Integers, rows: Integers, data: ObjectBytes) -> FieldValues | None:
         width = self._type.width
         raw = gather_at(self._base[slots] + rows * width, width)
         return FieldValues(self._type, np.ndarray(len(slots), self._type.dtype, raw), None)
@@ -299,11 +340,11 @@ class _Scalars(_Column):
 
 class _Fixed(_Column):
     def _put(self, slot: int, column: Column) -> bool:
-        self._base[slot] = address_of(self._wholes[slot]) + (column.base or 0)
+        self._base[slot] = column.base or 0
         self._offsets.put(slot, column.offsets if column.base is None else None)
         return self._type.width > 0
 
-    def read(self, slots: Integers, rows: Integers) -> FieldValues | None:
+    def read(self, slots: Integers, rows: Integers, data: ObjectBytes) -> FieldValues | None:
         scattered = self._offsets.has(slots) if self._offsets.any else np.zeros(1, np.bool_)
         if scattered.all():
             offsets = self._offsets.take(slots, rows)
@@ -311,8 +352,8 @@ class _Fixed(_Column):
             return None
         else:
             offsets = rows * self._type.width
-        raw = gather_at(self._base[slots] + offsets, self._type.width)
-        if not self._sound(slots, rows, raw):
+        raw = data.gather(slots, self._base[slots] + offsets, self._type.width)
+        if raw is None or not self._sound(slots, rows, raw):
             return None
         assert self._type.shape is not None
         return FieldValues(self._type, np.ndarray((len(slots), *self._type.shape), self._type.dtype, raw), None)
@@ -324,12 +365,10 @@ class _Payloads(_Column):
         self._lengths.put(slot, column.lengths)
         return True
 
-    def read(self, slots: Integers, rows: Integers) -> FieldValues | None:
+    def read(self, slots: Integers, rows: Integers, data: ObjectBytes) -> FieldValues | None:
         begins = self._offsets.take(slots, rows)
-        ends = begins + self._lengths.take(slots, rows)
-        ranges = zip(slots.tolist(), begins.tolist(), ends.tolist(), strict=True)
-        views: list[memoryview | None] = [self._wholes[slot][begin:end] for slot, begin, end in ranges]
-        return FieldValues(self._type, views, None) if self._sound(slots, rows, views) else None
+        views = data.views(slots, begins, begins + self._lengths.take(slots, rows))
+        return None if views is None or not self._sound(slots, rows, views) else FieldValues(self._type, views, None)
 
 
 _COLUMNS: dict[FieldKind, type[_Column]] = {"scalar": _Scalars, "fixed": _Fixed, "payload": _Payloads}

@@ -1,0 +1,133 @@
+"""Values of many objects at once, by where they lie in memory: to numpy the whole address space is one array."""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+
+_LOWEST = 4096  # no system maps the first page
+_SPACE = 1 << 48
+_WIDEST = 1 << 14  # numpy counts the bytes of all elements in 63 bits
+_LONGEST = 48  # bits of an offset in an object
+
+
+def address_of(data: memoryview | NDArray[Any]) -> int:
+    """Where the first byte of a buffer lies. It stays there for as long as something refers to the buffer."""
+    array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def gather_at(addresses: Integers, width: int) -> NDArray[np.uint8]:
+    """``width`` bytes from each address, copied: a new array (n, width).
+
+    Nothing is checked: the caller holds what lies there, and has compared each address with where it ends.
+    """
+    if not width or not len(addresses):
+        return np.empty((len(addresses), width), np.uint8)
+    if width <= _WIDEST:
+        return _elements(width)[addresses - _LOWEST].view(np.uint8).reshape(len(addresses), width)
+    out, space = np.empty((len(addresses), width), np.uint8), _elements(1).view(np.uint8)
+    for row, begin in zip(out, (addresses - _LOWEST).tolist(), strict=True):
+        row[:] = space[begin : begin + width]
+    return out
+
+
+@cache
+def _elements(width: int) -> NDArray[Any]:
+    """The address space as elements of ``width`` bytes, one of which begins at every byte. Looking touches nothing."""
+    space = memoryview((ctypes.c_ubyte * _SPACE).from_address(_LOWEST))
+    return np.ndarray(_SPACE - width + 1, f"V{width}", space, strides=(1,))
+
+
+class ObjectBytes(ABC):
+    """Bytes of many objects, which are known by small numbers."""
+
+    @abstractmethod
+    def views(self, objects: Integers, begins: Integers, ends: Integers) -> list[memoryview | None] | None:
+        """Bytes ``[begin, end)`` of each object, without copying; ``None`` where some are not here in one piece."""
+
+    @abstractmethod
+    def gather(self, objects: Integers, begins: Integers, width: int) -> NDArray[np.uint8] | None:
+        """``width`` bytes from each offset, copied: a new array (n, width); ``None`` for the same reason."""
+
+
+class WholeObjects(ObjectBytes):
+    """Objects of which all is here, such as mapped files. Nobody asks for what is not: that is not checked.
+
+    Args:
+        most: How many there are at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._addresses = np.zeros(most, np.int64)
+        self._data: list[Any] = [None] * most  # keeps what is known by its address
+
+    def put(self, number: int, data: memoryview | None) -> None:
+        """All bytes of an object; ``None`` for one that is gone."""
+        self._data[number] = data
+        self._addresses[number] = address_of(data) if data else 0
+
+    def whole(self, number: int) -> memoryview | None:
+        """All bytes of an object."""
+        data: memoryview | None = self._data[number]
+        return data
+
+    def views(self, objects: Integers, begins: Integers, ends: Integers) -> list[memoryview | None] | None:
+        data, ranges = self._data, zip(objects.tolist(), begins.tolist(), ends.tolist(), strict=True)
+        return [data[number][begin:end] for number, begin, end in ranges]
+
+    def gather(self, objects: Integers, begins: Integers, width: int) -> NDArray[np.uint8] | None:
+        return gather_at(self._addresses[objects] + begins, width)
+
+
+class ObjectParts(ObjectBytes):
+    """Parts of objects, as they were fetched. A range that lies in no part, or across two, is not here.
+
+    Args:
+        objects: The number of each part's object.
+        begins: Where it begins there.
+        data: Its bytes.
+    """
+
+    def __init__(self, objects: Integers, begins: Sequence[int], data: Sequence[memoryview]) -> None:
+        keys = objects << _LONGEST | np.array(begins, np.int64)
+        order = np.argsort(keys, kind="stable")
+        self._keys = keys[order]
+        self._data: list[Any] = [data[number] for number in order.tolist()]
+        self._ends = self._keys + np.array([len(one) for one in self._data], np.int64)
+
+    def views(self, objects: Integers, begins: Integers, ends: Integers) -> list[memoryview | None] | None:
+        found = self._find(objects, begins, ends - begins)
+        if found is None:
+            return None
+        parts, starts = found
+        ranges = zip(parts.tolist(), starts.tolist(), (starts + (ends - begins)).tolist(), strict=True)
+        return [self._data[part][start:end] for part, start, end in ranges]
+
+    def gather(self, objects: Integers, begins: Integers, width: int) -> NDArray[np.uint8] | None:
+        found = self._find(objects, begins, width)
+        if found is None:
+            return None
+        parts, starts = found
+        addresses = np.array([address_of(one) for one in self._data], np.int64)
+        return gather_at(addresses[parts] + starts, width)
+
+    def _find(self, objects: Integers, begins: Integers, lengths: Integers | int) -> tuple[Integers, Integers] | None:
+        """In which part each range lies, and at which byte of it it begins."""
+        if not len(self._keys):
+            return None
+        wanted = objects << _LONGEST | begins
+        parts = np.maximum(np.searchsorted(self._keys, wanted, side="right") - 1, 0)
+        outside = (wanted < self._keys[parts]) | (wanted + lengths > self._ends[parts])
+        if (outside & (np.asarray(lengths) > 0)).any():  # empty values are everywhere
+            return None
+        return parts, wanted - self._keys[parts]
