@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import shardstream as ss
-from shardstream.dataset import mapped_rows as gather
+from shardstream.dataset import gathered_rows as gather
 from shardstream.dataset import rows
-from shardstream.dataset.mapped_rows import MappedRowReader
+from shardstream.dataset.gathered_rows import RowGatherer
 from shardstream.errors import ChecksumError
-from shardstream.storage.local.mapped_files import address_of, gather_at
+from shardstream.storage.base.memory import ObjectParts, address_of, gather_at
 
+from .far import FarStore
 from .making import numbered, write_dataset
 
 TYPES = {"tok": "array:uint16:5", "wide": "array:uint8:20000", "half": "float16"}
@@ -61,9 +62,71 @@ def test_equal_to_reading_shard_by_shard(
     with monkeypatch.context() as patch:
         patch.setattr(rows.RowReader, "_one_by_one", None)
         gathered = batches(mixed, verify=verify, **view)
-    monkeypatch.setattr(MappedRowReader, "read", lambda *_: None)
+    monkeypatch.setattr(RowGatherer, "read", lambda *_: None)
     assert gathered == batches(mixed, verify=verify, **view)
     assert len({key for batch in gathered for key in batch["__key__"]}) == sum(len(batch["id"]) for batch in gathered)
+
+
+def gathered_and_not(monkeypatch: pytest.MonkeyPatch, *arguments: Any, **keywords: Any) -> None:
+    """All steps are gathered, and are what is read shard by shard."""
+    with monkeypatch.context() as patch:
+        patch.setattr(rows.RowReader, "_one_by_one", None)
+        gathered = batches(*arguments, **keywords)
+    monkeypatch.setattr(RowGatherer, "read", lambda *_: None)
+    assert gathered == batches(*arguments, **keywords)
+
+
+def test_what_was_read_ahead_is_gathered(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gathered_and_not(monkeypatch, FarStore(mixed, pieces=1))
+
+
+@pytest.mark.parametrize("prefetch", ["64KB", "256MB"], ids=["sample by sample", "in windows"])
+def test_values_across_pieces_are_joined(mixed: Path, prefetch: str) -> None:
+    near = batches(mixed, lanes=4, window=20)
+    assert batches(FarStore(mixed, pieces=40), prefetch=prefetch, lanes=4, window=20) == near
+
+
+def test_small_values_of_a_cache_are_gathered(mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keywords = {"cache": tmp_path / "cache", "fields": ["tok", "x", "half", "id"]}
+    far = FarStore(mixed, pieces=1)
+    batches(far, **keywords)
+    read = far.bytes
+    gathered_and_not(monkeypatch, far, **keywords)
+    assert far.bytes == read
+
+
+def test_large_values_of_a_cache_are_copied_one_by_one(mixed: Path, tmp_path: Path) -> None:
+    keywords: dict[str, Any] = {"cache": tmp_path / "cache", "fields": ["wide", "x", "id"]}
+    far = FarStore(mixed, pieces=1)
+    first = batches(far, **keywords)
+    read = far.bytes
+    assert batches(far, **keywords) == first
+    assert far.bytes == read
+
+
+def test_near_and_far_shards_in_one_batch(mixed: Path) -> None:
+    found = batches([mixed, FarStore(mixed, pieces=1)], fields=["tok", "x", "id"])
+    assert sorted(number for batch in found for number in batch["id"]) == sorted(2 * list(range(131)))
+    assert all(batch["tok"] == [[number] * 5 for number in batch["id"]] for batch in found)
+
+
+def test_parts_of_objects() -> None:
+    data = [memoryview(bytes(range(first, first + 10))) for first in (0, 10, 100)]
+    nested = [memoryview(bytes(range(101, 103))), memoryview(bytes(range(100, 102)))]
+    parts = ObjectParts(np.array([7, 7, 3, 3, 3]), [0, 10, 100, 101, 100], [*data, *nested])
+
+    def views(*ranges: tuple[int, int, int]) -> list[bytes] | None:
+        found = parts.views(*(np.array(one, np.int64) for one in zip(*ranges, strict=True)))
+        return None if found is None else [bytes(one or b"") for one in found]
+
+    assert views((7, 2, 4), (3, 108, 110), (7, 10, 13)) == [b"\2\3", b"lm", b"\n\v\f"]
+    assert views((7, 0, 2), (9, 5, 5), (1, 0, 0)) == [b"\0\1", b"", b""]
+    assert all(views(one) is None for one in [(7, 8, 12), (3, 99, 101), (3, 105, 111), (8, 0, 1), (2, 100, 101)])
+    found = parts.gather(np.array([3, 7, 7]), np.array([101, 8, 10]), 2)
+    assert found is not None
+    assert found.tolist() == [[101, 102], [8, 9], [10, 11]]
+    assert parts.gather(np.array([7]), np.array([9]), 2) is None
+    assert ObjectParts(np.empty(0, np.int64), [], []).views(*(np.zeros(1, np.int64),) * 3) is None
 
 
 def test_tar_and_record_shards_in_one_batch(tmp_path: Path) -> None:
@@ -98,7 +161,7 @@ def test_a_filter_ends_with_its_shard_where_another_takes_its_place(
         return [(batch["__source__"].tolist(), batch["id"].tolist()) for batch in mixture]
 
     gathered = mixed()
-    monkeypatch.setattr(MappedRowReader, "read", lambda *_: None)
+    monkeypatch.setattr(RowGatherer, "read", lambda *_: None)
     assert gathered == mixed()
 
 

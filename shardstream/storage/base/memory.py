@@ -90,7 +90,7 @@ class WholeObjects(ObjectBytes):
 
 
 class ObjectParts(ObjectBytes):
-    """Parts of objects, as they were fetched. A range that lies in no part, or across two, is not here.
+    """Parts of objects, as they were fetched; they may overlap. A range in no part, or across two, is not here.
 
     Args:
         objects: The number of each part's object.
@@ -100,10 +100,12 @@ class ObjectParts(ObjectBytes):
 
     def __init__(self, objects: Integers, begins: Sequence[int], data: Sequence[memoryview]) -> None:
         keys = objects << _LONGEST | np.array(begins, np.int64)
+        ends = keys + np.array([len(one) for one in data], np.int64)
         order = np.argsort(keys, kind="stable")
-        self._keys = keys[order]
+        # Without those that lie in another: the last that begins before a byte then reaches furthest.
+        order = order[np.diff(np.maximum.accumulate(ends[order]), prepend=-1) > 0]
+        self._keys, self._ends = keys[order], ends[order]
         self._data: list[Any] = [data[number] for number in order.tolist()]
-        self._ends = self._keys + np.array([len(one) for one in self._data], np.int64)
 
     def views(self, objects: Integers, begins: Integers, ends: Integers) -> list[memoryview | None] | None:
         found = self._find(objects, begins, ends - begins)
