@@ -97,7 +97,7 @@ class DatasetRows(RowReader):
 
     def _part(self, shard: int, rows: Integers, buffers: Callable[[], Buffers | None]) -> RowBatch:
         ids = np.full(len(rows), shard)
-        gathered = None if self._gatherer is None else self._gatherer.read(ids, rows)
+        gathered = self._gatherer.read(ids, rows)
         return self._one_by_one(ids, rows, lambda _: buffers()) if gathered is None else RowBatch(*gathered)
 
     def _parts(self, opened: OpenShard) -> Iterator[Integers]:

@@ -32,7 +32,7 @@ from shardstream.shards.fields import FieldKind, FieldType
 from shardstream.shards.framing import FieldValues, too_large
 from shardstream.shards.index import Column
 from shardstream.shards.layout import checksums
-from shardstream.storage.base.memory import ObjectBytes, ObjectParts, WholeObjects, address_of, gather_at
+from shardstream.storage.base.memory import MemoryBytes, ObjectParts, WholeObjects, address_of, gather_at
 
 Integers = NDArray[np.int64]
 Gathered: TypeAlias = "tuple[list[str] | Callable[[], list[str]], list[str], list[int], dict[str, FieldValues]]"
@@ -111,7 +111,7 @@ class RowGatherer:
         keys = self._keys.taken(slots, stored)
         return None if keys is None else (keys, self._names[slots].tolist(), stored.tolist(), columns)
 
-    def _data(self, slots: Integers) -> ObjectBytes | None:
+    def _data(self, slots: Integers) -> MemoryBytes | None:
         """Bytes of these shards; ``None`` where some were not read ahead."""
         mapped = self._mapped[slots]
         if not self._needs_bytes or mapped.all():
@@ -314,7 +314,7 @@ class _Column(ABC):
     def _put(self, slot: int, column: Column) -> bool: ...
 
     @abstractmethod
-    def read(self, slots: Integers, rows: Integers, data: ObjectBytes) -> FieldValues | None:
+    def read(self, slots: Integers, rows: Integers, data: MemoryBytes) -> FieldValues | None:
         """Their values; ``None`` where one is damaged, not like the others, or not here in one piece."""
 
     def _sound(self, slots: Integers, rows: Integers, values: Sequence[Any] | NDArray[Any]) -> bool:
@@ -332,7 +332,7 @@ class _Scalars(_Column):
         self._base[slot] = address_of(column.values)
         return True
 
-    def read(self, slots: Integers, rows: Integers, data: ObjectBytes) -> FieldValues | None:
+    def read(self, slots: Integers, rows: Integers, data: MemoryBytes) -> FieldValues | None:
         width = self._type.width
         raw = gather_at(self._base[slots] + rows * width, width)
         return FieldValues(self._type, np.ndarray(len(slots), self._type.dtype, raw), None)
@@ -344,7 +344,7 @@ class _Fixed(_Column):
         self._offsets.put(slot, column.offsets if column.base is None else None)
         return self._type.width > 0
 
-    def read(self, slots: Integers, rows: Integers, data: ObjectBytes) -> FieldValues | None:
+    def read(self, slots: Integers, rows: Integers, data: MemoryBytes) -> FieldValues | None:
         scattered = self._offsets.has(slots) if self._offsets.any else np.zeros(1, np.bool_)
         if scattered.all():
             offsets = self._offsets.take(slots, rows)
@@ -365,7 +365,7 @@ class _Payloads(_Column):
         self._lengths.put(slot, column.lengths)
         return True
 
-    def read(self, slots: Integers, rows: Integers, data: ObjectBytes) -> FieldValues | None:
+    def read(self, slots: Integers, rows: Integers, data: MemoryBytes) -> FieldValues | None:
         begins = self._offsets.take(slots, rows)
         views = data.views(slots, begins, begins + self._lengths.take(slots, rows))
         return None if views is None or not self._sound(slots, rows, views) else FieldValues(self._type, views, None)

@@ -132,7 +132,7 @@ def test_a_forked_child_has_a_loop_of_its_own_and_the_parent_keeps_its() -> None
 
 
 def test_what_the_parent_was_doing_is_left_alone_in_a_child() -> None:
-    """A waiting task is a cycle; collected in the child it would run its handlers there."""
+    """A waiting task is a cycle; collected in the child, or here, it would run its handlers."""
     program = """
         import asyncio, gc, os, sys, threading
         from shardstream.storage.transfer import loop
@@ -149,6 +149,8 @@ def test_what_the_parent_was_doing_is_left_alone_in_a_child() -> None:
 
         loop.submit(waits)
         begun.wait()
+        gc.collect()
+        os.write(1, b"collected\\n")
         child = os.fork()
         if not child:
             gc.collect()
@@ -156,7 +158,7 @@ def test_what_the_parent_was_doing_is_left_alone_in_a_child() -> None:
             sys.exit(7)
         assert os.waitpid(child, 0)[1] == 7 << 8
     """
-    assert outcome(programs(1, program)[0]) == (0, "ended\n", "")
+    assert outcome(programs(1, program)[0]) == (0, "collected\nended\n", "")
 
 
 # ------------------------------------------------------------------------------------------------------------- the end

@@ -48,7 +48,7 @@ def _elements(width: int) -> NDArray[Any]:
     return np.ndarray(_SPACE - width + 1, f"V{width}", space, strides=(1,))
 
 
-class ObjectBytes(ABC):
+class MemoryBytes(ABC):
     """Bytes of many objects, which are known by small numbers."""
 
     @abstractmethod
@@ -60,7 +60,7 @@ class ObjectBytes(ABC):
         """``width`` bytes from each offset, copied: a new array (n, width); ``None`` for the same reason."""
 
 
-class WholeObjects(ObjectBytes):
+class WholeObjects(MemoryBytes):
     """Objects of which all is here, such as mapped files. Nobody asks for what is not: that is not checked.
 
     Args:
@@ -89,7 +89,7 @@ class WholeObjects(ObjectBytes):
         return gather_at(self._addresses[objects] + begins, width)
 
 
-class ObjectParts(ObjectBytes):
+class ObjectParts(MemoryBytes):
     """Parts of objects, as they were fetched; they may overlap. A range in no part, or across two, is not here.
 
     Args:

@@ -52,6 +52,7 @@ class _Loop(asyncio.SelectorEventLoop):
 class _Runner:
     def __init__(self) -> None:
         self.loop = _Loop()
+        self.tasks: set[asyncio.Task[Any]] = set()  # asyncio knows them weakly, and one that waits may be a mere cycle
         self.at_stop: list[Callable[[], object]] = []
         self.settled = False
         self.thread = threading.Thread(target=self._main, name="shardstream-loop", daemon=True)
@@ -126,17 +127,20 @@ def submit(work: Callable[[], Coroutine[Any, Any, T]]) -> concurrent.futures.Fut
         StorageError: The interpreter is exiting.
     """
     future: concurrent.futures.Future[T] = concurrent.futures.Future()
-    loop = _current().loop
+    runner = _current()
     try:
-        loop.call_soon_threadsafe(_begin, loop, work, future)
+        runner.loop.call_soon_threadsafe(_begin, runner, work, future)
     except RuntimeError as error:
         raise StorageError("the interpreter is exiting: no transfer can begin") from error
     return future
 
 
-def _begin(loop: _Loop, work: Callable[[], Coroutine[Any, Any, T]], future: concurrent.futures.Future[T]) -> None:
+def _begin(runner: _Runner, work: Callable[[], Coroutine[Any, Any, T]], future: concurrent.futures.Future[T]) -> None:
     if not future.cancelled():
+        loop = runner.loop
         task = loop.create_task(_done(work))
+        runner.tasks.add(task)
+        task.add_done_callback(runner.tasks.discard)
         task.add_done_callback(partial(_pass_on, future))
         future.add_done_callback(lambda _: task.done() or loop.call_soon_threadsafe(task.cancel))
 
