@@ -314,17 +314,14 @@ class ReadAhead:
             return None
         if self._whole is None:
             self._decide(opened, fields)
-        if (
-            opened.framing.addressed
-            and opened.shard.store.holds(opened.shard.name)
-            and not self._in_windows(here, opened)
-        ):
-            self._keep(here, opened.shard.store)
+        store, name = opened.shard.store, opened.shard.name
+        if opened.framing.addressed and not self._in_windows(here, opened) and store.holds(name):
+            self._keep(here, store)
             return None
         return opened
 
     def _in_windows(self, here: int, opened: OpenShard) -> bool:
-        """Whether a shard that a cache holds is copied from there window by window: its values are small."""
+        """Whether bytes of a shard are copied out of a cache window by window: its values are small."""
         if not self._whole:
             return False
         known = self._small.get(here)
