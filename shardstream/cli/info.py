@@ -52,7 +52,8 @@ def _stored(field: diagnose.FieldInfo) -> str:
 
 
 def _container(found: diagnose.Info) -> str:
-    return found.format if found.objects is None else f"{found.format}, {plural(found.objects, 'file')}"
+    files = None if found.loose else found.objects
+    return found.format if files is None else f"{found.format}, {plural(files, 'file')}"
 
 
 def _rows(found: diagnose.Info) -> list[tuple[str, str]]:
@@ -76,7 +77,8 @@ def _rows(found: diagnose.Info) -> list[tuple[str, str]]:
     if found.meta:
         rows.append(("meta", json_text(dict(found.meta))))
     shuffled = "as they came" if found.seed is None else f"shuffled with seed {found.seed}"
-    fewer = "of whole shards only" if found.objects is None else "none: `shardstream index URL --checksums` makes them"
+    makes = "`shardstream pack`" if found.loose else "`shardstream index URL --checksums`"
+    fewer = "of whole shards only" if found.objects is None else f"none: {makes} makes them"
     checksums = {True: "of every value", False: fewer, None: "?"}[found.checksums]
     older = f" (older ones too: {', '.join(map(str, found.old_versions))})" if found.old_versions else ""
     return [

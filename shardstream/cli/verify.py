@@ -65,7 +65,8 @@ def _print(report: diagnose.VerifyReport, url: str, resealed: Sequence[str]) -> 
     verdict = sound if report.ok else plural(len(report.problems), "problem")
     out.print(f"{url}: {verdict} ({looked_at})")
     if not report.compared:
-        out.print(f"next: shardstream index {url} --checksums, which reads everything and makes them")
+        makes = f"pack {url} DEST" if report.loose else f"index {url} --checksums"
+        out.print(f"next: shardstream {makes}, which reads everything and makes them")
     if any(problem.kind != "picture" for problem in report.problems):
         out.print("next: restore the shards named above from their source, or pack again with --overwrite")
     elif not report.ok:

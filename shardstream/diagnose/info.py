@@ -84,6 +84,7 @@ class Info:
         rejects: Lines of ``rejects.jsonl``.
         checksums: Whether values have checksums; ``None`` if there is no shard to see it in.
         objects: Files that the data lie in, if they are another library's; ``None`` for ours, where a shard is a file.
+        loose: Whether values are files of their own, which have no checksums before they are packed.
         notes: Of data of another library, what was left out or decided when they were indexed.
     """
 
@@ -106,6 +107,7 @@ class Info:
     rejects: int
     checksums: bool | None
     objects: int | None = None
+    loose: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -153,6 +155,7 @@ def info(url: PathOrUrl, **opening: Unpack[Opening]) -> Info:
         rejects=_count_rejects(dataset.store),
         checksums=checked,
         objects=len(manifest.objects.sizes) if isinstance(manifest, Catalogue) else None,
+        loose=isinstance(manifest, Catalogue) and manifest.reading.format.loose,
         notes=manifest.told if isinstance(manifest, Catalogue) else (),
     )
 

@@ -105,6 +105,7 @@ class VerifyReport:
         compared: Whether there are checksums to compare with. Data of another library have none of each value unless
             these were made when it was indexed. Else it is only known that all places are inside of the objects, and
             what ``own`` says.
+        loose: Whether values are files of their own, which have no checksums before they are packed.
         own: Which checksums were compared that the format of another library keeps itself: ``("CRC-32 of members",)``.
     """
 
@@ -118,6 +119,7 @@ class VerifyReport:
     pictures: int = 0
     compared: bool = True
     own: tuple[str, ...] = ()
+    loose: bool = False
 
     @property
     def ok(self) -> bool:
@@ -208,6 +210,7 @@ def verify(
         pictures,
         own is None or own.complete or (isinstance(manifest, Catalogue) and manifest.reading.checked),
         () if own is None else own.kinds,
+        isinstance(manifest, Catalogue) and manifest.reading.format.loose,
     )
 
 

@@ -49,6 +49,17 @@ def test_info_says_what_was_left_out_and_that_nothing_has_checksums(folder: Path
     assert "none: `shardstream index URL --checksums`" in shown
 
 
+def test_single_files_get_checksums_by_packing(tmp_path: Path) -> None:
+    pictures = tmp_path / "pictures"
+    for name in ("cat/a.jpg", "dog/b.jpg"):
+        (pictures / name).parent.mkdir(parents=True)
+        (pictures / name).write_bytes(b"\xff\xd8\xff" + name.encode())
+    shown = run("info", pictures).stdout
+    assert "none: `shardstream pack` makes them" in shown
+    assert "1 (files)," in shown
+    assert f"next: shardstream pack {pictures} DEST," in " ".join(run("verify", pictures).stdout.split())
+
+
 def test_what_was_left_out_is_still_told_when_other_objects_come(folder: Path) -> None:
     path = folder / "part-1.tar"
     path.write_bytes(path.read_bytes()[:9000])
