@@ -61,6 +61,11 @@ def test_a_pair_a_scan_and_a_start_are_measured(tmp_path: Path, monkeypatch: pyt
     assert result["delivered"] == {"batches": 3, "samples": COUNT}
     assert set(scans.scan(str(place), "webdataset")["figures"]) == {"samples/s", *scans.JOBS}
     assert scans.catalogue(str(place), "cls")["figures"]["beside keys"] > 0
+    cached = pairs.beside(
+        str(place), str(tmp_path / "packed"), ["bin", "cls"], "bytes", turns=1, cache=str(tmp_path / "cache")
+    )
+    assert cached["delivered"] == result["delivered"]
+    assert any((tmp_path / "cache" / "sets").iterdir())
     folder = scans.link(tmp_path / "many", 3)
     assert scans.start(str(folder))["delivered"] == {"samples": 3 * scans.ROWS}
 
@@ -84,8 +89,10 @@ def test_every_cell_is_printed_with_its_verdict() -> None:
     )
     found["bytes", "zip", "values"].problem = "failed: it is gone"
     text = page.section(found, "origin\n")
-    assert "| LMDB | 1 KB, bytes | 95 | 100 | 0.95 (0.95–0.95) | 0.85 (0.85–0.85) | reached |" in text
-    assert "| zip, stored | 1 KB, bytes | failed: it is gone |  |  |  | not measured |" in text
+    assert "| LMDB | 1 KB, bytes | 95 | 100 | 0.95 (0.95–0.95) | 0.85 (0.85–0.85) | ≥ 0.9 | reached |" in text
+    assert "| zip, stored | 1 KB, bytes | failed: it is gone |  |  |  | ≥ 0.9 | not measured |" in text
+    assert "| JSON lines, `.gz` | 1 KB, bytes | not measured |  |  |  | ≥ 0.5 | not measured |" in text
+    assert "| JSON lines, `.gz` | 1 KB, bytes, second epoch with a cache | not measured |  |  |  | ≥ 0.9 |" in text
     assert "| npz | photographs, bytes | holds no such samples |" in text
     reader = (
         "| zip, `Dataset` of ten lines | 1 KB | 100 | 100 | 1.00 (1.00–1.00) | 2.00 (2.00–2.00) | ≥ 1.5 | **missed** |"

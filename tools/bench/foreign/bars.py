@@ -11,6 +11,8 @@ from bench.foreign.measured import Measured
 from bench.report import MISSED
 
 IN_PLACE = 0.9  # of what packed shards give
+BLOCKS = 0.5  # the same of values that are compressed together
+CACHED = 0.9  # of them in a second epoch with a cache
 READERS = {
     "webdataset": 5.0,
     "streaming": 3.0,

@@ -11,6 +11,7 @@ import numpy as np
 
 from bench import data
 from bench.data import HOME
+from bench.race import environments
 from bench.race.stores import photographs
 
 FOLDER = HOME / "foreign"
@@ -37,11 +38,20 @@ class Format:
         names: What the fields of bytes and label are called when we read it; of photographs, then of values. ``None``
             where it does not hold such samples.
         source: Its name as `shardstream` knows it.
+        peer: In whose environment it is written and read, see `bench.race.environments`; ``None``: in that of the bench.
+        blocks: Of which samples the values are compressed together.
     """
 
     title: str
     names: dict[Kind, tuple[str, str] | None]
     source: str
+    peer: str | None = None
+    blocks: tuple[Kind, ...] = ()
+
+    @property
+    def python(self) -> str | None:
+        """The interpreter of that environment; ``None``: this one."""
+        return None if self.peer is None else environments.python(self.peer)
 
 
 def _named(photographs: str | None, values: str, label: str = "cls") -> dict[Kind, tuple[str, str] | None]:
@@ -55,14 +65,14 @@ FORMATS = {
     "tfrecord": Format("TFRecord", _named("jpg", "bin"), "tfrecord"),
     "recordio": Format("RecordIO", _named("jpg", "data"), "recordio"),
     "lmdb": Format("LMDB", _named("jpg", "bin", "txt"), "lmdb"),
-    "arrow": Format("Arrow, `save_to_disk`", _named("jpg", "bin"), "arrow"),
-    "parquet": Format("Parquet of `datasets`", _named("jpg", "bin"), "parquet"),
-    "parquet_snappy": Format("Parquet, snappy", _named("jpg", "bin"), "parquet"),
+    "arrow": Format("Arrow, `save_to_disk`", _named("jpg", "bin"), "arrow", "datasets"),
+    "parquet": Format("Parquet of `datasets`", _named("jpg", "bin"), "parquet", "datasets"),
+    "parquet_snappy": Format("Parquet, snappy", _named("jpg", "bin"), "parquet", "datasets", KINDS),
     "hdf5": Format("HDF5", _named("jpg", "bin"), "hdf5"),
     "zip": Format("zip, stored", _named("jpg", "bin"), "zip"),
     "npz": Format("npz", _named(None, "bin"), "npy"),
     "jsonl": Format("JSON lines", _named(None, "txt"), "jsonl"),
-    "jsonl_gz": Format("JSON lines, `.gz`", _named(None, "txt"), "jsonl"),
+    "jsonl_gz": Format("JSON lines, `.gz`", _named(None, "txt"), "jsonl", blocks=KINDS),
     "beton": Format("FFCV beton", _named("image", "bytes", "label"), "beton"),
 }
 """By the names of functions in `stores` and `readers`."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from bench.foreign.corpora import Kind
+from bench.foreign.corpora import FORMATS, Kind
 from bench.harness import Contender, ContenderError, busy_share, run_fresh
 
 What: TypeAlias = tuple[str, str, Kind]
@@ -58,8 +58,10 @@ class Measured:
         if cell.problem:
             return
         self.busy.append(busy_share())
+        _, name, _ = key
+        contender = Contender(" ".join(key), f"bench.foreign.{call}", options, python=FORMATS[name].python)
         try:
-            result, _ = run_fresh(Contender(" ".join(key), f"bench.foreign.{call}", options))
+            result, _ = run_fresh(contender)
         except ContenderError as error:
             cell.problem = str(error)
             print(f"  {' '.join(key)}: {error}", flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterable
 from statistics import median
@@ -17,7 +18,9 @@ AT_LEAST = 0.5  # seconds of a turn
 IN_PLACE, PACKED, RATIO, CPU_RATIO = "in place/s", "packed/s", "ratio", "CPU ratio"
 
 
-def beside(place: str, packed: str, names: list[str], work: str, turns: int = TURNS) -> dict[str, Any]:
+def beside(
+    place: str, packed: str, names: list[str], work: str, turns: int = TURNS, cache: str | None = None
+) -> dict[str, Any]:
     """Whole batches of both, shuffled, epoch by epoch.
 
     Args:
@@ -26,9 +29,13 @@ def beside(place: str, packed: str, names: list[str], work: str, turns: int = TU
         names: The fields of bytes and label.
         work: "bytes", or "crop" for random crops of photographs.
         turns: How often each runs, after a turn that is not counted.
+        cache: Folder of a cache in front of the other library's, which is emptied first; the turn that is not counted
+            fills it.
     """
     one_thread()
-    both = [_loader(url, names, work) for url in (place, packed)]
+    if cache is not None:
+        shutil.rmtree(cache, ignore_errors=True)
+    both = [_loader(place, names, work, cache), _loader(packed, names, work)]
     speeds: list[list[float]] = [[], []]
     per_cpu: list[list[float]] = [[], []]
     delivered = [(0, 0), (0, 0)]
@@ -55,14 +62,14 @@ def _ratio(both: list[list[float]]) -> float:
     return float(median(mine / other for mine, other in zip(*both, strict=True)))
 
 
-def _loader(url: str, names: list[str], work: str) -> Iterable[Any]:
+def _loader(url: str, names: list[str], work: str, cache: str | None = None) -> Iterable[Any]:
     import shardstream as ss
 
     spec: Any = "bytes" if work == "bytes" else ss.decode.RandomResizedCrop(SIZE, flip=True)
     if ss.ShardDataset(url).manifest.fields[names[0]].kind == "fixed":
         spec = None  # rows of one length are a tensor, and have no bytes of their own
     fields = {names[0]: spec, names[1]: None}
-    dataset = ss.ShardDataset(url, fields=fields, shuffle=True, batch_size=BATCH)
+    dataset = ss.ShardDataset(url, fields=fields, shuffle=True, batch_size=BATCH, cache=cache)
     return ss.Loader(dataset.to_tuple(*names), num_workers=WORKERS, worker_init_fn=one_thread)
 
 

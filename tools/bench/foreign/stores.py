@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.data import SHARDS
 from bench.foreign import written
-from bench.foreign.corpora import VALUE_BYTES, Kind, samples, store
+from bench.foreign.corpora import FORMATS, VALUE_BYTES, Kind, samples, store
 from bench.race.stores import bring, write_litdata, write_streaming
 
 FIELD: dict[Kind, str] = {"photographs": "jpg", "values": "bin"}
@@ -23,14 +23,15 @@ _FILES = 4
 def make(name: str, kind: Kind, count: int) -> Path:
     """The samples in a format, written if they are not there; ContenderError where its library cannot do it."""
     out = store(name, kind, count)
-    bring(out, name, module="bench.foreign.stores", kind=kind, count=count)
+    bring(out, name, FORMATS[name].python, module="bench.foreign.stores", kind=kind, count=count)
     return out
 
 
 def pack(name: str, kind: Kind, count: int) -> Path:
     """The samples of a format's data packed by us, in stored order and without checksums."""
     out = store(f"{name}-packed", kind, count)
-    bring(out, "packed", module="bench.foreign.stores", source=str(store(name, kind, count)))
+    source = str(store(name, kind, count))
+    bring(out, "packed", FORMATS[name].python, module="bench.foreign.stores", source=source)
     return out
 
 

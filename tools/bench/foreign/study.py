@@ -13,12 +13,13 @@ from bench.foreign import bars, page, scans, stores
 from bench.foreign.corpora import FOLDER, FORMATS, KINDS, PHOTOGRAPHS, VALUES, Kind, samples
 from bench.foreign.measured import Measured
 from bench.harness import ContenderError
+from bench.race import environments
 from bench.report import MISSED, Outcome, circumstances, provenance, versions
 
 ROUNDS = 3
 CROP_TURNS = 3  # epochs of seconds
 PACKAGES = (
-    *("shardstream", "webdataset", "mosaicml-streaming", "litdata", "tfrecord", "lmdb", "datasets", "h5py"),
+    *("shardstream", "webdataset", "mosaicml-streaming", "litdata", "tfrecord", "lmdb", "h5py"),
     *("torch", "numpy", "simplejpeg"),
 )
 
@@ -27,7 +28,6 @@ def run(document: Path, rounds: int, counts: Mapping[Kind, int] | None = None, o
     """Write the data where they are missing, measure, and give the section."""
     counts = counts or {"photographs": PHOTOGRAPHS, "values": VALUES}
     where = circumstances()
-    where["versions"] = {"python": where["versions"]["python"], **versions(PACKAGES)}
     os.environ["XDG_CACHE_HOME"] = str(FOLDER / "cache")
     found = Measured()
     places = _written(found, counts)
@@ -37,6 +37,11 @@ def run(document: Path, rounds: int, counts: Mapping[Kind, int] | None = None, o
         f"{counts['photographs']:,} photographs of together {_megabytes('photographs', counts):,.0f} MB, "
         f"{counts['values']:,} values of together {_megabytes('values', counts):,.0f} MB, {rounds} rounds"
     )
+    where["versions"] = {
+        "python": where["versions"]["python"],
+        **versions(PACKAGES),
+        **environments.versions("datasets"),
+    }
     origin = provenance(where, f"tools/bench/run foreign --rounds {rounds}", mean(found.busy), described)
     text = page.section(found, origin)
     content = {
@@ -58,15 +63,18 @@ def _written(found: Measured, counts: Mapping[Kind, int]) -> dict[tuple[str, Kin
     """The data in every format, and packed."""
     data.exactly(counts["photographs"])
     places = {}
+    absent = environments.make(*sorted({one.peer for one in FORMATS.values() if one.peer is not None}))
     for kind in KINDS:
         for name, format in FORMATS.items():
             if format.names[kind] is None:
                 continue
             try:
+                if format.peer in absent:
+                    raise ContenderError(f"{format.peer} {absent[format.peer]}")
                 places[name, kind] = stores.make(name, kind, counts[kind])
                 stores.pack(name, kind, counts[kind])
             except ContenderError as error:
-                for what in ("bytes", "crop", "ours", "theirs", "scan", "catalogue"):
+                for what in ("bytes", "crop", "ours", "theirs", "scan", "catalogue", "cached"):
                     found[what, name, kind].problem = str(error)
     return places
 
@@ -83,6 +91,9 @@ def _measure(found: Measured, places: Mapping[tuple[str, Kind], Path], rounds: i
             found.run(("bytes", name, kind), "pairs:beside", {**both, "work": "bytes"})
             if kind == "photographs":
                 found.run(("crop", name, kind), "pairs:beside", {**both, "work": "crop", "turns": CROP_TURNS})
+            if kind in FORMATS[name].blocks:
+                cache = str(FOLDER / "cached")
+                found.run(("cached", name, kind), "pairs:beside", {**both, "work": "bytes", "cache": cache})
             if name in bars.READERS:
                 read = {"store": str(place), "name": name, "kind": kind, "workers": WORKERS}
                 for who in ("ours", "theirs") if number % 2 else ("theirs", "ours"):

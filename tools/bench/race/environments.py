@@ -68,6 +68,7 @@ PEERS = {
     "spdl": Peer("threads", "spdl", (("spdl==0.8.0",),), ("libavdevice59", "libavfilter8")),
     "grain": Peer("threads", "grain", (("array_record==0.8.6", "grain==0.2.18"),)),
     "dali": Peer("dali", "nvidia.dali", (("nvidia-dali-cuda120==2.4.0",),)),
+    "datasets": Peer("datasets", "datasets", (("datasets==5.2.0",),)),  # another huggingface_hub than LitData's
     "img2dataset": Peer("img2dataset", "img2dataset", (("img2dataset==1.47.0",),)),
     "imageio": Peer("classic", "imageio", (("imageio==2.38.1",),)),
     "opencv": Peer("classic", "cv2", (("opencv-python-headless==5.0.0.93",),)),
