@@ -38,8 +38,8 @@ class Format:
         names: What the fields of bytes and label are called when we read it; of photographs, then of values. ``None``
             where it does not hold such samples.
         source: Its name as `shardstream` knows it.
-        peer: In whose environment it is written and read, see `bench.race.environments`; ``None``: in that of the bench.
-        blocks: Of which samples the values are compressed together.
+        peer: In whose layer of `bench.race.environments` it is written and read; ``None``: in that of the bench.
+        blocks: Of which samples it compresses values together.
     """
 
     title: str
