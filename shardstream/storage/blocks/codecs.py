@@ -42,8 +42,6 @@ CODECS = {
     "hdf5": 13,
 }
 """Numbers of codecs by name, as catalogues store them, at most 255."""
-LAYOUTS = {"parquet": "shardstream.storage.blocks.parquet.block"}
-"""Codecs that do more than to inflate: the module whose ``inflated_block`` does it, imported when it is needed."""
 _NAMES = {number: name for name, number in CODECS.items()}
 _HINT = "the object is damaged, or was replaced; fetch or write it again"
 _TAKEN = 256 << 10  # bytes that are given to a codec at once
@@ -70,10 +68,7 @@ def inflate(codec: int, data: memoryview, size: int, setting: bytes = b"") -> me
         raise DecodeError(f"a block of {size} bytes is larger than blocks may be, {LARGEST}", hint=_HINT)
     name = _NAMES[codec]
     try:
-        if name in LAYOUTS:
-            found: memoryview = import_module(LAYOUTS[name]).inflated_block(data, size, setting)
-        else:
-            found = _WHOLE[name](data, size, setting) if name in _WHOLE else _gathered(_pieces(name, data), size)
+        found = _WHOLE[name](data, size, setting) if name in _WHOLE else _gathered(_pieces(name, data), size)
     except MemoryError as error:
         hint = "use fewer workers, or pack the data set"
         raise DecodeError(f"a block of {size} bytes does not fit into memory", hint=hint) from error
@@ -291,6 +286,12 @@ def _nested(data: memoryview, _size: int, setting: bytes) -> memoryview:
     return memoryview(convert(data, setting, inflate_by_name))
 
 
+def _parquet(data: memoryview, size: int, setting: bytes) -> memoryview:
+    # Imported when it is needed: it inflates the pages of its blocks with the codecs here.
+    found: memoryview = import_module("shardstream.storage.blocks.parquet.block").inflated_block(data, size, setting)
+    return found
+
+
 _WHOLE: dict[str, Callable[[memoryview, int, bytes], memoryview]] = {
     "none": lambda data, *_: data,
     "zstd": _zstd,
@@ -301,4 +302,5 @@ _WHOLE: dict[str, Callable[[memoryview, int, bytes], memoryview]] = {
     "hdf5": chunked,
     "lz4": _lz4,
     "nested": _nested,
+    "parquet": _parquet,
 }
