@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from shardstream.errors import FormatError
+from shardstream.shards.foreign import decompression
 from shardstream.shards.foreign.found_blocks import FoundBlocks, one_block
 from shardstream.shards.foreign.gzip_parts import gzip_blocks
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.zstd_frames import zstd_blocks
 from shardstream.storage.blocks.codecs import CODECS, inflated_start
 
-_MAGIC = {
-    b"\x1f\x8b": "gzip",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\x00": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\x04\x22\x4d\x18": "lz4",
-}
+_LZ4 = b"\x04\x22\x4d\x18"
 _CODECS = {"gzip": "gzip", "bzip2": "bz2", "xz": "xz", "zstd": "zstd"}
-MAGIC_BYTES = max(map(len, _MAGIC))
+MAGIC_BYTES = 10
 """First bytes of an object that tell how it is compressed."""
 
 
 def compression_of(start: bytes | memoryview) -> str | None:
     """How a file of these first bytes is compressed; ``None``: not at all, or in a way that is not known."""
-    return next((name for magic, name in _MAGIC.items() if bytes(start[: len(magic)]) == magic), None)
+    if bytes(start[: len(_LZ4)]) == _LZ4:
+        return "lz4"
+    return next((codec.name for codec in decompression.CODECS if codec.magic.match(start)), None)
 
 
 def plain_start(start: bytes, most: int) -> bytes:
