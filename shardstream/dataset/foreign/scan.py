@@ -59,8 +59,17 @@ def about_digest(one: ForeignObject) -> int:
     return xxhash.xxh3_64_intdigest(json.dumps(one.about, sort_keys=True).encode())
 
 
-def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Reading) -> Iterator[Piece]:
+def scan_object(
+    store: Store, one: ForeignObject, meta: ObjectMeta, reading: Reading, reached: Callable[[int], object] = int
+) -> Iterator[Piece]:
     """The shards of an object, in order; where it is damaged, the last one says what is lost.
+
+    Args:
+        store: Where it lies.
+        one: The object.
+        meta: What the listing said of it.
+        reading: How it is read.
+        reached: As `ObjectBytes.reached`.
 
     Raises:
         FormatError: It is of a kind that cannot be read.
@@ -69,7 +78,7 @@ def scan_object(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Rea
         StorageError: It cannot be read.
     """
     try:
-        inflated, data, found = shown(reading.format, store, one)
+        inflated, data, found = shown(reading.format, store, one, reached)
         packed = None if found is None else found.blocks.pack()
         cut = None if found is None else found.damage
         for rows in reading.format.scan(data, one.about):

@@ -6,7 +6,7 @@ import concurrent.futures
 import itertools
 import multiprocessing
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 
 from shardstream.dataset.foreign.plan import Making, Plan
@@ -31,7 +31,10 @@ def scan_all(plan: Plan, todo: Sequence[int], making: Making) -> Iterator[tuple[
     left = iter(todo)
     for number in left:  # the first ones here, until it is known how long all take
         bytes = plan.metas[number].size
-        yield number, watch.over(_scan(plan, number), bytes)  # as they come: an object may be larger than memory
+        yield (
+            number,
+            watch.over(_scan(plan, number, watch.reached), bytes),
+        )  # as they come: an object may be larger than memory
         watch.done(bytes)
         if watch.knows:
             break
@@ -68,6 +71,12 @@ class _Watch:
                 self._check(self._bytes + here)
                 self._tell(min(here, bytes))  # of one that is compressed the values are more
 
+    def reached(self, bytes: int) -> None:
+        """So much of an object was read before any piece of it is known."""
+        if self.knows:
+            self._check(self._bytes + bytes)
+            self._tell(bytes)
+
     def done(self, bytes: int) -> None:
         """An object of so many bytes was scanned."""
         self._bytes, self._done = self._bytes + bytes, self._done + 1
@@ -86,9 +95,10 @@ class _Watch:
         seconds = (time.monotonic() - self._began) * max(1.0, self._total / bytes)
         if seconds > limit:
             plan = self._plan
+            have, they = ("has", "it") if len(plan.metas) == 1 else ("have", "they")
             raise UsageError(
-                f"{plan.reading.format.title}: {plural(len(plan.metas), 'object')} of {size(self._total)} have to be "
-                f"indexed before they can be streamed, which takes about {_duration(seconds)} here",
+                f"{plan.reading.format.title}: {plural(len(plan.metas), 'object')} of {size(self._total)} {have} to be "
+                f"indexed before {they} can be streamed, which takes about {_duration(seconds)} here",
                 url=plan.store.url,
                 hint=f"run `{plan.command}` once; what was indexed now is kept",
             )
@@ -98,8 +108,8 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
-def _scan(plan: Plan, number: int) -> Iterator[Piece]:
-    return scan_object(plan.store, plan.recognised.objects[number], plan.metas[number], plan.reading)
+def _scan(plan: Plan, number: int, reached: Callable[[int], object] = int) -> Iterator[Piece]:
+    return scan_object(plan.store, plan.recognised.objects[number], plan.metas[number], plan.reading, reached)
 
 
 def _in_threads(plan: Plan, numbers: Iterator[int]) -> Iterator[tuple[int, list[Piece]]]:

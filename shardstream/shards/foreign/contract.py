@@ -237,13 +237,22 @@ class ForeignFormat(ABC):
         """
 
 
-def shown(format: ForeignFormat, store: Store, one: ForeignObject) -> tuple[Store, ObjectBytes, FoundBlocks | None]:
+def shown(
+    format: ForeignFormat, store: Store, one: ForeignObject, reached: Callable[[int], object] = int
+) -> tuple[Store, ObjectBytes, FoundBlocks | None]:
     """An object as its format scans it, in a store that shows it so: inflated, with its blocks, if it is compressed.
+
+    Args:
+        format: The format.
+        store: Where the object lies.
+        one: The object.
+        reached: As `ObjectBytes.reached`, while its blocks are found.
 
     Raises:
         FormatError, MissingExtraError, StorageError: As `ForeignFormat.blocks`.
     """
     data = format.open(store, one)
+    data.reached = reached
     found = format.blocks(data, one.about)
     if found is None:
         return store, data, None

@@ -108,23 +108,24 @@ def _points(data: ObjectBytes) -> list[_Point]:
         StorageError: It cannot be read.
     """
     package = require("indexed_gzip", extra="gzip", purpose="to read large gzip files in parts")
-    out = io.BytesIO()
+    out, file = io.BytesIO(), RangedFile(data.size, data.get)
     try:
-        file = package.IndexedGzipFile(
-            fileobj=RangedFile(data.size, data.get),
+        inflated = package.IndexedGzipFile(
+            fileobj=file,
             spacing=SPACING,
             window_size=WINDOW,
             readbuf_size=_READ,
             buffer_size=_READ,
         )
         for end in range(_STEP, _MOST + 2 * _STEP, _STEP):
-            if file.seek(end) < end:
+            if inflated.seek(end) < end:
                 break
+            data.reached(file.tell())
         else:
             what = f"it is compressed with gzip, and larger than {sized(_MOST)} when it is inflated"
             raise FormatError(what, url=data.url, hint="decompress it, or write several files")
-        file.build_full_index()
-        file.export_index(fileobj=out)
+        inflated.build_full_index()
+        inflated.export_index(fileobj=out)
     except (OSError, EOFError) as error:  # the package's own is one
         raise data.damaged(f"the gzip file does not inflate: {error}", 0) from error
     return _parsed(data, out.getvalue())

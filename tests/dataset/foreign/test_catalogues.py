@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import os
 import pickle
+import random
 import re
 import shutil
 import subprocess
@@ -34,6 +36,7 @@ from shardstream.errors import (
 )
 from shardstream.progress import ProgressEvent
 from shardstream.shards.catalogue import CATALOGUE_NAME, Catalogue
+from shardstream.shards.foreign import gzip_parts
 from shardstream.shards.foreign.rows import PIECE
 from shardstream.shards.index import check_key
 from shardstream.testing import MemoryStore
@@ -305,6 +308,20 @@ def test_what_takes_long_is_a_command_of_its_own(own: Path, monkeypatch: pytest.
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(own.parent / "home"))
     assert scanned(own) == 3
+
+
+def test_one_large_gzip_file_is_given_up_while_its_parts_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("indexed_gzip")
+    lines = b"".join(b'{"text": "%s"}\n' % random.Random(n).randbytes(9000).hex().encode() for n in range(2000))
+    (tmp_path / "all.jsonl.gz").write_bytes(gzip.compress(lines, 1))
+    monkeypatch.setattr(gzip_parts, "_STEP", 1 << 20)
+    monkeypatch.setattr(scanning, "_PROBE_S", 0.0)
+    monkeypatch.setattr(planning.Making, "__init__", _with_no_time(planning.Making.__init__))
+    monkeypatch.setattr(gzip_parts, "_parsed", None)
+    with pytest.raises(UsageError, match=r"1 object of .* has to be indexed[\s\S]*shardstream index"):
+        ss.ShardDataset(tmp_path / "all.jsonl.gz")
 
 
 def _with_no_time(make: Any) -> Any:
