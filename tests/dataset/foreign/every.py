@@ -399,6 +399,22 @@ def _yolo(folder: Path) -> Sequence[Sample]:
     ]
 
 
+def _mpdataset(folder: Path) -> Sequence[Sample]:
+    (folder / "train").mkdir()
+    for row in range(12):
+        (folder / f"train/{row:03d}.jpg").write_bytes(jpeg(row))
+    (folder / "data.csv").write_text("".join(f"train/{row:03d}.jpg,,{row % 3}\n" for row in range(12)))
+    (folder / "cls.csv").write_text("a\nb\nc\n")
+    return [{"jpg": jpeg(row), "cls": row % 3} for row in range(12)]
+
+
+def _class_folders(folder: Path) -> Sequence[Sample]:
+    for row in range(12):
+        (folder / "ab"[row % 2]).mkdir(exist_ok=True)
+        (folder / f"{'ab'[row % 2]}/{row:03d}.jpg").write_bytes(jpeg(row))
+    return [{"jpg": jpeg(row), "cls": row % 2} for row in [*range(0, 12, 2), *range(1, 12, 2)]]
+
+
 SETS: Mapping[str, ForeignSet] = {
     "arrow": ForeignSet(_arrow, number="cls"),
     "mds": ForeignSet(golden("mds/every"), number="int8"),
@@ -418,6 +434,7 @@ SETS: Mapping[str, ForeignSet] = {
     "jsonl": ForeignSet(_jsonl, number="n"),
     "coco": ForeignSet(_coco, number="image_id"),
     "yolo": ForeignSet(_yolo),
+    "files": ForeignSet(_mpdataset, number="cls"),
 }
 """One for each format, by its name."""
 
@@ -441,5 +458,6 @@ OTHERS: Mapping[str, Sequence[ForeignSet]] = {
     "parquet": [ForeignSet(_parquet(compression="none", use_dictionary=False))],
     "hdf5": [ForeignSet(_plain_hdf5)],
     "jsonl": [ForeignSet(_jsonl_compressed), ForeignSet(_json_list)],
+    "files": [ForeignSet(_class_folders)],
 }
 """More of some formats, for what reads all that there is."""
