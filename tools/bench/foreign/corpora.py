@@ -66,7 +66,7 @@ FORMATS = {
     "recordio": Format("RecordIO", _named("jpg", "data"), "recordio"),
     "lmdb": Format("LMDB", _named("jpg", "bin", "txt"), "lmdb"),
     "arrow": Format("Arrow, `save_to_disk`", _named("jpg", "bin"), "arrow", "datasets"),
-    "parquet": Format("Parquet of `datasets`", _named("jpg", "bin"), "parquet", "datasets"),
+    "parquet": Format("Parquet of `datasets`", _named("jpg", "bin"), "parquet", "datasets", ("values",)),
     "parquet_snappy": Format("Parquet, snappy", _named("jpg", "bin"), "parquet", "datasets", KINDS),
     "hdf5": Format("HDF5", _named("jpg", "bin"), "hdf5"),
     "zip": Format("zip, stored", _named("jpg", "bin"), "zip"),

@@ -28,9 +28,8 @@ def scan(store: str, name: str) -> dict[str, Any]:
     Of tars that is ``tarfile``'s list of members; of others, to read the files whole: into one buffer of 1 MB that is
     used again and again, or each into bytes of its own. All take turns; objects are opened anew in each.
     """
-    from shardstream.shards.foreign.contract import ObjectListing
+    from shardstream.shards.foreign.contract import ObjectListing, shown
     from shardstream.shards.foreign.formats.registry import format_named
-    from shardstream.shards.foreign.object_bytes import ObjectBytes
     from shardstream.storage.local.store import LocalStore
 
     reader = format_named(FORMATS[name].source)
@@ -42,7 +41,7 @@ def scan(store: str, name: str) -> dict[str, Any]:
     def scanned() -> int:
         count = 0
         for one in found.objects:
-            data = ObjectBytes(place, one.path, one.size, window=reader.window)
+            _, data, _ = shown(reader, place, one)
             count += sum(len(rows.keys) for rows in reader.scan(data, one.about))
         return count
 
