@@ -48,11 +48,6 @@ class Format:
     peer: str | None = None
     blocks: tuple[Kind, ...] = ()
 
-    @property
-    def python(self) -> str | None:
-        """The interpreter of that environment; ``None``: this one."""
-        return None if self.peer is None else environments.python(self.peer)
-
 
 def _named(photographs: str | None, values: str, label: str = "cls") -> dict[Kind, tuple[str, str] | None]:
     return {"photographs": None if photographs is None else (photographs, label), "values": (values, label)}
@@ -76,6 +71,12 @@ FORMATS = {
     "beton": Format("FFCV beton", _named("image", "bytes", "label"), "beton"),
 }
 """By the names of functions in `stores` and `readers`."""
+
+
+def python_of(name: str) -> str | None:
+    """The interpreter of a format's environment; ``None``: this one."""
+    peer = FORMATS[name].peer if name in FORMATS else None
+    return None if peer is None else environments.python(peer)
 
 
 def samples(kind: Kind, count: int) -> Iterator[Sample]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from bench.foreign.corpora import FORMATS, Kind
+from bench.foreign.corpora import Kind, python_of
 from bench.harness import Contender, ContenderError, busy_share, run_fresh
 
 What: TypeAlias = tuple[str, str, Kind]
@@ -59,7 +59,7 @@ class Measured:
             return
         self.busy.append(busy_share())
         _, name, _ = key
-        contender = Contender(" ".join(key), f"bench.foreign.{call}", options, python=FORMATS[name].python)
+        contender = Contender(" ".join(key), f"bench.foreign.{call}", options, python=python_of(name))
         try:
             result, _ = run_fresh(contender)
         except ContenderError as error:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.data import BATCH, WORKERS
-from bench.foreign import bars, pairs, scans
+from bench.foreign import bars, files, pairs, scans
 from bench.foreign.bars import verdict
 from bench.foreign.corpora import FORMATS, KINDS, VALUE_BYTES, Kind
 from bench.report import markdown
@@ -30,6 +30,8 @@ def section(found: Measured, origin: str) -> str:
     for title, text, table in (
         ("In place, beside the same samples packed", IN_PLACE, in_place(found)),
         ("Beside their own readers", READERS, readers(found)),
+        ("Single files", FILES, single_files(found)),
+        ("Packing", PACKING, packing(found)),
         ("Finding the samples", SCANS, scan(found)),
         ("The catalogue", CATALOGUE, catalogue(found)),
         ("The second start", START, second_start(found)),
@@ -83,6 +85,47 @@ def readers(found: Measured) -> list[list[str]]:
             ratio = bars.ratios(found, name, kind, "samples/s")
             both = [_spread(ratio), _spread(bars.ratios(found, name, kind, "samples/CPU s"))]
             table.append([*head, *speeds, *both, f"≥ {least:g}", verdict(ratio, least)])
+    return table
+
+
+def single_files(found: Measured) -> list[list[str]]:
+    """A row a kind of work on a disk, and one for a store."""
+    table = [["", "theirs, samples/s", "in place, samples/s", "ratio", "by CPU time", "bar", ""]]
+    for work, least in bars.FILES.items():
+        cell, head = found[work, "files", "photographs"], f"{WORKS[work]}, `ImageFolder`"
+        if cell.absent:
+            table.append([head, cell.absent, "", "", "", f"≥ {least:g}", "not measured"])
+            continue
+        ratio = cell.values(pairs.RATIO)
+        speeds = [f"{median(cell.values(which)):,.0f}" for which in (pairs.PACKED, pairs.IN_PLACE)]
+        both = [_spread(ratio), _spread(cell.values(pairs.CPU_RATIO))]
+        table.append([head, *speeds, *both, f"≥ {least:g}", verdict(ratio, least)])
+    ours, theirs = found["ours", "files", "photographs"], found["theirs", "files", "photographs"]
+    head, least = "bytes from a store at 50 ms, bare requests", bars.FAR
+    if ours.absent or theirs.absent:
+        table.append([head, ours.absent or theirs.absent, "", "", "", f"≥ {least:g}", "not measured"])
+        return table
+    speeds = [f"{median(cell.values('records/s')):,.0f}" for cell in (theirs, ours)]
+    ratio = bars.ratios(found, "files", "photographs", "records/s")
+    table.append([head, *speeds, _spread(ratio), "", f"≥ {least:g}", verdict(ratio, least)])
+    return table
+
+
+def packing(found: Measured) -> list[list[str]]:
+    """A row a format and size."""
+    table = [["", "", "packed, samples/s", "from files, samples/s", "ratio", "bar", ""]]
+    for kind in KINDS:
+        for name, format in FORMATS.items():
+            if format.names[kind] is None:
+                continue
+            cell, head = found["pack", name, kind], [format.title, SIZES[kind]]
+            least = "" if kind in format.blocks else f"≥ {bars.PACKING:g}"
+            if cell.absent:
+                table.append([*head, cell.absent, "", "", least, "not measured"])
+                continue
+            ratio = cell.values(pairs.RATIO)
+            speeds = [f"{median(cell.values(which)):,.0f}" for which in (files.PACKED, files.FROM_FILES)]
+            table.append([*head, *speeds, _spread(ratio), least, verdict(ratio, bars.PACKING) if least else ""])
     return table
 
 
@@ -175,6 +218,16 @@ READERS = """\
 Each reader in a process of its own, whole epochs, the first one not counted. The peers join a batch into one tensor of
 bytes in the worker, which is faster than their own lists of bytes. Sums of lengths and labels are compared. WebDataset
 and `tfrecord` shuffle a buffer of 1,000 samples, all others the whole epoch.
+"""
+FILES = """\
+A folder of class folders. `ImageFolder` reads each file with `read()`, and crops with Pillow and torchvision; both
+start new workers each epoch. In the store (SeaweedFS on this machine, through a proxy that keeps every answer for 50
+ms) the bare requests are those of two processes, each with 128 of obstore's on their way, which drop what comes; ours
+are whole batches of epochs after the first, without a cache.
+"""
+PACKING = """\
+One worker, the better part of a second to begin with included; the same samples as single files with a list are packed
+in turns with it.
 """
 SCANS = """\
 The scan alone, in one process: from objects to columns of places, beside what reads the same files, in processor time:

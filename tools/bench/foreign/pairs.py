@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
@@ -35,7 +35,11 @@ def beside(
     one_thread()
     if cache is not None:
         shutil.rmtree(cache, ignore_errors=True)
-    both = [_loader(place, names, work, cache), _loader(packed, names, work)]
+    return alternating([loader(place, names, work, cache), loader(packed, names, work)], turns)
+
+
+def alternating(both: Sequence[Iterable[Any]], turns: int) -> dict[str, Any]:
+    """Whole batches of the one in place and of the other, in turns; the first turn is not counted."""
     speeds: list[list[float]] = [[], []]
     per_cpu: list[list[float]] = [[], []]
     delivered = [(0, 0), (0, 0)]
@@ -62,7 +66,8 @@ def _ratio(both: list[list[float]]) -> float:
     return float(median(mine / other for mine, other in zip(*both, strict=True)))
 
 
-def _loader(url: str, names: list[str], work: str, cache: str | None = None) -> Iterable[Any]:
+def loader(url: str, names: list[str], work: str, cache: str | None = None) -> Iterable[Any]:
+    """Tuples of stored bytes or crops, and labels, of a data set."""
     import shardstream as ss
 
     spec: Any = "bytes" if work == "bytes" else ss.decode.RandomResizedCrop(SIZE, flip=True)
@@ -74,11 +79,14 @@ def _loader(url: str, names: list[str], work: str, cache: str | None = None) -> 
 
 
 def _turn(loader: Iterable[Any], at_least: float) -> tuple[float, float, int, tuple[int, int]]:
-    """Seconds, processor seconds and samples of some epochs; batches and samples of the last one."""
+    """Seconds, processor seconds and samples of some epochs; batches and samples of the last one.
+
+    Labels are the last of a batch.
+    """
     samples = 0
     busy, start = cpu_of_tree(), time.perf_counter()
     while True:
-        sizes = [len(labels) for _, labels in loader]
+        sizes = [len(labels) for *_, labels in loader]
         samples += sum(sizes)
         seconds = time.perf_counter() - start
         if seconds >= at_least:

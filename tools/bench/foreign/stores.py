@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.data import SHARDS
 from bench.foreign import written
-from bench.foreign.corpora import FORMATS, VALUE_BYTES, Kind, samples, store
+from bench.foreign.corpora import VALUE_BYTES, Kind, python_of, samples, store
 from bench.race.stores import bring, write_litdata, write_streaming
 
 FIELD: dict[Kind, str] = {"photographs": "jpg", "values": "bin"}
@@ -23,7 +23,7 @@ _FILES = 4
 def make(name: str, kind: Kind, count: int) -> Path:
     """The samples in a format, written if they are not there; ContenderError where its library cannot do it."""
     out = store(name, kind, count)
-    bring(out, name, FORMATS[name].python, module="bench.foreign.stores", kind=kind, count=count)
+    bring(out, name, python_of(name), module="bench.foreign.stores", kind=kind, count=count)
     return out
 
 
@@ -31,7 +31,7 @@ def pack(name: str, kind: Kind, count: int) -> Path:
     """The samples of a format's data packed by us, in stored order and without checksums."""
     out = store(f"{name}-packed", kind, count)
     source = str(store(name, kind, count))
-    bring(out, "packed", FORMATS[name].python, module="bench.foreign.stores", source=source)
+    bring(out, "packed", python_of(name), module="bench.foreign.stores", source=source)
     return out
 
 
@@ -185,3 +185,16 @@ def beton(out: str, kind: Kind, count: int) -> None:
     """One file."""
     Path(out).mkdir()
     written.beton(Path(out) / "train", samples(kind, count), images=kind == "photographs")
+
+
+def files(out: str, kind: Kind, count: int) -> None:
+    """A file each, and a list of them."""
+    folder = Path(out)
+    folder.mkdir()
+    lines = ["path\tlabel\n"]
+    for number, sample in enumerate(samples(kind, count)):
+        name = f"{number // 1000}/{number:06d}.{FIELD[kind]}"
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(sample.octets)
+        lines.append(f"{name}\t{sample.label}\n")
+    (folder / "list.tsv").write_text("".join(lines))

@@ -9,7 +9,7 @@ from statistics import mean
 
 from bench import data
 from bench.data import WORKERS
-from bench.foreign import bars, page, scans, stores
+from bench.foreign import bars, files, page, scans, stores
 from bench.foreign.corpora import FOLDER, FORMATS, KINDS, PHOTOGRAPHS, VALUES, Kind, samples
 from bench.foreign.measured import Measured
 from bench.harness import ContenderError
@@ -33,6 +33,8 @@ def run(document: Path, rounds: int, counts: Mapping[Kind, int] | None = None, o
     places = _written(found, counts)
     _measure(found, places, rounds)
     _second_start(found, objects, rounds)
+    _single_files(found, counts["photographs"], rounds)
+    _packing(found, places, counts)
     described = (
         f"{counts['photographs']:,} photographs of together {_megabytes('photographs', counts):,.0f} MB, "
         f"{counts['values']:,} values of together {_megabytes('values', counts):,.0f} MB, {rounds} rounds"
@@ -102,6 +104,29 @@ def _measure(found: Measured, places: Mapping[tuple[str, Kind], Path], rounds: i
             found.run(("scan", name, kind), "scans:scan", {"store": str(place), "name": name})
             if not number:
                 found.run(("catalogue", name, kind), "scans:catalogue", {"store": str(place), "label": names[1]})
+
+
+def _single_files(found: Measured, count: int, rounds: int) -> None:
+    """Of photographs: on the disk, and in a store."""
+    folder = data.exactly(count).folder
+    with files.far(folder) as endpoint:
+        for _ in range(rounds):
+            for work in bars.FILES:
+                turns = {"turns": CROP_TURNS} if work == "crop" else {}
+                found.run(
+                    (work, "files", "photographs"), "files:beside", {"folder": str(folder), "work": work, **turns}
+                )
+            far = {"endpoint": endpoint, "count": count}
+            for who, call in (("ours", "streamed"), ("theirs", "bare")):
+                found.run((who, "files", "photographs"), f"files:{call}", far)
+
+
+def _packing(found: Measured, places: Mapping[tuple[str, Kind], Path], counts: Mapping[Kind, int]) -> None:
+    for (name, kind), place in places.items():
+        given = stores.make("files", kind, counts[kind])
+        out = FOLDER / "packing"
+        options = {"place": str(place), "files": str(given), "kind": kind, "out": str(out)}
+        found.run(("pack", name, kind), "files:packing", options)
 
 
 def _compare(found: Measured, name: str, kind: Kind) -> None:
