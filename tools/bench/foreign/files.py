@@ -42,7 +42,8 @@ def beside(folder: str, work: str, turns: int = pairs.TURNS) -> dict[str, Any]:
 
     dataset = ImageFolder(folder, recipe("crop", "pillow") if work == "crop" else None, loader=_read)
     fixed: dict[str, Any] = {"batch_size": BATCH, "num_workers": WORKERS, "worker_init_fn": one_thread}
-    theirs = DataLoader(dataset, shuffle=True, collate_fn=None if work == "crop" else joined, **fixed)
+    fixed |= {"shuffle": True, "drop_last": True, "collate_fn": None if work == "crop" else joined}
+    theirs = DataLoader(dataset, **fixed)
     one_thread()
     return pairs.alternating([pairs.loader(folder, ["jpg", "cls"], work), theirs], turns)
 
