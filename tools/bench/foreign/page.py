@@ -226,7 +226,7 @@ ms) the bare requests are those of two processes, each with 128 of obstore's on 
 are whole batches of epochs after the first, without a cache.
 """
 PACKING = """\
-One worker, the better part of a second to begin with included; the same samples as single files with a list are packed
+One worker, what it takes to begin with included, and JPEG files kept as they are; the same samples as single files with a list are packed
 in turns with it.
 """
 SCANS = """\
