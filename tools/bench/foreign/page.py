@@ -226,8 +226,8 @@ ms) the bare requests are those of two processes, each with 128 of obstore's on 
 are whole batches of epochs after the first, without a cache.
 """
 PACKING = """\
-One worker, what it takes to begin with included, and JPEG files kept as they are; the same samples as single files with a list are packed
-in turns with it.
+One worker, what it takes to begin with included, and JPEG files kept as they are; the same samples as single files
+with a list are packed in turns with it.
 """
 SCANS = """\
 The scan alone, in one process: from objects to columns of places, beside what reads the same files, in processor time:
