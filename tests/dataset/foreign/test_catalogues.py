@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import os
 import pickle
-import random
 import re
 import shutil
 import subprocess
@@ -36,7 +34,6 @@ from shardstream.errors import (
 )
 from shardstream.progress import ProgressEvent
 from shardstream.shards.catalogue import CATALOGUE_NAME, Catalogue
-from shardstream.shards.foreign import gzip_parts
 from shardstream.shards.foreign.rows import PIECE
 from shardstream.shards.index import check_key
 from shardstream.testing import MemoryStore
@@ -298,38 +295,6 @@ def test_splits_are_not_mixed(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="several splits"):
         ss.ShardDataset(tmp_path)
     assert len(ss.Reader(f"{tmp_path}/train-*.tar")) == SAMPLES
-
-
-def test_what_takes_long_is_a_command_of_its_own(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanning, "_PROBE_S", 0.0)
-    monkeypatch.setattr(planning.Making, "__init__", _with_no_time(planning.Making.__init__))
-    with pytest.raises(UsageError, match=r"3 objects of .* have to be indexed[\s\S]*shardstream index"):
-        ss.ShardDataset(own)
-    monkeypatch.undo()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(own.parent / "home"))
-    assert scanned(own) == 3
-
-
-def test_one_large_gzip_file_is_given_up_while_its_parts_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("indexed_gzip")
-    lines = b"".join(b'{"text": "%s"}\n' % random.Random(n).randbytes(9000).hex().encode() for n in range(2000))
-    (tmp_path / "all.jsonl.gz").write_bytes(gzip.compress(lines, 1))
-    monkeypatch.setattr(gzip_parts, "_STEP", 1 << 20)
-    monkeypatch.setattr(scanning, "_PROBE_S", 0.0)
-    monkeypatch.setattr(planning.Making, "__init__", _with_no_time(planning.Making.__init__))
-    monkeypatch.setattr(gzip_parts, "_parsed", None)
-    with pytest.raises(UsageError, match=r"1 object of .* has to be indexed[\s\S]*shardstream index"):
-        ss.ShardDataset(tmp_path / "all.jsonl.gz")
-
-
-def _with_no_time(make: Any) -> Any:
-    def init(self: Any, *args: Any, **given: Any) -> None:
-        make(self, *args, **given)
-        self.limit = 0.0
-
-    return init
 
 
 def test_damage_is_one_error_or_left_out(own: Path) -> None:
