@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardstream as ss
-from shardstream.dataset.foreign import plan as planning
 from shardstream.dataset.foreign import scan, scanning
 from shardstream.diagnose import info, verify
 from shardstream.errors import (
