@@ -450,3 +450,17 @@ def test_the_command_takes_them_with_flags(tmp_path: Path, monkeypatch: pytest.M
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert {line.get("stage") for line in lines} >= {"index", "pack"}
     assert lines[-1]["fields"] == {"image": "jpg"}
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_one_file_of_arrays_in_a_folder_holds_many_samples(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "in").mkdir()
+    values = np.arange(60, dtype=np.float32).reshape(20, 3)
+    save = {"npy": np.save, "npz": np.savez}[suffix]
+    save(tmp_path / f"in/x.{suffix}", **({"arr": values} if suffix == "npy" else {"x": values}))
+    (tmp_path / "in/README.md").write_text("Vectors.")
+    assert ss.pack(tmp_path / "in", tmp_path / "out", workers=0).samples == 20
+    for number in range(2):
+        save(tmp_path / f"in/y{number}.{suffix}", **({"arr": values} if suffix == "npy" else {"x": values}))
+    (tmp_path / "in/README.md").unlink()
+    assert ss.pack(tmp_path / "in", tmp_path / "several", workers=0).samples == 3

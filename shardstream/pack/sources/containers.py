@@ -20,7 +20,7 @@ from shardstream.pack.sources.paths import scheme_of
 from shardstream.shards.catalogue import CATALOGUE_NAME
 from shardstream.shards.foreign.compressed import MAGIC_BYTES, compression_of
 from shardstream.shards.foreign.formats.jsonl.first_rows import is_rows_name, rows_names
-from shardstream.shards.foreign.names import common_folder, folder_of_data, tells_detection
+from shardstream.shards.foreign.names import accompanies, common_folder, folder_of_data, tells_detection
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.storage import Location, open_object, open_store
 from shardstream.storage.local.store import entries_of
@@ -192,7 +192,15 @@ def may_be_foreign(folder: Location, look: Look) -> bool:
         return True
     if _has_indexed_tokens(look.names) or any(map(tells_detection, look.names)) or rows_names(look.names, named=False):
         return True
+    if look.whole and _is_one_of_arrays(look.names):
+        return True
     return bool(_containers(look.names)) if look.whole else _mostly_containers(look.names)
+
+
+def _is_one_of_arrays(names: Sequence[str]) -> bool:
+    """Whether there is one ``.npy`` or ``.npz`` file and nothing else; of several each may be a sample."""
+    found = [name for name in names if not accompanies(name)]
+    return len(found) == 1 and found[0].lower().endswith((".npy", ".npz"))
 
 
 def first_table(listing: FileListing, look: Callable[[], Look]) -> str | None:
