@@ -112,12 +112,12 @@ def test_a_folder_of_nothing_that_is_known(tmp_path: Path) -> None:
 def test_what_is_no_data_set_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"no such file or folder[\s\S]*did you mean 'data'"):
         ss.ShardDataset(webdataset(tmp_path / "data").with_name("dat"))
-    ss.repack(folder, tmp_path / "ours", workers=0)
-    (shard,) = (tmp_path / "ours").glob("*.tar")
+    ss.repack(folder, tmp_path / "ours", format="record", workers=0)
+    (shard,) = (tmp_path / "ours").glob("*.rec")
     with pytest.raises(
         NotFoundError, match=rf"no format[\s\S]*in a data set of shardstream: give that, {tmp_path}/ours"
     ):
-        ss.ShardDataset(shard.rename(shard.with_suffix(".bin")))
+        ss.ShardDataset(shard)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
