@@ -86,7 +86,7 @@ def bench(
                 workers=workers,
                 crop=crop,
                 step=step,
-                device=device,
+                ahead=None if device is None else {"device": device},
                 progress=draw,
                 fields=fields,
                 batch_size=batch_size,

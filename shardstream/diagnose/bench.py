@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, repeat
 from types import ModuleType
@@ -81,8 +81,6 @@ def bench(
     workers: int | None = None,
     crop: int | None = None,
     step: float = 0.0,
-    device: str | None = None,
-    device_transform: Callable[..., Any] | None = None,
     progress: OnProgress | None = None,
     **dataset: Any,
 ) -> BenchReport:
@@ -96,15 +94,14 @@ def bench(
         crop: Decode images to random crops of this size, flipped at random, as training does. Default: bytes as they
             are stored, which shows what the store and the machine can deliver.
         step: Seconds that the loop sleeps after each batch, in place of a training step.
-        device: Have batches brought to this device by `ss.DevicePrefetcher`: ``"cuda"``, ``"cpu"``. Default: the loop
-            gets them as `ss.Loader` delivers them.
-        device_transform: Its ``transform=``: what is done with batches there.
         progress: Called with a `ProgressEvent` a few times a second.
         **dataset: Arguments of `ShardDataset`, with the same meaning: ``version`` of a data set that grew (default:
             the newest), ``cache``: a folder or `Cache` that keeps what was read (default: none), ``replicas``: other
             places that have its shards, ``storage_options``: credentials and settings of the store by name (default:
             those of the environment), ``transport``: the library that speaks to it, and so on. ``fields`` are names
             of stored fields here (default: all); ``batch_size`` is 128 unless it is given, and ``shuffle`` is true.
+            ``ahead`` has arguments of a `ss.DevicePrefetcher` that brings batches to a device, as ``{"device":
+            "cuda"}`` or ``{"transform": augment}`` (default: the loop gets them as `ss.Loader` delivers them).
 
     Raises:
         NotFoundError: There is no data set.
@@ -118,7 +115,7 @@ def bench(
     _check(seconds, batches, step)
     import shardstream as ss  # with torch, which the command line loads for no other verb
 
-    fields = dataset.pop("fields", None)
+    fields, ahead = dataset.pop("fields", None), dataset.pop("ahead", None)
     stream = ss.ShardDataset(url, **{"batch_size": 128, "shuffle": True, **dataset})
     manifest = stream.manifest
     stream = stream.replace(fields=specs_of(manifest.fields, fields, crop, ss.decode))
@@ -129,8 +126,7 @@ def bench(
         batches=batches,
         workers=workers,
         step=step,
-        device=device,
-        device_transform=device_transform,
+        ahead=ahead,
         progress=progress,
         mean_bytes=size,
     )
@@ -143,8 +139,7 @@ def measured(
     batches: int | None = None,
     workers: int | None = None,
     step: float = 0.0,
-    device: str | None = None,
-    device_transform: Callable[..., Any] | None = None,
+    ahead: Mapping[str, Any] | None = None,
     progress: OnProgress | None = None,
     mean_bytes: float,
 ) -> BenchReport:
@@ -156,8 +151,7 @@ def measured(
         batches: The same.
         workers: The same.
         step: The same.
-        device: The same.
-        device_transform: The same.
+        ahead: As ``dataset["ahead"]`` of `bench`.
         progress: The same.
         mean_bytes: Stored bytes of a sample.
 
@@ -177,9 +171,7 @@ def measured(
     tell, stats = ignore if progress is None else progress, loader.stats
     tell(ProgressEvent("start"))
     began = time.perf_counter()
-    source: Iterable[Any] = loader
-    if device is not None or device_transform is not None:
-        source = ss.DevicePrefetcher(loader, device, transform=device_transform)
+    source: Iterable[Any] = loader if ahead is None else ss.DevicePrefetcher(loader, **ahead)
     arriving = chain.from_iterable(repeat(source))  # epoch after epoch
     next(arriving)
     first = time.perf_counter() - began

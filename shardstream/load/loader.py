@@ -21,7 +21,7 @@ from shardstream.load.frameworks import ForFrameworks
 from shardstream.load.iteration import ConsumerPosition, LoaderIteration
 from shardstream.load.rank_check import RankCheck
 from shardstream.load.stats import LoaderStats
-from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, auto_workers, still_busy
+from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, chosen_workers, still_busy
 from shardstream.stream.base import Stream
 from shardstream.stream.ipc.worker_batch import CollateWorkerBatch, keep
 from shardstream.waits import watched
@@ -98,9 +98,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         for name in arguments:
             if name in _ELSEWHERE:
                 raise UsageError(f"{name} is decided by the data set", hint=f"use {_ELSEWHERE[name]}")
-        num_workers = auto_workers() if num_workers == "auto" else num_workers
-        if isinstance(num_workers, str):
-            raise UsageError(f'num_workers must be a number or "auto", got {num_workers!r}', hint="leave it out")
+        num_workers = chosen_workers(num_workers)
         size = dataset.batch_size if batch_size is None else batch_size
         self.stats = LoaderStats(num_workers, images=dataset.decodes_images)
         self._single = single = size is None
@@ -109,7 +107,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self._begun: weakref.ref[Workers] | None = None
         # An iteration that nobody had begun to take from, and the one in its place.
         self._restarted: tuple[ConsumerPosition, LoaderIteration] | None = None
-        self._rank_check = RankCheck()
+        self.rank_check = RankCheck()
         lists = collate_fn is not None
         collate: Callable[[Any], Any] = keep if collate_fn is None else CollateWorkerBatch(collate_fn, each=single)
         persistent = num_workers > 0 if persistent_workers is None else persistent_workers
@@ -193,7 +191,8 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self.leave()
         self._make_way()
         run = self._shards.assign(self.num_workers)
-        self._rank_check.check(run.rank, lambda: self._shards.plan(run))
+        self.rank_check.check(run.rank, lambda: self._shards.plan(run))
+        self.stats.rank, self.stats.world_size = run.rank.rank, run.rank.world_size
         arriving = self.explained(self._begin)
         self._current = position = ConsumerPosition(run, partial(self._shards.finish_epoch, run.resume_point.epoch))
         request = partial(next, arriving, None)
@@ -294,7 +293,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self.leave()
         self._shards.load_state_dict(state)
         self._offset = None
-        self._rank_check.renew()
+        self.rank_check.renew()
 
     def _loop(self, iteration: LoaderIteration) -> Iterator[Any]:
         stats, first = self.stats, True

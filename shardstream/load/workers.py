@@ -44,8 +44,12 @@ _SAME_ORDER = (8, 4, 2, 1)
 """Numbers of workers under which batches are the same: divisors of the virtual workers of `shardstream.order`."""
 
 
-def auto_workers() -> int:
-    """Workers of a loader that names no number: of the processors of this rank, all but one, rounded down."""
+def chosen_workers(asked: int | str) -> int:
+    """How many workers a loader has; with ``"auto"``, of the processors of this rank, all but one, rounded down."""
+    if isinstance(asked, int):
+        return asked
+    if asked != "auto":
+        raise UsageError(f'num_workers must be a number or "auto", got {asked!r}', hint="leave it out")
     there, ranks = cores(), local_ranks()
     free = there // ranks - 1
     number = next((number for number in _SAME_ORDER if number <= free), 1)

@@ -119,7 +119,12 @@ def photos(tmp_path: Path) -> str:
         ("photos", {"crop": 32}, "decode", "decode-bound: "),
         ("photos", {"transform": slowly}, "transform", "transform-bound: "),
         ("photos", {"transform": large, "fields": ["cls"]}, "assembly", "assembly-bound: "),
-        ("photos", {"device_transform": slow_batch, "fields": ["cls"]}, "batch transform", "transform-bound: "),
+        (
+            "photos",
+            {"ahead": {"device": "cpu", "transform": slow_batch}, "fields": ["cls"]},
+            "batch transform",
+            "transform-bound: ",
+        ),
         ("photos", {"step": 0.2, "fields": ["cls"]}, "loop", "loop-bound: "),
         ("slow_store", {}, "storage", "storage-bound: "),
     ],
