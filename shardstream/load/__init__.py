@@ -12,13 +12,26 @@
 ``packing``          the tensors of a batch side by side in one piece of memory
 ``static_buffers``   the same tensors in each step, for CUDA graphs
 ``synthetic``        ``Synthetic``: batches that cost nothing
+``rank_stats``       ``RankTable``: the numbers of several ranks side by side
+``gather``           ``gather_stats``: those of all ranks, on every rank
 ``stats``            ``LoaderStats``: what was delivered, what training waited for, and what to do about it
 ===================  ====================================================================
 """
 
+from shardstream.load.gather import gather_stats
 from shardstream.load.loader import Loader
 from shardstream.load.prefetcher import DevicePrefetcher
+from shardstream.load.rank_stats import RankStats, RankTable
 from shardstream.load.stats import Diagnosis, LoaderStats
 from shardstream.load.synthetic import Synthetic
 
-__all__ = ["DevicePrefetcher", "Diagnosis", "Loader", "LoaderStats", "Synthetic"]
+__all__ = [
+    "DevicePrefetcher",
+    "Diagnosis",
+    "Loader",
+    "LoaderStats",
+    "RankStats",
+    "RankTable",
+    "Synthetic",
+    "gather_stats",
+]

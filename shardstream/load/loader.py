@@ -104,7 +104,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self._begun: weakref.ref[Workers] | None = None
         # An iteration that nobody had begun to take from, and the one in its place.
         self._restarted: tuple[ConsumerPosition, LoaderIteration] | None = None
-        self._rank_check = RankCheck()
+        self.rank_check = RankCheck()
         lists = collate_fn is not None
         collate: Callable[[Any], Any] = keep if collate_fn is None else CollateWorkerBatch(collate_fn, each=single)
         persistent = num_workers > 0 if persistent_workers is None else persistent_workers
@@ -188,7 +188,8 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self.leave()
         self._make_way()
         run = self._shards.assign(self.num_workers)
-        self._rank_check.check(run.rank, lambda: self._shards.plan(run))
+        self.rank_check.check(run.rank, lambda: self._shards.plan(run))
+        self.stats.rank, self.stats.world_size = run.rank.rank, run.rank.world_size
         arriving = self.explained(self._begin)
         self._current = position = ConsumerPosition(run, partial(self._shards.finish_epoch, run.resume_point.epoch))
         request = partial(next, arriving, None)
@@ -289,7 +290,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self.leave()
         self._shards.load_state_dict(state)
         self._offset = None
-        self._rank_check.renew()
+        self.rank_check.renew()
 
     def _loop(self, iteration: LoaderIteration) -> Iterator[Any]:
         stats, first = self.stats, True

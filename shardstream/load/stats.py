@@ -6,18 +6,21 @@ one that is busy nearly all the time. Workers share theirs; what happens in the 
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 from shardstream.load.device_copy import Times
 from shardstream.load.prefetch_thread import Sent
+from shardstream.load.rank_stats import RankStats, RankTable, ranks_in
 from shardstream.stream.ipc.worker_batch import WorkerBatch
 from shardstream.threads import cores
 
 _LISTED = 1000
+_COUNTER = "_total"
 
 _SMOOTH = 0.05
 """Below this share of waiting, data is not what training waits for."""
@@ -91,6 +94,8 @@ class LoaderStats:
         sources: Of a mixture: samples delivered from each source, by name.
         transfers: What the workers read over a network: requests, bytes, retries by reason, hedged reads, bytes that
             the cache served and fetched; see ``docs/storage.md``. Empty for local data.
+        rank: This rank, as of the last iteration; its place is kept by `reset`.
+        world_size: Of how many.
     """
 
     workers: int = 0
@@ -113,6 +118,8 @@ class LoaderStats:
     skipped_places: list[str] = field(default_factory=list)
     sources: dict[str, int] = field(default_factory=dict)
     transfers: dict[str, int] = field(default_factory=dict)
+    rank: int = 0
+    world_size: int = 1
 
     @property
     def wait_share(self) -> float:
@@ -128,6 +135,110 @@ class LoaderStats:
     def worker_seconds(self) -> float:
         """Time that workers spent on these data, all of them together."""
         return sum(self.stages.values())
+
+    def as_dict(self) -> dict[str, float]:
+        """All numbers in a flat dict that is JSON-able, under names that stay: see ``docs/watching.md``.
+
+        Names that end in ``_total`` are counters, which only grow until `reset`; all others are gauges, of this moment.
+        Units stand in the names: ``_seconds_total``, ``_bytes_total``, ``_ms_``.
+
+        >>> loader = ss.Loader(ss.ShardDataset("out/", batch_size=10, fields=["cls"]), num_workers=0)
+        >>> batches = len(list(loader))
+        >>> loader.stats.as_dict()["batches_total"] == batches
+        True
+        """
+        waits = sorted(1e3 * wait for wait in self.waits) or [0.0]
+        gauges: dict[str, float] = {
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "workers": self.workers,
+            "pinned_bytes": self.pinned_bytes,
+            "wait_ms_median": median(waits),
+            "wait_ms_p99": waits[-1 - len(waits) // 100],
+            "wait_ms_max": waits[-1],
+        }
+        counters: dict[str, float] = {
+            "batches": self.batches,
+            "samples": self.samples,
+            "skipped_samples": self.skipped,
+            "late_batches": self.late,
+            "alone_tensors": self.alone,
+            "seconds": self.seconds,
+            "wait_seconds": self.wait_seconds,
+            "start_seconds": self.start_seconds,
+            **{f"worker_{stage}_seconds": self.stages.get(stage, 0.0) for stage in _IN_WORKERS},
+            "transport_seconds": self.transport_seconds,
+            "copy_seconds": self.copy_seconds,
+            "transform_seconds": self.transform_seconds,
+            "device_copy_seconds": self.device_copy_seconds,
+            "device_transform_seconds": self.device_transform_seconds,
+            **{f"transfer_{name}": count for name, count in self.transfers.items()},
+            **{f"source_{name}_samples": count for name, count in self.sources.items()},
+        }
+        return gauges | {f"{name}_total": value for name, value in counters.items()}
+
+    def since(self, snapshot: Mapping[str, float]) -> dict[str, float]:
+        """The rates of an interval, flat and JSON-able: a curve of them is not an average since the start.
+
+        Time is the loop's, as in `wait_share`: pauses between two iterations do not count.
+
+        Args:
+            snapshot: What `as_dict` gave where the interval began. After a `reset` it began there; an empty one is the
+                whole life.
+
+        Returns:
+            ``interval_seconds``; for each counter ``X_total`` of `as_dict` its ``X_per_second``; for each
+            ``X_seconds_total`` the ``X_share`` of the interval, in [0, 1]; those of workers are shares of all workers.
+            0 where no time has passed.
+
+        >>> loader = ss.Loader(ss.ShardDataset("out/", batch_size=10, fields=["cls"]), num_workers=0)
+        >>> before = loader.stats.as_dict()
+        >>> batches = list(loader)
+        >>> 0 <= loader.stats.since(before)["wait_share"] <= 1
+        True
+        """
+        now = {name: value for name, value in self.as_dict().items() if name.endswith(_COUNTER)}
+        if any(value < snapshot.get(name, 0) for name, value in now.items()):
+            snapshot = {}
+        grown = {name.removesuffix(_COUNTER): value - snapshot.get(name, 0) for name, value in now.items()}
+        interval = grown.pop("seconds")
+        rates: dict[str, float] = {"interval_seconds": interval}
+        for name, value in grown.items():
+            rate = value / interval if interval else 0.0
+            if not name.endswith("_seconds"):
+                rates[f"{name}_per_second"] = rate
+                continue
+            if name.startswith("worker_"):
+                rate /= max(self.workers, 1)
+            rates[f"{name.removesuffix('_seconds')}_share"] = min(1.0, rate)
+        return rates
+
+    def of_rank(self) -> RankStats:
+        """These numbers with who they are of, as they travel between ranks and lie in a ``stats_file``."""
+        return RankStats.of(self.as_dict(), bottleneck=self.diagnosis().bottleneck)
+
+    def merged(self, others: Iterable[LoaderStats | str | os.PathLike[str]] | str | os.PathLike[str]) -> RankTable:
+        """The numbers of several ranks side by side; `shardstream.gather_stats` asks them, this waits for nobody.
+
+        Args:
+            others: Of each other rank its `LoaderStats` or a file that ``Loader(stats_file=)`` writes; or one pattern
+                of such files, ``"run/stats-*.json"``. Of a rank that comes twice, the later numbers count. These
+                themselves take part once a batch was delivered.
+
+        Returns:
+            A `RankTable`; printed, it is a line a rank, and one that names the rank that the others wait for.
+
+        Raises:
+            UsageError: No such file, or one of something else.
+
+        >>> from shardstream.load import LoaderStats
+        >>> print(LoaderStats(batches=2, samples=64, seconds=1.0).merged([]).total()["samples_total"])
+        64
+        """
+        rows = [self.of_rank()] if self.batches else []
+        for other in [others] if isinstance(others, str | os.PathLike) else others:
+            rows += [other.of_rank()] if isinstance(other, LoaderStats) else ranks_in(other)
+        return RankTable.of(rows)
 
     def diagnosis(self) -> Diagnosis:
         """What a step waits for, and what to do about it."""
@@ -225,7 +336,7 @@ class LoaderStats:
 
     def reset(self) -> None:
         """Begin anew."""
-        self.__init__(self.workers)  # type: ignore[misc]  # a dataclass
+        self.__init__(self.workers, rank=self.rank, world_size=self.world_size)  # type: ignore[misc]  # a dataclass
 
 
 def _running(stats: LoaderStats) -> float:
