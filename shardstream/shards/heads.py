@@ -27,8 +27,8 @@ OLD_MANIFEST_NAME = re.compile(r"dataset-v[1-9][0-9]*\.json")
 TABLE_NAME = re.compile(r"shards-[0-9a-f]{16}\.table")
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _CHECKSUM = "checksum"
-_NO_PLACE = "there is no such file or folder"
 _NO_DATA_SET = "there is no data set here"
+_NO_PLACE = f"{_NO_DATA_SET}: no such file or folder"
 _NO_FORMAT = "no format is recognised here"
 
 
