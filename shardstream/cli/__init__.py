@@ -12,7 +12,8 @@
 ``info``       ``shardstream info URL``
 ``verify``     ``shardstream verify URL``
 ``view``       ``shardstream view URL [SAMPLE]...``
-``bench``      ``shardstream bench URL``, and ``bench_decode`` for ``shardstream bench decode [URL | FILE...]``
+``bench``      ``shardstream bench URL``, and ``bench_decode`` for ``shardstream bench decode [URL | FILE...]``;
+             ``bench_sweep``: what ``--sweep`` prints and draws
 ``cache``      ``shardstream cache status|warm|verify|clear``
 ``stores``     how every verb is told to reach a store: ``--storage-option``, ``--transport``
 ``flags``      flags that several verbs have in common, such as how one is told which data set it reads

@@ -14,6 +14,8 @@
 ``shown``          one value as a page can show it
 ``summaries``      what a field holds, for ``overview``
 ``bench``          how fast a data set streams here, and what keeps it from being faster
+``sweep``            which settings stream fastest here, and what other data would gain
+``stages``           what each stage takes alone, for ``sweep``
 ``decoding``       how fast each image backend decodes here
 ``processor``      who computes, for ``bench``
 =================  =====================================================================
@@ -23,6 +25,7 @@ from shardstream.diagnose.bench import BenchReport, bench
 from shardstream.diagnose.decoding import BackendReport, DecodeReport, DecodeSpeed, bench_decode
 from shardstream.diagnose.info import FieldInfo, Info, info
 from shardstream.diagnose.reseal import reseal
+from shardstream.diagnose.sweep import SweepReport, sweep
 from shardstream.diagnose.verify import Problem, VerifyReport, verify
 from shardstream.diagnose.view import View, ViewedField, ViewedSample, view
 
@@ -34,6 +37,7 @@ __all__ = [
     "FieldInfo",
     "Info",
     "Problem",
+    "SweepReport",
     "VerifyReport",
     "View",
     "ViewedField",
@@ -42,6 +46,7 @@ __all__ = [
     "bench_decode",
     "info",
     "reseal",
+    "sweep",
     "verify",
     "view",
 ]
