@@ -14,6 +14,8 @@
 ``synthetic``        ``Synthetic``: batches that cost nothing
 ``rank_stats``       ``RankTable``: the numbers of several ranks side by side
 ``gather``           ``gather_stats``: those of all ranks, on every rank
+``reporter``         what is told of it every few seconds, to whom
+``progress``         ``progress``: batches with how far the epoch has come
 ``stats``            ``LoaderStats``: what was delivered, what training waited for, and what to do about it
 ===================  ====================================================================
 """
@@ -21,6 +23,7 @@
 from shardstream.load.gather import gather_stats
 from shardstream.load.loader import Loader
 from shardstream.load.prefetcher import DevicePrefetcher
+from shardstream.load.progress import progress
 from shardstream.load.rank_stats import RankStats, RankTable
 from shardstream.load.stats import Diagnosis, LoaderStats
 from shardstream.load.synthetic import Synthetic
@@ -34,4 +37,5 @@ __all__ = [
     "RankTable",
     "Synthetic",
     "gather_stats",
+    "progress",
 ]
