@@ -11,8 +11,8 @@ Pack once, then stream::
         ...
 
 Rooms, from the bottom up: ``text``; ``errors``; ``rng``, ``extras``, ``sizes`` and ``braces``; ``storage``; ``shards``,
-``order`` and ``images``; ``pack`` and ``decode``; ``stream``; ``augment``; ``load``; ``diagnose``; ``cli``; and, for
-users' own tests, ``testing``.
+``order`` and ``images``; ``pack`` and ``decode``; ``stream``; ``augment``; ``load``; ``diagnose``; ``report``; ``cli``;
+and, for users' own tests, ``testing``.
 ``docs/architecture.md`` shows them.
 """
 
