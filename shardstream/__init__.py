@@ -73,6 +73,9 @@ _LAZY = {
     **dict.fromkeys(_STREAM, "shardstream.stream"),
 }
 
+# The module of this name is here by now; `ss.progress` is the function of `load`, as `ss.pack` is that of `pack`.
+globals().pop("progress", None)
+
 
 def __getattr__(name: str) -> Any:
     if name in ("augment", "decode", "testing"):

@@ -13,7 +13,7 @@ from shardstream.cli.report import duration, plural, print_found, reporting, siz
 from shardstream.cli.stores import format_url
 from shardstream.dataset.foreign.indexing import IndexReport
 from shardstream.dataset.foreign.indexing import index as index_all
-from shardstream.events import OnProgress, ProgressEvent
+from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.text import in_one_line
 
 Damaged = StrEnum("Damaged", "ERROR REJECT")

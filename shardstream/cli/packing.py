@@ -16,7 +16,7 @@ from shardstream.errors import UsageError
 from shardstream.pack import PackReport
 from shardstream.pack.encode.images import DAMAGED
 from shardstream.pack.encode.sample import Transform
-from shardstream.events import OnProgress, ProgressEvent
+from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.text import in_one_line
 
 _JSON_EVERY_S = 10.0

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from shardstream.cli.report import duration, plural, size, stderr
-from shardstream.events import OnProgress, ProgressEvent, ignore
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 
 _LINE_EVERY_S = 10.0
 _LONGEST_S = 1000 * 3600.0  # a longer estimate says nothing

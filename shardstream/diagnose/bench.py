@@ -15,7 +15,7 @@ from shardstream.dataset.opening import Opening
 from shardstream.diagnose.info import info
 from shardstream.diagnose.processor import Gauge
 from shardstream.errors import UsageError
-from shardstream.events import OnProgress, ProgressEvent, ignore
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.fields import FieldType
 from shardstream.threads import cores
 

@@ -25,7 +25,7 @@ from shardstream.images.formats import ImageKind
 from shardstream.images.geometry import Geometry, whole
 from shardstream.images.header import ImageInfo, probe
 from shardstream.images.resize import render
-from shardstream.events import OnProgress, ProgressEvent, ignore
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.storage import Transport
 
 _ROUNDS = 5

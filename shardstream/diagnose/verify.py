@@ -28,7 +28,7 @@ from shardstream.errors import (
 )
 from shardstream.images.damage import check_damage
 from shardstream.images.header import probe
-from shardstream.events import OnProgress, ProgressEvent, ignore
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.compression import decompress
 from shardstream.shards.fields import ValuesType, agree

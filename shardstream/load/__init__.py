@@ -15,15 +15,15 @@
 ``rank_stats``       ``RankTable``: the numbers of several ranks side by side
 ``gather``           ``gather_stats``: those of all ranks, on every rank
 ``reporter``         what is told of it every few seconds, to whom
-``progress``         ``progress``: batches with how far the epoch has come
+``epoch_progress``   ``progress``: batches with how far the epoch has come
 ``stats``            ``LoaderStats``: what was delivered, what training waited for, and what to do about it
 ===================  ====================================================================
 """
 
+from shardstream.load.epoch_progress import progress
 from shardstream.load.gather import gather_stats
 from shardstream.load.loader import Loader
 from shardstream.load.prefetcher import DevicePrefetcher
-from shardstream.load.progress import progress
 from shardstream.load.rank_stats import RankStats, RankTable
 from shardstream.load.stats import Diagnosis, LoaderStats
 from shardstream.load.synthetic import Synthetic

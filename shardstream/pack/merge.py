@@ -18,7 +18,7 @@ from shardstream.pack.options import check_meta
 from shardstream.pack.output.copies import ShardCopier
 from shardstream.pack.output.destination import Destination, check_shards, open_destination
 from shardstream.pack.output.places import StorageArguments, take_options
-from shardstream.events import OnProgress, ProgressEvent, ignore
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.growing import joined, united_meta
 from shardstream.shards.index import ShardIndex

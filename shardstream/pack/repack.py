@@ -15,7 +15,7 @@ from shardstream.pack.output.places import StorageArguments, take_options
 from shardstream.pack.output.report import PackReport
 from shardstream.pack.run import logged, run_pack
 from shardstream.pack.sources.stored import StoredSource
-from shardstream.events import OnProgress
+from shardstream.progress import OnProgress
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import PathOrUrl, Transport

@@ -26,7 +26,7 @@ from shardstream.pack.output.stats import PackStats
 from shardstream.pack.plan.pack_plan import open_plan
 from shardstream.pack.sources import Group, LabelMode, Unknown
 from shardstream.pack.sources.classes import ClassesArgument
-from shardstream.events import OnProgress, ProgressEvent, ignore
+from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural

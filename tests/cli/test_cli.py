@@ -22,7 +22,7 @@ from shardstream.cli.report import duration, plural, size
 from shardstream.images.encode import encode
 from shardstream.pack import ShardWriter
 from shardstream.pack.execution import workers as workers_module
-from shardstream.events import ProgressEvent
+from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 
 

@@ -14,7 +14,7 @@ from shardstream.diagnose.processor import Gauge
 from shardstream.errors import FieldError, UsageError
 from shardstream.images.encode import encode
 from shardstream.pack import ShardWriter
-from shardstream.events import ProgressEvent
+from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 from shardstream.threads import cores
 

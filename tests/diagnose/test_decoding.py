@@ -11,7 +11,7 @@ from shardstream.errors import MissingExtraError, NotFoundError, SourceError, Us
 from shardstream.images.backends import NAMES, find
 from shardstream.images.encode import encode
 from shardstream.pack import ShardWriter
-from shardstream.events import ProgressEvent
+from shardstream.progress import ProgressEvent
 
 QUICK = {"seconds": 0.01, "crop": 16}
 

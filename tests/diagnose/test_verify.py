@@ -7,7 +7,7 @@ import pytest
 
 from shardstream.diagnose import Problem, verify
 from shardstream.errors import ChecksumError, NotFoundError
-from shardstream.events import ProgressEvent
+from shardstream.progress import ProgressEvent
 from shardstream.shards.framings import framing_of
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest

@@ -18,7 +18,7 @@ import pytest
 
 from shardstream.errors import FieldError, UsageError, WorkerError
 from shardstream.pack import PackOptions, pack, pack_plan, run_pack
-from shardstream.events import ProgressEvent
+from shardstream.progress import ProgressEvent
 
 from ..pack.making import tree
 from ..pack.test_kill import session, until

@@ -17,7 +17,7 @@ import pytest
 from shardstream.errors import UsageError, WorkerError
 from shardstream.pack import pack
 from shardstream.pack.execution.engines import contract
-from shardstream.events import ProgressEvent
+from shardstream.progress import ProgressEvent
 
 from ..pack.making import tree
 from ..pack.test_kill import until

@@ -17,7 +17,7 @@ from shardstream.diagnose import verify
 from shardstream.errors import DecodeError, MissingExtraError, SourceError, UsageError
 from shardstream.pack import PackOptions, ShardWriter, pack, repack, run_pack
 from shardstream.pack.encode import images
-from shardstream.events import ProgressEvent
+from shardstream.progress import ProgressEvent
 from shardstream.testing.pictures import photo, save
 
 from .making import samples

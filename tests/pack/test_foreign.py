@@ -17,7 +17,7 @@ from shardstream.dataset.foreign import scanning
 from shardstream.errors import DuplicateKeyError, FieldError, FormatError, SourceError, UsageError
 from shardstream.pack import PackOptions, pack, pack_plan, run_pack
 from shardstream.pack.sources import containers, foreign, open_source
-from shardstream.events import ProgressEvent
+from shardstream.progress import ProgressEvent
 from shardstream.storage.cache.tier import CATALOGUES
 
 from ..storage.places import S3Place

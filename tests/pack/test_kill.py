@@ -17,7 +17,7 @@ import pytest
 from shardstream.diagnose import verify
 from shardstream.errors import NotFoundError, ShardStreamError
 from shardstream.pack import ShardWriter, pack
-from shardstream.events import ProgressEvent
+from shardstream.progress import ProgressEvent
 from shardstream.shards.framings import framing_of
 from shardstream.shards.key_table import key_table_name
 from shardstream.shards.manifest import Manifest

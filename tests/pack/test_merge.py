@@ -16,7 +16,7 @@ from shardstream.errors import ChecksumError, DestinationError, DuplicateKeyErro
 from shardstream.pack import ShardWriter, merge
 from shardstream.pack.merge import _Work
 from shardstream.pack.output.copies import ShardCopier
-from shardstream.events import ProgressEvent
+from shardstream.progress import ProgressEvent
 from shardstream.shards import key_table
 from shardstream.shards.key_table import key_table_name
 from shardstream.shards.manifest import Manifest

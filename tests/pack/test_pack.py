@@ -16,7 +16,7 @@ import pytest
 from shardstream.errors import SourceError, StorageError, UsageError
 from shardstream.pack import PackOptions, pack
 from shardstream.pack.execution import workers as workers_module
-from shardstream.events import ProgressEvent
+from shardstream.progress import ProgressEvent
 from shardstream.shards.framings import framing_of
 from shardstream.shards.manifest import Manifest
 

@@ -34,7 +34,7 @@ from shardstream.pack.execution.worker import Done, _work
 from shardstream.pack.output.commits import Committer
 from shardstream.pack.output.receipts import ShardResult
 from shardstream.pack.output.stats import PackStats
-from shardstream.events import ProgressEvent
+from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage import Location, locate

@@ -14,7 +14,7 @@ import pytest
 
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
 from shardstream.pack import PackOptions, pack, pack_plan, run_pack
-from shardstream.events import ProgressEvent
+from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 
 from ..storage.places import S3Place

@@ -26,7 +26,7 @@ from shardstream.pack.execution import workers as workers_module
 from shardstream.pack.execution.channel import ParentEnd, framed
 from shardstream.pack.execution.workers import run_in_processes
 from shardstream.pack.output.stats import PackStats
-from shardstream.events import ProgressEvent
+from shardstream.progress import ProgressEvent
 from shardstream.storage import locate
 
 from .making import photo_list, samples, tree

@@ -16,7 +16,7 @@ from shardstream.dataset.foreign.plan import Damaged, Making
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opening import find_places
 from shardstream.errors import DataError, FormatError, NotFoundError, UsageError, VersionError
-from shardstream.events import OnProgress, ignore
+from shardstream.progress import OnProgress, ignore
 from shardstream.shards.catalogue import CATALOGUE_NAME
 from shardstream.shards.object_table import RESTORE
 from shardstream.storage import PathOrUrl, Store, Transport, locate, open_store

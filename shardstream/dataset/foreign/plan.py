@@ -15,7 +15,7 @@ from shardstream.dataset.foreign.journal import ObjectState
 from shardstream.dataset.foreign.scan import about_digest
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.errors import FormatError, NotFoundError, UsageError
-from shardstream.events import OnProgress, ignore
+from shardstream.progress import OnProgress, ignore
 from shardstream.shards.catalogue import Catalogue, Reading
 from shardstream.shards.foreign.contract import ObjectListing, Recognised
 from shardstream.shards.foreign.formats.registry import recognise

@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from shardstream.dataset.foreign.plan import Making, Plan
 from shardstream.dataset.foreign.scan import Piece, scan_object
 from shardstream.errors import UsageError, WorkerError
-from shardstream.events import ProgressEvent
+from shardstream.progress import ProgressEvent
 from shardstream.shards.catalogue import Reading
 from shardstream.shards.foreign.contract import ForeignObject
 from shardstream.sizes import plural, size

@@ -19,7 +19,7 @@ from shardstream.diagnose.migrate.facts import Facts
 from shardstream.pack.options import PackOptions
 from shardstream.pack.run import run_pack
 from shardstream.pack.sources.stored import StoredSource
-from shardstream.events import OnProgress
+from shardstream.progress import OnProgress
 from shardstream.sizes import size
 from shardstream.storage import PathOrUrl
 

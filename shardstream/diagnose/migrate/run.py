@@ -15,7 +15,7 @@ from shardstream.diagnose.migrate.before import before
 from shardstream.diagnose.migrate.facts import gather
 from shardstream.diagnose.migrate.gain import Gain, gain
 from shardstream.errors import DataError, MissingExtraError, SourceError, StorageError, UsageError
-from shardstream.events import OnProgress
+from shardstream.progress import OnProgress
 from shardstream.shards.catalogue import Catalogue
 from shardstream.sizes import parse_size
 from shardstream.storage import PathOrUrl

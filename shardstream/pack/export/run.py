@@ -23,7 +23,7 @@ from shardstream.pack.export.webdataset import WebDatasetTarget
 from shardstream.pack.output.destination import remove_folder
 from shardstream.pack.output.places import StorageArguments, take_options
 from shardstream.pack.output.stats import PackStats
-from shardstream.events import OnProgress, ProgressEvent
+from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.storage import PathOrUrl, Store, Transport, open_store
 from shardstream.storage.cache import Cache
 

@@ -37,7 +37,7 @@ from shardstream.pack.sources.base import StreamSource
 from shardstream.pack.sources.classes import names_of, place_of
 from shardstream.pack.sources.declared import stored_types
 from shardstream.pack.sources.foreign import SourceReading
-from shardstream.events import OnProgress, ignore
+from shardstream.progress import OnProgress, ignore
 from shardstream.shards.framings import framing_of
 from shardstream.shards.growing import check_grows, grown
 from shardstream.shards.heads import parse_head

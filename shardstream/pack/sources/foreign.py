@@ -33,7 +33,7 @@ from shardstream.pack.sources.lists.mapping import FieldRule, converted
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.stored import StoredPart, StoredSource
 from shardstream.pack.sources.values import is_picture_name
-from shardstream.events import OnProgress, ignore
+from shardstream.progress import OnProgress, ignore
 from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.fields import IMAGE, FieldType
 from shardstream.shards.foreign.formats.files.chosen import FILE

@@ -31,7 +31,7 @@ from shardstream.errors import (
     StorageError,
     UsageError,
 )
-from shardstream.events import ProgressEvent
+from shardstream.progress import ProgressEvent
 from shardstream.shards.catalogue import CATALOGUE_NAME, Catalogue
 from shardstream.shards.foreign.rows import PIECE
 from shardstream.shards.index import check_key
