@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from torch.utils.data import DataLoader
 
@@ -22,7 +22,7 @@ from shardstream.load.iteration import ConsumerPosition, LoaderIteration
 from shardstream.load.rank_check import RankCheck
 from shardstream.load.reporter import OnStats, StatsReporter
 from shardstream.load.stats import LoaderStats
-from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, still_busy
+from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, chosen_workers, still_busy
 from shardstream.stream.base import Stream
 from shardstream.stream.ipc.worker_batch import CollateWorkerBatch, keep
 from shardstream.waits import watched
@@ -59,7 +59,9 @@ class Loader(ForFrameworks, DataLoader[Any]):
 
     Args:
         dataset: The data set or mixture.
-        num_workers: Worker processes. Default 8; 0 works in this process.
+        num_workers: Worker processes; 0 works in this process. Default ``"auto"``: a processor each, of those that this
+            process may use, divided by the ranks of this machine; one is left for training, and the number is rounded
+            down to 1, 2, 4 or 8, under which batches are the same: the order is that of any other machine.
         batch_size: Samples a batch; replaces that of the data set. Default: the data set's own.
         collate_fn: Called in the worker with the list of samples of a batch, in place of our own batching; with single
             samples, with each of them. Default: slabs, as `ShardDataset` describes.
@@ -88,7 +90,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self,
         dataset: Stream,
         *,
-        num_workers: int = 8,
+        num_workers: int | Literal["auto"] = "auto",
         batch_size: int | None = None,
         collate_fn: Callable[[Any], Any] | None = None,
         persistent_workers: bool | None = None,
@@ -105,8 +107,9 @@ class Loader(ForFrameworks, DataLoader[Any]):
         for name in arguments:
             if name in _ELSEWHERE:
                 raise UsageError(f"{name} is decided by the data set", hint=f"use {_ELSEWHERE[name]}")
+        num_workers = chosen_workers(num_workers)
         size = dataset.batch_size if batch_size is None else batch_size
-        self.stats = LoaderStats(num_workers)
+        self.stats = LoaderStats(num_workers, images=dataset.decodes_images)
         self.reporter = StatsReporter(self.stats, on_stats, stats_every, stats_file)
         self.single = single = size is None
         self._current: ConsumerPosition | None = None
