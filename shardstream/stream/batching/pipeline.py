@@ -14,12 +14,13 @@ from torch.utils.data import get_worker_info
 from shardstream.dataset.indexes import OpenShards
 from shardstream.dataset.read_ahead import ReadAhead
 from shardstream.dataset.rows import RowReader
-from shardstream.dataset.shared import WorkerStatus
+from shardstream.dataset.shared import WorkerStage, WorkerStatus
 from shardstream.dataset.step import Step
 from shardstream.decode.usercall import SampleCalls, UserCall, global_states_kept
 from shardstream.errors import ShardStreamError, UsageError
 from shardstream.sizes import parse_size
 from shardstream.storage import ReadQueue, counters
+from shardstream.storage.base.awaited import listen
 from shardstream.storage.base.heap import keep_freed_memory
 from shardstream.storage.blocks.held import keep_blocks
 from shardstream.storage.cache.capacity import memory_left
@@ -57,6 +58,9 @@ class StepPipeline:
     ) -> None:
         self.content = content
         self._names = settings.names
+        self._status = status
+        if status is not None:
+            listen(status.awaits)
         self._in_worker = get_worker_info() is not None
         if self._in_worker:
             end_with_parent()
@@ -133,7 +137,14 @@ class StepPipeline:
                     raise
                 yield BatchFailure.of(error, worker)
                 return
+            self._at("idle")
             yield made
+            self._at("read")
+        self._at("idle")
+
+    def _at(self, stage: WorkerStage) -> None:
+        if self._status is not None:
+            self._status.at(stage)
 
     def _end(self) -> None:
         self._pool.clear()
