@@ -11,6 +11,7 @@
 ``migrate``        from another library: its code, ours, and what packing would gain
 ``view``           single samples, looked at closely
 ``bench``          how fast a data set streams here, and what keeps it from being faster
+``doctor``         whether this machine is fit for training
 ``decoding``       how fast each image backend decodes here
 ``processor``      who computes, for ``bench``
 =================  =====================================================================
@@ -18,6 +19,7 @@
 
 from shardstream.diagnose.bench import BenchReport, bench
 from shardstream.diagnose.decoding import BackendReport, DecodeReport, DecodeSpeed, bench_decode
+from shardstream.diagnose.doctor import Finding, doctor
 from shardstream.diagnose.info import FieldInfo, Info, info
 from shardstream.diagnose.reseal import reseal
 from shardstream.diagnose.verify import Problem, VerifyReport, verify
@@ -29,6 +31,7 @@ __all__ = [
     "DecodeReport",
     "DecodeSpeed",
     "FieldInfo",
+    "Finding",
     "Info",
     "Problem",
     "VerifyReport",
@@ -37,6 +40,7 @@ __all__ = [
     "ViewedSample",
     "bench",
     "bench_decode",
+    "doctor",
     "info",
     "reseal",
     "verify",
