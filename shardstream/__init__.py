@@ -11,8 +11,8 @@ Pack once, then stream::
         ...
 
 Rooms, from the bottom up: ``text``; ``errors``; ``rng``, ``extras``, ``sizes`` and ``braces``; ``storage``; ``shards``,
-``order`` and ``images``; ``pack`` and ``decode``; ``stream``; ``augment``; ``load``; ``diagnose``; ``cli``; and, for
-users' own tests, ``testing``.
+``order`` and ``images``; ``pack`` and ``decode``; ``stream``; ``augment``; ``load``; ``diagnose``; ``report``; ``cli``;
+and, for users' own tests, ``testing``.
 ``docs/architecture.md`` shows them.
 """
 
@@ -28,7 +28,7 @@ from shardstream.shards.manifest import Manifest
 if TYPE_CHECKING:
     from shardstream import augment, decode  # `testing` and `doctor` are above rooms that import this module
     from shardstream.dataset.foreign.indexing import index
-    from shardstream.load import DevicePrefetcher, Loader, Synthetic
+    from shardstream.load import DevicePrefetcher, Loader, Synthetic, gather_stats
     from shardstream.storage.cache import Cache
     from shardstream.stream import Crops, Mixture, Ragged, Reader, ShardDataset, convert_state, show
 
@@ -53,6 +53,7 @@ __all__ = [
     "doctor",
     "errors",
     "export",
+    "gather_stats",
     "index",
     "merge",
     "pack",
@@ -64,7 +65,7 @@ __all__ = [
 
 # What needs torch, or is for tests, is imported at first use, so that the command line answers at once.
 _STREAM = ("Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "convert_state", "show")
-_LOAD = ("DevicePrefetcher", "Loader", "Synthetic")
+_LOAD = ("DevicePrefetcher", "Loader", "Synthetic", "gather_stats")
 _LAZY = {
     **dict.fromkeys(_LOAD, "shardstream.load"),
     "Cache": "shardstream.storage.cache",

@@ -36,6 +36,7 @@ class Domain(IntEnum):
     DEAL = 11  # the spans of a sub-lane, dealt to virtual workers: a = affinity group, b = sub-lane
     TURN = 12  # how far the line of an affinity group is turned: a = its number
     DRAWS = 13  # how far the draws of epoch 0 are moved, where samples are drawn by weight
+    LOOK = 14  # which samples of a data set are looked at
 
 
 def words(

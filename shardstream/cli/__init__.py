@@ -23,7 +23,7 @@
 
 Data goes to stdout, progress and errors to stderr. Exit codes: 0 done; 1 verify or doctor found problems; 2 the command
 or its arguments are wrong, or an optional package is missing; 3 the source, the store or the data is at fault; 130
-interrupted.
+interrupted; 141 nobody reads stdout any more.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ app = typer.Typer(
     cls=_Printable,
     help="Pack files into shards, here or in a store; look at them, check them, measure them.",
     epilog="Exit codes: 0 done, 1 verify or doctor found problems, 2 wrong arguments, 3 source, store or data at "
-    "fault, 130 interrupted.",
+    "fault, 130 interrupted, 141 nobody reads the output any more.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -51,7 +51,7 @@ def bench(
     batch_size: Annotated[int, typer.Option(help="Samples a batch.", min=1, metavar="N")] = 128,
     workers: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(help="Worker processes; 0 works in this process. (default: one a processor, at most 8)", min=0),
+        typer.Option(help="Worker processes; 0 works in this process. (default: as ss.Loader chooses)", min=0),
     ] = None,
     fields: Annotated[
         Optional[list[str]],  # noqa: UP045
@@ -63,6 +63,10 @@ def bench(
     ] = None,
     shuffle: Annotated[bool, typer.Option(help="Shuffle, or read in stored order.")] = True,
     step: Annotated[float, typer.Option(help="Seconds to sleep after each batch, as a training step does.")] = 0.0,
+    device: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Bring batches to this device, as DevicePrefetcher does: cuda, cpu.", metavar="DEVICE"),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     **flags: Any,
@@ -82,6 +86,7 @@ def bench(
                 workers=workers,
                 crop=crop,
                 step=step,
+                ahead=None if device is None else {"device": device},
                 progress=draw,
                 fields=fields,
                 batch_size=batch_size,
@@ -102,7 +107,7 @@ def _print(report: diagnose.BenchReport, url: str) -> None:
         ("", f"in batches of {report.samples / report.batches:,.0f}, {workers}"),
         ("first batch", f"after {duration(report.first_batch)}"),
         ("waited", f"{report.wait_share:.0%} of the time for data"),
-        ("processors", f"{report.processors:.1f} of {report.cores} busy"),
+        ("processors", _processors(report)),
     ]
     if report.workers:
         rows.append(("workers", f"at work {report.worker_load:.0%} of the time"))
@@ -110,7 +115,13 @@ def _print(report: diagnose.BenchReport, url: str) -> None:
     for name, text in rows:
         out.print(f"{name:<22}{text}")
     out.print(f"{'limit':<22}{report.advice}")
-    if report.limit != "loop" and report.workers < report.cores:
-        out.print(f"next: shardstream bench {url} --workers {report.workers + max(1, report.cores // 2)}")
+    if report.limit != "loop" and report.processors.idle >= 1:
+        out.print(f"next: shardstream bench {url} --workers {report.workers + max(1, int(report.processors.idle))}")
     else:
         out.print(f"next: shardstream view {url}")
+
+
+def _processors(report: diagnose.BenchReport) -> str:
+    found = report.processors
+    told = f"{found.cores - found.idle:.1f} of {found.cores} busy, {found.ours:.1f} of them here"
+    return told + (f"; {found.disk:.1f} waited for a disk" if found.disk >= 0.05 else "")

@@ -44,6 +44,6 @@ def pack(
         given = arguments_of(flags)
         given |= {"fields": parse_fields(given["fields"]), "zstd": given["zstd"] or ()}
         options = take_options(PackOptions, given)
-        with drawing("packing", quiet=quiet or as_json) as draw, kept_when_interrupted():
+        with kept_when_interrupted(), drawing("packing", quiet=quiet or as_json) as draw:
             report = run_pack(source, dest, options, **given, progress=json_lines() if as_json else draw)
         print_report(report, format_url(dest), as_json=as_json)

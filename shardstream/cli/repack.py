@@ -61,6 +61,6 @@ def repack(
     with reporting(context):
         given = arguments_of(flags)
         given |= {"fields": given["fields"] or None, "zstd": given["zstd"] or None}
-        with drawing("packing", quiet=quiet or as_json) as draw, kept_when_interrupted():
+        with kept_when_interrupted(), drawing("packing", quiet=quiet or as_json) as draw:
             report = run_repack(url, dest, **given, progress=json_lines() if as_json else draw)
         print_report(report, format_url(dest), as_json=as_json)

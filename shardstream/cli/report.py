@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import traceback
@@ -33,6 +34,7 @@ class Exit(IntEnum):
     USAGE = 2  # fix the command; also Typer's own
     DATA = 3  # fix the source, the store or the data
     INTERRUPTED = 128 + signal.SIGINT
+    UNREAD = 128 + signal.SIGPIPE  # whoever reads what is printed has seen enough
 
 
 @contextmanager
@@ -40,6 +42,11 @@ def reporting(context: typer.Context) -> Iterator[None]:
     """Turn errors of the package into one block on stderr and an exit code; ``--debug`` shows the traceback too."""
     try:
         yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes it once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(Exit.UNREAD) from None
     except KeyboardInterrupt:
         stderr().print("interrupted")
         raise typer.Exit(Exit.INTERRUPTED) from None
@@ -67,6 +74,9 @@ class _Console(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # `reporting` knows what to do
 
 
 def stdout() -> Console:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,7 @@ from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import ViewSpec
 from shardstream.shards.framing import MAX_VALUE
+from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import unknown_field
 from shardstream.storage import Buffers, ReadQueue
 
@@ -55,26 +56,38 @@ class DatasetRows(RowReader):
         super().__init__(OpenShards([source], ReadQueue()), chosen, verify=verify, max_value=max_value)
         self.dataset = dataset
 
-    def read_ids(self, ids: ArrayLike, *, present: bool = False) -> RowBatch:
+    def indexes(self, shards: Sequence[int]) -> list[ShardIndex]:
+        """The indexes of some shards, at most 256, which come side by side.
+
+        Raises:
+            DataError, StorageError: As `read`.
+        """
+        for order, shard in enumerate(shards):
+            self._shards.expect(0, shard, order=order)
+        return [self.index(shard) for shard in shards]
+
+    def read_ids(self, ids: ArrayLike, *, present: bool = False, fields: Collection[str] | None = None) -> RowBatch:
         """The stored values of samples by their numbers, read side by side.
 
         Args:
             ids: Numbers in stored order, integers (n,) in any order; negative ones count from the end.
             present: Read only fields that one of these samples has: the width of an array that they lack may be forged.
+            fields: With ``present``, read only these.
 
         Raises:
             UsageError: There is no such sample.
             DataError, StorageError: As `read`.
         """
         shards, rows = self.dataset.locate(ids)
-        reader = self._of_present(shards, rows) if present else self
+        reader = self._of_present(shards, rows, fields) if present else self
         return reader.read(None, shards, rows) if len(rows) else reader._one_by_one(shards, rows)
 
-    def _of_present(self, shards: Integers, rows: Integers) -> RowReader:
+    def _of_present(self, shards: Integers, rows: Integers, chosen: Collection[str] | None) -> RowReader:
         """The same for the fields that these rows have; it shares the open indexes."""
         indexes = ((self.index(shard), row) for shard, row in zip(shards.tolist(), rows.tolist(), strict=True))
         found = {name for index, row in indexes for name, column in index.columns.items() if column.has(row)}
-        fields = {name: kind for name, kind in self._types.items() if name in found}
+        wanted = found if chosen is None else found & set(chosen)
+        fields = {name: kind for name, kind in self._types.items() if name in wanted}
         return RowReader(self._shards, fields, verify=self._verify, max_value=self._max_value)
 
     def read_shards(self, shards: Iterable[int]) -> Iterator[RowBatch]:

@@ -6,8 +6,7 @@ the index and in the object; what was read ahead is a table of parts. The sample
 operations over all shards, and with fixed-size fields nothing of Python runs for a sample but the call of its checksum.
 
 What is out of the ordinary is left to `RowReader`, which goes shard by shard and explains what is wrong:
-bytes that are in a cache or not here in one piece, samples that lack a field, compressed values and those that are too
-large, damage.
+bytes that are not here, samples that lack a field, compressed values and those that are too large, damage.
 """
 
 from __future__ import annotations
@@ -315,7 +314,7 @@ class _Column(ABC):
 
     @abstractmethod
     def read(self, slots: Integers, rows: Integers, data: MemoryBytes) -> FieldValues | None:
-        """Their values; ``None`` where one is damaged, not like the others, or not here in one piece."""
+        """Their values; ``None`` where one is damaged, not like the others, or not here."""
 
     def _sound(self, slots: Integers, rows: Integers, values: Sequence[Any] | NDArray[Any]) -> bool:
         if not self._verify:

@@ -10,6 +10,9 @@
 ``whole``          whole shards, the next one on its way while one is looked at
 ``migrate``        from another library: its code, ours, and what packing would gain
 ``view``           single samples, looked at closely
+``overview``       samples from all over a data set and what its fields hold, for a page
+``shown``          one value as a page can show it
+``summaries``      what a field holds, for ``overview``
 ``bench``          how fast a data set streams here, and what keeps it from being faster
 ``doctor``         whether this machine is fit for training
 ``decoding``       how fast each image backend decodes here

@@ -121,14 +121,15 @@ def view(
     saved: list[str] = []
     for i, (number, key) in enumerate(zip(ids, batch.keys, strict=True)):
         values = sorted(batch.values(i).items())
-        fields = tuple(_look_at(name, manifest.fields[name], value, manifest) for name, value in values)
+        fields = tuple(look_at(name, manifest.fields[name], value, manifest) for name, value in values)
         samples.append(ViewedSample(number % manifest.samples, key, batch.shards[i], batch.rows[i], fields))
         if target is not None:
             saved += _save(target, key, [(name, manifest.fields[name], value) for name, value in values])
     return View(dataset.url, manifest.samples, tuple(samples), tuple(saved))
 
 
-def _look_at(name: str, kind: FieldType, value: Any, manifest: Manifest) -> ViewedField:
+def look_at(name: str, kind: FieldType, value: Any, manifest: Manifest) -> ViewedField:
+    """A stored value of a field in a few words."""
     if kind.kind == "scalar":
         text = repr(value.item())
         classes = manifest.classes

@@ -12,13 +12,30 @@
 ``packing``          the tensors of a batch side by side in one piece of memory
 ``static_buffers``   the same tensors in each step, for CUDA graphs
 ``synthetic``        ``Synthetic``: batches that cost nothing
-``stats``            ``LoaderStats``: what was delivered, what training waited for, and what to do about it
+``rank_stats``       ``RankTable``: the numbers of several ranks side by side
+``gather``           ``gather_stats``: those of all ranks, on every rank
+``stats``            ``LoaderStats``: what was delivered, and what training waited for
+``diagnosis``        what that means, and what to do about it; also for ``bench``
 ===================  ====================================================================
 """
 
+from shardstream.load.diagnosis import Diagnosis
+from shardstream.load.gather import gather_stats
 from shardstream.load.loader import Loader
 from shardstream.load.prefetcher import DevicePrefetcher
-from shardstream.load.stats import Diagnosis, LoaderStats
+from shardstream.load.rank_stats import RankStats, RankTable
+from shardstream.load.stats import LoaderStats
 from shardstream.load.synthetic import Synthetic
+from shardstream.threads import Processors
 
-__all__ = ["DevicePrefetcher", "Diagnosis", "Loader", "LoaderStats", "Synthetic"]
+__all__ = [
+    "DevicePrefetcher",
+    "Diagnosis",
+    "Loader",
+    "LoaderStats",
+    "Processors",
+    "RankStats",
+    "RankTable",
+    "Synthetic",
+    "gather_stats",
+]

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from torch.utils.data import DataLoader
 
@@ -21,7 +21,7 @@ from shardstream.load.frameworks import ForFrameworks
 from shardstream.load.iteration import ConsumerPosition, LoaderIteration
 from shardstream.load.rank_check import RankCheck
 from shardstream.load.stats import LoaderStats
-from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, still_busy
+from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, chosen_workers, still_busy
 from shardstream.stream.base import Stream
 from shardstream.stream.ipc.worker_batch import CollateWorkerBatch, keep
 from shardstream.waits import watched
@@ -58,7 +58,9 @@ class Loader(ForFrameworks, DataLoader[Any]):
 
     Args:
         dataset: The data set or mixture.
-        num_workers: Worker processes. Default 8; 0 works in this process.
+        num_workers: Worker processes; 0 works in this process. Default ``"auto"``: a processor each, of those that this
+            process may use, divided by the ranks of this machine; one is left for training, and the number is rounded
+            down to 1, 2, 4 or 8, under which batches are the same: the order is that of any other machine.
         batch_size: Samples a batch; replaces that of the data set. Default: the data set's own.
         collate_fn: Called in the worker with the list of samples of a batch, in place of our own batching; with single
             samples, with each of them. Default: slabs, as `ShardDataset` describes.
@@ -82,7 +84,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self,
         dataset: Stream,
         *,
-        num_workers: int = 8,
+        num_workers: int | Literal["auto"] = "auto",
         batch_size: int | None = None,
         collate_fn: Callable[[Any], Any] | None = None,
         persistent_workers: bool | None = None,
@@ -96,15 +98,16 @@ class Loader(ForFrameworks, DataLoader[Any]):
         for name in arguments:
             if name in _ELSEWHERE:
                 raise UsageError(f"{name} is decided by the data set", hint=f"use {_ELSEWHERE[name]}")
+        num_workers = chosen_workers(num_workers)
         size = dataset.batch_size if batch_size is None else batch_size
-        self.stats = LoaderStats(num_workers)
+        self.stats = LoaderStats(num_workers, images=dataset.decodes_images)
         self._single = single = size is None
         self._current: ConsumerPosition | None = None
         self._before: ConsumerPosition | None = None  # the one that may still have a thread asking for a batch
         self._begun: weakref.ref[Workers] | None = None
         # An iteration that nobody had begun to take from, and the one in its place.
         self._restarted: tuple[ConsumerPosition, LoaderIteration] | None = None
-        self._rank_check = RankCheck()
+        self.rank_check = RankCheck()
         lists = collate_fn is not None
         collate: Callable[[Any], Any] = keep if collate_fn is None else CollateWorkerBatch(collate_fn, each=single)
         persistent = num_workers > 0 if persistent_workers is None else persistent_workers
@@ -188,7 +191,8 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self.leave()
         self._make_way()
         run = self._shards.assign(self.num_workers)
-        self._rank_check.check(run.rank, lambda: self._shards.plan(run))
+        self.rank_check.check(run.rank, lambda: self._shards.plan(run))
+        self.stats.rank, self.stats.world_size = run.rank.rank, run.rank.world_size
         arriving = self.explained(self._begin)
         self._current = position = ConsumerPosition(run, partial(self._shards.finish_epoch, run.resume_point.epoch))
         request = partial(next, arriving, None)
@@ -289,7 +293,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self.leave()
         self._shards.load_state_dict(state)
         self._offset = None
-        self._rank_check.renew()
+        self.rank_check.renew()
 
     def _loop(self, iteration: LoaderIteration) -> Iterator[Any]:
         stats, first = self.stats, True

@@ -39,11 +39,17 @@ class RankCheck:
         self._name = f"{where}/{RankCheck._made[where]}"
         RankCheck._made[where] += 1
         self._checks = 0
+        self._gatherings = 0
         self._due = True
 
     def renew(self) -> None:
         """Compare again at the next iteration: a state was loaded."""
         self._due = True
+
+    def next_gathering(self) -> tuple[str, str]:
+        """The key under which all ranks leave what they tell one another now, and the one of the time before."""
+        number, self._gatherings = self._gatherings, self._gatherings + 1
+        return f"shardstream/{self._name}/stats/{number}", f"shardstream/{self._name}/stats/{number - 1}"
 
     def check(self, rank: Rank, describe: Callable[[], dict[str, Any]]) -> None:
         """Compare what is about to be read with what the rank that came first reads.
@@ -67,7 +73,7 @@ class RankCheck:
 
         store, entry = distributed_c10d._get_default_store(), json.dumps([time.time(), rank.rank, mine])
         first = store.compare_set(key, "", entry).decode()
-        if json.loads(first)[0] < _process_start():
+        if json.loads(first)[0] < process_start():
             first = store.compare_set(key, first, entry).decode()
         _, other, theirs = json.loads(first)
         differ = [
@@ -94,7 +100,7 @@ def _where() -> str:
     return xxhash.xxh3_64_hexdigest(repr(calls).encode())
 
 
-def _process_start() -> float:
+def process_start() -> float:
     """When this process began, as ``time.time`` counts."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")

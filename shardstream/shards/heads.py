@@ -10,13 +10,14 @@ shards of an old version are the first ones of every newer version, under the sa
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
 import xxhash
 
-from shardstream.errors import ChecksumError, DataError, FormatError, NotFoundError, UsageError
+from shardstream.errors import ChecksumError, DataError, FormatError, NotFoundError, UsageError, did_you_mean
 from shardstream.shards.layout import check_version
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ TABLE_NAME = re.compile(r"shards-[0-9a-f]{16}\.table")
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _CHECKSUM = "checksum"
 _NO_DATA_SET = "there is no data set here"
+_NO_PLACE = f"{_NO_DATA_SET}: no such file or folder"
 _NO_FORMAT = "no format is recognised here"
 
 
@@ -180,16 +182,27 @@ def no_data_set(url: str, error: NotFoundError) -> NotFoundError:
     """The error for a place without ``dataset.json``; what the store says of it stays, where that says more."""
     if "bucket" in error.what or "container" in error.what:
         return error
+    folder = url.removesuffix(f"/{MANIFEST_NAME}")
+    if "://" not in folder and not os.path.lexists(folder):
+        above, _, name = os.path.abspath(folder).rpartition("/")
+        beside = os.listdir(above) if os.path.isdir(above) else []
+        return NotFoundError(
+            _NO_PLACE,
+            url=url,
+            hint=f"{did_you_mean(name, beside)}look at the path, or make one there with `shardstream pack`",
+        )
     hint = "make one with `shardstream pack`; a run that was cut short has none"
     return NotFoundError(_NO_DATA_SET, url=url, hint=hint)
 
 
 def is_no_data_set(error: NotFoundError) -> bool:
     """Whether it is an error of `no_data_set` or `no_format`: the place is there, and can be asked."""
-    return error.what in (_NO_DATA_SET, _NO_FORMAT)
+    return error.what in (_NO_PLACE, _NO_DATA_SET, _NO_FORMAT)
 
 
-def no_format(url: str) -> NotFoundError:
-    """The error for files that no format takes for its own."""
+def no_format(url: str, *, ours: str | None = None) -> NotFoundError:
+    """The error for files that no format takes for its own; ``ours``: the data set of ours that they lie in."""
     hint = "docs/foreign.md lists the formats that are known; source_format= names one"
+    if ours is not None:
+        hint = f"they lie in a data set of shardstream: give that, {ours}"
     return NotFoundError(_NO_FORMAT, url=url, hint=hint)

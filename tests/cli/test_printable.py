@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -202,9 +203,10 @@ def test_tables_bars_and_tracebacks_on_a_terminal(monkeypatch: pytest.MonkeyPatc
     assert "ValueError: wrong" in err.getvalue()
 
 
-def test_the_command_on_a_terminal(evil: Path) -> None:
+def on_a_terminal(*arguments: str, interrupt: bytes = b"") -> tuple[int, bytes]:
+    """Exit code and all that is shown at 80 columns; interrupted when this is."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "shardstream.cli", "view", str(evil)]
+    command = [sys.executable, "-m", "shardstream.cli", *arguments]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)
@@ -217,8 +219,40 @@ def test_the_command_on_a_terminal(evil: Path) -> None:
             if not part:
                 break
             found += part
+            if interrupt and interrupt in found:
+                process.send_signal(signal.SIGINT)
+                interrupt = b""
     os.close(ours)
-    assert process.returncode == 0
+    return process.returncode, bytes(found)
+
+
+def test_the_command_on_a_terminal(evil: Path) -> None:
+    code, found = on_a_terminal("view", str(evil))
+    assert code == 0
     assert b"\\x1b]52;c;cm0=" in found
     for wrong in (b"\x1b]", b"\x1b[2J", "\x9b".encode(), "\u202e".encode(), b"\x07"):
         assert wrong not in found
+
+
+def test_an_interrupted_bar_is_cleared_before_anything_is_said(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(20_000):
+        (tmp_path / f"in/{number}.txt").write_bytes(b"x")
+    code, found = on_a_terminal(
+        "pack", f"{tmp_path}/in/*.txt", str(tmp_path / "out"), "--workers", "1", interrupt=b"packing"
+    )
+    assert code == 130
+    said = found.index(b"finished shards are kept: the same command goes on from there\r\ninterrupted")
+    assert found[:said].endswith(b"\x1b[2K")
+
+
+@pytest.mark.parametrize("verb", [["view"], ["info"], ["info", "--json"]], ids=" ".join)
+def test_nobody_reads_any_more(evil: Path, verb: list[str]) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-m", "shardstream.cli", verb[0], str(evil), *verb[1:]]
+    try:
+        found = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(theirs)
+    assert (found.returncode, found.stderr) == (141, b"")

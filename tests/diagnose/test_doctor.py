@@ -22,6 +22,7 @@ from shardstream.diagnose.doctor.gpus import Gpus, TorchBuild
 from shardstream.diagnose.doctor.workload import Workload, fitting_workers
 from shardstream.errors import UsageError
 from shardstream.testing import make_dataset
+from shardstream.threads import cores_left
 
 WORK = Workload(ranks=1, workers=8, batch_bytes=20_000_000)
 
@@ -170,7 +171,7 @@ def test_a_quota_of_the_control_group_counts(tmp_path: Path) -> None:
     (tmp_path / "cpu.max").write_text("150000 100000\n")
     quota = processor_quota(tmp_path)
     assert quota == 1.5
-    assert processors.usable(64, quota) == 1
+    assert cores_left(64, quota) == 1
     found = processors.processors(64, 64, quota, WORK)
     assert found.level == "warn"
     assert "1.5 by the quota" in found.fact

@@ -81,8 +81,9 @@ def test_what_was_read_ahead_is_gathered(mixed: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("prefetch", ["64KB", "256MB"], ids=["sample by sample", "in windows"])
-def test_values_across_pieces_are_joined(mixed: Path, prefetch: str) -> None:
+def test_values_across_pieces_are_joined(mixed: Path, prefetch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     near = batches(mixed, lanes=4, window=20)
+    monkeypatch.setattr(rows.RowReader, "_one_by_one", None)
     assert batches(FarStore(mixed, pieces=40), prefetch=prefetch, lanes=4, window=20) == near
 
 
@@ -121,11 +122,15 @@ def test_parts_of_objects() -> None:
 
     assert views((7, 2, 4), (3, 108, 110), (7, 10, 13)) == [b"\2\3", b"lm", b"\n\v\f"]
     assert views((7, 0, 2), (9, 5, 5), (1, 0, 0)) == [b"\0\1", b"", b""]
-    assert all(views(one) is None for one in [(7, 8, 12), (3, 99, 101), (3, 105, 111), (8, 0, 1), (2, 100, 101)])
+    assert views((7, 8, 12), (3, 109, 110), (7, 0, 20)) == [bytes(range(8, 12)), b"m", bytes(range(20))]
+    assert all(views(one) is None for one in [(7, 8, 21), (3, 99, 101), (3, 105, 111), (8, 0, 1), (2, 100, 101)])
     found = parts.gather(np.array([3, 7, 7]), np.array([101, 8, 10]), 2)
     assert found is not None
     assert found.tolist() == [[101, 102], [8, 9], [10, 11]]
-    assert parts.gather(np.array([7]), np.array([9]), 2) is None
+    assert parts.gather(np.array([7]), np.array([19]), 2) is None
+    across = parts.gather(np.array([7, 3]), np.array([9, 100]), 2)
+    assert across is not None
+    assert across.tolist() == [[9, 10], [100, 101]]
     assert ObjectParts(np.empty(0, np.int64), [], []).views(*(np.zeros(1, np.int64),) * 3) is None
 
 

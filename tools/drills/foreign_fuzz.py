@@ -68,6 +68,9 @@ def child(format: str, seed: int, first: int, seconds: float, out: Path) -> int:
                 os.pwrite(progress.fileno(), _PROGRESS.pack(number, began), 0)
                 try:
                     case = case_of(made, seed, number)
+                except MemoryError:  # of this drill itself, after so many cases: another child goes on
+                    break
+                try:
                     signal.setitimer(signal.ITIMER_PROF, CPU_S)
                     read_in_all += read(case, folder / "case", whole=number % WHOLE_EVERY == 0) > 0
                     signal.setitimer(signal.ITIMER_PROF, 0)

@@ -20,7 +20,7 @@ from shardstream.shards.catalogue import Catalogue, Reading
 from shardstream.shards.foreign.contract import ObjectListing, Recognised
 from shardstream.shards.foreign.formats.registry import recognise
 from shardstream.shards.foreign.packages.known import refuse_to_stream
-from shardstream.shards.heads import no_data_set, no_format
+from shardstream.shards.heads import MANIFEST_NAME, no_data_set, no_format
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
 
@@ -121,7 +121,7 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
     refuse_to_stream(listing.url, (one.path for one in listing.objects), source)
     answer = recognise(listing, source, options or {}, loose=making.loose)
     if answer is None and spec.names:
-        raise no_format(listing.url)
+        raise no_format(listing.url, ours=listing.store.url if listing.store.exists(MANIFEST_NAME) else None)
     if answer is None:
         raise no_data_set(listing.url, NotFoundError(""))
     format, recognised = answer

@@ -123,8 +123,18 @@ def _piece(store: Store, one: ForeignObject, data: ObjectBytes, rows: ScannedRow
         pack_index(reading.framing.name, (ends, blob), columns, end=end) if keys else b"",
         covered,
         None if rows.damage is None else _told(rows.damage),
-        classes=rows.classes,
+        classes=_checked_classes(rows.classes, place["url"]),
     )
+
+
+def _checked_classes(classes: tuple[str, ...] | None, url: str) -> tuple[str, ...] | None:
+    for name in classes or ():
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            what = f"a class is called {name!r}, which is not text that can be written as UTF-8"
+            raise FormatError(what, url=url, hint="name the class otherwise") from error
+    return classes
 
 
 def _told(damage: FormatError) -> str:

@@ -12,27 +12,18 @@ from shardstream.cgroups import processor_quota
 from shardstream.diagnose.doctor.finding import Finding
 from shardstream.diagnose.doctor.workload import Workload, fitting_workers
 from shardstream.sizes import plural
+from shardstream.threads import affinity_cores, cores_left
 
 
 def processor_findings(work: Workload) -> Iterator[Finding]:
     """Look at this process and its machine."""
     affinity, online, quota = affinity_cores(), os.cpu_count() or 1, processor_quota()
     yield processors(affinity, online, quota, work)
-    yield threads(os.environ.get("OMP_NUM_THREADS"), affinity, usable(affinity, quota), work)
+    yield threads(os.environ.get("OMP_NUM_THREADS"), affinity, cores_left(affinity, quota), work)
     yield start_method(multiprocessing.get_start_method(allow_none=True) or _first_method(), other_threads())
 
 
 # --------------------------------------------------------------------------------------------------------------- facts
-
-
-def affinity_cores() -> int:
-    """Processors that this process may run on, whatever its control groups leave of them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def usable(affinity: int, quota: float | None) -> int:
-    """Whole processors that are left by a quota."""
-    return affinity if quota is None else max(1, min(affinity, int(quota)))
 
 
 def other_threads() -> list[str]:
@@ -56,7 +47,7 @@ def processors(affinity: int, online: int, quota: float | None, work: Workload) 
     fact = f"{affinity} of {plural(online, 'core')} by affinity"
     if quota is not None:
         fact += f", {quota:g} by the quota of the control group"
-    cores, needed = usable(affinity, quota), work.ranks + work.all_workers
+    cores, needed = cores_left(affinity, quota), work.ranks + work.all_workers
     if needed <= cores and cores > 1:
         return Finding("processors", "ok", f"{fact}; {plural(work.all_workers, 'worker')} wanted")
     fact += f"; {plural(work.all_workers, 'worker')} and {plural(work.ranks, 'training process', 'training processes')}"

@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from shardstream.cgroups import processor_quota
 from shardstream.diagnose.doctor import caching
 from shardstream.diagnose.doctor.finding import Finding
 from shardstream.diagnose.doctor.gpus import gpu_findings
 from shardstream.diagnose.doctor.memory import memory_findings
 from shardstream.diagnose.doctor.packages import package_findings
-from shardstream.diagnose.doctor.processors import affinity_cores, processor_findings, usable
+from shardstream.diagnose.doctor.processors import processor_findings
 from shardstream.diagnose.doctor.reaching import store_findings
 from shardstream.diagnose.doctor.workload import Workload, expected
 from shardstream.errors import ShardStreamError, UsageError
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import parse_size
 from shardstream.storage import Location, PathOrUrl, Transport, locate
+from shardstream.threads import cores
 
 
 def doctor(
@@ -55,9 +55,7 @@ def doctor(
     place = None if url is None else locate(url, storage_options=storage_options, transport=transport)
     if num_workers is not None and num_workers < 0:
         raise UsageError(f"num_workers must be 0 or more, got {num_workers}", hint="write num_workers=2")
-    work = expected(
-        num_workers, parse_size(batch_bytes, name="batch_bytes"), usable(affinity_cores(), processor_quota())
-    )
+    work = expected(num_workers, parse_size(batch_bytes, name="batch_bytes"), cores())
     return [*_findings(place, cache, work)]
 
 

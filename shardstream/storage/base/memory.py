@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.storage.base.buffers import stacked
+
 Integers = NDArray[np.int64]
 
 _LOWEST = 4096  # no system maps the first page
@@ -53,7 +55,7 @@ class MemoryBytes(ABC):
 
     @abstractmethod
     def views(self, objects: Integers, begins: Integers, ends: Integers) -> list[memoryview | None] | None:
-        """Bytes ``[begin, end)`` of each object, without copying; ``None`` where some are not here in one piece."""
+        """Bytes ``[begin, end)`` of each object; ``None`` where some are not here."""
 
     @abstractmethod
     def gather(self, objects: Integers, begins: Integers, width: int) -> NDArray[np.uint8] | None:
@@ -90,7 +92,7 @@ class WholeObjects(MemoryBytes):
 
 
 class ObjectParts(MemoryBytes):
-    """Parts of objects, as they were fetched; they may overlap. A range in no part, or across two, is not here.
+    """Parts of objects, as they were fetched; they may overlap. Ranges across parts that follow one another are copied.
 
     Args:
         objects: The number of each part's object.
@@ -108,28 +110,46 @@ class ObjectParts(MemoryBytes):
         self._data: list[Any] = [data[number] for number in order.tolist()]
 
     def views(self, objects: Integers, begins: Integers, ends: Integers) -> list[memoryview | None] | None:
-        found = self._find(objects, begins, ends - begins)
-        if found is None:
+        if not len(self._keys):
             return None
-        parts, starts = found
+        parts, starts, across = self._find(objects, begins, ends - begins)
         ranges = zip(parts.tolist(), starts.tolist(), (starts + (ends - begins)).tolist(), strict=True)
-        return [self._data[part][start:end] for part, start, end in ranges]
+        found: list[memoryview | None] = [self._data[part][start:end] for part, start, end in ranges]
+        for row in across.tolist():
+            joined = self._joined(int(parts[row]), int(starts[row]), int(ends[row] - begins[row]))
+            if joined is None:
+                return None
+            found[row] = joined
+        return found
 
     def gather(self, objects: Integers, begins: Integers, width: int) -> NDArray[np.uint8] | None:
-        found = self._find(objects, begins, width)
-        if found is None:
+        if not len(self._keys):
             return None
-        parts, starts = found
+        parts, starts, across = self._find(objects, begins, width)
+        if len(across):
+            found = self.views(objects, begins, begins + width)
+            return None if found is None else stacked([one for one in found if one is not None], width)
         addresses = np.array([address_of(one) for one in self._data], np.int64)
         return gather_at(addresses[parts] + starts, width)
 
-    def _find(self, objects: Integers, begins: Integers, lengths: Integers | int) -> tuple[Integers, Integers] | None:
-        """In which part each range lies, and at which byte of it it begins."""
-        if not len(self._keys):
-            return None
+    def _find(
+        self, objects: Integers, begins: Integers, lengths: Integers | int
+    ) -> tuple[Integers, Integers, Integers]:
+        """In which part each range begins, at which byte of it, and which ranges are not all in that part."""
         wanted = objects << _LONGEST | begins
         parts = np.maximum(np.searchsorted(self._keys, wanted, side="right") - 1, 0)
         outside = (wanted < self._keys[parts]) | (wanted + lengths > self._ends[parts])
-        if (outside & (np.asarray(lengths) > 0)).any():  # empty values are everywhere
-            return None
-        return parts, wanted - self._keys[parts]
+        across = np.flatnonzero(outside & (np.asarray(lengths) > 0))  # empty values are everywhere
+        return parts, wanted - self._keys[parts], across
+
+    def _joined(self, part: int, start: int, length: int) -> memoryview | None:
+        """A range that begins in a part, copied from there and those that follow; ``None`` where they leave a gap."""
+        at = int(self._keys[part]) + start
+        end, pieces = at + length, list[memoryview]()
+        while at < end:
+            if part == len(self._data) or not self._keys[part] <= at < self._ends[part]:
+                return None
+            begin = int(self._keys[part])
+            pieces.append(self._data[part][at - begin : end - begin])
+            at, part = min(int(self._ends[part]), end), part + 1
+        return memoryview(b"".join(pieces))

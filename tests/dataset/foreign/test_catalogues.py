@@ -109,6 +109,17 @@ def test_a_folder_of_nothing_that_is_known(tmp_path: Path) -> None:
         ss.ShardDataset(tmp_path)
 
 
+def test_what_is_no_data_set_is_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"no such file or folder[\s\S]*did you mean 'data'"):
+        ss.ShardDataset(webdataset(tmp_path / "data").with_name("dat"))
+    ss.repack(folder, tmp_path / "ours", format="record", workers=0)
+    (shard,) = (tmp_path / "ours").glob("*.rec")
+    with pytest.raises(
+        NotFoundError, match=rf"no format[\s\S]*in a data set of shardstream: give that, {tmp_path}/ours"
+    ):
+        ss.ShardDataset(shard)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_store_over_a_network_gives_what_the_disk_gives(folder: Path, tmp_path: Path, workers: int) -> None:
     store = in_memory(folder)
