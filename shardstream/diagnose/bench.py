@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,9 @@ from shardstream.threads import Processors
 if TYPE_CHECKING:
     from shardstream.load import LoaderStats
     from shardstream.stream import ShardDataset
+
+CROP = 224
+"""Size of the crops that images are decoded to by default."""
 
 _EVERY_S = 0.2
 
@@ -45,6 +48,7 @@ class BenchReport:
         limit: What a step waited for, as `shardstream.load.Diagnosis` names it: ``bottleneck`` of ``loader.stats``.
         advice: The same in words, with what to do about it.
         transfers: What was read over a network, for the first batch too: requests, bytes, retries and so on, by name.
+        crop: Size of the random crops that images were decoded to; ``None``: there are none, or as they are stored.
     """
 
     url: str
@@ -61,6 +65,7 @@ class BenchReport:
     limit: str
     advice: str
     transfers: Mapping[str, int]
+    crop: int | None = None
 
     @property
     def samples_per_second(self) -> float:
@@ -79,7 +84,7 @@ def bench(
     seconds: float = 10.0,
     batches: int | None = None,
     workers: int | None = None,
-    crop: int | None = None,
+    crop: int | None = CROP,
     step: float = 0.0,
     progress: OnProgress | None = None,
     **dataset: Any,
@@ -91,8 +96,8 @@ def bench(
         seconds: How long to measure, from the first batch on.
         batches: How many batches to measure instead.
         workers: Worker processes; 0 works in this process. Default: as many as `ss.Loader` begins by itself.
-        crop: Decode images to random crops of this size, flipped at random, as training does. Default: bytes as they
-            are stored, which shows what the store and the machine can deliver.
+        crop: Decode images to random crops of this size, flipped at random, as training does. Default 224; ``None``:
+            bytes as they are stored, which shows what the store and the machine can deliver.
         step: Seconds that the loop sleeps after each batch, in place of a training step.
         progress: Called with a `ProgressEvent` a few times a second.
         **dataset: Arguments of `ShardDataset`, with the same meaning: ``version`` of a data set that grew (default:
@@ -120,7 +125,7 @@ def bench(
     manifest = stream.manifest
     stream = stream.replace(fields=specs_of(manifest.fields, fields, crop, ss.decode))
     size = manifest.bytes / max(manifest.samples, 1) if fields is None else _mean_bytes(url, fields, dataset)
-    return measured(
+    found = measured(
         stream,
         seconds=seconds,
         batches=batches,
@@ -130,6 +135,7 @@ def bench(
         progress=progress,
         mean_bytes=size,
     )
+    return replace(found, crop=crop if stream.decodes_images else None)
 
 
 def measured(

@@ -50,7 +50,9 @@ def test_it_counts_what_came(url: Path, workers: int) -> None:
 
 def test_crops_and_chosen_fields(url: Path) -> None:
     report = bench(url, batches=2, batch_size=10, workers=0, crop=4, fields=["jpg", "cls"])
-    assert report.samples == 20
+    assert (report.samples, report.crop) == (20, 4)
+    assert bench(url, batches=2, batch_size=10, workers=0).crop == 224
+    assert bench(url, batches=2, batch_size=10, workers=0, fields=["cls"]).crop is None
     assert 0 < report.bytes < 20 * Manifest.load(url).bytes / 40
     with pytest.raises(FieldError, match="jpeg"):
         bench(url, batches=2, batch_size=10, workers=0, fields=["jpeg"])
@@ -117,7 +119,7 @@ def photos(tmp_path: Path) -> str:
     ("data", "settings", "limit", "advice"),
     [
         ("photos", {"crop": 32}, "decode", "decode-bound: "),
-        ("photos", {"transform": slowly}, "transform", "transform-bound: "),
+        ("photos", {"transform": slowly, "fields": ["cls"]}, "transform", "transform-bound: "),
         ("photos", {"transform": large, "fields": ["cls"]}, "assembly", "assembly-bound: "),
         (
             "photos",
@@ -167,7 +169,8 @@ def test_slow_transport_is_named(photos: str) -> None:
 
 
 def test_what_is_not_decoded_is_no_advice(photos: str) -> None:
-    report = bench(photos, batches=20, batch_size=10, workers=1, fields=["jpg"])
+    report = bench(photos, batches=20, batch_size=10, workers=1, fields=["jpg"], crop=None)
+    assert report.crop is None
     assert report.limit != "decode"
     assert "decod" not in report.advice
     stream = ss.ShardDataset(photos, batch_size=10, fields={"cls": slowly})
