@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardstream.sizes import plural, size
-from shardstream.stream.iteration.ranks import local_ranks
 
 PREFETCHED = 2
 """Batches that each worker has on their way, torch's default of ``prefetch_factor``."""
@@ -52,5 +51,7 @@ def fitting_workers(processors: int, ranks: int) -> int:
 
 def expected(num_workers: int | None, batch_bytes: int, processors: int) -> Workload:
     """What training here will consist of; ``None`` for as many workers as fit."""
+    from shardstream.stream.iteration.ranks import local_ranks  # with torch, which the command line loads for few verbs
+
     ranks = local_ranks()
     return Workload(ranks, fitting_workers(processors, ranks) if num_workers is None else num_workers, batch_bytes)
