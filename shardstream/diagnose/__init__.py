@@ -14,6 +14,7 @@
 ``shown``          one value as a page can show it
 ``summaries``      what a field holds, for ``overview``
 ``bench``          how fast a data set streams here, and what keeps it from being faster
+``doctor``         whether this machine is fit for training
 ``decoding``       how fast each image backend decodes here
 ``processor``      who computes, for ``bench``
 =================  =====================================================================
@@ -21,6 +22,7 @@
 
 from shardstream.diagnose.bench import BenchReport, bench
 from shardstream.diagnose.decoding import BackendReport, DecodeReport, DecodeSpeed, bench_decode
+from shardstream.diagnose.doctor import Finding, doctor
 from shardstream.diagnose.info import FieldInfo, Info, info
 from shardstream.diagnose.reseal import reseal
 from shardstream.diagnose.verify import Problem, VerifyReport, verify
@@ -32,6 +34,7 @@ __all__ = [
     "DecodeReport",
     "DecodeSpeed",
     "FieldInfo",
+    "Finding",
     "Info",
     "Problem",
     "VerifyReport",
@@ -40,6 +43,7 @@ __all__ = [
     "ViewedSample",
     "bench",
     "bench_decode",
+    "doctor",
     "info",
     "reseal",
     "verify",
