@@ -14,7 +14,7 @@ from torch.utils.data import get_worker_info
 from shardstream.dataset.indexes import OpenShards
 from shardstream.dataset.read_ahead import ReadAhead
 from shardstream.dataset.rows import RowReader
-from shardstream.dataset.shared import WorkerStage, WorkerStatus
+from shardstream.dataset.shared import WorkerStatus
 from shardstream.dataset.step import Step
 from shardstream.decode.usercall import SampleCalls, UserCall, global_states_kept
 from shardstream.errors import ShardStreamError, UsageError
@@ -137,14 +137,14 @@ class StepPipeline:
                     raise
                 yield BatchFailure.of(error, worker)
                 return
-            self._at("idle")
+            if self._status is None:
+                yield made
+                continue
+            self._status.at("idle")
             yield made
-            self._at("read")
-        self._at("idle")
-
-    def _at(self, stage: WorkerStage) -> None:
+            self._status.at("read")
         if self._status is not None:
-            self._status.at(stage)
+            self._status.at("idle")
 
     def _end(self) -> None:
         self._pool.clear()
