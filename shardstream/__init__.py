@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from shardstream import augment, decode  # `testing` is above rooms that import this module
     from shardstream.dataset.foreign.indexing import index
     from shardstream.load import DevicePrefetcher, Loader, Synthetic, gather_stats
+    from shardstream.report.viewing import view
     from shardstream.storage.cache import Cache
     from shardstream.stream import Crops, Mixture, Ragged, Reader, ShardDataset, convert_state, show
 
@@ -60,6 +61,7 @@ __all__ = [
     "repack",
     "show",
     "testing",
+    "view",
 ]
 
 # What needs torch, or is for tests, is imported at first use, so that the command line answers at once.
@@ -69,6 +71,7 @@ _LAZY = {
     **dict.fromkeys(_LOAD, "shardstream.load"),
     "Cache": "shardstream.storage.cache",
     "index": "shardstream.dataset.foreign.indexing",
+    "view": "shardstream.report.viewing",
     **dict.fromkeys(_STREAM, "shardstream.stream"),
 }
 
