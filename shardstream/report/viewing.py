@@ -96,8 +96,8 @@ def view(
         StorageError: The store cannot be read.
 
     Example:
-        >>> ss.view("out/", samples=20)
-        view of out/: 20 samples of 200
+        >>> len(ss.view("out/", samples=20).overview.samples)
+        20
         >>> crops = {"jpg": ss.decode.RandomResizedCrop(64)}
         >>> shown = ss.view(ss.ShardDataset("out/", fields=crops, shuffle=True, batch_size=20), draws=3)
         >>> len(shown.draws), {len(one) for one in shown.draws.values()}
