@@ -28,7 +28,7 @@ from shardstream.shards.manifest import Manifest
 if TYPE_CHECKING:
     from shardstream import augment, decode  # `testing` is above rooms that import this module
     from shardstream.dataset.foreign.indexing import index
-    from shardstream.load import DevicePrefetcher, Loader, Synthetic, gather_stats
+    from shardstream.load import DevicePrefetcher, Loader, Synthetic, gather_stats, progress
     from shardstream.report.viewing import view
     from shardstream.storage.cache import Cache
     from shardstream.stream import Crops, Mixture, Ragged, Reader, ShardDataset, convert_state, show
@@ -58,6 +58,7 @@ __all__ = [
     "merge",
     "pack",
     "pack_plan",
+    "progress",
     "repack",
     "show",
     "testing",
@@ -66,7 +67,7 @@ __all__ = [
 
 # What needs torch, or is for tests, is imported at first use, so that the command line answers at once.
 _STREAM = ("Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "convert_state", "show")
-_LOAD = ("DevicePrefetcher", "Loader", "Synthetic", "gather_stats")
+_LOAD = ("DevicePrefetcher", "Loader", "Synthetic", "gather_stats", "progress")
 _LAZY = {
     **dict.fromkeys(_LOAD, "shardstream.load"),
     "Cache": "shardstream.storage.cache",
@@ -74,6 +75,9 @@ _LAZY = {
     "view": "shardstream.report.viewing",
     **dict.fromkeys(_STREAM, "shardstream.stream"),
 }
+
+# The module of this name is here by now; `ss.progress` is the function of `load`, as `ss.pack` is that of `pack`.
+globals().pop("progress", None)
 
 
 def __getattr__(name: str) -> Any:

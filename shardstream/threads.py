@@ -1,7 +1,7 @@
 """Threads for what is read or asked for side by side. Leaving waits for none that hangs: a dead NFS may never answer.
 
 The threads of an executor are joined when Python ends, however long that takes; these are not. `cores` says how many
-processors there are for them and for worker processes.
+processors there are for them and for worker processes, `Processors` who keeps them busy.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from dataclasses import dataclass
 from itertools import islice
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeAlias, TypeVar
 
+from shardstream.cgroups import processor_quota
 from shardstream.waits import watched
 
 T = TypeVar("T")
@@ -26,8 +28,35 @@ _Work: TypeAlias = "tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]"
 
 
 def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Processors that this process may use: by its affinity and the quota of its control groups, rounded down."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = processor_quota()
+    return there if quota is None else max(1, min(there, int(quota)))
+
+
+@dataclass(frozen=True, slots=True)
+class Processors:
+    """Who kept the processors busy that this process may use, on average.
+
+    Attributes:
+        cores: How many processors there are.
+        ours: Those that this process and its workers kept busy.
+        others: Those that other programs kept busy.
+        disk: Those that had nothing to do while some program waited for a disk.
+
+        >>> Processors(cores=2, ours=0.5, others=0.25, disk=0.0).idle
+        1.25
+    """
+
+    cores: int
+    ours: float
+    others: float
+    disk: float
+
+    @property
+    def idle(self) -> float:
+        """Those that nobody kept busy."""
+        return max(0.0, self.cores - self.ours - self.others)
 
 
 class Threads:

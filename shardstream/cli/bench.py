@@ -13,12 +13,17 @@ from shardstream.cli.flags import DatasetUrl, Json, Quiet, arguments_of, reads_d
 from shardstream.cli.progress import drawing
 from shardstream.cli.report import duration, plural, print_found, reporting, size, stdout
 from shardstream.cli.stores import format_url
+from shardstream.diagnose.bench import CROP
 from shardstream.errors import UsageError
 from shardstream.storage.cache import Cache
 
 
 class _StreamUnlessNamed(TyperGroup):
-    """``bench URL`` is ``bench stream URL``."""
+    """``bench URL`` is ``bench stream URL``, and so is its help."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        stream = self.commands["stream"]
+        stream.format_help(type(ctx)(stream, info_name=ctx.info_name, parent=ctx.parent), formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
@@ -51,23 +56,29 @@ def bench(
     batch_size: Annotated[int, typer.Option(help="Samples a batch.", min=1, metavar="N")] = 128,
     workers: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(help="Worker processes; 0 works in this process. (default: one a processor, at most 8)", min=0),
+        typer.Option(help="Worker processes; 0 works in this process. (default: as ss.Loader chooses)", min=0),
     ] = None,
     fields: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option("--field", metavar="FIELD", help="Field to read; may be repeated. (default: all)"),
     ] = None,
     crop: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Decode images to random crops of this size. (default: bytes as stored)", min=1),
-    ] = None,
+        int, typer.Option(help="Decode images to random crops of this size; 0: bytes as they are stored.", min=0)
+    ] = CROP,
     shuffle: Annotated[bool, typer.Option(help="Shuffle, or read in stored order.")] = True,
     step: Annotated[float, typer.Option(help="Seconds to sleep after each batch, as a training step does.")] = 0.0,
+    device: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Bring batches to this device, as DevicePrefetcher does: cuda, cpu.", metavar="DEVICE"),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     **flags: Any,
 ) -> None:
-    """Stream a data set through the loader, and say how fast it comes and what it waits for."""
+    """Stream a data set through the loader, and say how fast it comes and what it waits for.
+
+    How fast image decoders are is measured by `bench decode URL`, see `bench decode --help`.
+    """
     with reporting(context):
         opening = arguments_of(flags)
         if shared and opening["cache"] is None:
@@ -80,8 +91,9 @@ def bench(
                 seconds=seconds,
                 batches=batches,
                 workers=workers,
-                crop=crop,
+                crop=crop or None,
                 step=step,
+                ahead=None if device is None else {"device": device},
                 progress=draw,
                 fields=fields,
                 batch_size=batch_size,
@@ -100,17 +112,30 @@ def _print(report: diagnose.BenchReport, url: str) -> None:
         ("speed", f"{report.samples_per_second:,.0f} samples/s, {size(report.bytes_per_second)}/s of stored bytes"),
         ("measured", f"{plural(report.samples, 'sample')} ({report.epochs:.2f} epochs) in {duration(report.seconds)}"),
         ("", f"in batches of {report.samples / report.batches:,.0f}, {workers}"),
+        ("images", _images(report)),
         ("first batch", f"after {duration(report.first_batch)}"),
         ("waited", f"{report.wait_share:.0%} of the time for data"),
-        ("processors", f"{report.processors:.1f} of {report.cores} busy"),
+        ("processors", _processors(report)),
     ]
     if report.workers:
         rows.append(("workers", f"at work {report.worker_load:.0%} of the time"))
     rows += [(name, f"{value:,}") for name, value in sorted(report.transfers.items()) if value]
-    for name, text in rows:
+    for name, text in ((name, text) for name, text in rows if text):
         out.print(f"{name:<22}{text}")
     out.print(f"{'limit':<22}{report.advice}")
-    if report.limit != "loop" and report.workers < report.cores:
-        out.print(f"next: shardstream bench {url} --workers {report.workers + max(1, report.cores // 2)}")
+    if report.limit != "loop" and report.processors.idle >= 1:
+        out.print(f"next: shardstream bench {url} --workers {report.workers + max(1, int(report.processors.idle))}")
     else:
         out.print(f"next: shardstream view {url}")
+
+
+def _processors(report: diagnose.BenchReport) -> str:
+    found = report.processors
+    told = f"{found.cores - found.idle:.1f} of {found.cores} busy, {found.ours:.1f} of them here"
+    return told + (f"; {found.disk:.1f} waited for a disk" if found.disk >= 0.05 else "")
+
+
+def _images(report: diagnose.BenchReport) -> str:
+    if report.crop is None:
+        return ""
+    return f"decoded to random crops of {report.crop} (--crop 0: bytes as stored)"

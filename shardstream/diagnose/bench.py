@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,14 @@ from shardstream.diagnose.processor import Gauge
 from shardstream.errors import UsageError
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.fields import FieldType
-from shardstream.threads import cores
+from shardstream.threads import Processors
 
 if TYPE_CHECKING:
-    from shardstream.load.stats import LoaderStats
+    from shardstream.load import LoaderStats
     from shardstream.stream import ShardDataset
+
+CROP = 224
+"""Size of the crops that images are decoded to by default."""
 
 _EVERY_S = 0.2
 
@@ -41,11 +44,11 @@ class BenchReport:
         wait_share: Share of the time that the loop waited for data, in [0, 1]; without what workers take to begin.
         workers: Worker processes.
         worker_load: Share of the time that workers were at work, waiting for storage included: mean, in [0, 1].
-        processors: Processors that this process and its workers kept busy, of `cores`.
-        cores: Processors that this process may use.
+        processors: Who kept the processors busy that this process may use.
         limit: What a step waited for, as `shardstream.load.Diagnosis` names it: ``bottleneck`` of ``loader.stats``.
         advice: The same in words, with what to do about it.
         transfers: What was read over a network, for the first batch too: requests, bytes, retries and so on, by name.
+        crop: Size of the random crops that images were decoded to; ``None``: there are none, or as they are stored.
     """
 
     url: str
@@ -58,11 +61,11 @@ class BenchReport:
     wait_share: float
     workers: int
     worker_load: float
-    processors: float
-    cores: int
+    processors: Processors
     limit: str
     advice: str
     transfers: Mapping[str, int]
+    crop: int | None = None
 
     @property
     def samples_per_second(self) -> float:
@@ -81,7 +84,7 @@ def bench(
     seconds: float = 10.0,
     batches: int | None = None,
     workers: int | None = None,
-    crop: int | None = None,
+    crop: int | None = CROP,
     step: float = 0.0,
     progress: OnProgress | None = None,
     **dataset: Any,
@@ -92,9 +95,9 @@ def bench(
         url: Folder or URL of the data set.
         seconds: How long to measure, from the first batch on.
         batches: How many batches to measure instead.
-        workers: Worker processes; 0 works in this process. Default: one a processor, but at most 8.
-        crop: Decode images to random crops of this size, flipped at random, as training does. Default: bytes as they
-            are stored, which shows what the store and the machine can deliver.
+        workers: Worker processes; 0 works in this process. Default: as many as `ss.Loader` begins by itself.
+        crop: Decode images to random crops of this size, flipped at random, as training does. Default 224; ``None``:
+            bytes as they are stored, which shows what the store and the machine can deliver.
         step: Seconds that the loop sleeps after each batch, in place of a training step.
         progress: Called with a `ProgressEvent` a few times a second.
         **dataset: Arguments of `ShardDataset`, with the same meaning: ``version`` of a data set that grew (default:
@@ -102,11 +105,13 @@ def bench(
             places that have its shards, ``storage_options``: credentials and settings of the store by name (default:
             those of the environment), ``transport``: the library that speaks to it, and so on. ``fields`` are names
             of stored fields here (default: all); ``batch_size`` is 128 unless it is given, and ``shuffle`` is true.
+            ``ahead`` has arguments of a `ss.DevicePrefetcher` that brings batches to a device, as ``{"device":
+            "cuda"}`` or ``{"transform": augment}`` (default: the loop gets them as `ss.Loader` delivers them).
 
     Raises:
         NotFoundError: There is no data set.
         StorageError: The store cannot be read.
-        UsageError: Fewer samples than a batch, or an argument that is not allowed.
+        UsageError: Fewer samples than a batch, or an argument or device that is not allowed.
 
     Example:
         >>> bench("out/", batches=3, batch_size=10, workers=0).samples
@@ -115,14 +120,22 @@ def bench(
     _check(seconds, batches, step)
     import shardstream as ss  # with torch, which the command line loads for no other verb
 
-    fields = dataset.pop("fields", None)
+    fields, ahead = dataset.pop("fields", None), dataset.pop("ahead", None)
     stream = ss.ShardDataset(url, **{"batch_size": 128, "shuffle": True, **dataset})
     manifest = stream.manifest
     stream = stream.replace(fields=specs_of(manifest.fields, fields, crop, ss.decode))
     size = manifest.bytes / max(manifest.samples, 1) if fields is None else _mean_bytes(url, fields, dataset)
-    return measured(
-        stream, seconds=seconds, batches=batches, workers=workers, step=step, progress=progress, mean_bytes=size
+    found = measured(
+        stream,
+        seconds=seconds,
+        batches=batches,
+        workers=workers,
+        step=step,
+        ahead=ahead,
+        progress=progress,
+        mean_bytes=size,
     )
+    return replace(found, crop=crop if stream.decodes_images else None)
 
 
 def measured(
@@ -132,6 +145,7 @@ def measured(
     batches: int | None = None,
     workers: int | None = None,
     step: float = 0.0,
+    ahead: Mapping[str, Any] | None = None,
     progress: OnProgress | None = None,
     mean_bytes: float,
 ) -> BenchReport:
@@ -143,6 +157,7 @@ def measured(
         batches: The same.
         workers: The same.
         step: The same.
+        ahead: As ``dataset["ahead"]`` of `bench`.
         progress: The same.
         mean_bytes: Stored bytes of a sample.
 
@@ -152,7 +167,7 @@ def measured(
     """
     import shardstream as ss  # with torch, which the command line loads for no other verb
 
-    loader = ss.Loader(stream, num_workers=min(8, cores()) if workers is None else workers)
+    loader = ss.Loader(stream, num_workers="auto" if workers is None else workers)
     if not len(loader):
         raise UsageError(
             f"{stream.samples} samples are less than a batch of {stream.batch_size}",
@@ -162,14 +177,16 @@ def measured(
     tell, stats = ignore if progress is None else progress, loader.stats
     tell(ProgressEvent("start"))
     began = time.perf_counter()
-    arriving = chain.from_iterable(repeat(loader))  # epoch after epoch
+    source: Iterable[Any] = loader if ahead is None else ss.DevicePrefetcher(loader, **ahead)
+    arriving = chain.from_iterable(repeat(source))  # epoch after epoch
     next(arriving)
     first = time.perf_counter() - began
     early = dict(stats.transfers)
     stats.reset()
     gauge = Gauge()
     spent = _consume(arriving, seconds, batches, step, stats, tell)
-    found = stats.diagnosis()
+    processors = gauge.processors()
+    found = stats.diagnosis(processors)
     return BenchReport(
         url=stream.manifest.url,
         samples=stats.samples,
@@ -180,9 +197,8 @@ def measured(
         bytes=round(stats.samples * mean_bytes),
         wait_share=found.waiting,
         workers=stats.workers,
-        worker_load=min(1.0, stats.worker_seconds / spent / max(stats.workers, 1)),
-        processors=gauge.processors(),
-        cores=cores(),
+        worker_load=found.worker_load,
+        processors=processors,
         limit=found.bottleneck,
         advice=found.advice,
         transfers=_sum(early, stats.transfers),

@@ -1,4 +1,4 @@
-"""Who computes: processor time of this process and its worker processes, from ``/proc``."""
+"""Who computes: processor time of this process and its worker processes, and that of all programs, from ``/proc``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
+
+from shardstream.threads import Processors, cores
 
 _TICK = os.sysconf("SC_CLK_TCK")
+_IDLE, _DISK = 3, 4  # columns of a line of /proc/stat
 
 
 class Gauge:
@@ -17,11 +21,38 @@ class Gauge:
     def __init__(self) -> None:
         self._started = time.perf_counter()
         self._before = _computed()
+        self._machine = _machine()
 
-    def processors(self) -> float:
-        """How many processors this process and its workers have kept busy so far."""
+    def processors(self) -> Processors:
+        """Who has kept the processors busy so far. Where the kernel does not tell, nobody else has."""
         wall = max(time.perf_counter() - self._started, 1e-9)
-        return sum(seconds - self._before.get(pid, 0.0) for pid, seconds in _computed().items()) / wall
+        ours = sum(seconds - self._before.get(pid, 0.0) for pid, seconds in _computed().items()) / wall
+        there, machine = cores(), _machine()
+        ours = min(ours, float(there))
+        if machine is None or self._machine is None:
+            return Processors(there, ours, 0.0, 0.0)
+        disk = (machine.disk - self._machine.disk) / wall
+        idle = (machine.idle - self._machine.idle) / wall + disk
+        # Of a quota, others take only what they leave idle on no processor at all.
+        return Processors(there, ours, max(0.0, there - ours - idle), min(disk, float(there)))
+
+
+class _Machine(NamedTuple):
+    """Seconds that the processors this process may use have spent, since the machine began."""
+
+    idle: float
+    disk: float
+
+
+def _machine() -> _Machine | None:
+    allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)} if hasattr(os, "sched_getaffinity") else set()
+    found = []
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/stat").read_text().splitlines():
+            name, *values = line.split()
+            if name in allowed:
+                found.append((int(values[_IDLE]) / _TICK, int(values[_DISK]) / _TICK))
+    return _Machine(*map(sum, zip(*found, strict=True))) if found else None
 
 
 def _computed() -> dict[int, float]:

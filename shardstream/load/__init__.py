@@ -14,24 +14,32 @@
 ``synthetic``        ``Synthetic``: batches that cost nothing
 ``rank_stats``       ``RankTable``: the numbers of several ranks side by side
 ``gather``           ``gather_stats``: those of all ranks, on every rank
-``stats``            ``LoaderStats``: what was delivered, what training waited for, and what to do about it
+``reporter``         what is told of it every few seconds, to whom
+``epoch_progress``   ``progress``: batches with how far the epoch has come
+``stats``            ``LoaderStats``: what was delivered, and what training waited for
+``diagnosis``        what that means, and what to do about it; also for ``bench``
 ===================  ====================================================================
 """
 
+from shardstream.load.diagnosis import Diagnosis
+from shardstream.load.epoch_progress import progress
 from shardstream.load.gather import gather_stats
 from shardstream.load.loader import Loader
 from shardstream.load.prefetcher import DevicePrefetcher
 from shardstream.load.rank_stats import RankStats, RankTable
-from shardstream.load.stats import Diagnosis, LoaderStats
+from shardstream.load.stats import LoaderStats
 from shardstream.load.synthetic import Synthetic
+from shardstream.threads import Processors
 
 __all__ = [
     "DevicePrefetcher",
     "Diagnosis",
     "Loader",
     "LoaderStats",
+    "Processors",
     "RankStats",
     "RankTable",
     "Synthetic",
     "gather_stats",
+    "progress",
 ]

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from torch.utils.data import DataLoader
 
@@ -20,8 +20,9 @@ from shardstream.errors import UsageError, WorkerError
 from shardstream.load.frameworks import ForFrameworks
 from shardstream.load.iteration import ConsumerPosition, LoaderIteration
 from shardstream.load.rank_check import RankCheck
+from shardstream.load.reporter import OnStats, StatsReporter
 from shardstream.load.stats import LoaderStats
-from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, still_busy
+from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, chosen_workers, still_busy
 from shardstream.stream.base import Stream
 from shardstream.stream.ipc.worker_batch import CollateWorkerBatch, keep
 from shardstream.waits import watched
@@ -58,12 +59,19 @@ class Loader(ForFrameworks, DataLoader[Any]):
 
     Args:
         dataset: The data set or mixture.
-        num_workers: Worker processes. Default 8; 0 works in this process.
+        num_workers: Worker processes; 0 works in this process. Default ``"auto"``: a processor each, of those that this
+            process may use, divided by the ranks of this machine; one is left for training, and the number is rounded
+            down to 1, 2, 4 or 8, under which batches are the same: the order is that of any other machine.
         batch_size: Samples a batch; replaces that of the data set. Default: the data set's own.
         collate_fn: Called in the worker with the list of samples of a batch, in place of our own batching; with single
             samples, with each of them. Default: slabs, as `ShardDataset` describes.
         persistent_workers: Keep workers from epoch to epoch, so that there is no pause between them. Default: true
             where there are workers.
+        on_stats: Called with the numbers of the run (a flat dict: `LoaderStats.as_dict`, and the rates of
+            `LoaderStats.since` the last call) in the thread that takes the batches, as one of them is handed out.
+        stats_every: Seconds between two such calls; the end of an iteration brings one, too. Default 10.
+        stats_file: A file of this machine that is written as often: ``"run/stats-{rank}.json"`` for
+            `LoaderStats.merged`, ``"/var/lib/.../stats-{rank}.prom"`` in the text format of Prometheus.
         **arguments: Of ``DataLoader``: ``prefetch_factor``, ``pin_memory``, ``multiprocessing_context``, ``timeout``,
             ``worker_init_fn``, ``generator``, ...
 
@@ -82,10 +90,13 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self,
         dataset: Stream,
         *,
-        num_workers: int = 8,
+        num_workers: int | Literal["auto"] = "auto",
         batch_size: int | None = None,
         collate_fn: Callable[[Any], Any] | None = None,
         persistent_workers: bool | None = None,
+        on_stats: OnStats | None = None,
+        stats_every: float = 10.0,
+        stats_file: str | os.PathLike[str] | None = None,
         **arguments: Any,
     ) -> None:
         if not isinstance(dataset, Stream):
@@ -96,9 +107,11 @@ class Loader(ForFrameworks, DataLoader[Any]):
         for name in arguments:
             if name in _ELSEWHERE:
                 raise UsageError(f"{name} is decided by the data set", hint=f"use {_ELSEWHERE[name]}")
+        num_workers = chosen_workers(num_workers)
         size = dataset.batch_size if batch_size is None else batch_size
-        self.stats = LoaderStats(num_workers)
-        self._single = single = size is None
+        self.stats = LoaderStats(num_workers, images=dataset.decodes_images)
+        self.reporter = StatsReporter(self.stats, on_stats, stats_every, stats_file)
+        self.single = single = size is None
         self._current: ConsumerPosition | None = None
         self._before: ConsumerPosition | None = None  # the one that may still have a thread asking for a batch
         self._begun: weakref.ref[Workers] | None = None
@@ -134,6 +147,14 @@ class Loader(ForFrameworks, DataLoader[Any]):
         current = self._current
         return self._shards.epoch if current is None or current.over else current.run.resume_point.epoch
 
+    @property
+    def done_before(self) -> int:
+        """Of the iteration that runs: batches (or samples) of its epoch that this rank need not read any more."""
+        if self._current is None:
+            return 0
+        run = self._current.run
+        return run.resume_point.position // run.rank.world_size if self.single else len(self) - run.steps
+
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration reads, see `ShardDataset.set_epoch`.
 
@@ -155,7 +176,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         """The first batch (or sample) of the next epoch of this rank, made in this process; moves nothing on."""
         collate: Any = self.collate_fn
         first = collate(self._shards.first_batch())
-        return next(iter(first.data)) if self._single else first.data
+        return next(iter(first.data)) if self.single else first.data
 
     @property
     def seed(self) -> int:
@@ -190,6 +211,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         run = self._shards.assign(self.num_workers)
         self.rank_check.check(run.rank, lambda: self._shards.plan(run))
         self.stats.rank, self.stats.world_size = run.rank.rank, run.rank.world_size
+        self.reporter.begin()
         arriving = self.explained(self._begin)
         self._current = position = ConsumerPosition(run, partial(self._shards.finish_epoch, run.resume_point.epoch))
         request = partial(next, arriving, None)
@@ -197,7 +219,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
             arriving.given_up = position.check_open
             request = partial(self.explained, request, arriving)
         drops = self._shards.drops_samples
-        return LoaderIteration(position, request, self.awaited, single=self._single, drops=drops)
+        return LoaderIteration(position, request, self.awaited, single=self.single, drops=drops)
 
     def restart(self) -> None:
         """Let the iteration that has begun, if nothing of it was received, read the epoch that was chosen since."""
@@ -308,9 +330,10 @@ class Loader(ForFrameworks, DataLoader[Any]):
                 first = False
                 stats.add(item.counted)
                 iteration.position.receive(item)
-                data = item.data
+                data, last = item.data, item.last
                 del item  # whoever takes the batch alone says how long it lives
                 handed = time.perf_counter()
+                self.reporter.step(last=last)
                 yield data
                 del data
                 stats.seconds += time.perf_counter() - handed

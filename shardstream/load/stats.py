@@ -1,7 +1,6 @@
-"""What a loader delivered, how long its consumer waited for it, where the time went, and what to do about it.
+"""What a loader delivered, how long its consumer waited for it, and where the time went.
 
-Stages work side by side, so it is not their times that add up to a step: the slowest one sets the pace, and it is the
-one that is busy nearly all the time. Workers share theirs; what happens in the training process has one thread.
+What that means, and what to do about it, is said by `shardstream.load.diagnosis`.
 """
 
 from __future__ import annotations
@@ -14,51 +13,14 @@ from statistics import median
 from typing import Any
 
 from shardstream.load.device_copy import Times
+from shardstream.load.diagnosis import IN_WORKERS, TITLES, Diagnosis, diagnosed, percent
 from shardstream.load.prefetch_thread import Sent
 from shardstream.load.rank_stats import RankStats, RankTable, ranks_in
 from shardstream.stream.ipc.worker_batch import WorkerBatch
-from shardstream.threads import cores
+from shardstream.threads import Processors
 
 _LISTED = 1000
 _COUNTER = "_total"
-
-_SMOOTH = 0.05
-"""Below this share of waiting, data is not what training waits for."""
-
-_BUSY = 0.6
-"""What is busy for a smaller share of the time does not set the pace: waiting has other reasons."""
-
-_IN_WORKERS = {"read": "storage", "decode": "decode", "transform": "transform", "assemble": "assembly"}
-_TITLES = {
-    "storage": "reading",
-    "decode": "decoding",
-    "transform": "transforms",
-    "assembly": "assembling",
-    "transport": "transport to this process",
-    "copy": "copying to the device",
-    "batch transform": "transform of batches",
-    "loop": "the training loop",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """What a step waits for.
-
-    Attributes:
-        bottleneck: ``"storage"``, ``"decode"``, ``"transform"``, ``"assembly"`` (in the workers); ``"transport"``,
-            ``"copy"``, ``"batch transform"`` (in the training process and on its device); ``"loop"``: the model, for
-            which data waits; ``"uneven"``: nothing is busy all the time, and yet there is waiting; ``"nothing"``:
-            nothing was delivered yet.
-        busy: How busy each stage is: workers for those in workers, else a share of the time.
-        advice: One sentence.
-        waiting: Share of the time that the loop waited for data, without that of workers who begin.
-    """
-
-    bottleneck: str
-    busy: dict[str, float]
-    advice: str
-    waiting: float = 0.0
 
 
 @dataclass(slots=True)
@@ -94,6 +56,7 @@ class LoaderStats:
         sources: Of a mixture: samples delivered from each source, by name.
         transfers: What the workers read over a network: requests, bytes, retries by reason, hedged reads, bytes that
             the cache served and fetched; see ``docs/storage.md``. Empty for local data.
+        images: Whether pictures are decoded.
         rank: This rank, as of the last iteration; its place is kept by `reset`.
         world_size: Of how many.
     """
@@ -118,6 +81,7 @@ class LoaderStats:
     skipped_places: list[str] = field(default_factory=list)
     sources: dict[str, int] = field(default_factory=dict)
     transfers: dict[str, int] = field(default_factory=dict)
+    images: bool = False
     rank: int = 0
     world_size: int = 1
 
@@ -135,6 +99,11 @@ class LoaderStats:
     def worker_seconds(self) -> float:
         """Time that workers spent on these data, all of them together."""
         return sum(self.stages.values())
+
+    @property
+    def running_seconds(self) -> float:
+        """``seconds`` without those of workers who begin, where that is long enough to say something."""
+        return self.seconds - self.start_seconds if self.waits else self.seconds
 
     def as_dict(self) -> dict[str, float]:
         """All numbers in a flat dict that is JSON-able, under names that stay: see ``docs/watching.md``.
@@ -166,7 +135,7 @@ class LoaderStats:
             "seconds": self.seconds,
             "wait_seconds": self.wait_seconds,
             "start_seconds": self.start_seconds,
-            **{f"worker_{stage}_seconds": self.stages.get(stage, 0.0) for stage in _IN_WORKERS},
+            **{f"worker_{stage}_seconds": self.stages.get(stage, 0.0) for stage in IN_WORKERS},
             "transport_seconds": self.transport_seconds,
             "copy_seconds": self.copy_seconds,
             "transform_seconds": self.transform_seconds,
@@ -240,26 +209,13 @@ class LoaderStats:
             rows += [other.of_rank()] if isinstance(other, LoaderStats) else ranks_in(other)
         return RankTable.of(rows)
 
-    def diagnosis(self) -> Diagnosis:
-        """What a step waits for, and what to do about it."""
-        if not self.batches or not self.seconds:
-            return Diagnosis("nothing", {}, "nothing was delivered yet")
-        busy, waiting = _busy(self), _waiting(self)
-        if waiting < _SMOOTH:
-            advice = f"loop-bound: {_percent(waiting)} of the time is waiting for data; no loader could be faster"
-            return Diagnosis("loop", busy, advice, waiting)
-        in_workers = {name: busy[name] for name in _IN_WORKERS.values()}
-        here = {name: busy[name] for name in ("transport", "copy", "batch transform")}
-        filled = sum(in_workers.values()) / max(self.workers, 1)
-        # The device copies and transforms side by side; the thread that starts both does one thing at a time.
-        thread = max(_thread(self), *here.values())
-        if max(filled, thread) < _BUSY:
-            return Diagnosis("uneven", busy, _UNEVEN.format(share=_percent(waiting)), waiting)
-        if filled >= thread:
-            worst = max(in_workers, key=in_workers.__getitem__)
-            return Diagnosis(worst, busy, _of_workers(worst, self, in_workers), waiting)
-        worst = max(here, key=here.__getitem__)
-        return Diagnosis(worst, busy, _OF_PROCESS[worst].format(share=_percent(here[worst])), waiting)
+    def diagnosis(self, processors: Processors | None = None) -> Diagnosis:
+        """What a step waits for, and what to do about it.
+
+        Args:
+            processors: Who kept the processors busy meanwhile, where that was measured, as `bench` does.
+        """
+        return diagnosed(self, processors)
 
     def report(self) -> str:
         """Where the time of a step went, in a few lines, with one sentence of advice at last.
@@ -273,17 +229,17 @@ class LoaderStats:
         found = self.diagnosis()
         if not found.busy:
             return found.advice
-        step, waits = _running(self) / self.batches, sorted(1e3 * wait for wait in self.waits) or [0.0]
+        step, waits = self.running_seconds / self.batches, sorted(1e3 * wait for wait in self.waits) or [0.0]
         lines = [
-            f"{self.batches:,} steps of {1e3 * step:,.1f} ms; waited for data {_percent(_waiting(self))} of the time, "
+            f"{self.batches:,} steps of {1e3 * step:,.1f} ms; waited for data {percent(found.waiting)} of the time, "
             f"and {self.start_seconds:.1f} s for first batches",
             f"a step waited {median(waits):,.1f} ms (median), {waits[-1 - len(waits) // 100]:,.1f} (1 in 100), "
             f"{waits[-1]:,.1f} (worst of the last {len(waits):,})",
         ]
         for name, value in found.busy.items():
-            shared = self.workers and name in _IN_WORKERS.values()
-            how = f"{value:.2f} of {self.workers} workers" if shared else _percent(value)
-            lines.append(f"  {_TITLES[name]:28}{how}")
+            shared = self.workers and name in IN_WORKERS.values()
+            how = f"{value:.2f} of {self.workers} workers" if shared else percent(value)
+            lines.append(f"  {TITLES[name]:28}{how}")
         if self.alone:
             each = self.alone / self.batches
             lines.append(f"  {each:,.1f} tensors a batch travelled one by one, not in its one copy")
@@ -336,68 +292,4 @@ class LoaderStats:
 
     def reset(self) -> None:
         """Begin anew."""
-        self.__init__(self.workers, rank=self.rank, world_size=self.world_size)  # type: ignore[misc]  # a dataclass
-
-
-def _running(stats: LoaderStats) -> float:
-    """The time without that of workers who begin, where it is long enough to say something."""
-    return stats.seconds - stats.start_seconds if stats.waits else stats.seconds
-
-
-def _waiting(stats: LoaderStats) -> float:
-    """The share of it that was waiting."""
-    total = _running(stats)
-    return max(0.0, 1 - (stats.seconds - stats.wait_seconds) / total) if total else 0.0
-
-
-def _busy(stats: LoaderStats) -> dict[str, float]:
-    total = _running(stats)
-    busy = {name: stats.stages.get(stage, 0.0) / total for stage, name in _IN_WORKERS.items()}
-    busy["transport"] = stats.transport_seconds / total
-    busy["copy"] = max(stats.copy_seconds, stats.device_copy_seconds) / total
-    busy["batch transform"] = max(stats.transform_seconds, stats.device_transform_seconds) / total
-    busy["loop"] = 1 - _waiting(stats)
-    return busy
-
-
-def _thread(stats: LoaderStats) -> float:
-    """How busy the thread is that receives batches, or sends them on to their device."""
-    return (stats.transport_seconds + stats.copy_seconds + stats.transform_seconds) / _running(stats)
-
-
-def _of_workers(worst: str, stats: LoaderStats, busy: dict[str, float]) -> str:
-    total = sum(busy.values())
-    share = f"{_percent(busy[worst] / total)} of it in {_TITLES[worst]}"
-    if not stats.workers:
-        return f"{worst}-bound: batches are made in the training process, {share}; use workers (num_workers=)"
-    there = cores()
-    more = f"add workers ({there} cores are there)" if stats.workers < there else f"all {there} cores have a worker"
-    if worst == "storage":
-        more = "add workers" if stats.workers < 4 * there else "workers are many"
-    return f"{worst}-bound: {total:.1f} of {stats.workers} workers busy, {share}; {more}, or {_CHEAPER[worst]}"
-
-
-_CHEAPER = {
-    "storage": "bring the data nearer: a local cache (cache=), /dev/shm, a larger prefetch=",
-    "decode": 'decode less: pack with --jpeg addressable or --max-side, fast=True, resize="device"',
-    "transform": "do it for whole batches on the device (DevicePrefetcher(transform=)), or store its result",
-    "assembly": "send less: uint8 in place of floats, a slab in place of many objects, no collate_fn",
-}
-
-_UNEVEN = (
-    "uneven: nothing is busy all the time, yet {share} of it is waiting; let workers run further ahead "
-    "(prefetch_factor=, depth=), and look whether something else uses the cores"
-)
-
-_OF_PROCESS = {
-    "transport": "transport-bound: receiving batches takes {share} of the time; send tensors in place of Python "
-    "objects, or less of them",
-    "copy": "copy-bound: copying to the device takes {share} of the time; send uint8 and let the transform convert it, "
-    "or smaller batches of fewer fields",
-    "batch transform": "transform-bound: the transform of batches takes {share} of the time; do less in it, or some of "
-    "it in the workers",
-}
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.1 or not share else f"{100 * share:.1f} %"
+        self.__init__(self.workers, rank=self.rank, world_size=self.world_size, images=self.images)  # type: ignore[misc]  # a dataclass

@@ -17,6 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import cache
 from multiprocessing import connection
 from typing import Any
 
@@ -25,6 +26,9 @@ from torch.utils.data import DataLoader, _utils
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from shardstream.errors import UsageError
+from shardstream.sizes import plural
+from shardstream.stream.iteration.ranks import local_ranks
+from shardstream.threads import cores
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +38,28 @@ LEAVE_S = 7.0
 _GOODBYE_S = 4.0  # for workers to end by themselves, all of them together
 _END_S = 1.0  # for the system to end them
 _LOOK_S = 0.25
+
+
+_SAME_ORDER = (8, 4, 2, 1)
+"""Numbers of workers under which batches are the same: divisors of the virtual workers of `shardstream.order`."""
+
+
+def chosen_workers(asked: int | str) -> int:
+    """How many workers a loader has; with ``"auto"``, of the processors of this rank, all but one, rounded down."""
+    if isinstance(asked, int):
+        return asked
+    if asked != "auto":
+        raise UsageError(f'num_workers must be a number or "auto", got {asked!r}', hint="leave it out")
+    there, ranks = cores(), local_ranks()
+    free = there // ranks - 1
+    number = next((number for number in _SAME_ORDER if number <= free), 1)
+    _say_workers(number, there, ranks)
+    return number
+
+
+@cache
+def _say_workers(number: int, there: int, ranks: int) -> None:
+    logger.info('num_workers="auto" is %d here: %s for %s', number, plural(there, "processor"), plural(ranks, "rank"))
 
 
 class NoAnswerError(Exception):

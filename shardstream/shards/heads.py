@@ -186,7 +186,11 @@ def no_data_set(url: str, error: NotFoundError) -> NotFoundError:
     if "://" not in folder and not os.path.lexists(folder):
         above, _, name = os.path.abspath(folder).rpartition("/")
         beside = os.listdir(above) if os.path.isdir(above) else []
-        return NotFoundError(_NO_PLACE, url=url, hint=f"{did_you_mean(name, beside)}look at the path")
+        return NotFoundError(
+            _NO_PLACE,
+            url=url,
+            hint=f"{did_you_mean(name, beside)}look at the path, or make one there with `shardstream pack`",
+        )
     hint = "make one with `shardstream pack`; a run that was cut short has none"
     return NotFoundError(_NO_DATA_SET, url=url, hint=hint)
 

@@ -86,6 +86,11 @@ class Stream(IterableDataset[Any]):
         return self._content.drops_samples
 
     @property
+    def decodes_images(self) -> bool:
+        """Whether pictures are decoded, and not only handed on as they are stored."""
+        return any(output.is_image for part in self._content.parts for output in part.plan.outputs)
+
+    @property
     def seed(self) -> int:
         """The seed of everything random."""
         return self._settings.seed

@@ -56,5 +56,8 @@ def test_bench_without_a_verb_streams(photo: Path) -> None:
         result = run(*arguments)
         assert result.exit_code == 3
         assert "none" in result.stderr
-    assert {"decode", "stream"} <= set(run("bench", "--help").stdout.split())
+    told = run("bench", "--help").stdout
+    assert told.split() == run("bench", "stream", "--help").stdout.replace("bench stream", "bench").split()
+    assert {"--workers", "--crop", "--step"} <= set(told.split())
+    assert "bench decode URL" in " ".join(told.split())
     assert run("bench", "decode", photo.parent / "none").exit_code == 3

@@ -10,9 +10,11 @@ import pytest
 
 import shardstream as ss
 from shardstream.diagnose import bench
+from shardstream.diagnose.bench import measured
 from shardstream.diagnose.processor import Gauge
 from shardstream.errors import FieldError, UsageError
 from shardstream.images.encode import encode
+from shardstream.load.diagnosis import IN_WORKERS
 from shardstream.pack import ShardWriter
 from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
@@ -48,7 +50,9 @@ def test_it_counts_what_came(url: Path, workers: int) -> None:
 
 def test_crops_and_chosen_fields(url: Path) -> None:
     report = bench(url, batches=2, batch_size=10, workers=0, crop=4, fields=["jpg", "cls"])
-    assert report.samples == 20
+    assert (report.samples, report.crop) == (20, 4)
+    assert bench(url, batches=2, batch_size=10, workers=0).crop == 224
+    assert bench(url, batches=2, batch_size=10, workers=0, fields=["cls"]).crop is None
     assert 0 < report.bytes < 20 * Manifest.load(url).bytes / 40
     with pytest.raises(FieldError, match="jpeg"):
         bench(url, batches=2, batch_size=10, workers=0, fields=["jpeg"])
@@ -60,9 +64,32 @@ def test_what_cannot_work_is_refused(url: Path, options: dict[str, Any]) -> None
         bench(url, workers=0, **{"batches": 1, **options})
 
 
+PAUSE = 0.002  # a sample
+
+
+class SlowlyArriving:
+    """Takes its time to come out of a pickle."""
+
+    def __reduce__(self) -> Any:
+        return time.sleep, (10 * PAUSE,)
+
+
 def slowly(sample: Any) -> Any:
-    time.sleep(0.002)
+    time.sleep(PAUSE)
     return sample
+
+
+def slow_batch(batch: Any) -> Any:
+    time.sleep(50 * PAUSE)
+    return batch
+
+
+def slowly_sent(batch: Any) -> Any:
+    return [SlowlyArriving(), len(batch["cls"])]
+
+
+def large(sample: Any) -> Any:
+    return {"values": np.broadcast_to(np.float64(0), (1 << 17,))}  # costs nothing before it is written to a batch
 
 
 @pytest.fixture
@@ -92,11 +119,18 @@ def photos(tmp_path: Path) -> str:
     ("data", "settings", "limit", "advice"),
     [
         ("photos", {"crop": 32}, "decode", "decode-bound: "),
-        ("photos", {"transform": slowly}, "transform", "transform-bound: "),
+        ("photos", {"transform": slowly, "fields": ["cls"]}, "transform", "transform-bound: "),
+        ("photos", {"transform": large, "fields": ["cls"]}, "assembly", "assembly-bound: "),
+        (
+            "photos",
+            {"ahead": {"device": "cpu", "transform": slow_batch}, "fields": ["cls"]},
+            "batch transform",
+            "transform-bound: ",
+        ),
         ("photos", {"step": 0.2, "fields": ["cls"]}, "loop", "loop-bound: "),
         ("slow_store", {}, "storage", "storage-bound: "),
     ],
-    ids=["decode", "transform", "loop", "storage"],
+    ids=["decode", "transform", "assembly", "batch transform", "loop", "storage"],
 )
 def test_the_verdict_is_that_of_the_loader(
     data: str,
@@ -120,10 +154,29 @@ def test_the_verdict_is_that_of_the_loader(
     assert report.limit == limit
     assert report.advice.startswith(advice)
     stats = loaders[0].stats
-    found = stats.diagnosis()
+    found = stats.diagnosis(report.processors)
     assert (report.limit, report.advice, report.wait_share) == (found.bottleneck, found.advice, found.waiting)
-    assert stats.report().splitlines()[-1] == report.advice
+    assert report.worker_load == found.worker_load <= 1
+    assert sum(found.busy[stage] for stage in IN_WORKERS.values()) <= max(workers, 1) + 1e-9
     assert (report.samples, report.batches, report.workers) == (stats.samples, stats.batches, stats.workers)
+
+
+def test_slow_transport_is_named(photos: str) -> None:
+    settings: dict[str, Any] = {"batch_transform": slowly_sent, "fields": ["cls"]}
+    report = bench(photos, batches=6, batch_size=10, workers=1, **settings)
+    assert report.limit == "transport"
+    assert report.advice.startswith("transport-bound: ")
+
+
+def test_what_is_not_decoded_is_no_advice(photos: str) -> None:
+    report = bench(photos, batches=20, batch_size=10, workers=1, fields=["jpg"], crop=None)
+    assert report.crop is None
+    assert report.limit != "decode"
+    assert "decod" not in report.advice
+    stream = ss.ShardDataset(photos, batch_size=10, fields={"cls": slowly})
+    slow = measured(stream, seconds=1, batches=4, workers=1, mean_bytes=8)
+    assert slow.limit == "decode"
+    assert "jpeg" not in slow.advice  # it is no picture that is decoded
 
 
 def test_epochs_of_one_batch_have_a_verdict(url: Path) -> None:
@@ -152,5 +205,7 @@ def test_a_gauge_sees_this_process_compute() -> None:
     until = time.process_time() + 0.05
     while time.process_time() < until:
         pass
-    assert gauge.processors() > 0
-    assert cores() > 0
+    found = gauge.processors()
+    assert 0 < found.ours <= found.cores == cores()
+    assert 0 <= found.others <= found.cores - found.ours
+    assert found.idle == pytest.approx(found.cores - found.ours - found.others)

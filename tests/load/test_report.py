@@ -12,6 +12,7 @@ import pytest
 import shardstream as ss
 from shardstream.load import LoaderStats
 from shardstream.stream.ipc.worker_batch import WorkerBatch
+from shardstream.threads import Processors
 
 from ..storage.faults import FaultProxy
 from ..storage.places import WebPlace
@@ -133,6 +134,56 @@ def test_workers_that_are_busy_with_several_things_are_busy() -> None:
 def test_waiting_for_nothing_that_is_busy_is_uneven() -> None:
     stats = LoaderStats(workers=4, batches=10, seconds=10, wait_seconds=5, stages={"decode": 8.0})
     assert stats.diagnosis().bottleneck == "uneven"
+
+
+FULL = {"workers": 2, "batches": 10, "seconds": 10, "wait_seconds": 9}
+
+
+@pytest.mark.parametrize(
+    ("processors", "advice"),
+    [
+        (Processors(2, 0.3, 0.0, 0.0), "add workers (1.7 of 2 cores are idle)"),
+        (Processors(2, 0.8, 1.2, 0.0), "free the 1.2 of 2 cores that other programs use"),
+        (Processors(2, 2.0, 0.0, 0.0), "all 2 cores are busy"),
+    ],
+)
+def test_who_uses_the_processors_decides_whether_workers_would_help(processors: Processors, advice: str) -> None:
+    stats = LoaderStats(**FULL, stages={"decode": 20.0}, images=True)
+    found = stats.diagnosis(processors)
+    assert found.bottleneck == "decode"
+    assert found.advice.startswith(f"decode-bound: 2.0 of 2 workers busy, 100 % of it in decoding; {advice}")
+
+
+@pytest.mark.parametrize(("disk", "advice"), [(1.0, "bring the data nearer"), (0.0, "no disk is waited for")])
+def test_data_in_memory_cannot_come_nearer(disk: float, advice: str) -> None:
+    stats = LoaderStats(**FULL, stages={"read": 20.0})
+    assert advice in stats.diagnosis(Processors(2, 1.0, 0.0, disk)).advice
+
+
+@pytest.mark.parametrize(
+    ("processors", "advice"),
+    [(Processors(2, 0.3, 1.7, 0.0), "1.7 of 2 cores that other"), (Processors(2, 0.3, 0.0, 0.9), "wait for a disk")],
+)
+def test_what_else_makes_waiting_uneven(processors: Processors, advice: str) -> None:
+    found = LoaderStats(**FULL, stages={"decode": 4.0}).diagnosis(processors)
+    assert found.bottleneck == "uneven"
+    assert advice in found.advice
+
+
+def test_work_from_before_makes_nobody_busier_than_he_can_be() -> None:
+    stats = LoaderStats(**FULL, stages={"read": 5.0, "decode": 16.0}, transport_seconds=11.0)
+    found = stats.diagnosis()
+    assert found.worker_load == 1
+    assert found.busy["storage"] + found.busy["decode"] == pytest.approx(2)
+    assert found.busy["transport"] == 1
+    assert "2.0 of 2 workers busy" in found.advice
+
+
+def test_pictures_are_advised_on_where_pictures_are_decoded(folder: Path) -> None:
+    values = stats_of(folder, fields={"id": slow}).diagnosis()
+    pictures = stats_of(folder, fields={"jpg": [ss.decode.Image(), slow], "id": None}).diagnosis()
+    assert values.bottleneck == pictures.bottleneck == "decode"
+    assert ("jpeg" in values.advice, "jpeg" in pictures.advice) == (False, True)
 
 
 def test_nothing_yet() -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from shardstream.cgroups import ROOT, own_groups
+
 _RESERVED = 1 << 30  # what is left to others on a disk, for a full system disk breaks more than a cache
 RESERVED_MEMORY = 4 << 30  # the same in memory, where the batches of data loaders lie too
 _TMPFS_MAGIC = ("tmpfs", "ramfs")
 
 
-def room(folder: str | int, *, memory: bool, groups: Path = Path("/sys/fs/cgroup")) -> int:
+def room(folder: str | int, *, memory: bool, groups: Path = ROOT) -> int:
     """Bytes that a folder can take now.
 
     A reserve stays free: 5 % of the file system, 1 GiB at most; in memory 25 %, 4 GiB at most.
@@ -36,7 +38,7 @@ def room(folder: str | int, *, memory: bool, groups: Path = Path("/sys/fs/cgroup
     return max(0, free - reserve)
 
 
-def memory_left(groups: Path = Path("/sys/fs/cgroup")) -> int | None:
+def memory_left(groups: Path = ROOT) -> int | None:
     """Bytes of memory that this process's control groups leave; ``None`` where none limits it.
 
     The kernel's file cache does not count as used: it gives way.
@@ -44,7 +46,7 @@ def memory_left(groups: Path = Path("/sys/fs/cgroup")) -> int | None:
     lefts = [
         left
         for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-        for group in _own_groups(groups)
+        for group in own_groups("memory", groups)
         if (left := _left(group, limit, usage)) is not None
     ]
     return min(lefts, default=None)
@@ -63,23 +65,6 @@ def _left(group: Path, limit_name: str, usage_name: str) -> int | None:
     except (OSError, ValueError):
         pass
     return max(0, limit - max(0, usage - gives_way))
-
-
-def _own_groups(groups: Path) -> list[Path]:
-    """The groups of this process and those above them, as far as they can be seen from here."""
-    found = {groups, groups / "memory"}
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        base = groups / "memory" if "memory" in controllers.split(",") else groups
-        below = base
-        for part in Path(path).parts[1:]:
-            below = below / part
-            found.add(below)
-    return sorted(found)
 
 
 def _number(path: Path) -> int | None:

@@ -213,7 +213,8 @@ class SlabBuilder:
                     continue
                 for name, column in values.items():
                     column[i] = sample[name]
-        self._clock.lap("decode")
+        if loose:
+            self._clock.lap("decode")
         if broken:
             good = first_good(broken, count)
             self._repeat(good, broken, rows, [*views.values(), *values.values()])

@@ -1,0 +1,55 @@
+"""The control groups of this process, by which containers are limited, and how many processors they leave it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+
+
+def own_groups(controller: str, root: Path = ROOT) -> list[Path]:
+    """The groups of this process and those above them, as far as they can be seen from here.
+
+    Args:
+        controller: What limits, as version 1 of control groups names it: ``"memory"``, ``"cpu"``.
+        root: Where control groups are found.
+    """
+    found = {root, root / controller}
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        below = root / controller if controller in controllers.split(",") else root
+        for part in Path(path).parts[1:]:
+            below = below / part
+            found.add(below)
+    return sorted(found)
+
+
+def processor_quota(root: Path = ROOT) -> float | None:
+    """Processors that these groups let the process use at most; ``None`` where none limits it.
+
+    Args:
+        root: Where control groups are found.
+    """
+    quotas = []
+    for group in own_groups("cpu", root):
+        first = _words(group / "cpu.max")
+        second = _words(group / "cpu.cfs_quota_us") + _words(group / "cpu.cfs_period_us")
+        for words in (first, second):
+            try:
+                quota, period = map(int, words)
+            except ValueError:  # no such file, or "max"
+                continue
+            if quota > 0 and period > 0:  # version 1 says "no limit" by -1
+                quotas.append(quota / period)
+    return min(quotas, default=None)
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []

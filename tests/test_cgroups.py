@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardstream.cgroups import own_groups, processor_quota
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu.max": "250000 100000"}, 2.5),
+        ({"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"}, 4.0),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+    ],
+)
+def test_the_quota_of_both_versions(files: dict[str, str], quota: float | None, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert processor_quota(tmp_path) == quota
+
+
+def test_the_tightest_of_all_groups_counts(tmp_path: Path) -> None:
+    inner = own_groups("cpu", tmp_path)[-1]
+    inner.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "cpu.max").write_text("300000 100000")
+    (inner / "cpu.max").write_text("100000 100000")
+    assert processor_quota(tmp_path) == 1.0
