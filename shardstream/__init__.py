@@ -26,10 +26,9 @@ from shardstream.pack import PackPlan, ShardWriter, export, merge, pack, pack_pl
 from shardstream.shards.manifest import Manifest
 
 if TYPE_CHECKING:
-    from shardstream import augment, decode  # `testing` is above rooms that import this module
+    from shardstream import augment, decode  # `testing` and `view` are above rooms that import this one
     from shardstream.dataset.foreign.indexing import index
     from shardstream.load import DevicePrefetcher, Loader, Synthetic, gather_stats, progress
-    from shardstream.report.viewing import view
     from shardstream.storage.cache import Cache
     from shardstream.stream import Crops, Mixture, Ragged, Reader, ShardDataset, convert_state, show
 

@@ -14,7 +14,7 @@ from shardstream import diagnose
 from shardstream.cli.flags import DatasetUrl, Json, Quiet, arguments_of, reads_dataset
 from shardstream.cli.report import plural, print_found, reporting, size, stdout
 from shardstream.cli.stores import format_url
-from shardstream.cli.view_page import TrainingRun, Wanted, made_page, show_page
+from shardstream.cli.view_page import PageContent, TrainingRun, made_page, show_page
 from shardstream.errors import UsageError
 from shardstream.text import in_one_line
 
@@ -85,7 +85,7 @@ def view(
             if save is not None or as_json:
                 raise UsageError("--save and --json do not go with a page", hint="leave --html and --serve out")
             run = TrainingRun(draws, crop, epoch, step, rank, batch_size, workers) if trained else None
-            wanted = Wanted(url, tuple(numbers or ()), tuple(keys or ()), samples, seed, opening)
+            wanted = PageContent(url, tuple(numbers or ()), tuple(keys or ()), samples, seed, opening)
             show_page(*made_page(wanted, run, quiet=quiet), html, port if serve else None)
             return
         if trained:

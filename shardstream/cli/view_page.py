@@ -17,7 +17,7 @@ from shardstream.text import in_one_line
 _SAMPLES = 200
 
 
-class Wanted(NamedTuple):
+class PageContent(NamedTuple):
     """What is to be on the page.
 
     Attributes:
@@ -59,7 +59,7 @@ class TrainingRun(NamedTuple):
     workers: int
 
 
-def made_page(wanted: Wanted, run: TrainingRun | None, *, quiet: bool) -> tuple[str, str]:
+def made_page(wanted: PageContent, run: TrainingRun | None, *, quiet: bool) -> tuple[str, str]:
     """The page, and in words what is on it."""
     if run is not None:
         return _of_training(wanted, run)
@@ -79,7 +79,7 @@ def made_page(wanted: Wanted, run: TrainingRun | None, *, quiet: bool) -> tuple[
     return page(found), f"{plural(len(found.samples), 'sample')} of {found.total:,}"
 
 
-def _of_training(wanted: Wanted, run: TrainingRun) -> tuple[str, str]:
+def _of_training(wanted: PageContent, run: TrainingRun) -> tuple[str, str]:
     import shardstream as ss  # with torch
 
     matched = re.fullmatch(r"(\d+)/(\d+)", run.rank)
