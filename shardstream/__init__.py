@@ -26,7 +26,7 @@ from shardstream.pack import PackPlan, ShardWriter, export, merge, pack, pack_pl
 from shardstream.shards.manifest import Manifest
 
 if TYPE_CHECKING:
-    from shardstream import augment, decode  # `testing` and `view` are above rooms that import this one
+    from shardstream import augment, decode  # `testing`, `doctor` and `view` are above rooms that import this one
     from shardstream.dataset.foreign.indexing import index
     from shardstream.load import DevicePrefetcher, Loader, Synthetic, gather_stats, progress
     from shardstream.storage.cache import Cache
@@ -50,6 +50,7 @@ __all__ = [
     "augment",
     "convert_state",
     "decode",
+    "doctor",
     "errors",
     "export",
     "gather_stats",
@@ -70,6 +71,7 @@ _LOAD = ("DevicePrefetcher", "Loader", "Synthetic", "gather_stats", "progress")
 _LAZY = {
     **dict.fromkeys(_LOAD, "shardstream.load"),
     "Cache": "shardstream.storage.cache",
+    "doctor": "shardstream.diagnose.doctor",
     "index": "shardstream.dataset.foreign.indexing",
     "view": "shardstream.report.viewing",
     **dict.fromkeys(_STREAM, "shardstream.stream"),

@@ -15,6 +15,7 @@
 ``shown``          one value as a page can show it
 ``summaries``      what a field holds, for ``overview``
 ``bench``          how fast a data set streams here, and what keeps it from being faster
+``doctor``         whether this machine is fit for training
 ``decoding``       how fast each image backend decodes here
 ``processor``      who computes, for ``bench``
 =================  =====================================================================
@@ -22,6 +23,7 @@
 
 from shardstream.diagnose.bench import BenchReport, bench
 from shardstream.diagnose.decoding import BackendReport, DecodeReport, DecodeSpeed, bench_decode
+from shardstream.diagnose.doctor import Finding, doctor
 from shardstream.diagnose.info import FieldInfo, Info, info
 from shardstream.diagnose.reseal import reseal
 from shardstream.diagnose.verify import Problem, VerifyReport, verify
@@ -33,6 +35,7 @@ __all__ = [
     "DecodeReport",
     "DecodeSpeed",
     "FieldInfo",
+    "Finding",
     "Info",
     "Problem",
     "VerifyReport",
@@ -41,6 +44,7 @@ __all__ = [
     "ViewedSample",
     "bench",
     "bench_decode",
+    "doctor",
     "info",
     "reseal",
     "verify",
