@@ -26,7 +26,7 @@ from shardstream.pack import PackPlan, ShardWriter, export, merge, pack, pack_pl
 from shardstream.shards.manifest import Manifest
 
 if TYPE_CHECKING:
-    from shardstream import augment, decode  # `testing` and `doctor` are above rooms that import this module
+    from shardstream import augment, decode  # `testing`, `doctor` and `view` are above rooms that import this one
     from shardstream.dataset.foreign.indexing import index
     from shardstream.load import DevicePrefetcher, Loader, Synthetic, gather_stats, progress
     from shardstream.storage.cache import Cache
@@ -62,6 +62,7 @@ __all__ = [
     "repack",
     "show",
     "testing",
+    "view",
 ]
 
 # What needs torch, or is for tests, is imported at first use, so that the command line answers at once.
@@ -72,6 +73,7 @@ _LAZY = {
     "Cache": "shardstream.storage.cache",
     "doctor": "shardstream.diagnose.doctor",
     "index": "shardstream.dataset.foreign.indexing",
+    "view": "shardstream.report.viewing",
     **dict.fromkeys(_STREAM, "shardstream.stream"),
 }
 

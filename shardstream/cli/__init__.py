@@ -11,7 +11,7 @@
 ``migrate``    ``shardstream migrate URL``: the way over from another library
 ``info``       ``shardstream info URL``
 ``verify``     ``shardstream verify URL``
-``view``       ``shardstream view URL [SAMPLE]...``
+``view``       ``shardstream view URL [SAMPLE]...``; ``view_page``: its page, ``--html`` and ``--serve``
 ``bench``      ``shardstream bench URL``, and ``bench_decode`` for ``shardstream bench decode [URL | FILE...]``
 ``doctor``     ``shardstream doctor [URL]``: whether this machine is fit for training
 ``cache``      ``shardstream cache status|warm|verify|clear``

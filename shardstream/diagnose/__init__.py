@@ -11,6 +11,7 @@
 ``migrate``        from another library: its code, ours, and what packing would gain
 ``view``           single samples, looked at closely
 ``overview``       samples from all over a data set and what its fields hold, for a page
+``draws``          what training gets of a sample, epoch after epoch, and what was in a batch
 ``shown``          one value as a page can show it
 ``summaries``      what a field holds, for ``overview``
 ``bench``          how fast a data set streams here, and what keeps it from being faster

@@ -218,6 +218,18 @@ class Stream(IterableDataset[Any]):
             raise UsageError("there is nothing to look at: this rank has no samples", url=self._content.url)
         return StepPipeline(self._content, self._settings, None).only(run.step(0), lists=self._lists)
 
+    def looked_into(self, epoch: int, num_workers: int) -> tuple[EpochRun, StepPipeline]:
+        """The steps of this rank in an epoch of a loader, and what makes them here; moves nothing on.
+
+        Args:
+            epoch: Which.
+            num_workers: Of the loader: its order may depend on that.
+        """
+        self._settings.check_complete()
+        begin = dataclasses.replace(self._epochs.fresh(), epoch=epoch)
+        run = EpochRun(self._content, self._settings, self._rank(), begin, num_workers)
+        return run, StepPipeline(self._content, self._settings, None)
+
     # -------------------------------------------------------------------------------------------------- iteration
 
     @property
