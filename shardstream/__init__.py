@@ -26,9 +26,9 @@ from shardstream.pack import PackPlan, ShardWriter, export, merge, pack, pack_pl
 from shardstream.shards.manifest import Manifest
 
 if TYPE_CHECKING:
-    from shardstream import augment, decode  # `testing` is above rooms that import this module
+    from shardstream import augment, decode  # `testing`, `doctor` and `view` are above rooms that import this one
     from shardstream.dataset.foreign.indexing import index
-    from shardstream.load import DevicePrefetcher, Loader, Synthetic, gather_stats
+    from shardstream.load import DevicePrefetcher, Loader, Synthetic, gather_stats, progress
     from shardstream.storage.cache import Cache
     from shardstream.stream import Crops, Mixture, Ragged, Reader, ShardDataset, convert_state, show
 
@@ -50,6 +50,7 @@ __all__ = [
     "augment",
     "convert_state",
     "decode",
+    "doctor",
     "errors",
     "export",
     "gather_stats",
@@ -57,20 +58,27 @@ __all__ = [
     "merge",
     "pack",
     "pack_plan",
+    "progress",
     "repack",
     "show",
     "testing",
+    "view",
 ]
 
 # What needs torch, or is for tests, is imported at first use, so that the command line answers at once.
 _STREAM = ("Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "convert_state", "show")
-_LOAD = ("DevicePrefetcher", "Loader", "Synthetic", "gather_stats")
+_LOAD = ("DevicePrefetcher", "Loader", "Synthetic", "gather_stats", "progress")
 _LAZY = {
     **dict.fromkeys(_LOAD, "shardstream.load"),
     "Cache": "shardstream.storage.cache",
+    "doctor": "shardstream.diagnose.doctor",
     "index": "shardstream.dataset.foreign.indexing",
+    "view": "shardstream.report.viewing",
     **dict.fromkeys(_STREAM, "shardstream.stream"),
 }
+
+# The module of this name is here by now; `ss.progress` is the function of `load`, as `ss.pack` is that of `pack`.
+globals().pop("progress", None)
 
 
 def __getattr__(name: str) -> Any:

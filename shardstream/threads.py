@@ -29,9 +29,17 @@ _Work: TypeAlias = "tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]"
 
 def cores() -> int:
     """Processors that this process may use: by its affinity and the quota of its control groups, rounded down."""
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = processor_quota()
-    return there if quota is None else max(1, min(there, int(quota)))
+    return cores_left(affinity_cores(), processor_quota())
+
+
+def affinity_cores() -> int:
+    """Processors that this process may run on, whatever its control groups leave of their time."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cores_left(affinity: int, quota: float | None) -> int:
+    """Whole processors that a quota leaves; ``None`` for no quota."""
+    return affinity if quota is None else max(1, min(affinity, int(quota)))
 
 
 @dataclass(frozen=True, slots=True)

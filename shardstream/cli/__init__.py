@@ -11,9 +11,10 @@
 ``migrate``    ``shardstream migrate URL``: the way over from another library
 ``info``       ``shardstream info URL``
 ``verify``     ``shardstream verify URL``
-``view``       ``shardstream view URL [SAMPLE]...``
+``view``       ``shardstream view URL [SAMPLE]...``; ``view_page``: its page, ``--html`` and ``--serve``
 ``bench``      ``shardstream bench URL``, and ``bench_decode`` for ``shardstream bench decode [URL | FILE...]``;
              ``bench_sweep``: what ``--sweep`` prints and draws
+``doctor``     ``shardstream doctor [URL]``: whether this machine is fit for training
 ``cache``      ``shardstream cache status|warm|verify|clear``
 ``stores``     how every verb is told to reach a store: ``--storage-option``, ``--transport``
 ``flags``      flags that several verbs have in common, such as how one is told which data set it reads
@@ -21,8 +22,8 @@
 ``report``     exit codes, errors as one block, numbers for people
 =============  ==========================================================
 
-Data goes to stdout, progress and errors to stderr. Exit codes: 0 done; 1 verify found problems; 2 the command or its
-arguments are wrong, or an optional package is missing; 3 the source, the store or the data is at fault; 130
+Data goes to stdout, progress and errors to stderr. Exit codes: 0 done; 1 verify or doctor found problems; 2 the command
+or its arguments are wrong, or an optional package is missing; 3 the source, the store or the data is at fault; 130
 interrupted; 141 nobody reads stdout any more.
 """
 

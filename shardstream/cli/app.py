@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 import shardstream
-from shardstream.cli import bench, cache, export, index, info, merge, migrate, pack, repack, verify, view
+from shardstream.cli import bench, cache, doctor, export, index, info, merge, migrate, pack, repack, verify, view
 from shardstream.text import printable
 
 _WrongUsage: Any = typer.BadParameter.__base__  # click's UsageError, of which Typer may have a copy of its own
@@ -41,8 +41,8 @@ app = typer.Typer(
     name="shardstream",
     cls=_Printable,
     help="Pack files into shards, here or in a store; look at them, check them, measure them.",
-    epilog="Exit codes: 0 done, 1 verify found problems, 2 wrong arguments, 3 source, store or data at fault, "
-    "130 interrupted, 141 nobody reads the output any more.",
+    epilog="Exit codes: 0 done, 1 verify or doctor found problems, 2 wrong arguments, 3 source, store or data at "
+    "fault, 130 interrupted, 141 nobody reads the output any more.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -78,5 +78,6 @@ app.command("verify")(verify.verify)
 app.command("merge", epilog="Next: shardstream info DEST, shardstream verify DEST.")(merge.merge)
 app.command("export")(export.export)
 app.command("view")(view.view)
+app.command("doctor")(doctor.doctor)
 app.add_typer(bench.app)
 app.add_typer(cache.app)

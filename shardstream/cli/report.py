@@ -30,7 +30,7 @@ class Exit(IntEnum):
     """Exit codes."""
 
     DONE = 0
-    PROBLEMS = 1  # verify: the data set is not as it was written
+    PROBLEMS = 1  # verify: the data set is not as it was written; doctor: this machine is not fit
     USAGE = 2  # fix the command; also Typer's own
     DATA = 3  # fix the source, the store or the data
     INTERRUPTED = 128 + signal.SIGINT

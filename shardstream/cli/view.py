@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -13,11 +12,10 @@ from rich.text import Text
 
 from shardstream import diagnose
 from shardstream.cli.flags import DatasetUrl, Json, Quiet, arguments_of, reads_dataset
-from shardstream.cli.progress import drawing
-from shardstream.cli.report import plural, print_found, reporting, size, stderr, stdout
+from shardstream.cli.report import plural, print_found, reporting, size, stdout
 from shardstream.cli.stores import format_url
+from shardstream.cli.view_page import PageContent, TrainingRun, made_page, show_page
 from shardstream.errors import UsageError
-from shardstream.storage import open_store
 from shardstream.text import in_one_line
 
 _DEFAULT = 5
@@ -48,9 +46,30 @@ def view(
     ] = False,
     port: Annotated[int, typer.Option("--port", help="Of --serve; 0 takes a free one.", min=0, max=65535)] = 0,
     samples: Annotated[
-        int, typer.Option("--samples", metavar="N", help="Samples on the page, spread over all shards.", min=1)
-    ] = 200,
-    seed: Annotated[int, typer.Option("--seed", help="Of the choice of these samples.", min=0)] = 0,
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--samples",
+            metavar="N",
+            help="Samples on the page, spread over all shards. (default: 200; 8 with --draws; with --step the batch)",
+            min=1,
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Of that choice; with --draws and --step, of training.", min=0)
+    ] = 0,
+    draws: Annotated[
+        int,
+        typer.Option("--draws", metavar="N", help="Also show random crops, as N epochs of training get them.", min=0),
+    ] = 0,
+    crop: Annotated[int, typer.Option("--crop", metavar="PIXELS", help="Side of these crops.", min=1)] = 224,
+    epoch: Annotated[int, typer.Option("--epoch", metavar="E", help="The first of these epochs.", min=0)] = 0,
+    step: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--step", metavar="S", help="Show what is in batch S of that epoch, counted from 0.", min=0),
+    ] = None,
+    rank: Annotated[str, typer.Option("--rank", metavar="R/W", help="Of which rank of how many.")] = "0/1",
+    batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", help="Samples a batch of it.", min=1)] = 256,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", help="Of its loader.", min=0)] = 8,
     as_json: Json = False,
     quiet: Quiet = False,
     **flags: Any,
@@ -61,47 +80,21 @@ def view(
     """
     with reporting(context):
         opening = arguments_of(flags)
+        trained = draws > 0 or step is not None
         if html is not None or serve:
             if save is not None or as_json:
                 raise UsageError("--save and --json do not go with a page", hint="leave --html and --serve out")
-            with drawing("looking", quiet=quiet) as draw:
-                how = {"samples": samples, "seed": seed, "progress": draw}
-                made = _page(url, numbers or (), keys or (), opening | how)
-            _show(made, html, port if serve else None)
+            run = TrainingRun(draws, crop, epoch, step, rank, batch_size, workers) if trained else None
+            wanted = PageContent(url, tuple(numbers or ()), tuple(keys or ()), samples, seed, opening)
+            show_page(*made_page(wanted, run, quiet=quiet), html, port if serve else None)
             return
+        if trained:
+            raise UsageError("--draws and --step make a page", hint="say where: --html FILE, or --serve")
         chosen = list(numbers or ())
         if not chosen and not keys:
             chosen = list(range(min(_DEFAULT, diagnose.info(url, **opening).samples)))
         found = diagnose.view(url, chosen, keys=keys or (), save=save, **opening)
         print_found(found, _print, format_url(url), save, as_json=as_json)
-
-
-def _page(url: str, numbers: Sequence[int], keys: Sequence[str], options: dict[str, Any]) -> tuple[str, str]:
-    """The page, and what is on it."""
-    from shardstream.diagnose.overview import overview  # with decoders, which text needs none of
-    from shardstream.report.page import page
-
-    found = overview(url, numbers, keys=keys, **options)
-    return page(found), f"{plural(len(found.samples), 'sample')} of {found.total:,}"
-
-
-def _show(made: tuple[str, str], html: Path | None, port: int | None) -> None:
-    """Write the page, and serve it until somebody interrupts that."""
-    out = stdout()
-    page, what = made
-    if html is not None:
-        data = page.encode()
-        open_store(html.absolute().parent).put(html.name, data)
-        out.print(f"{in_one_line(html)}: {what}, {size(len(data))}")
-        if port is None:
-            out.print(f"next: open {in_one_line(html)} in a browser")
-    if port is not None:
-        from shardstream.report.serving import PageServer
-
-        with PageServer(page, port) as server:
-            out.print(f"{server.url}")
-            stderr().print(f"serving {what} to this machine only; Ctrl-C ends it")
-            server.serve_forever()
 
 
 def _print(found: diagnose.View, url: str, save: Path | None) -> None:

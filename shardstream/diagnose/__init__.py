@@ -11,11 +11,13 @@
 ``migrate``        from another library: its code, ours, and what packing would gain
 ``view``           single samples, looked at closely
 ``overview``       samples from all over a data set and what its fields hold, for a page
+``draws``          what training gets of a sample, epoch after epoch, and what was in a batch
 ``shown``          one value as a page can show it
 ``summaries``      what a field holds, for ``overview``
 ``bench``          how fast a data set streams here, and what keeps it from being faster
 ``sweep``            which settings stream fastest here, and what other data would gain
 ``stages``           what each stage takes alone, for ``sweep``
+``doctor``         whether this machine is fit for training
 ``decoding``       how fast each image backend decodes here
 ``processor``      who computes, for ``bench``
 =================  =====================================================================
@@ -23,6 +25,7 @@
 
 from shardstream.diagnose.bench import BenchReport, bench
 from shardstream.diagnose.decoding import BackendReport, DecodeReport, DecodeSpeed, bench_decode
+from shardstream.diagnose.doctor import Finding, doctor
 from shardstream.diagnose.info import FieldInfo, Info, info
 from shardstream.diagnose.reseal import reseal
 from shardstream.diagnose.sweep import SweepReport, sweep
@@ -35,6 +38,7 @@ __all__ = [
     "DecodeReport",
     "DecodeSpeed",
     "FieldInfo",
+    "Finding",
     "Info",
     "Problem",
     "SweepReport",
@@ -44,6 +48,7 @@ __all__ = [
     "ViewedSample",
     "bench",
     "bench_decode",
+    "doctor",
     "info",
     "reseal",
     "sweep",

@@ -14,12 +14,16 @@
 ``synthetic``        ``Synthetic``: batches that cost nothing
 ``rank_stats``       ``RankTable``: the numbers of several ranks side by side
 ``gather``           ``gather_stats``: those of all ranks, on every rank
+``reporter``         what is told of it every few seconds, to whom
+``epoch_progress``   ``progress``: batches with how far the epoch has come
+``stall``            what each worker is at, in words, for who waits too long
 ``stats``            ``LoaderStats``: what was delivered, and what training waited for
 ``diagnosis``        what that means, and what to do about it; also for ``bench``
 ===================  ====================================================================
 """
 
 from shardstream.load.diagnosis import Diagnosis
+from shardstream.load.epoch_progress import progress
 from shardstream.load.gather import gather_stats
 from shardstream.load.loader import Loader
 from shardstream.load.prefetcher import DevicePrefetcher
@@ -38,4 +42,5 @@ __all__ = [
     "RankTable",
     "Synthetic",
     "gather_stats",
+    "progress",
 ]

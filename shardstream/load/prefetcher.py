@@ -18,6 +18,7 @@ from shardstream.load.device_copy import Cuda, CudaCopy, DeviceCopy
 from shardstream.load.iteration import ConsumerPosition, LoaderIteration, PlainIteration, PlainPosition
 from shardstream.load.loader import Loader
 from shardstream.load.prefetch_thread import PrefetchThread
+from shardstream.load.reporter import OnStats, StatsReporter
 from shardstream.load.static_buffers import StaticBuffers
 from shardstream.load.stats import LoaderStats
 from shardstream.load.workers import LEAVE_S, still_busy
@@ -62,6 +63,8 @@ class DevicePrefetcher:
         reuse: Hand out the same tensors in each step, written over when the next batch is asked for: for CUDA graphs,
             whose inputs must stay where they are. Costs one copy on the device. All batches must be of one shape
             (``tail="drop"``).
+        on_stats: Called with the numbers of the run, see `Loader`; where the loader has one, that is called, too.
+        stats_every: Seconds between two calls. Default 10.
 
     Attributes:
         device: Where batches are.
@@ -87,6 +90,8 @@ class DevicePrefetcher:
         transform: Callable[..., Any] | None = None,
         depth: int = 2,
         reuse: bool = False,
+        on_stats: OnStats | None = None,
+        stats_every: float = 10.0,
     ) -> None:
         if type(depth) is not int or depth < 1:
             raise UsageError(
@@ -102,6 +107,10 @@ class DevicePrefetcher:
         self.loader = loader
         self.device = _device(device)
         self.stats: LoaderStats = loader.stats if isinstance(loader, Loader) else LoaderStats()
+        reporters = [StatsReporter(self.stats, on_stats, stats_every)]
+        if isinstance(loader, Loader):
+            reporters.append(loader.reporter)
+        self.reporters = [one for one in reporters if not one.idle]
         self._depth = depth
         self._reuse = reuse
         self._copy = CudaCopy(Cuda(self.device)) if self.device.type == "cuda" else DeviceCopy()
@@ -213,6 +222,7 @@ class _Batches(Iterator[Any]):
                 stats.ended(time.perf_counter() - asked)
                 stats.add(self._iteration.rest)
                 self._iteration.position.end()
+                self._report(last=True)
                 raise StopIteration
             batch = sent.batch if self._buffers is None else self._buffers.filled(sent.batch)
         except BaseException:
@@ -224,7 +234,12 @@ class _Batches(Iterator[Any]):
         stats.pinned_bytes = copy.pinned_bytes
         first, self._handed = self._handed is None, time.perf_counter()
         stats.waited(self._handed - asked, first=first)
+        self._report(last=sent.item.last)
         return batch
+
+    def _report(self, *, last: bool) -> None:
+        for reporter in self._owner.reporters:
+            reporter.step(last=last)
 
 
 class _Transform:

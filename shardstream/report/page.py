@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from shardstream.diagnose.draws import Draw
 from shardstream.diagnose.overview import Overview, ShownSample
 from shardstream.diagnose.shown import ShownValue
 from shardstream.diagnose.summaries import FieldSummary, Measured
@@ -16,8 +17,13 @@ _CHECKED = {"compared": "compared", "none": "", "differs": "differs"}
 _CAPTION = ("caption", "text", "txt")
 
 
-def page(found: Overview) -> str:
-    """The page, as HTML: a contact sheet, a page for each sample, what the fields hold, and the shards."""
+def page(found: Overview, draws: Mapping[int, Sequence[Draw]] | None = None) -> str:
+    """The page, as HTML: a contact sheet, a page for each sample, what the fields hold, and the shards.
+
+    Args:
+        found: What is shown.
+        draws: By number of sample, what training gets of it.
+    """
     style, script = parts.asset("page.css"), parts.asset("page.js")
     title = f"{plural(found.total, 'sample')} in {plural(found.shards, 'shard')}, {size(found.bytes)}"
     chosen = "those asked for" if found.seed is None else f"spread over all shards, seed {found.seed}"
@@ -45,7 +51,7 @@ def page(found: Overview) -> str:
 <section class="sheet" aria-label="samples">
 {"".join(_sample(one) for one in found.samples)}
 </section>
-<h2>Fields</h2>
+{_drawn(found, draws) if draws else ""}<h2>Fields</h2>
 <p class="pale">Sizes, numbers and labels are of the {plural(found.counted, "sample")} in
 {plural(found.opened, "shard")} that were opened; texts and pictures are of the samples shown.</p>
 <div class="scroll"><table class="values"><thead><tr><th>field</th><th>type</th><th>missing</th><th>bytes a value</th>
@@ -77,6 +83,29 @@ def _sample(sample: ShownSample) -> str:
 <table class="values"><thead><tr><th>field</th><th>type</th><th>bytes</th><th>value</th><th>offset</th>
 <th>checksum</th></tr></thead><tbody>{values}</tbody></table></div></article>
 """
+
+
+def _drawn(found: Overview, draws: Mapping[int, Sequence[Draw]]) -> str:
+    """Each sample as it is stored, with what is cut out of it, and beside it what training gets."""
+    rows = []
+    for sample in found.samples:
+        own = draws.get(sample.number, ())
+        stored = next((one for one in sample.values if one.kind == "picture"), None)
+        figures = "".join(map(_draw, own))
+        if stored is not None and stored.thumbnail is not None:
+            small = stored.thumbnail
+            over = parts.rectangles([one.crop for one in own if one.crop is not None], small.height, small.width)
+            picture = f'<span class="picture stored">{parts.image(small, sample.key)}{over}</span>'
+            figures = f"<figure>{picture}<figcaption>as stored</figcaption></figure>{figures}"
+        rows.append(f'<h3>{parts.name(sample.key)}</h3><div class="draws">{figures}</div>')
+    return f"<h2>As training gets it</h2>{''.join(rows)}"
+
+
+def _draw(draw: Draw) -> str:
+    where = f"epoch {draw.epoch}, step {draw.step}" + (f", rank {draw.rank}" if draw.rank else "")
+    where += ", flipped" if draw.flipped else ""
+    shown = "" if draw.thumbnail is None else parts.image(draw.thumbnail, where)
+    return f"<figure>{shown}<figcaption>{where}<br>{parts.name(draw.text, 160)}</figcaption></figure>"
 
 
 def _tile(sample: ShownSample) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from shardstream.dataset.shared import WorkerStatus
+from shardstream.dataset.shared import WorkerState, WorkerStatus
 from shardstream.errors import UsageError
 from shardstream.shards.manifest import unknown_field
 from shardstream.stream.batching.pipeline import StepPipeline
@@ -218,6 +218,18 @@ class Stream(IterableDataset[Any]):
             raise UsageError("there is nothing to look at: this rank has no samples", url=self._content.url)
         return StepPipeline(self._content, self._settings, None).only(run.step(0), lists=self._lists)
 
+    def looked_into(self, epoch: int, num_workers: int) -> tuple[EpochRun, StepPipeline]:
+        """The steps of this rank in an epoch of a loader, and what makes them here; moves nothing on.
+
+        Args:
+            epoch: Which.
+            num_workers: Of the loader: its order may depend on that.
+        """
+        self._settings.check_complete()
+        begin = dataclasses.replace(self._epochs.fresh(), epoch=epoch)
+        run = EpochRun(self._content, self._settings, self._rank(), begin, num_workers)
+        return run, StepPipeline(self._content, self._settings, None)
+
     # -------------------------------------------------------------------------------------------------- iteration
 
     @property
@@ -323,6 +335,11 @@ class Stream(IterableDataset[Any]):
             return None
         worker, shard_id, row = found
         return worker, {} if shard_id < 0 else self._content.location_of(shard_id, row)
+
+    def working(self) -> list[tuple[WorkerState, dict[str, Any]]]:
+        """What each worker is at, with the place of its sample or shard."""
+        states = [] if self._assignment is None else self._assignment.states()
+        return [(one, {} if one.shard_id < 0 else self._content.location_of(one.shard_id, one.row)) for one in states]
 
     # ------------------------------------------------------------------------------------------------------ states
 

@@ -79,7 +79,7 @@ def _cell(number: int, sample: Mapping[Any, Any], classes: Sequence[str] | None)
     pixels: NDArray[np.uint8] | None = None
     lines: dict[str, str] = {}
     for name, value in sample.items():
-        found = _pixels(value) if pixels is None else None
+        found = as_pixels(value) if pixels is None else None
         if found is not None:
             pixels = found
         elif name not in _SPECIAL and len(lines) < FIELDS and (words := _words(str(name), value, classes)) is not None:
@@ -87,7 +87,7 @@ def _cell(number: int, sample: Mapping[Any, Any], classes: Sequence[str] | None)
     return Cell(str(sample.get("__key__", number)), lines, pixels)
 
 
-def _pixels(value: Any) -> NDArray[np.uint8] | None:
+def as_pixels(value: Any) -> NDArray[np.uint8] | None:
     """uint8 (H, W, 3) of an image, channels first as in batches or last as in samples; ``None`` for anything else."""
     if not isinstance(value, torch.Tensor | np.ndarray) or value.ndim != 3 or not all(value.shape):
         return None

@@ -17,6 +17,7 @@ import traceback
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, Self
 
@@ -253,6 +254,8 @@ def on_ranks(folder: Path, ranks: int, function: Callable[..., Any], *arguments:
 
 def _on_rank(meeting: Path, rank: int, ranks: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     torch.set_num_threads(1)
+    # That of an earlier test, which the parent started, is no child of this process, and Python would wait for it.
+    forkserver._forkserver.__init__()  # type: ignore[attr-defined,misc]
     dist.init_process_group(
         "gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks, timeout=timedelta(seconds=PATIENCE)
     )

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from shardstream.cli.app import app
 from shardstream.diagnose.overview import overview
 from shardstream.report.page import page
+from shardstream.testing import make_dataset
 
 from .making import ATTACKS, Tags, hostile
 
@@ -91,3 +92,18 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(app, ["view", str(url), "--html", str(file), "--json"])
     assert wrong.exit_code == 2
     assert "do not go with a page" in wrong.stderr
+
+
+def test_the_command_shows_draws_and_batches(tmp_path: Path) -> None:
+    url, file = make_dataset(tmp_path / "set", samples=24), tmp_path / "page.html"
+    options = ["view", str(url), "--html", str(file), "--crop", "16", "--batch-size", "4"]
+    found = CliRunner().invoke(app, [*options, "--draws", "2", "--samples", "3"])
+    assert found.exit_code == 0, found.output
+    assert "3 samples of 24, 2 draws each" in found.stdout
+    assert len(re.findall(r"epoch [01], step \d", Tags(file.read_text()).words)) == 6
+    batch = CliRunner().invoke(app, [*options, "--step", "1", "--epoch", "2", "--rank", "1/2"])
+    assert "4 samples of 24, those of step 1 of epoch 2, rank 1/2" in batch.stdout, batch.output
+    for wrong, why in ((["--step", "9"], "no step 9"), (["--draws", "1", "--rank", "3"], "must be R/W")):
+        refused = CliRunner().invoke(app, [*options, *wrong])
+        assert refused.exit_code == 2
+        assert why in refused.stderr

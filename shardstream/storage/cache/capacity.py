@@ -76,6 +76,11 @@ def _number(path: Path) -> int | None:
 
 def in_memory(folder: str) -> bool:
     """Whether a folder lies on a file system in memory."""
+    return file_system(folder) in _TMPFS_MAGIC
+
+
+def file_system(folder: str) -> str:
+    """The kind of file system that a folder lies on, as the kernel calls it, such as ``"ext4"``; empty if unknown."""
     folder = os.path.realpath(folder)
     best, kind = "", ""
     try:
@@ -86,5 +91,5 @@ def in_memory(folder: str) -> bool:
                 if (folder == point or folder.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
                     best, kind = point, filesystem
     except OSError:
-        return False
-    return kind in _TMPFS_MAGIC
+        return ""
+    return kind

@@ -9,6 +9,7 @@
 ``azure``           Azure's account, credentials and endpoint
 ``gcs``             Google's credentials
 ``web``             plain web servers
+``servers``         which server holds a store, and who gives the credentials for it, for people
 ``options``         ``storage_options`` of every ecosystem, as obstore takes them
 ``fsspec_client``   every other store, and on request these, through fsspec
 ``fsspec_options``  the same options, as fsspec's file systems take them

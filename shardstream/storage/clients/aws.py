@@ -39,6 +39,12 @@ _NO_CREDENTIALS = (
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "S3_ENDPOINT_URL")
 # What a profile holds when it can give credentials.
 _SOURCES = ("aws_access_key_id", "role_arn", "credential_process", "sso_session", "sso_start_url", "login_session")
+# Where web identities (IRSA) and containers find their role.
+_ROLES = (
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
 _LIFETIME = datetime.timedelta(minutes=10)
 
 
@@ -72,25 +78,32 @@ def s3_settings(address: Address, options: Mapping[str, Any], environment: Mappi
     if config["skip_signature"]:
         settings.provider = None
         settings.hint = "the bucket is not open to everybody: leave out `anon`, and give credentials"
+        settings.credentials = "none, as `anon` says"
     elif settings.provider:
         settings.hint = "look at what the credential_provider gives"
+        settings.credentials = "credential_provider of storage_options"
     elif keys:
         key, secret = config.pop("access_key_id"), config.pop("secret_access_key")
         settings.provider = Fixed({"access_key_id": key, "secret_access_key": secret, "token": token})
         settings.hint = "look at access_key_id and secret_access_key in storage_options, and at what they may do"
+        settings.credentials = "access_key_id of storage_options"
     elif profile:
         files = _Profile(str(profile))
     elif environment.get("AWS_ACCESS_KEY_ID") and environment.get("AWS_SECRET_ACCESS_KEY"):
         settings.hint = "look at AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and at what they may do"
+        settings.credentials = "AWS_ACCESS_KEY_ID of the environment"
     elif environment.get("AWS_PROFILE"):
         files = _Profile(environment["AWS_PROFILE"])
     elif not _has_role(environment) and _has_default_profile(environment):
         files = _Profile(None)
     elif environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true" and not _has_role(environment):
         raise AccessError("there are no credentials for S3", hint=_NO_CREDENTIALS, url=address.url)
+    else:
+        settings.credentials = _role(environment)
     if files:
         settings.provider = files
         settings.hint = f"look at the AWS profile {files.name!r}, and at what it may do"
+        settings.credentials = f"the AWS profile {files.name!r}"
 
     _region_and_endpoint(settings, files, environment)
     return settings
@@ -112,8 +125,13 @@ def _region_and_endpoint(settings: StoreSettings, files: _Profile | None, enviro
 
 def _has_role(environment: Mapping[str, str]) -> bool:
     """Whether the environment says where obstore gets a role's credentials."""
-    in_container = ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
-    return first_set(environment, "AWS_WEB_IDENTITY_TOKEN_FILE", *in_container) is not None
+    return first_set(environment, *_ROLES) is not None
+
+
+def _role(environment: Mapping[str, str]) -> str:
+    """Which role obstore takes, for people."""
+    variable = next((name for name in _ROLES if environment.get(name)), None)
+    return f"the role of {variable}" if variable else "the role of this machine, if it has one"
 
 
 def _has_default_profile(environment: Mapping[str, str]) -> bool:

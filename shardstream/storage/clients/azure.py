@@ -55,6 +55,16 @@ _VARIABLES: dict[str, Literal["account_key", "sas_token", "token"]] = {
 _CREDENTIALS = ("connection_string", "account_key", "sas_token", "token", "credential", "credential_provider")
 _ANONYMOUS = ("AZURE_STORAGE_ANON", "AZURE_SKIP_SIGNATURE")
 _IDENTITY = ("client_id", "client_secret", "tenant_id", "federated_token_file", "authority_host")
+# Who gives each kind of credential, for people.
+_KINDS = {
+    "account_key": "an account key of {}",
+    "sas_token": "a SAS token of {}",
+    "token": "a token of {}",
+    "provider": "a provider of {}",
+    "identity": "a service principal or workload identity of {}",
+    "anonymous": "none, as `anon` says in {}",
+    "machine": "DefaultAzureCredential: a login, or the identity of this machine, if it has one",
+}
 _SCOPE = "https://storage.azure.com/.default"
 _GIVE = (
     "set AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_CONNECTION_STRING, or give one of "
@@ -73,6 +83,7 @@ class Chosen:
         hint: What to do when the store refuses.
         account: The account's name.
         endpoint: Its address, where it is not the usual one.
+        source: Where the credential was found, for people.
     """
 
     kind: Literal["account_key", "sas_token", "token", "provider", "identity", "anonymous", "machine"]
@@ -80,6 +91,7 @@ class Chosen:
     hint: str
     account: str = ""
     endpoint: str = ""
+    source: str = "storage_options"
 
 
 def choose(address: Address, config: dict[str, Any], environment: Mapping[str, str]) -> Chosen:
@@ -103,9 +115,10 @@ def choose(address: Address, config: dict[str, Any], environment: Mapping[str, s
     chosen = _from_options(config)
     if chosen is None and address.query:
         hint = "look at the SAS token in the URL: its times (st=, se=), rights (sp=) and signature"
-        chosen = Chosen("sas_token", address.query, hint)
+        chosen = Chosen("sas_token", address.query, hint, source="the URL")
     if chosen is None:
         chosen = _from_environment(account, environment)
+        chosen.source = "the environment"
     chosen.account = account or chosen.account or first_set(environment, *_ACCOUNT) or ""
     endpoint = endpoint or chosen.endpoint or first_set(environment, "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
     chosen.endpoint = str(endpoint or "").rstrip("/")
@@ -130,6 +143,7 @@ def azure_settings(address: Address, options: Mapping[str, Any], environment: Ma
     config = settings.config
     chosen = choose(address, config, environment)
     settings.hint = chosen.hint
+    settings.credentials = _KINDS[chosen.kind].format(chosen.source)
     config |= {"account_name": chosen.account, "use_emulator": False, "skip_signature": chosen.kind == "anonymous"}
     if chosen.endpoint:
         config["endpoint"] = chosen.endpoint

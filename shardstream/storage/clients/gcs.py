@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from shardstream.storage.base.address import Address
@@ -16,6 +17,14 @@ _ALIASES = {
     "credentials": "application_credentials",
     "service_account_path": "service_account",
 }
+# What holds credentials: options, and variables.
+_GIVEN = ("service_account", "service_account_key", "application_credentials")
+_VARIABLES = (
+    "GOOGLE_SERVICE_ACCOUNT",
+    "GOOGLE_SERVICE_ACCOUNT_PATH",
+    "GOOGLE_SERVICE_ACCOUNT_KEY",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+)
 
 
 def gcs_settings(address: Address, options: Mapping[str, Any], environment: Mapping[str, str]) -> StoreSettings:
@@ -48,4 +57,21 @@ def gcs_settings(address: Address, options: Mapping[str, Any], environment: Mapp
         "set GOOGLE_APPLICATION_CREDENTIALS, run `gcloud auth application-default login`, or for a public bucket "
         "give storage_options={'anon': True}"
     )
+    settings.credentials = _who(settings, environment)
     return settings
+
+
+def _who(settings: StoreSettings, environment: Mapping[str, str]) -> str:
+    """Who gives the credentials, for people, in the order in which obstore looks."""
+    if settings.config.get("skip_signature"):
+        return "none, as `anon` or an emulator says"
+    if settings.provider:
+        return "credential_provider of storage_options"
+    given = next((name for name in _GIVEN if name in settings.config), None)
+    if given:
+        return f"{given} of storage_options"
+    variable = next((name for name in _VARIABLES if environment.get(name)), None)
+    if variable:
+        return f"{variable} of the environment"
+    login = Path(environment.get("HOME") or Path.home()) / ".config/gcloud/application_default_credentials.json"
+    return "the login of gcloud" if login.exists() else "the service account of this machine, if it has one"

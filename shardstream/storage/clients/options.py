@@ -53,6 +53,7 @@ class StoreSettings:
         provider: Gives credentials when asked.
         detect_region: Whether the bucket may lie in another region than the one that is set.
         hint: What to do when the store refuses.
+        credentials: Who gives the credentials, for people; never what they are.
         ends: When the credential that was given ends, where it says so.
         retry: obstore's ``retry_config`` for writing; reads are retried by ``transfer``.
     """
@@ -65,6 +66,7 @@ class StoreSettings:
     provider: Provider | None = field(default=None, repr=False)
     detect_region: bool = False
     hint: str = ""
+    credentials: str = "none"
     ends: datetime.datetime | None = None
     retry: dict[str, Any] | None = None
 

@@ -33,9 +33,11 @@ def web_settings(address: Address, options: Mapping[str, Any]) -> StoreSettings:
         client["default_headers"] = headers
     allow_http(address.url, client)
     url = f"{address.url}?{address.query}" if address.query else address.url
-    return StoreSettings(
-        "HTTPStore", url, client=client, hint="look at the URL's user, its query, or storage_options={'headers': ...}"
-    )
+    hint = "look at the URL's user, its query, or storage_options={'headers': ...}"
+    credentials = "the user of the URL" if address.user else "headers of storage_options" if headers else "none"
+    if address.query:
+        credentials = "the query of the URL"
+    return StoreSettings("HTTPStore", url, client=client, hint=hint, credentials=credentials)
 
 
 def web_headers(address: Address, *given: Mapping[str, str] | None) -> dict[str, str]:

@@ -18,13 +18,15 @@ from shardstream.dataset.shared import WorkerStatus
 from shardstream.dataset.step import Step
 from shardstream.decode.usercall import SampleCalls, UserCall, global_states_kept
 from shardstream.errors import ShardStreamError, UsageError
+from shardstream.images.geometry import Geometry
 from shardstream.sizes import parse_size
 from shardstream.storage import ReadQueue, counters
+from shardstream.storage.base.awaited import listen
 from shardstream.storage.base.heap import keep_freed_memory
 from shardstream.storage.blocks.held import keep_blocks
 from shardstream.storage.cache.capacity import memory_left
 from shardstream.stream.batching.batches import BatchBuilder
-from shardstream.stream.batching.samples import SampleDecoder, StageClock, decode_pool_of
+from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, decode_pool_of
 from shardstream.stream.ipc.orphans import end_with_parent
 from shardstream.stream.ipc.worker_batch import BatchFailure, WorkerBatch
 from shardstream.stream.iteration.content import Content, ContentPart
@@ -57,6 +59,9 @@ class StepPipeline:
     ) -> None:
         self.content = content
         self._names = settings.names
+        self._status = status
+        if status is not None:
+            listen(status.awaits)
         self._in_worker = get_worker_info() is not None
         if self._in_worker:
             end_with_parent()
@@ -133,7 +138,14 @@ class StepPipeline:
                     raise
                 yield BatchFailure.of(error, worker)
                 return
+            if self._status is None:
+                yield made
+                continue
+            self._status.at("idle")
             yield made
+            self._status.at("read")
+        if self._status is not None:
+            self._status.at("idle")
 
     def _end(self) -> None:
         self._pool.clear()
@@ -146,6 +158,18 @@ class StepPipeline:
             return self.batch(step, lists=lists)
         finally:
             self._end()
+
+    @property
+    def looks_at_batches(self) -> bool:
+        """Whether what becomes of a sample may depend on others of its batch."""
+        return self._batches.transform is not None
+
+    def geometry(self, step: Step) -> dict[str, Geometry]:
+        """What decoders do to the images of the first sample of a step, by output; of the first source."""
+        decoder = self._decoders[0]
+        rows, _ = decoder.read(step.only(np.array([0])))
+        with self._kept():
+            return StepDecoding(decoder, rows, step, decoder.plan.outputs).sample(0)[1].geometry
 
     def batch(self, step: Step, *, lists: bool) -> WorkerBatch:
         """A step as a batch, or as a list of those of its samples that can be used."""

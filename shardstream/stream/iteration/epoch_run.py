@@ -158,6 +158,11 @@ class EpochRun:
             done += len(part)
             together = min(2 * together, max(1, _LOCATED_TOGETHER // (self.batch_size or BLOCK)))
 
+    def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Shard and row of positions in the epoch: int64 (n,) each; with several sources, each in its own."""
+        _, shards, rows = self._order.locate(positions)
+        return shards, rows
+
     def located(self, number: int) -> Located:
         """Step ``number`` with the windows around its samples."""
         positions, valid = self._positions(number)

@@ -23,7 +23,7 @@ from tests.dataset.foreign.every import OTHERS, SETS, ForeignSet, same
 
 ALL = [*SETS.items(), *((name, one) for name, several in OTHERS.items() for one in several)]
 SEED = 3
-READ_THROUGH = {"coco"}  # nobody knows the sizes of the files that are listed, so no cache holds them
+READ_THROUGH = {"coco", "files"}  # nobody knows the sizes of the files that are listed, so no cache holds them
 full = pytest.mark.full
 
 

@@ -237,6 +237,11 @@ def stored_of(format: str, draw: Any) -> tuple[bytes, Any]:
     return np.array(numbers, "<i4").tobytes(), numbers
 
 
+def test_a_value_that_ends_as_an_arrow_table_does(tmp_path):
+    write_litdata(tmp_path, [0, 0], ["bytes", "bytes"], [[[b"x" * 40, b"LDARW01\0"]]])
+    assert [[*map(bytes, values.values())] for _, values in samples(LIT, tmp_path)] == [[b"x" * 40, b"LDARW01\0"]]
+
+
 class TestRandom:
     @given(st.data())
     def test_random_data_sets_come_back(self, tmp_path_factory, data):

@@ -436,12 +436,12 @@ def test_what_lies_beside_is_no_sample() -> None:
     store.put(
         ".nv-meta/dataset.yaml", b"__module__: megatron.energon\n__class__: CrudeWebdataset\n# sample_loader: x\n"
     )
-    store.put("devkit.tar.gz", b"\x1f\x8b")
+    store.put("devkit.tar.gz", b"\x1f\x8b\x08")
     found = recognised(FORMAT, listing_of(store))
     assert [one.path for one in found.objects] == ["00000.tar", "00001.tar"]
     assert ["devkit.tar.gz" in note for note in found.notes] == [True]
     for name in ("b.tar.gz", "b.tar"):
-        assert FORMAT.recognise(listing_of(MemoryStore({"a.zip": b"PK", name: b"\x1f\x8b"})), {}) is None
+        assert FORMAT.recognise(listing_of(MemoryStore({"a.zip": b"PK", name: b"\x1f\x8b\x08"})), {}) is None
     assert FORMAT.recognise(listing_of(MemoryStore({"a.json": b"{}"})), {}) is None
 
 

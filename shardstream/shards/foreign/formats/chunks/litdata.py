@@ -277,9 +277,12 @@ def _end_of_records(data: ObjectBytes) -> int:
     """Where the records of a chunk end: before the Arrow table that newer versions may put behind them."""
     if data.size < 24 or bytes(data.get(data.size - 8, 8)) != _ARROW:
         return data.size
+    count = int(data.array("<u4", 1, 0)[0])
+    if 4 * (count + 2) <= data.size and int(data.array("<u4", 1, 4 * (count + 1))[0]) == data.size:
+        return data.size  # the last value merely ends so
     length = int(data.array("<u4", 1, data.size - 12)[0])
     end = data.size - 12 - length
-    count, first = data.array("<u4", 2, 0).tolist()
+    first = int(data.array("<u4", 1, 4)[0])
     if end < 8 or (count and first == end):
         raise data.damaged(
             "its samples are stored as an Arrow table (LDARW01), which is not read yet",

@@ -1,0 +1,73 @@
+"""``shardstream doctor [URL]``."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, Optional
+
+import typer
+from rich.text import Text
+
+from shardstream import diagnose
+from shardstream.cli.flags import Json, arguments_of, flags_of
+from shardstream.cli.report import Exit, plural, print_json, reporting, stdout
+from shardstream.cli.stores import format_url
+
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+_INDENT = 20
+
+
+@flags_of(diagnose.doctor, panels=False)
+def doctor(
+    context: typer.Context,
+    url: Annotated[
+        Optional[str],  # noqa: UP045 - Typer reads this when it runs
+        typer.Argument(metavar="URL", help="A data set, or the folder or bucket where it lies or will lie."),
+    ] = None,
+    cache: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--cache", metavar="DIR", help="Folder of a cache, as training is given it."),
+    ] = None,
+    workers: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--workers", metavar="N", min=0, help="Workers of the loader. (default: as many as it takes by itself)"
+        ),
+    ] = None,
+    batch_bytes: Annotated[
+        str, typer.Option("--batch-bytes", metavar="SIZE", help="Size of a batch: 128 images of 224 x 224 take 20MB.")
+    ] = "20MB",
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Look at this machine as training would find it, and say what to change. Exit code 1 if anything fails."""
+    with reporting(context):
+        found = diagnose.doctor(url, cache=cache, num_workers=workers, batch_bytes=batch_bytes, **arguments_of(flags))
+        ok = not any(one.level == "fail" for one in found)
+        if as_json:
+            print_json({"ok": ok, "findings": [asdict(one) for one in found]})
+        else:
+            _print(found, url)
+        if not ok:
+            raise typer.Exit(Exit.PROBLEMS)
+
+
+def _print(found: Sequence[diagnose.Finding], url: str | None) -> None:
+    out = stdout()
+    width = max(40, out.width - _INDENT)
+    for one in found:
+        head, *more = textwrap.wrap(one.fact, width, break_long_words=False, break_on_hyphens=False) or [""]
+        out.print(Text.assemble((f"{one.level:<6}", _STYLES[one.level]), f"{one.check:<{_INDENT - 6}}{head}"))
+        for line in more:
+            out.print(" " * _INDENT + line)
+        if one.fix:  # in one line, to be pasted
+            out.print(f"{'':6}fix: {one.fix}")
+    counts = Counter(one.level for one in found)
+    out.print(f"{plural(counts['fail'], 'failure')}, {plural(counts['warn'], 'warning')}, {counts['ok']} ok")
+    if counts["fail"]:
+        out.print("next: the fixes above, then shardstream doctor again")
+    else:
+        out.print(f"next: shardstream {'bench ' + format_url(url) if url else 'doctor URL'}")
