@@ -9,7 +9,7 @@ from shardstream import diagnose
 from shardstream.cli.report import plural, stdout
 from shardstream.errors import UsageError
 
-_WIDTH, _ROW, _LEFT, _RIGHT = 720, 26, 300, 110  # of the figure, in pixels
+_WIDTH, _ROW, _LEFT, _RIGHT = 760, 26, 330, 110  # of the figure, in pixels
 
 
 def print_sweep(report: diagnose.SweepReport, url: str) -> None:
