@@ -333,7 +333,8 @@ class Loader(ForFrameworks, DataLoader[Any]):
                 data, last = item.data, item.last
                 del item  # whoever takes the batch alone says how long it lives
                 handed = time.perf_counter()
-                self.reporter.step(last=last)
+                if not self.reporter.idle:
+                    self.reporter.step(last=last)
                 yield data
                 del data
                 stats.seconds += time.perf_counter() - handed
