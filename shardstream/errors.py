@@ -217,7 +217,7 @@ class TransformError(ShardStreamError):
 
 
 class WorkerError(ShardStreamError, RuntimeError):
-    """A worker process died without a word."""
+    """A worker process died without a word, or gave no batch in the time that ``timeout=`` allows."""
 
     code = "worker"
 

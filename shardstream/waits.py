@@ -33,16 +33,22 @@ class watched:  # in lower case, as it is read: `with watched(...):`
 
     Args:
         what: What is waited for, to stand behind "waiting for"; a function is called only when it is said.
+        after: Seconds until it is said first. Default: `NOTICE_S`.
+        detail: Makes further lines of it.
 
     Attributes:
         since: When the wait began, by ``time.monotonic``. A loop that waits again and again enters once, sets it before
             each wait, and to infinity after it.
     """
 
-    __slots__ = ("_due", "_what", "since")
+    __slots__ = ("_after", "_detail", "_due", "_what", "since")
 
-    def __init__(self, what: str | Callable[[], str]) -> None:
+    def __init__(
+        self, what: str | Callable[[], str], *, after: float | None = None, detail: Callable[[], str] | None = None
+    ) -> None:
         self._what = what
+        self._after = after
+        self._detail = detail
         self.news()
 
     def __enter__(self) -> Self:
@@ -57,17 +63,23 @@ class watched:  # in lower case, as it is read: `with watched(...):`
     def news(self) -> None:
         """Something came: a wait that goes on begins anew."""
         self.since = time.monotonic()
-        self._due = NOTICE_S
+        self._due = self.limit
+
+    @property
+    def limit(self) -> float:
+        """Seconds until it is said first."""
+        return NOTICE_S if self._after is None else self._after
 
     def look(self) -> None:
         """Say what is waited for, if that is due."""
         waited = time.monotonic() - self.since
-        if waited < NOTICE_S:  # another wait than the one that was told of
-            self._due = NOTICE_S
+        if waited < self.limit:  # another wait than the one that was told of
+            self._due = self.limit
         elif waited >= self._due:
             self._due = 2 * waited
             what = self._what if isinstance(self._what, str) else self._what()
-            _log.warning("waiting for %s, for %.0f s so far", what, waited)
+            detail = "" if self._detail is None else self._detail()
+            _log.warning("waiting for %s, for %.0f s so far%s", what, waited, detail)
 
 
 _open: dict[int, watched] = {}

@@ -12,7 +12,8 @@
 ``info``       ``shardstream info URL``
 ``verify``     ``shardstream verify URL``
 ``view``       ``shardstream view URL [SAMPLE]...``; ``view_page``: its page, ``--html`` and ``--serve``
-``bench``      ``shardstream bench URL``, and ``bench_decode`` for ``shardstream bench decode [URL | FILE...]``
+``bench``      ``shardstream bench URL``, and ``bench_decode`` for ``shardstream bench decode [URL | FILE...]``;
+             ``bench_sweep``: what ``--sweep`` prints and draws
 ``doctor``     ``shardstream doctor [URL]``: whether this machine is fit for training
 ``cache``      ``shardstream cache status|warm|verify|clear``
 ``stores``     how every verb is told to reach a store: ``--storage-option``, ``--transport``

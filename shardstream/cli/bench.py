@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
@@ -9,6 +10,7 @@ from typer.core import TyperGroup
 
 from shardstream import diagnose
 from shardstream.cli.bench_decode import bench_decode
+from shardstream.cli.bench_sweep import plot_sweep, print_sweep
 from shardstream.cli.flags import DatasetUrl, Json, Quiet, arguments_of, reads_dataset
 from shardstream.cli.progress import drawing
 from shardstream.cli.report import duration, plural, print_found, reporting, size, stdout
@@ -48,7 +50,9 @@ def bench(
     shared: Annotated[
         bool, typer.Option("--shared", help="The folder's group shares the cache, as in ss.Cache(shared=True).")
     ] = False,
-    seconds: Annotated[float, typer.Option(help="How long to measure, from the first batch on.")] = 10.0,
+    seconds: Annotated[
+        float, typer.Option(help="How long to measure, from the first batch on; with --sweep, ten settings.")
+    ] = 10.0,
     batches: Annotated[
         Optional[int],  # noqa: UP045 - Typer reads this when it runs, also old ones
         typer.Option(help="How many batches to measure instead.", min=1, metavar="N"),
@@ -71,6 +75,16 @@ def bench(
         Optional[str],  # noqa: UP045
         typer.Option(help="Bring batches to this device, as DevicePrefetcher does: cuda, cpu.", metavar="DEVICE"),
     ] = None,
+    sweep: Annotated[
+        bool,
+        typer.Option(
+            "--sweep", help="Measure each stage alone, then workers, batches and prefetching, and what would gain."
+        ),
+    ] = False,
+    plot: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Draw what --sweep finds as an SVG file.", metavar="FILE"),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     **flags: Any,
@@ -85,6 +99,19 @@ def bench(
             raise UsageError("--shared needs a cache", hint="give --cache DIR too")
         if shared:
             opening["cache"] = Cache(opening["cache"], shared=True)
+        if plot is not None and not sweep:
+            raise UsageError("--plot draws what --sweep finds", hint="give --sweep too")
+        if sweep and (workers is not None or batches is not None or step or device is not None):
+            hint = "leave --workers, --batches, --step and --device out"
+            raise UsageError("--sweep chooses the settings of the loader by itself", hint=hint)
+        stream = {"fields": fields, "batch_size": batch_size, "shuffle": shuffle} | opening
+        if sweep:
+            with drawing("measuring", quiet=quiet) as draw:
+                found = diagnose.sweep(url, crop=crop or None, seconds=seconds / 10, progress=draw, **stream)
+            if plot is not None:
+                plot_sweep(found, plot)
+            print_found(found, print_sweep, format_url(url), as_json=as_json)
+            return
         with drawing("streaming", quiet=quiet) as draw:
             report = diagnose.bench(
                 url,
@@ -95,10 +122,7 @@ def bench(
                 step=step,
                 ahead=None if device is None else {"device": device},
                 progress=draw,
-                fields=fields,
-                batch_size=batch_size,
-                shuffle=shuffle,
-                **opening,
+                **stream,
             )
         rates = {"samples_per_second": report.samples_per_second, "bytes_per_second": report.bytes_per_second}
         print_found(report, _print, format_url(url), as_json=as_json, **rates)

@@ -33,7 +33,9 @@ def doctor(
     ] = None,
     workers: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--workers", metavar="N", min=0, help="Workers of the loader. (default: as many as fit)"),
+        typer.Option(
+            "--workers", metavar="N", min=0, help="Workers of the loader. (default: as many as it takes by itself)"
+        ),
     ] = None,
     batch_bytes: Annotated[
         str, typer.Option("--batch-bytes", metavar="SIZE", help="Size of a batch: 128 images of 224 x 224 take 20MB.")

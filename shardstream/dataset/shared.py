@@ -11,15 +11,17 @@ import json
 import mmap
 import os
 import tempfile
+import time
 from contextlib import suppress
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import DupFd
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
+from shardstream.storage.base.awaited import AwaitedRequest
 
 _RECORD_WORDS = 1024
 
@@ -162,38 +164,121 @@ class SharedRecord:
         return self._shared.words[begin : begin + _RECORD_WORDS]
 
 
+WorkerStage: TypeAlias = Literal["idle", "read", "decode", "transform", "assemble"]
+_STAGES = get_args(WorkerStage)
+
+# Words of a worker: its process, shard + 1, row + 1, stage, since when; bytes of the key; its oldest request: since
+# when, attempts, bytes of the URL; number of requests. The text of key and URL follows.
+_NUMBERS = 10
+_KEY_BYTES = 128
+_URL_BYTES = 304
+_WORDS = _NUMBERS + (_KEY_BYTES + _URL_BYTES) // 8
+
+
+class WorkerState(NamedTuple):
+    """What a worker is at.
+
+    Attributes:
+        worker: Its number.
+        process: Its process.
+        shard_id: The shard, a number that `shard_ids` made; -1 for none.
+        row: The row of it; -1 for none.
+        key: The key of that sample, its beginning if it is long; empty where there is none.
+        stage: What it does there.
+        seconds: For how long.
+        url: The object of the oldest request that it waits for; empty for none.
+        attempts: How often that was made.
+        request_seconds: For how long it has been waited for.
+        requests: How many requests it waits for.
+    """
+
+    worker: int
+    process: int
+    shard_id: int
+    row: int
+    key: str
+    stage: WorkerStage
+    seconds: float
+    url: str
+    attempts: int
+    request_seconds: float
+    requests: int
+
+
 class WorkerStatuses:
-    """Which sample each worker is at, so that the parent can say so when a worker dies.
+    """What each worker is at, so that the parent can say so when a worker dies, or lets it wait.
 
     Args:
         workers: Number of workers.
     """
 
     def __init__(self, workers: int) -> None:
-        self._shared = SharedWords(3 * workers)
+        self._shared = SharedWords(_WORDS * workers)
 
     def of(self, worker: int) -> WorkerStatus:
         """Where worker ``worker`` writes."""
-        return WorkerStatus(self._shared.words[3 * worker : 3 * worker + 3])
+        return WorkerStatus(self._shared.words[_WORDS * worker : _WORDS * (worker + 1)])
 
     def find(self, process: int) -> tuple[int, int, int] | None:
         """Worker, shard and row of the process of this id; shard or row are -1 if it was at none."""
-        for worker, (pid, shard_id, row) in enumerate(self._shared.words.reshape(-1, 3).tolist()):
-            if pid == process:
-                return worker, shard_id - 1, row - 1
+        for state in self.states():
+            if state.process == process:
+                return state.worker, state.shard_id, state.row
         return None
+
+    def states(self) -> list[WorkerState]:
+        """What all workers that have begun are at. Nobody is asked: it may be read while they hang."""
+        now, found = time.monotonic_ns(), []
+        for worker, words in enumerate(self._shared.words.reshape(-1, _WORDS).copy()):
+            numbers, text = words[:_NUMBERS].tolist(), words[_NUMBERS:].tobytes()
+            process, shard, row, stage, since, key, asked, attempts, url, requests = numbers
+            if not process:
+                continue
+            state = WorkerState(
+                worker,
+                process,
+                shard - 1,
+                row - 1,
+                text[:key].decode(errors="replace"),
+                _STAGES[stage],
+                (now - since) / 1e9 if since else 0.0,
+                text[_KEY_BYTES : _KEY_BYTES + url].decode(errors="replace"),
+                attempts,
+                (now - asked) / 1e9 if asked else 0.0,
+                requests,
+            )
+            found.append(state)
+        return found
 
 
 class WorkerStatus:
-    """One worker's three words: process, shard + 1, row + 1."""
+    """What one worker writes of itself."""
 
     def __init__(self, words: Any) -> None:
         self._words = words
-        words[:] = os.getpid(), 0, 0
+        self._text = words[_NUMBERS:].view(np.uint8).data
+        words[:_NUMBERS] = 0
+        words[0] = os.getpid()
 
-    def report(self, shard_id: int, row: int = -1) -> None:
-        """The worker is busy with this shard, a number that `shard_ids` made, or with this row of it."""
-        self._words[1:] = shard_id + 1, row + 1  # in one step: threads of the worker write here too
+    def report(self, shard_id: int, row: int = -1, key: str = "") -> None:
+        """The worker is busy with this shard, a number that `shard_ids` made, or decodes this row of it."""
+        name = key.encode(errors="replace")[:_KEY_BYTES]
+        self._text[: len(name)] = name
+        # In one step: threads of the worker write here too.
+        self._words[1:6] = shard_id + 1, row + 1, 1 if row < 0 else 2, time.monotonic_ns(), len(name)
+
+    def at(self, stage: WorkerStage) -> None:
+        """Another stage of the same begins."""
+        self._words[3:5] = _STAGES.index(stage), time.monotonic_ns()
+
+    def awaits(self, request: AwaitedRequest | None, count: int) -> None:
+        """The worker waits for so many requests; this one is the oldest."""
+        if request is None:
+            self._words[6:10] = 0
+            return
+        url = request.url.encode(errors="replace")[:_URL_BYTES]
+        self._text[_KEY_BYTES : _KEY_BYTES + len(url)] = url
+        self._words[6:10] = request.since, request.attempts, len(url), count
 
 
 _SOURCE = 40

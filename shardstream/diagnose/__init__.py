@@ -15,6 +15,8 @@
 ``shown``          one value as a page can show it
 ``summaries``      what a field holds, for ``overview``
 ``bench``          how fast a data set streams here, and what keeps it from being faster
+``sweep``            which settings stream fastest here, and what other data would gain
+``stages``           what each stage takes alone, for ``sweep``
 ``doctor``         whether this machine is fit for training
 ``decoding``       how fast each image backend decodes here
 ``processor``      who computes, for ``bench``
@@ -26,6 +28,7 @@ from shardstream.diagnose.decoding import BackendReport, DecodeReport, DecodeSpe
 from shardstream.diagnose.doctor import Finding, doctor
 from shardstream.diagnose.info import FieldInfo, Info, info
 from shardstream.diagnose.reseal import reseal
+from shardstream.diagnose.sweep import SweepReport, sweep
 from shardstream.diagnose.verify import Problem, VerifyReport, verify
 from shardstream.diagnose.view import View, ViewedField, ViewedSample, view
 
@@ -38,6 +41,7 @@ __all__ = [
     "Finding",
     "Info",
     "Problem",
+    "SweepReport",
     "VerifyReport",
     "View",
     "ViewedField",
@@ -47,6 +51,7 @@ __all__ = [
     "doctor",
     "info",
     "reseal",
+    "sweep",
     "verify",
     "view",
 ]

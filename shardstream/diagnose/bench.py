@@ -20,8 +20,7 @@ from shardstream.shards.fields import FieldType
 from shardstream.threads import Processors
 
 if TYPE_CHECKING:
-    from shardstream.load import LoaderStats
-    from shardstream.stream import ShardDataset
+    from shardstream.load import Loader, LoaderStats
 
 CROP = 224
 """Size of the crops that images are decoded to by default."""
@@ -126,10 +125,9 @@ def bench(
     stream = stream.replace(fields=specs_of(manifest.fields, fields, crop, ss.decode))
     size = manifest.bytes / max(manifest.samples, 1) if fields is None else _mean_bytes(url, fields, dataset)
     found = measured(
-        stream,
+        ss.Loader(stream, num_workers="auto" if workers is None else workers),
         seconds=seconds,
         batches=batches,
-        workers=workers,
         step=step,
         ahead=ahead,
         progress=progress,
@@ -139,23 +137,21 @@ def bench(
 
 
 def measured(
-    stream: ShardDataset,
+    loader: Loader,
     *,
     seconds: float,
     batches: int | None = None,
-    workers: int | None = None,
     step: float = 0.0,
     ahead: Mapping[str, Any] | None = None,
     progress: OnProgress | None = None,
     mean_bytes: float,
 ) -> BenchReport:
-    """`bench` of a data set as it is.
+    """`bench` of a loader as it is.
 
     Args:
-        stream: The data set, with a batch size.
+        loader: Over a `ShardDataset`, with a batch size.
         seconds: As of `bench`.
         batches: The same.
-        workers: The same.
         step: The same.
         ahead: As ``dataset["ahead"]`` of `bench`.
         progress: The same.
@@ -165,9 +161,9 @@ def measured(
         StorageError: The store cannot be read.
         UsageError: Fewer samples than a batch.
     """
-    import shardstream as ss  # with torch, which the command line loads for no other verb
+    from shardstream.load import DevicePrefetcher  # with torch, which the command line loads for no other verb
 
-    loader = ss.Loader(stream, num_workers="auto" if workers is None else workers)
+    stream = loader.dataset
     if not len(loader):
         raise UsageError(
             f"{stream.samples} samples are less than a batch of {stream.batch_size}",
@@ -177,7 +173,7 @@ def measured(
     tell, stats = ignore if progress is None else progress, loader.stats
     tell(ProgressEvent("start"))
     began = time.perf_counter()
-    source: Iterable[Any] = loader if ahead is None else ss.DevicePrefetcher(loader, **ahead)
+    source: Iterable[Any] = loader if ahead is None else DevicePrefetcher(loader, **ahead)
     arriving = chain.from_iterable(repeat(source))  # epoch after epoch
     next(arriving)
     first = time.perf_counter() - began

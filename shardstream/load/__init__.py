@@ -16,6 +16,7 @@
 ``gather``           ``gather_stats``: those of all ranks, on every rank
 ``reporter``         what is told of it every few seconds, to whom
 ``epoch_progress``   ``progress``: batches with how far the epoch has come
+``stall``            what each worker is at, in words, for who waits too long
 ``stats``            ``LoaderStats``: what was delivered, and what training waited for
 ``diagnosis``        what that means, and what to do about it; also for ``bench``
 ===================  ====================================================================

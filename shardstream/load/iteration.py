@@ -120,6 +120,7 @@ class LoaderIteration(Iterator[StreamItem]):
         position: How far it has come.
         request: Gives the next batch of a worker, or ``None`` at the end.
         awaited: Says, for people, what it waits for.
+        wait: Makes the wait of who asks for an item, see `Loader.wait`.
         single: Whether they hold lists of samples.
         drops: Whether samples can be missing in them.
 
@@ -127,6 +128,7 @@ class LoaderIteration(Iterator[StreamItem]):
         position: How far it has come.
         rest: After the end: what came without an item.
         awaited: As given.
+        wait: As given.
     """
 
     def __init__(
@@ -134,12 +136,14 @@ class LoaderIteration(Iterator[StreamItem]):
         position: ConsumerPosition,
         request: Callable[[], WorkerBatch | BatchFailure | None],
         awaited: Callable[[], str],
+        wait: Callable[[Callable[[], str]], watched],
         *,
         single: bool,
         drops: bool,
     ) -> None:
         self.position = position
         self.awaited = awaited
+        self.wait = wait
         self.rest: list[WorkerBatch] = []
         self._items = items_of(request, position.run.steps, self.rest, single=single, drops=drops)
 
@@ -170,6 +174,10 @@ class PlainIteration(Iterator[StreamItem]):
     def awaited(self) -> str:
         """What it waits for, for people."""
         return f"an item of a {self._name}"
+
+    def wait(self, what: Callable[[], str]) -> watched:
+        """The wait of who asks for an item."""
+        return watched(what)
 
     def __next__(self) -> StreamItem:
         data = next(self._items)

@@ -21,6 +21,7 @@ from shardstream.load.frameworks import ForFrameworks
 from shardstream.load.iteration import ConsumerPosition, LoaderIteration
 from shardstream.load.rank_check import RankCheck
 from shardstream.load.reporter import OnStats, StatsReporter
+from shardstream.load.stall import workers_at
 from shardstream.load.stats import LoaderStats
 from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, chosen_workers, still_busy
 from shardstream.stream.base import Stream
@@ -37,6 +38,7 @@ _ELSEWHERE = {
     "drop_last": 'ShardDataset(..., tail="drop"), or "pad" or "exact"',
     "in_order": "nothing: batches come in the order of the data set",
 }
+_TIMED_OUT = re.compile(r"DataLoader timed out after")
 _DEAD = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([0-9, ]+)\)")
 
 
@@ -67,6 +69,9 @@ class Loader(ForFrameworks, DataLoader[Any]):
             samples, with each of them. Default: slabs, as `ShardDataset` describes.
         persistent_workers: Keep workers from epoch to epoch, so that there is no pause between them. Default: true
             where there are workers.
+        stall: Seconds after which a batch that does not come is a warning of the logger ``shardstream.waits``, which
+            says of each worker what it is at; again after twice the time. Default 60. ``timeout`` raises with
+            that text.
         on_stats: Called with the numbers of the run (a flat dict: `LoaderStats.as_dict`, and the rates of
             `LoaderStats.since` the last call) in the thread that takes the batches, as one of them is handed out.
         stats_every: Seconds between two such calls; the end of an iteration brings one, too. Default 10.
@@ -78,7 +83,8 @@ class Loader(ForFrameworks, DataLoader[Any]):
     Raises:
         UsageError: An argument that is the data set's to decide; says which of its arguments does.
         RankError: On iteration: other ranks are about to read something else.
-        WorkerError: On iteration: a worker died; names the shard it was reading.
+        WorkerError: On iteration: a worker died; names the shard it was reading. Or none gave a batch within
+            ``timeout`` seconds; says what each of them is at.
 
     Example:
         >>> loader = ss.Loader(ds.to_tuple("jpg", "cls"), batch_size=64, num_workers=2)
@@ -94,6 +100,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         batch_size: int | None = None,
         collate_fn: Callable[[Any], Any] | None = None,
         persistent_workers: bool | None = None,
+        stall: float | None = None,
         on_stats: OnStats | None = None,
         stats_every: float = 10.0,
         stats_file: str | os.PathLike[str] | None = None,
@@ -107,7 +114,10 @@ class Loader(ForFrameworks, DataLoader[Any]):
         for name in arguments:
             if name in _ELSEWHERE:
                 raise UsageError(f"{name} is decided by the data set", hint=f"use {_ELSEWHERE[name]}")
+        if stall is not None and not stall > 0:
+            raise UsageError(f"stall must be a number of seconds, got {stall!r}", hint="leave it out for 60")
         num_workers = chosen_workers(num_workers)
+        self._stall = stall
         size = dataset.batch_size if batch_size is None else batch_size
         self.stats = LoaderStats(num_workers, images=dataset.decodes_images)
         self.reporter = StatsReporter(self.stats, on_stats, stats_every, stats_file)
@@ -219,7 +229,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
             arriving.given_up = position.check_open
             request = partial(self.explained, request, arriving)
         drops = self._shards.drops_samples
-        return LoaderIteration(position, request, self.awaited, single=self.single, drops=drops)
+        return LoaderIteration(position, request, self.awaited, self.wait, single=self.single, drops=drops)
 
     def restart(self) -> None:
         """Let the iteration that has begun, if nothing of it was received, read the epoch that was chosen since."""
@@ -282,6 +292,17 @@ class Loader(ForFrameworks, DataLoader[Any]):
         at = ", ".join(f"{name} {value}" for name, value in place.items())
         return f"a batch of {who}" + (f", which is at [{at}]" if at else "")
 
+    def wait(self, what: Callable[[], str]) -> watched:
+        """A wait for a batch: what is said of it after ``stall`` seconds has what all workers are at.
+
+        Args:
+            what: Says what is waited for.
+        """
+        return watched(what, after=self._stall, detail=self._workers_at)
+
+    def _workers_at(self) -> str:
+        return workers_at(self._shards.working())
+
     def state_dict(self) -> dict[str, Any]:
         """Where training is: a small JSON-able dict that says which samples of the epoch are left.
 
@@ -319,7 +340,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         if self._restarted is not None and self._restarted[0] is iteration.position:
             iteration = self._restarted[1]
         self._restarted = None
-        with watched(self.awaited) as wait:
+        with self.wait(self.awaited) as wait:
             while True:
                 asked, wait.since = time.perf_counter(), time.monotonic()
                 item = next(iteration, None)
@@ -333,7 +354,8 @@ class Loader(ForFrameworks, DataLoader[Any]):
                 data, last = item.data, item.last
                 del item  # whoever takes the batch alone says how long it lives
                 handed = time.perf_counter()
-                self.reporter.step(last=last)
+                if not self.reporter.idle:
+                    self.reporter.step(last=last)
                 yield data
                 del data
                 stats.seconds += time.perf_counter() - handed
@@ -346,6 +368,11 @@ class Loader(ForFrameworks, DataLoader[Any]):
         try:
             return request()
         except (RuntimeError, EOFError, OSError) as error:
+            if _TIMED_OUT.match(str(error)):
+                raise WorkerError(
+                    f"no batch came within {self.timeout:g} s (timeout=){self._workers_at()}",
+                    hint="look at what the workers are at; a larger timeout= waits longer",
+                ) from error
             death = _death(error, self._iterator if arriving is None else arriving)
             if death is None:
                 raise

@@ -19,7 +19,6 @@ from shardstream.load.device_copy import DeviceCopy, Ticket
 from shardstream.load.iteration import ENDED, LoaderIteration, PlainIteration
 from shardstream.load.workers import LEAVE_S
 from shardstream.stream.ipc.worker_batch import StreamItem
-from shardstream.waits import watched
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +102,7 @@ class PrefetchThread:
         """
         if self._stopped:
             raise UsageError(ENDED, hint="use a prefetcher for each loop")
-        with watched(self.awaited):
+        with self._items.wait(self.awaited):
             sent = self._sent.get()
         if isinstance(sent, Sent):
             sent.late, mark = self._copy.receive(sent.batch, sent.ticket)

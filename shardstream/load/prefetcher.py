@@ -107,9 +107,10 @@ class DevicePrefetcher:
         self.loader = loader
         self.device = _device(device)
         self.stats: LoaderStats = loader.stats if isinstance(loader, Loader) else LoaderStats()
-        self.reporters = [StatsReporter(self.stats, on_stats, stats_every)]
+        reporters = [StatsReporter(self.stats, on_stats, stats_every)]
         if isinstance(loader, Loader):
-            self.reporters.append(loader.reporter)
+            reporters.append(loader.reporter)
+        self.reporters = [one for one in reporters if not one.idle]
         self._depth = depth
         self._reuse = reuse
         self._copy = CudaCopy(Cuda(self.device)) if self.device.type == "cuda" else DeviceCopy()

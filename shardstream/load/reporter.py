@@ -23,13 +23,16 @@ _OF_SOURCE = re.compile(r"source_(.*)_(samples_total|samples_per_second)", re.DO
 
 
 class StatsReporter:
-    """Looks at the clock with every batch, in the thread of who takes them.
+    """Looks at the clock with every batch, in the thread of who takes them, unless it is idle.
 
     Args:
         stats: The numbers.
         on_stats: Called with `LoaderStats.as_dict` and, of the time since the last call, `LoaderStats.since`, in one.
         every: Seconds from one report to the next. An iteration ends with one, too.
         file: Written with the same, see `Loader`.
+
+    Attributes:
+        idle: Whether there is nobody to tell: `step` need not be called.
 
     Raises:
         UsageError: An argument that cannot be.
@@ -76,7 +79,7 @@ class StatsReporter:
         Args:
             last: Whether it was the last one of an iteration.
         """
-        if self.idle or not (last or time.monotonic() >= self._due):
+        if not (last or time.monotonic() >= self._due):
             return
         now = self._stats.as_dict()
         if now["batches_total"] == self._told["batches_total"]:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from shardstream.dataset.shared import WorkerStatus
+from shardstream.dataset.shared import WorkerState, WorkerStatus
 from shardstream.errors import UsageError
 from shardstream.shards.manifest import unknown_field
 from shardstream.stream.batching.pipeline import StepPipeline
@@ -335,6 +335,11 @@ class Stream(IterableDataset[Any]):
             return None
         worker, shard_id, row = found
         return worker, {} if shard_id < 0 else self._content.location_of(shard_id, row)
+
+    def working(self) -> list[tuple[WorkerState, dict[str, Any]]]:
+        """What each worker is at, with the place of its sample or shard."""
+        states = [] if self._assignment is None else self._assignment.states()
+        return [(one, {} if one.shard_id < 0 else self._content.location_of(one.shard_id, one.row)) for one in states]
 
     # ------------------------------------------------------------------------------------------------------ states
 

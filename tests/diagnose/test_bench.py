@@ -174,7 +174,7 @@ def test_what_is_not_decoded_is_no_advice(photos: str) -> None:
     assert report.limit != "decode"
     assert "decod" not in report.advice
     stream = ss.ShardDataset(photos, batch_size=10, fields={"cls": slowly})
-    slow = measured(stream, seconds=1, batches=4, workers=1, mean_bytes=8)
+    slow = measured(ss.Loader(stream, num_workers=1), seconds=1, batches=4, mean_bytes=8)
     assert slow.limit == "decode"
     assert "jpeg" not in slow.advice  # it is no picture that is decoded
 

@@ -19,7 +19,7 @@ from shardstream.cgroups import processor_quota
 from shardstream.diagnose import Finding
 from shardstream.diagnose.doctor import caching, gpus, memory, packages, processors
 from shardstream.diagnose.doctor.gpus import Gpus, TorchBuild
-from shardstream.diagnose.doctor.workload import Workload, fitting_workers
+from shardstream.diagnose.doctor.workload import Workload
 from shardstream.errors import UsageError
 from shardstream.testing import make_dataset
 from shardstream.threads import cores_left
@@ -72,14 +72,14 @@ def test_arguments_that_cannot_be_meant() -> None:
 def test_limits_of_a_process_are_found_in_it() -> None:
     """One processor, few open files, SIMD off, too many threads: all at once, since each process takes seconds."""
     before = "import os, resource\nos.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
-    before += "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))"
-    found = doctor_elsewhere(before, "--workers", "8", OMP_NUM_THREADS="4", JSIMD_FORCENONE="1")
+    before += "resource.setrlimit(resource.RLIMIT_NOFILE, (70, 70))"
+    found = doctor_elsewhere(before, "--workers", "1", OMP_NUM_THREADS="4", JSIMD_FORCENONE="1")
     assert found["processors"].level == "warn"
     assert found["processors"].fact.startswith("1 of ")
     many = (os.cpu_count() or 1) > 1
     assert found["processors"].fix.startswith("taskset" if many else "ss.Loader(ds, num_workers=0)")
     assert level_and_fix(found["open files"])[0] == "fail"
-    assert found["open files"].fix.startswith("ulimit -n 100 ")
+    assert found["open files"].fix.startswith("ulimit -n 70 ")
     assert level_and_fix(found["threads"]) == ("warn", "export OMP_NUM_THREADS=1")
     assert level_and_fix(found["simplejpeg"]) == ("warn", "unset JSIMD_FORCENONE")
 
@@ -172,20 +172,25 @@ def test_a_quota_of_the_control_group_counts(tmp_path: Path) -> None:
     quota = processor_quota(tmp_path)
     assert quota == 1.5
     assert cores_left(64, quota) == 1
-    found = processors.processors(64, 64, quota, WORK)
+    found = processors.processors(64, 64, quota, Workload(ranks=1, workers=1, batch_bytes=1))
     assert found.level == "warn"
     assert "1.5 by the quota" in found.fact
     assert "--cpus=8" in found.fix
 
 
-@pytest.mark.parametrize(("cores", "ranks", "fits"), [(2, 1, 1), (8, 1, 4), (16, 1, 8), (16, 2, 4), (4, 4, 0)])
-def test_as_many_workers_as_fit_are_proposed(cores: int, ranks: int, fits: int) -> None:
-    assert fitting_workers(cores, ranks) == fits
-    many = processors.processors(cores, cores, None, Workload(ranks, 32, 1))
-    if cores > ranks:
-        assert level_and_fix(many) == ("warn", f"ss.Loader(ds, num_workers={fits})")
-    few = processors.processors(cores, cores, None, Workload(ranks, fits, 1))
-    assert few.level == "ok"
+@pytest.mark.parametrize(
+    ("cores", "online", "work", "level", "fix"),
+    [
+        (16, 16, WORK, "ok", ""),
+        (4, 4, WORK, "warn", 'ss.Loader(ds, num_workers="auto")'),
+        (9, 9, Workload(2, 4, 1), "warn", 'ss.Loader(ds, num_workers="auto")'),
+        (3, 3, Workload(2, 1, 1), "warn", "ss.Loader(ds, num_workers=0)"),
+        (1, 1, Workload(1, 0, 1), "warn", "ss.Loader(ds, num_workers=0)"),
+        (1, 8, Workload(1, 1, 1), "warn", "taskset -cp 0-7 $$   # under SLURM: srun --cpus-per-task=8"),
+    ],
+)
+def test_cores_against_workers(cores: int, online: int, work: Workload, level: str, fix: str) -> None:
+    assert level_and_fix(processors.processors(cores, online, None, work)) == (level, fix)
 
 
 @pytest.mark.parametrize(

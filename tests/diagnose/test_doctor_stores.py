@@ -16,7 +16,7 @@ from shardstream import diagnose
 from shardstream.cli.app import app
 from shardstream.diagnose import Finding
 from shardstream.diagnose.doctor import reaching
-from shardstream.storage import locate
+from shardstream.storage import RetryPolicy, locate
 from shardstream.storage.clients.servers import server_of
 from shardstream.testing import make_dataset
 
@@ -105,7 +105,8 @@ def test_an_expired_token_is_found_and_not_shown(served: WebPlace, monkeypatch: 
     assert "hidden" not in done.output
 
 
-def test_a_server_that_is_not_there() -> None:
+def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reaching, "_PATIENCE", RetryPolicy(deadline=0.5, contact=0.5, stall=0.5))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -184,6 +185,19 @@ def test_who_gives_the_credentials(
     found = server_of(locate(url, storage_options=options or None), HOME | environment)
     assert found is not None
     assert (found.credentials, found.url) == (credentials, server)
+
+
+def test_a_profile_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("botocore")
+    (tmp_path / "credentials").write_text("[lab]\naws_access_key_id = hidden\naws_secret_access_key = hidden\n")
+    (tmp_path / "config").write_text("[profile lab]\nregion = eu-north-1\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    found = server_of(locate("s3://b/x"), {"AWS_PROFILE": "lab"})
+    assert found == ("https://s3.eu-north-1.amazonaws.com", "the AWS profile 'lab'")
+    missing = asked("s3://b/x", profile="nobody")["credentials"]
+    assert missing.level == "fail"
+    assert "no AWS profile 'nobody'" in missing.fact
 
 
 def test_nobody_knows_the_server_of_other_stores(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shardstream.diagnose.doctor.finding import Finding
@@ -111,15 +111,21 @@ def memory(limit: int | None, available: int | None, work: Workload) -> Finding:
         return Finding("memory", "ok", "no limit that can be seen")
     left = min(lefts)
     whose = "the control group leaves" if left == limit else "the machine has"
-    needed = work.in_flight + work.all_workers * _WORKER
+    needed = _needed(work)
     fact = f"{whose} {size(left)}; {work} and the workers themselves take about {size(needed)}"
     if left >= needed:
         return Finding("memory", "ok", fact)
-    fewer = min(work.workers // 2, left // (needed // max(1, work.all_workers)) // work.ranks)
-    fix = f"ss.Loader(ds, num_workers={fewer})"
+    fewer = work
+    while fewer.workers and _needed(fewer) > left:
+        fewer = replace(fewer, workers=fewer.workers // 2)  # batches of 8, 4, 2 and 1 are the same
+    fix = f"ss.Loader(ds, num_workers={fewer.workers})"
     if left == limit:
         fix += f", or start the container with --memory={-(-2 * needed // 10**9)}g"
     return Finding("memory", "fail" if left < work.in_flight else "warn", fact, fix)
+
+
+def _needed(work: Workload) -> int:
+    return work.in_flight + work.all_workers * _WORKER
 
 
 def open_files(soft: int, hard: int | None, work: Workload) -> Finding:

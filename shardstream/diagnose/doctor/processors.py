@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from shardstream.cgroups import processor_quota
 from shardstream.diagnose.doctor.finding import Finding
-from shardstream.diagnose.doctor.workload import Workload, fitting_workers
+from shardstream.diagnose.doctor.workload import Workload
 from shardstream.sizes import plural
 from shardstream.threads import affinity_cores, cores_left
 
@@ -49,12 +49,11 @@ def processors(affinity: int, online: int, quota: float | None, work: Workload) 
         fact += f", {quota:g} by the quota of the control group"
     cores, needed = cores_left(affinity, quota), work.ranks + work.all_workers
     if needed <= cores and cores > 1:
-        return Finding("processors", "ok", f"{fact}; {plural(work.all_workers, 'worker')} wanted")
+        return Finding("processors", "ok", f"{fact}; for {plural(work.all_workers, 'worker')}")
     fact += f"; {plural(work.all_workers, 'worker')} and {plural(work.ranks, 'training process', 'training processes')}"
-    if cores > work.ranks:
-        fix = f"ss.Loader(ds, num_workers={fitting_workers(cores, work.ranks)})"
-        return Finding("processors", "warn", fact, fix)
-    if cores < affinity:
+    if work.workers > max(1, cores // work.ranks - 1):
+        fix = 'ss.Loader(ds, num_workers="auto")'
+    elif cores < affinity:
         fix = "start the container with --cpus=8, or on Kubernetes set resources.limits.cpu to 8"
     elif affinity < online:
         fix = f"taskset -cp 0-{online - 1} $$   # under SLURM: srun --cpus-per-task=8"

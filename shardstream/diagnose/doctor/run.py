@@ -18,7 +18,6 @@ from shardstream.errors import ShardStreamError, UsageError
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import parse_size
 from shardstream.storage import Location, PathOrUrl, Transport, locate
-from shardstream.threads import cores
 
 
 def doctor(
@@ -37,7 +36,7 @@ def doctor(
     Args:
         url: A data set, or the folder or bucket where one lies or will lie. Two small requests and some ranged reads.
         cache: Folder of a cache, as training is given it. It need not exist.
-        num_workers: Workers of a loader. Default: as many as fit the cores, 8 at most.
+        num_workers: Workers of a loader. Default: as many as it takes by itself.
         batch_bytes: Size of a batch, in bytes or as ``"20MB"``: 128 images of 224 x 224 take that.
         storage_options: Credentials and settings by name; default: the environment's.
         transport: Which library speaks to the store.
@@ -55,7 +54,7 @@ def doctor(
     place = None if url is None else locate(url, storage_options=storage_options, transport=transport)
     if num_workers is not None and num_workers < 0:
         raise UsageError(f"num_workers must be 0 or more, got {num_workers}", hint="write num_workers=2")
-    work = expected(num_workers, parse_size(batch_bytes, name="batch_bytes"), cores())
+    work = expected(num_workers, parse_size(batch_bytes, name="batch_bytes"))
     return [*_findings(place, cache, work)]
 
 

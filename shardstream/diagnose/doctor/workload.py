@@ -9,8 +9,6 @@ from shardstream.sizes import plural, size
 PREFETCHED = 2
 """Batches that each worker has on their way, torch's default of ``prefetch_factor``."""
 
-_EVEN = (8, 4, 2, 1)  # numbers of workers under which batches are the same
-
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -40,18 +38,9 @@ class Workload:
         return f"{plural(self.all_workers, 'worker')} x {PREFETCHED} batches of {size(self.batch_bytes)}"
 
 
-def fitting_workers(processors: int, ranks: int) -> int:
-    """Workers of each rank that leave it a core, as a number under which batches are the same: 8, 4, 2, 1 or 0.
+def expected(num_workers: int | None, batch_bytes: int) -> Workload:
+    """What training here will consist of; ``None`` for as many workers as a loader takes by itself."""
+    from shardstream.load.workers import chosen_workers  # with torch, which the command line loads for few verbs
+    from shardstream.stream.iteration.ranks import local_ranks
 
-    >>> fitting_workers(16, 2), fitting_workers(1, 1)
-    (4, 0)
-    """
-    return next((number for number in _EVEN if ranks * (number + 1) <= processors), 0)
-
-
-def expected(num_workers: int | None, batch_bytes: int, processors: int) -> Workload:
-    """What training here will consist of; ``None`` for as many workers as fit."""
-    from shardstream.stream.iteration.ranks import local_ranks  # with torch, which the command line loads for few verbs
-
-    ranks = local_ranks()
-    return Workload(ranks, fitting_workers(processors, ranks) if num_workers is None else num_workers, batch_bytes)
+    return Workload(local_ranks(), chosen_workers("auto" if num_workers is None else num_workers), batch_bytes)

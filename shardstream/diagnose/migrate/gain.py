@@ -130,7 +130,8 @@ def gain(
         specs[facts.picture] = ss.decode.RandomResizedCrop(facts.crop, flip=True, optional=True)
 
     def speed(stream: ShardDataset, share: float) -> float:
-        found = measured(stream, seconds=seconds * share, workers=facts.workers, progress=progress, mean_bytes=mean)
+        loader = ss.Loader(stream, num_workers=facts.workers)
+        found = measured(loader, seconds=seconds * share, progress=progress, mean_bytes=mean)
         return found.samples_per_second
 
     whole = ss.ShardDataset(url, batch_size=batch, shuffle=True, fields=specs, **opening)

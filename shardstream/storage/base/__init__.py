@@ -12,6 +12,7 @@
 ``ranged``    bytes read by range, as a file for other libraries
 ``sorting``   names in order, any number of them in bounded memory
 ``counters``  what transfers did, counted
+``awaited``   requests that have no answer yet
 ``heap``      a heap that suits a process whose work is to read
 ============  =================================================================================
 """

@@ -10,6 +10,7 @@ import logging
 from typing import NamedTuple
 
 from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError
+from shardstream.storage.base.awaited import AwaitedRequest, awaited
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.policy import RetryPolicy, draw
 from shardstream.storage.base.store import Head, past_the_end
@@ -66,7 +67,8 @@ async def fetch(
     """
     read = _Read(client, path, offset, length, policy=policy, pace=pace, known=known)
     try:
-        return await read.run()
+        with awaited(where) as read.asked:
+            return await read.run()
     except Fault as fault:
         raise StorageError(f"{read.story()}: {fault}", url=where, offset=read.at, hint=TROUBLE) from None
     except ChangedError as error:
@@ -119,6 +121,7 @@ class _Read:
         self.got = 0  # bytes that are safe
         self.head: Head | None = None
         self.least = pace.chunk()
+        self.asked: AwaitedRequest | None = None
         self.attempts = 0
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
@@ -275,6 +278,8 @@ class _Attempt:
         self.error: Exception | None = None
         self.began = self.moved = asyncio.get_running_loop().time()
         read.attempts += 1
+        if read.asked is not None:
+            read.asked.again()
         if self.second:
             counters().add("hedged")
             read.pace.hedging += 1

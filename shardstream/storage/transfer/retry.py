@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from shardstream.errors import StorageError
+from shardstream.storage.base.awaited import AwaitedRequest, awaited
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.policy import FaultKind, RetryPolicy, draw
 from shardstream.storage.transfer.client import Fault
@@ -141,7 +142,20 @@ async def attempt(
         NotFoundError, AccessError, ChangedError: At once.
         StorageError: Time is up, or the store refuses for good.
     """
-    clock = asyncio.get_running_loop()
+    with awaited(where) as asked:
+        return await _attempts(ask, asked, what=what, policy=policy, pace=pace, limit=limit)
+
+
+async def _attempts(
+    ask: Callable[[], Awaitable[T]],
+    asked: AwaitedRequest,
+    *,
+    what: str,
+    policy: RetryPolicy,
+    pace: Pace,
+    limit: float | None,
+) -> T:
+    clock, where = asyncio.get_running_loop(), asked.url
     began, failures = clock.time(), 0
 
     def left() -> float:
@@ -149,6 +163,7 @@ async def attempt(
 
     while True:
         counters().add("requests")
+        asked.again()
         may_take = min(2.0, 2.0**failures / 3) * policy.stall if limit is None else limit
         try:
             async with asyncio.timeout(min(may_take, max(0.0, left()))):

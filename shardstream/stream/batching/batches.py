@@ -116,6 +116,8 @@ class BatchBuilder:
                 batch["__valid__"] = slab_of(valid)
         if self.transform is not None:
             self._clock.lap("assemble")
+            if self._decoders[0].status is not None:
+                self._decoders[0].status.at("transform")
             position = int(step.positions[0])
             batch = self.transform(batch, seed=self._decoders[0].seed, epoch=step.epoch, position=position)
             self._clock.lap("transform")

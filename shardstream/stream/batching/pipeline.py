@@ -21,6 +21,7 @@ from shardstream.errors import ShardStreamError, UsageError
 from shardstream.images.geometry import Geometry
 from shardstream.sizes import parse_size
 from shardstream.storage import ReadQueue, counters
+from shardstream.storage.base.awaited import listen
 from shardstream.storage.base.heap import keep_freed_memory
 from shardstream.storage.blocks.held import keep_blocks
 from shardstream.storage.cache.capacity import memory_left
@@ -58,6 +59,9 @@ class StepPipeline:
     ) -> None:
         self.content = content
         self._names = settings.names
+        self._status = status
+        if status is not None:
+            listen(status.awaits)
         self._in_worker = get_worker_info() is not None
         if self._in_worker:
             end_with_parent()
@@ -134,7 +138,14 @@ class StepPipeline:
                     raise
                 yield BatchFailure.of(error, worker)
                 return
+            if self._status is None:
+                yield made
+                continue
+            self._status.at("idle")
             yield made
+            self._status.at("read")
+        if self._status is not None:
+            self._status.at("idle")
 
     def _end(self) -> None:
         self._pool.clear()

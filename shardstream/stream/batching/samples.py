@@ -282,6 +282,8 @@ class SampleDecoder:
                     sample, context = decoding.sample(i)
                     if self.transform is not None:
                         self._clock.lap("decode")
+                        if self.status is not None:
+                            self.status.at("transform")
                         sample = self.transform.on_sample(sample, context)
                         self._clock.lap("transform")
                 except DataError as error:
@@ -358,7 +360,7 @@ class StepDecoding:
         decoder, rows, step = self.decoder, self.rows, self.step
         if decoder.status is not None:
             source = None if step.sources is None else int(step.sources[i])
-            decoder.status.report(shard_ids(source, int(step.shards[i])), rows.rows[i])
+            decoder.status.report(shard_ids(source, int(step.shards[i])), rows.rows[i], rows.keys[i])
         position = int(step.positions[i])
         context = SampleContext(
             rows.keys[i], rows.shards[i], rows.rows[i], position, decoder.seed, step.epoch, memory=self.memory

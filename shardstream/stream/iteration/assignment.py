@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardstream.dataset.shared import SharedRecord, WorkerStatus, WorkerStatuses
+from shardstream.dataset.shared import SharedRecord, WorkerState, WorkerStatus, WorkerStatuses
 from shardstream.stream.iteration.content import Content
 from shardstream.stream.iteration.epoch_run import EpochRun, WorkerSteps
 from shardstream.stream.iteration.ranks import Rank
@@ -51,3 +51,7 @@ class Assignment:
     def reading(self, process: int) -> tuple[int, int, int] | None:
         """Worker, shard and row that the process of this id is at; or ``None``; see `WorkerStatuses`."""
         return self._statuses.find(process)
+
+    def states(self) -> list[WorkerState]:
+        """What all workers that have begun are at."""
+        return self._statuses.states()
