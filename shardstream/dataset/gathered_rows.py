@@ -92,13 +92,13 @@ class RowGatherer:
             return None
         stored = rows + self._shift[slots]
         if self._chosen.any:
-            picked = np.flatnonzero(self._chosen.has(slots))
+            picked = np.flatnonzero(self._chosen.widths[slots])
             stored[picked] = self._chosen.take(slots[picked], rows[picked])
         if self._drawn.any():
             self._put_drawn(slots, rows, stored)
         if int(stored.min()) < 0 or (stored >= self._samples[slots]).any():
             return None
-        data = self._data(slots)
+        data = self._wholes if self._ahead is None else self._data(self._ahead, slots)
         if data is None:
             return None
         columns = {}
@@ -110,17 +110,20 @@ class RowGatherer:
         keys = self._keys.taken(slots, stored)
         return None if keys is None else (keys, self._names[slots].tolist(), stored.tolist(), columns)
 
-    def _data(self, slots: Integers) -> MemoryBytes | None:
+    def _data(self, ahead: ReadAhead, slots: Integers) -> MemoryBytes | None:
         """Bytes of these shards; ``None`` where some were not read ahead."""
         mapped = self._mapped[slots]
         if not self._needs_bytes or mapped.all():
             return self._wholes
-        held = None if self._ahead is None else self._ahead.held()
+        held = ahead.held()
         if held is None:
             return None
-        at, known = self._positions(np.array(held.shards, np.int64))
+        shards = np.array(held.shards, np.int64)
+        known = np.isin(shards, self._known)
+        found = self._look_up(shards[known])
+        assert found is not None
         whole = np.unique(slots[mapped]).tolist()
-        objects = np.concatenate([self._slots[at[known]], np.array(whole, np.int64)])
+        objects = np.concatenate([found, np.array(whole, np.int64)])
         wanted = known.tolist()  # others are of shards that other readers read
         wholes = [one for one in map(self._wholes.whole, whole) if one is not None]
         begins = [*itertools.compress(held.begins, wanted), *(0 for _ in wholes)]
@@ -151,13 +154,8 @@ class RowGatherer:
     def _look_up(self, shard_ids: Integers) -> Integers | None:
         if not len(self._known):
             return None
-        at, known = self._positions(shard_ids)
-        return self._slots[at] if known.all() else None
-
-    def _positions(self, shard_ids: Integers) -> tuple[Integers, NDArray[np.bool_]]:
-        """Where among the known shards each would be, and whether it is there."""
         at = np.minimum(np.searchsorted(self._known, shard_ids), len(self._known) - 1)
-        return at, self._known[at] == shard_ids
+        return self._slots[at] if (self._known[at] == shard_ids).all() else None
 
     def _add(self, shard_id: int) -> bool:
         try:
@@ -211,23 +209,24 @@ class RowGatherer:
 
 
 class _Numbers:
-    """An array of each shard, looked up at one place of each of many."""
+    """An array of each shard, looked up at one place of each of many.
+
+    Attributes:
+        widths: Bytes of a number of each; 0 where there is no array.
+        any: Whether there ever was one.
+    """
 
     def __init__(self) -> None:
         self._address = np.zeros(OPEN_INDEXES, np.int64)
-        self._width = np.zeros(OPEN_INDEXES, np.int64)
+        self.widths = np.zeros(OPEN_INDEXES, np.int64)
         self.any = False
 
     def put(self, slot: int, values: NDArray[Any] | None) -> None:
         """The array of a shard: unsigned, or int64 that are not negative; ``None`` where it has none."""
-        self._width[slot] = 0 if values is None else values.itemsize
+        self.widths[slot] = 0 if values is None else values.itemsize
         if values is not None:
             self._address[slot] = address_of(values)
             self.any = True
-
-    def has(self, slots: Integers) -> NDArray[np.bool_]:
-        """Whether there is one."""
-        return self._width[slots] > 0
 
     def take(self, slots: Integers, at: Integers) -> Integers:
         """The numbers at these places, as int64."""
@@ -235,7 +234,7 @@ class _Numbers:
 
     def bits(self, slots: Integers, at: Integers) -> NDArray[np.uint64]:
         """The numbers at these places, as uint64."""
-        widths = self._width[slots]
+        widths = self.widths[slots]
         width = int(widths[0]) if len(widths) else 8
         addresses = self._address[slots] + at * widths
         if (widths == width).all():
@@ -319,7 +318,7 @@ class _Column(ABC):
     def _sound(self, slots: Integers, rows: Integers, values: Sequence[Any] | NDArray[Any]) -> bool:
         if not self._verify:
             return True
-        known = self._sums.has(slots)
+        known = self._sums.widths[slots] > 0
         if not known.any():  # written without
             return True
         return bool(known.all()) and checksums(values) == self._sums.bits(slots, rows).tolist()
@@ -344,7 +343,7 @@ class _Fixed(_Column):
         return self._type.width > 0
 
     def read(self, slots: Integers, rows: Integers, data: MemoryBytes) -> FieldValues | None:
-        scattered = self._offsets.has(slots) if self._offsets.any else np.zeros(1, np.bool_)
+        scattered = self._offsets.widths[slots] > 0 if self._offsets.any else np.zeros(1, np.bool_)
         if scattered.all():
             offsets = self._offsets.take(slots, rows)
         elif scattered.any():  # tar and record shards side by side

@@ -132,11 +132,10 @@ def show_values(values: Mapping[str, Any], manifest: Manifest, limits: Limits) -
     if under is not None and under.size is not None:
         base = _small(values[under.name])
         for name, one in shown.items():
-            kind = manifest.fields[name]
-            if kind.is_image and _MASK.search(name) and one.size == under.size:
+            if one.size == under.size and _MASK.search(name):
                 shown[name] = _laid_over(base, one, values[name], limits)
             elif one.kind == "array" and _BOXES.search(name):
-                shown[name] = _drawn(one, numbers_of(kind, values[name]), under.size)
+                shown[name] = _drawn(one, numbers_of(manifest.fields[name], values[name]), under.size)
     return list(shown.values())
 
 
@@ -147,7 +146,7 @@ def show_value(name: str, kind: FieldType, value: Any, manifest: Manifest, limit
     try:
         if kind.kind == "scalar":
             return replace(shown, kind="number")
-        if kind.is_image:
+        if kind.is_image or (kind.name == "bytes" and _is_picture(value)):
             return _picture(shown, value, limits)
         if kind.name in ("str", "json", "msgpack"):
             return _text(shown, kind, value, limits)
@@ -276,6 +275,12 @@ def _heat_map(array: NDArray[Any], limits: Limits) -> Thumbnail | None:
         )
     except MissingExtraError:
         return None
+
+
+def _is_picture(data: Any) -> bool:
+    """Whether bytes of a field that may hold anything begin as a JPEG, PNG or WebP file."""
+    start = bytes(data[:12])
+    return start[:3] == b"\xff\xd8\xff" or start[:8] == b"\x89PNG\r\n\x1a\n" or start[:4] + start[8:] == b"RIFFWEBP"
 
 
 def _media_of(data: Any) -> str:

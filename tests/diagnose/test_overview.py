@@ -81,7 +81,7 @@ def test_every_kind_of_value(tmp_path: Path) -> None:
         "boxes": np.array([[8, 6, 40, 30]], np.float32),
     }
     sample |= {"txt": "one\ntwo", "meta.json": {"a": [1]}, "cls": 1, "wav": sound(), "arr": np.arange(6).reshape(2, 3)}
-    sample |= {"raw": b"abc", "webp": b"no picture"}
+    sample |= {"raw": b"abc", "webp": b"no picture", "any": encode(picture, "png")}
     fields = {"mask": "png", "wav": "bytes"}
     with ShardWriter(tmp_path, classes=["cat", "dog"], fields=fields, damaged="keep") as writer:
         writer.write({"__key__": "a", **sample})
@@ -99,6 +99,7 @@ def test_every_kind_of_value(tmp_path: Path) -> None:
         "wav": "audio",
         "arr": "array",
         "raw": "bytes",
+        "any": "picture",
         "webp": "bytes",
     }
     assert (one.label, one.key, one.row, other.label) == ("1 (dog)", "a", 0, "0 (cat)")
