@@ -1,0 +1,36 @@
+"""Every message of the package's loggers is documented with its level."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LEVELS = ("debug", "info", "warning", "error", "exception", "critical")
+
+
+def messages() -> Iterator[str]:
+    """A line of the table for each call of a logger."""
+    for path in sorted((ROOT / "shardstream").rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            owner = node.func.value
+            if isinstance(owner, ast.Name) and owner.id in ("logger", "_logger", "_log") and node.func.attr in LEVELS:
+                said = node.args[0]
+                text = str(said.value) if isinstance(said, ast.Constant) else "(one of several sentences)"
+                yield f"| `{name}` | {node.func.attr.upper()} | {text.replace('|', chr(92) + '|')} |"
+
+
+def test_every_message_is_in_the_table_and_no_other() -> None:
+    text = (ROOT / "docs/logging.md").read_text()
+    assert [line for line in text.splitlines() if line.startswith("| `shardstream")] == sorted(messages())
+    assert len(set(messages())) > 20
+
+
+def test_nothing_in_the_package_adds_a_handler() -> None:
+    words = ("addHandler(", "basicConfig(", ".setLevel(")
+    sources = {path: path.read_text() for path in (ROOT / "shardstream").rglob("*.py")}
+    assert [path.name for path, text in sources.items() if any(word in text for word in words)] == []
