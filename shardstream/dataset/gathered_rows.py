@@ -229,21 +229,17 @@ class _Numbers:
             self.any = True
 
     def take(self, slots: Integers, at: Integers) -> Integers:
-        """The numbers at these places, as int64."""
-        return self.bits(slots, at).view(np.int64)
-
-    def bits(self, slots: Integers, at: Integers) -> NDArray[np.uint64]:
-        """The numbers at these places, as uint64."""
+        """The numbers at these places, as int64: what is more is negative."""
         widths = self.widths[slots]
         width = int(widths[0]) if len(widths) else 8
         addresses = self._address[slots] + at * widths
         if (widths == width).all():
-            return gather_at(addresses, width).view(f"<u{width}").reshape(-1).astype(np.uint64)
+            return gather_at(addresses, width).view(f"<u{width}").reshape(-1).astype(np.int64)
         out = np.empty(len(slots), np.uint64)
         for width in np.unique(widths).tolist():
             those = widths == width
             out[those] = gather_at(addresses[those], width).view(f"<u{width}").reshape(-1)
-        return out
+        return out.view(np.int64)
 
 
 class _Keys:
@@ -321,7 +317,7 @@ class _Column(ABC):
         known = self._sums.widths[slots] > 0
         if not known.any():  # written without
             return True
-        return bool(known.all()) and checksums(values) == self._sums.bits(slots, rows).tolist()
+        return bool(known.all()) and checksums(values) == self._sums.take(slots, rows).view(np.uint64).tolist()
 
 
 class _Scalars(_Column):
