@@ -31,10 +31,8 @@ def scan_all(plan: Plan, todo: Sequence[int], making: Making) -> Iterator[tuple[
     left = iter(todo)
     for number in left:  # the first ones here, until it is known how long all take
         bytes = plan.metas[number].size
-        yield (
-            number,
-            watch.over(_scan(plan, number, watch.reached), bytes),
-        )  # as they come: an object may be larger than memory
+        # As they come: an object may be larger than memory.
+        yield number, watch.over(_scan(plan, number, watch.reached), bytes)
         watch.done(bytes)
         if watch.knows:
             break

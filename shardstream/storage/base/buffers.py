@@ -101,8 +101,9 @@ class FetchedBuffers(Buffers):
             if length is not None and offset + length <= start + len(data):
                 return data[offset - start : offset - start + length]
             end = self._end_of(path) if length is None else offset + length
-            if end is not None and (joined := self._across(path, last, offset, end)) is not None:
-                return joined
+            following = ((part.start, part.data) for part in self._parts[path][last:])
+            if end is not None and (whole := across(following, offset, end)) is not None:
+                return whole
         if path in self._missing:
             raise self._missing[path]
         wanted = "the rest" if length is None else f"{length} bytes"
@@ -127,24 +128,35 @@ class FetchedBuffers(Buffers):
         last = self._parts[path][-1]
         return last.end if last.to_end else None
 
-    def _across(self, path: str, first: int, begin: int, end: int) -> memoryview | None:
-        """Bytes [begin, end), copied from the parts from ``first`` on; ``None`` if they leave a gap."""
-        pieces = []
-        for part in self._parts[path][first:]:
-            if not part.start <= begin < part.end:
-                return None
-            pieces.append(part.data[begin - part.start : end - part.start])
-            begin = min(part.end, end)
-            if begin == end:
-                return memoryview(b"".join(pieces))
-        return None
-
     def gather(self, path: str, offsets: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
         if len(offsets) and width and len(self._parts.get(path, ())) == 1:
             (start, data, _) = self._parts[path][0]
             if int(offsets.min()) >= start and int(offsets.max()) + width <= start + len(data):
                 return gathered(data, offsets - start, width)
         return stacked(self.views(path, offsets, np.full(len(offsets), width)), width)
+
+
+def across(parts: Iterable[tuple[int, memoryview]], begin: int, end: int) -> memoryview | None:
+    """Bytes ``[begin, end)``, copied from parts in order, of which the first holds ``begin``.
+
+    Args:
+        parts: Where each begins, and its bytes.
+        begin: The first byte.
+        end: The byte after the last one.
+
+    Returns:
+        They; ``None`` where the parts leave a gap.
+    """
+    pieces = []
+    for start, data in parts:
+        stop = start + len(data)
+        if not start <= begin < stop:
+            return None
+        pieces.append(data[begin - start : end - start])
+        begin = min(stop, end)
+        if begin == end:
+            return memoryview(b"".join(pieces))
+    return None
 
 
 def joined(pieces: Sequence[memoryview]) -> memoryview:

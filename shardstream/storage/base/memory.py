@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.storage.base.buffers import stacked
+from shardstream.storage.base.buffers import across, stacked
 
 Integers = NDArray[np.int64]
 
@@ -112,21 +112,23 @@ class ObjectParts(MemoryBytes):
     def views(self, objects: Integers, begins: Integers, ends: Integers) -> list[memoryview | None] | None:
         if not len(self._keys):
             return None
-        parts, starts, across = self._find(objects, begins, ends - begins)
+        parts, starts, apart = self._find(objects, begins, ends - begins)
         ranges = zip(parts.tolist(), starts.tolist(), (starts + (ends - begins)).tolist(), strict=True)
         found: list[memoryview | None] = [self._data[part][start:end] for part, start, end in ranges]
-        for row in across.tolist():
-            joined = self._joined(int(parts[row]), int(starts[row]), int(ends[row] - begins[row]))
-            if joined is None:
+        for row in apart.tolist():
+            part, begin = int(parts[row]), int(self._keys[parts[row]] + starts[row])
+            following = zip(self._keys[part:].tolist(), self._data[part:], strict=True)
+            whole = across(following, begin, begin + int(ends[row] - begins[row]))
+            if whole is None:
                 return None
-            found[row] = joined
+            found[row] = whole
         return found
 
     def gather(self, objects: Integers, begins: Integers, width: int) -> NDArray[np.uint8] | None:
         if not len(self._keys):
             return None
-        parts, starts, across = self._find(objects, begins, width)
-        if len(across):
+        parts, starts, apart = self._find(objects, begins, width)
+        if len(apart):
             found = self.views(objects, begins, begins + width)
             return None if found is None else stacked([one for one in found if one is not None], width)
         addresses = np.array([address_of(one) for one in self._data], np.int64)
@@ -139,17 +141,5 @@ class ObjectParts(MemoryBytes):
         wanted = objects << _LONGEST | begins
         parts = np.maximum(np.searchsorted(self._keys, wanted, side="right") - 1, 0)
         outside = (wanted < self._keys[parts]) | (wanted + lengths > self._ends[parts])
-        across = np.flatnonzero(outside & (np.asarray(lengths) > 0))  # empty values are everywhere
-        return parts, wanted - self._keys[parts], across
-
-    def _joined(self, part: int, start: int, length: int) -> memoryview | None:
-        """A range that begins in a part, copied from there and those that follow; ``None`` where they leave a gap."""
-        at = int(self._keys[part]) + start
-        end, pieces = at + length, list[memoryview]()
-        while at < end:
-            if part == len(self._data) or not self._keys[part] <= at < self._ends[part]:
-                return None
-            begin = int(self._keys[part])
-            pieces.append(self._data[part][at - begin : end - begin])
-            at, part = min(int(self._ends[part]), end), part + 1
-        return memoryview(b"".join(pieces))
+        apart = np.flatnonzero(outside & (np.asarray(lengths) > 0))  # empty values are everywhere
+        return parts, wanted - self._keys[parts], apart
