@@ -6,19 +6,28 @@ from typing import Annotated, Any
 
 import typer
 
-from shardstream.cli.flags import JsonLines, Quiet, arguments_of, flags_of, parse_fields
+from shardstream.cli.commands import command
+from shardstream.cli.flags import JsonLines, arguments_of, parse_fields
 from shardstream.cli.packing import json_lines, kept_when_interrupted, print_report
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import reporting
 from shardstream.cli.stores import format_url
 from shardstream.pack import PackOptions, run_pack
 from shardstream.pack import pack as pack_source
 from shardstream.pack.output.places import take_options
 
 
-@flags_of(pack_source, meta="{}", zstd=None)
+@command(
+    pack_source,
+    meta="{}",
+    zstd=None,
+    examples=(
+        "shardstream pack photos/ shards/                    # folders of classes",
+        "shardstream pack list.tsv shards/ --labels name     # lines of path<TAB>label",
+        "shardstream pack rows.parquet s3://bucket/set --field jpg=url --field y=y:int",
+        "shardstream pack 'wds/{000..099}.tar' shards/ --max-side 512",
+    ),
+)
 def pack(
-    context: typer.Context,
     source: Annotated[
         str,
         typer.Argument(
@@ -31,7 +40,7 @@ def pack(
         typer.Argument(metavar="DEST", help="Folder of the data set, made where missing, or URL: s3://bucket/name."),
     ],
     as_json: JsonLines = False,
-    quiet: Quiet = False,
+    quiet: bool = False,
     **flags: Any,
 ) -> None:
     """Pack files into shards.
@@ -40,10 +49,9 @@ def pack(
     DEST/rejects.jsonl. A run that was interrupted or killed goes on when the same command is given again; once the data
     set is complete, it does nothing.
     """
-    with reporting(context):
-        given = arguments_of(flags)
-        given |= {"fields": parse_fields(given["fields"]), "zstd": given["zstd"] or ()}
-        options = take_options(PackOptions, given)
-        with kept_when_interrupted(), drawing("packing", quiet=quiet or as_json) as draw:
-            report = run_pack(source, dest, options, **given, progress=json_lines() if as_json else draw)
-        print_report(report, format_url(dest), as_json=as_json)
+    given = arguments_of(flags)
+    given |= {"fields": parse_fields(given["fields"]), "zstd": given["zstd"] or ()}
+    options = take_options(PackOptions, given)
+    with kept_when_interrupted(), drawing("packing", quiet=quiet or as_json) as draw:
+        report = run_pack(source, dest, options, **given, progress=json_lines() if as_json else draw)
+    print_report(report, format_url(dest), as_json=as_json)
