@@ -282,6 +282,6 @@ PAGES = {
         "data[3000] ^= 1\n"
         "shard.write_bytes(data)\n"
         'list(ss.ShardDataset("shards/", fields=["jpg"], on_error="skip", max_skips=0))',
-        "1 samples had to be skipped, max_skips is 0; the last: stored bytes differ from those that were written [...]",
+        "1 sample had to be skipped, max_skips is 0; the last: stored bytes differ from those that were written [...]",
     ),
 }
