@@ -251,6 +251,7 @@ def test_an_error_says_what_where_and_what_to_do(source: Path, tmp_path: Path) -
         f"  url: {source}",
         "  line: 1",
         "  hint: labels='name' (--labels name) numbers names in sorting order and keeps them as the classes",
+        "  see: shardstream errors source",
     ]
     assert "Traceback" in run("--debug", "pack", source, tmp_path / "out").stderr
 
