@@ -1,23 +1,15 @@
-"""The command ``shardstream``. One verb a file; it prints what the rooms pack and diagnose return.
+"""The command ``shardstream``. It prints what the rooms pack and diagnose return.
 
 =============  ==========================================================
-``app``        the command and its verbs
-``pack``       ``shardstream pack SOURCE DEST``
-``repack``     ``shardstream repack URL DEST``
-``packing``    what the verbs that write data sets share: progress, the report
-``export``     ``shardstream export URL DEST --to files|webdataset|parquet|mds``
-``merge``      ``shardstream merge URL... DEST``
-``index``      ``shardstream index URL``, of data of another library
-``migrate``    ``shardstream migrate URL``: the way over from another library
-``info``       ``shardstream info URL``
-``verify``     ``shardstream verify URL``
-``view``       ``shardstream view URL [SAMPLE]...``; ``view_page``: its page, ``--html`` and ``--serve``
-``bench``      ``shardstream bench URL``, and ``bench_decode`` for ``shardstream bench decode [URL | FILE...]``;
-             ``bench_sweep``: what ``--sweep`` prints and draws
-``doctor``     ``shardstream doctor [URL]``: whether this machine is fit for training
-``cache``      ``shardstream cache status|warm|verify|clear``
-``stores``     how every verb is told to reach a store: ``--storage-option``, ``--transport``
-``flags``      flags that several verbs have in common, such as how one is told which data set it reads
+``app``        the command and the list of its verbs
+``verbs/``     a verb each
+``commands``   makes a verb of a function: its flags, errors, exit codes
+``flags``      flags that verbs have in common, and how they are read
+``stores``     how every verb is told to reach a store
+``help``       what ``--help`` prints
+``error_pages``  the page of each error: cause, fix, example
+``logs``       ``--log-level``, ``-v``
+``packing``    what the verbs that write data sets share
 ``progress``   bars on a terminal, a line now and then elsewhere; on stderr
 ``report``     exit codes, errors as one block, numbers for people
 =============  ==========================================================

@@ -1,23 +1,68 @@
-"""The command and its verbs."""
+"""The command and its verbs, each of which is imported when it is called."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
 
 import shardstream
-from shardstream.cli import bench, cache, doctor, export, index, info, merge, migrate, pack, repack, verify, view
+from shardstream.cli.help import VerbCommand, VerbGroup
 from shardstream.text import printable
 
 _WrongUsage: Any = typer.BadParameter.__base__  # click's UsageError, of which Typer may have a copy of its own
 
 
-class _Printable(TyperGroup):
-    """What Typer says of wrong arguments repeats them, and a shell's pattern may have put any file name there."""
+class Verb(NamedTuple):
+    """A verb as ``shardstream --help`` shows it.
+
+    Attributes:
+        panel: The group that it stands in.
+        summary: What it does, in a line.
+        module: Below ``shardstream.cli.verbs``. It has a function of the verb's name, or, for several commands, an
+            ``app``.
+    """
+
+    panel: str
+    summary: str
+    module: str
+
+
+_MAKE, _FOREIGN, _LOOK = "Make data sets", "Data of other libraries", "Look and measure"
+VERBS = {
+    "pack": Verb(_MAKE, "Pack files into shards.", "pack"),
+    "repack": Verb(_MAKE, "Pack a data set again: other order, format, size of shards, or a part of it.", "repack"),
+    "merge": Verb(_MAKE, "Make one data set of several, by copying their shards byte for byte.", "merge"),
+    "index": Verb(_FOREIGN, "Find every sample once, so that the data are streamed where they lie.", "index"),
+    "migrate": Verb(_FOREIGN, "Say what it takes to train on data of another library with this one.", "migrate"),
+    "export": Verb(_FOREIGN, "Write a data set as files, WebDataset, MDS or Parquet.", "export"),
+    "info": Verb(_LOOK, "Say what a data set holds.", "info"),
+    "view": Verb(_LOOK, "Show samples as text, or as a page of pictures.", "view"),
+    "verify": Verb(_LOOK, "Read a data set whole and compare every byte with what was written.", "verify"),
+    "bench": Verb(_LOOK, "Measure how fast a data set streams, or how fast images decode.", "bench"),
+    "doctor": Verb(_LOOK, "Look at this machine as training would find it, and say what to change.", "doctor"),
+    "errors": Verb(_LOOK, "Explain an error: what brings it about, what to do, and an example.", "errors"),
+    "cache": Verb(_LOOK, "Look at the cache of this machine, fill it, check it, clear it.", "cache"),
+}
+
+
+class _Verbs(VerbGroup):
+    """The verbs by name. What Typer says of wrong arguments repeats them, and they may hold any file name."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = dict.fromkeys(VERBS)  # names are proposed without importing any
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in VERBS and self.commands[cmd_name] is None:
+            self.commands[cmd_name] = _imported(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def summaries(self) -> dict[str, tuple[str, str]]:
+        return {name: verb[:2] for name, verb in VERBS.items()}
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         with _printable_errors():
@@ -26,6 +71,16 @@ class _Printable(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         with _printable_errors():
             return super().invoke(ctx)
+
+
+def _imported(name: str) -> Any:
+    """The command of a verb."""
+    module = import_module(f"shardstream.cli.verbs.{VERBS[name].module}")
+    made = getattr(module, "app", None)
+    if made is None:
+        made = typer.Typer(add_completion=False, rich_markup_mode=None)
+        made.command(name, cls=VerbCommand)(getattr(module, name))
+    return typer.main.get_command(made)
 
 
 @contextmanager
@@ -39,12 +94,13 @@ def _printable_errors() -> Iterator[None]:
 
 app = typer.Typer(
     name="shardstream",
-    cls=_Printable,
+    cls=_Verbs,
     help="Pack files into shards, here or in a store; look at them, check them, measure them.",
     epilog="Exit codes: 0 done, 1 verify or doctor found problems, 2 wrong arguments, 3 source, store or data at "
     "fault, 130 interrupted, 141 nobody reads the output any more.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -55,8 +111,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def command(
+def _command(
     context: typer.Context,
     debug: Annotated[
         bool, typer.Option("--debug", envvar="SHARDSTREAM_DEBUG", help="Show tracebacks of errors.")
@@ -65,19 +120,12 @@ def command(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Pack files into shards, look at them, and check them."""
     context.obj = debug
 
 
-app.command("pack", epilog="Next: shardstream info DEST, shardstream verify DEST.")(pack.pack)
-app.command("repack", epilog="Next: shardstream info DEST.")(repack.repack)
-app.command("index", epilog="Next: shardstream info URL.")(index.index)
-app.command("migrate", epilog="Next: shardstream index URL, or shardstream pack URL DEST.")(migrate.migrate)
-app.command("info")(info.info)
-app.command("verify")(verify.verify)
-app.command("merge", epilog="Next: shardstream info DEST, shardstream verify DEST.")(merge.merge)
-app.command("export")(export.export)
-app.command("view")(view.view)
-app.command("doctor")(doctor.doctor)
-app.add_typer(bench.app)
-app.add_typer(cache.app)
+_command.examples = (  # type: ignore[attr-defined] # of a function
+    "shardstream pack photos/ shards/",
+    "shardstream view shards/ --html page.html",
+    "shardstream bench shards/ --sweep",
+)
+app.callback()(_command)

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable, Mapping
-from copy import copy
 from enum import Enum, StrEnum
 from functools import partial
-from typing import Annotated, Any, Optional, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Optional
 
 import typer
 
 from shardstream.cli.packing import load_transform
 from shardstream.cli.stores import DestOptions, SourceOptions, StorageOptions, TransportOption, parse_options
-from shardstream.dataset.opening import open_datasets
 from shardstream.errors import UsageError
-
-C = TypeVar("C", bound=Callable[..., None])
-
-_NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
-
 
 # Choices of flags.
 Format = StrEnum("Format", "TAR RECORD")
@@ -31,6 +23,7 @@ Labels = StrEnum("Labels", "INT NAME")
 Unknown = StrEnum("Unknown", "ERROR REJECT")
 Damaged = StrEnum("Damaged", "REJECT KEEP")
 Check = StrEnum("Check", "HEADER DECODE")
+LogLevel = StrEnum("LogLevel", "DEBUG INFO WARNING ERROR")
 
 DatasetUrl = Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")]
 Workers = Annotated[
@@ -44,11 +37,28 @@ Json = Annotated[bool, typer.Option("--json", help="Report as one line of JSON."
 JsonLines = Annotated[
     bool, typer.Option("--json", help="A line of JSON every ten seconds, and the report as the last one.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+class RunFlags:
+    """The flags that every verb has."""
+
+    as_json: Json
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Print what is logged: -v info, -vv debug.")
+    ]
+    log_level: Annotated[
+        Optional[LogLevel],  # noqa: UP045
+        typer.Option(
+            "--log-level",
+            metavar="LEVEL",
+            help="Print what is logged from this level on: debug, info, warning, error. (default: warning)",
+        ),
+    ]
 
 
 class Flags:
-    """The flags of all verbs, by the names of their arguments; those of `pack` in the order of its groups."""
+    """The flags of verbs by the names of their arguments, each in the order of its group."""
 
     version: Annotated[
         Optional[int],  # noqa: UP045
@@ -174,73 +184,6 @@ class Flags:
             "--allow-other-origins", help="Let a list that is not local name files beyond its own bucket or host."
         ),
     ]
-
-
-_PANELS = {  # by the first argument of each: the groups of `pack`
-    "version": "What is packed",
-    "format": "Order and shards",
-    "jpeg": "Images",
-    "workers": "Distribution",
-    "storage_options": "Storage",
-    "segment_width": "Expert",
-}
-
-
-def flags_of(
-    verb: Callable[..., Any], own: type | None = None, *, panels: bool = True, **defaults: Any
-) -> Callable[[C], C]:
-    """Give a command, in place of its ``**flags``, a flag for each argument of a verb that is in `Flags`.
-
-    Args:
-        verb: `pack`, or one that has some of its arguments; their defaults are those of the flags.
-        own: Flags in the place of those of `Flags`, or beside them.
-        panels: Show the flags in the groups of `pack`; not worth it where they are few.
-        defaults: Defaults of flags that are written in another form than those of the verb.
-    """
-    arguments = inspect.signature(verb).parameters
-
-    def extend(command: C) -> C:
-        written = inspect.signature(command)
-        hints = get_type_hints(command, include_extras=True)
-        plain = [one.replace(annotation=hints[name]) for name, one in written.parameters.items() if name != "flags"]
-        flags = [
-            inspect.Parameter(name, _NAMED, default=defaults.get(name, arguments[name].default), annotation=kind)
-            for name, kind in (_in_panels(own) if panels else _kinds(Flags)).items()
-            if name in arguments and name not in written.parameters
-        ]
-        needed = [one for one in plain if one.default is one.empty]
-        parameters = [*needed, *flags, *(one for one in plain if one.default is not one.empty)]
-        command.__signature__ = written.replace(parameters=parameters)  # type: ignore[attr-defined] # of a function
-        command.__annotations__ = {one.name: one.annotation for one in parameters}
-        return command
-
-    return extend
-
-
-reads_dataset = flags_of(open_datasets, panels=False)
-"""Give a command, in place of its ``**flags``, those of every verb that reads a data set."""
-
-
-def _kinds(flags: type) -> dict[str, Any]:
-    """The types of these flags, with what Typer is to know of each."""
-    return get_type_hints(flags, include_extras=True)
-
-
-def _in_panels(own: type | None) -> dict[str, Any]:
-    """The types of all flags, each in the panel of its group."""
-    changed = {} if own is None else _kinds(own)
-    found, panel = dict[str, Any](), ""
-    for name, kind in _kinds(Flags).items():
-        panel = _PANELS.get(name, panel)
-        found[name] = _in_panel(changed.pop(name, kind), panel)
-    return {name: _in_panel(kind, _PANELS["version"]) for name, kind in changed.items()} | found
-
-
-def _in_panel(kind: Any, panel: str) -> Any:
-    plain, option = get_args(kind)
-    option = copy(option)
-    option.rich_help_panel = panel
-    return Annotated[plain, option]
 
 
 def arguments_of(flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from typer.testing import CliRunner, Result
 
 import shardstream
 from shardstream import cli
-from shardstream.cli import pack as pack_verb
-from shardstream.cli import repack as repack_verb
 from shardstream.cli.app import app
 from shardstream.cli.progress import Update, drawing, progress
 from shardstream.cli.report import duration, plural, size
+from shardstream.cli.verbs import pack as pack_verb
+from shardstream.cli.verbs import repack as repack_verb
 from shardstream.images.encode import encode
 from shardstream.pack import ShardWriter
 from shardstream.pack.execution import workers as workers_module
@@ -122,7 +122,7 @@ def test_every_keyword_is_a_flag_with_the_same_default() -> None:
             assert (keyword.default, default) == ((), None)
         else:
             assert default == keyword.default, name
-    assert set(flags) - set(keywords) == {"context", "as_json", "quiet"}
+    assert set(flags) - set(keywords) == {"context", "dry_run", "as_json", "quiet", "verbose", "log_level"}
 
 
 def test_every_keyword_of_repack_is_a_flag_with_the_same_default() -> None:
@@ -131,7 +131,7 @@ def test_every_keyword_of_repack_is_a_flag_with_the_same_default() -> None:
     for name, keyword in keywords.items():
         if name not in ("executor", "progress", "meta"):
             assert flags[name].default == keyword.default, name
-    assert set(flags) - set(keywords) == {"context", "as_json", "quiet"}
+    assert set(flags) - set(keywords) == {"context", "as_json", "quiet", "verbose", "log_level"}
 
 
 def test_repack_and_a_transform_by_name(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +251,7 @@ def test_an_error_says_what_where_and_what_to_do(source: Path, tmp_path: Path) -
         f"  url: {source}",
         "  line: 1",
         "  hint: labels='name' (--labels name) numbers names in sorting order and keeps them as the classes",
+        "  see: shardstream errors source",
     ]
     assert "Traceback" in run("--debug", "pack", source, tmp_path / "out").stderr
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import shardstream as ss
-from shardstream.cli.bench_sweep import plot_sweep
+from shardstream.cli.verbs.bench_sweep import plot_sweep
 from shardstream.diagnose import SweepReport, sweep
 from shardstream.errors import UsageError
 from shardstream.images.encode import encode

@@ -40,7 +40,8 @@ class Mutant:
     @property
     def name(self) -> str:
         """How it is called in what is printed."""
-        return f"{self.file}: {self.new.strip().splitlines()[0][:70]}"
+        lines = self.new.strip().splitlines() or ["(nothing)"]
+        return f"{self.file}: {lines[0][:70]}"
 
     def applied(self, text: str) -> str:
         """The module with the fault in it.

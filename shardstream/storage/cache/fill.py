@@ -144,12 +144,18 @@ async def _load(origin: Store, file: BlockFile, first: int, stop: int, slots: as
             raise StorageError("a read gave another number of bytes", url=origin.locate(path), offset=start)
         counters().add("cache_fetched_bytes", end - start)
         try:
-            # In a thread: a disk that is slower than the network makes writers wait, and the loop has more to do.
-            await asyncio.to_thread(file.store, first, pieces)
-        except (OSError, RuntimeError) as error:  # RuntimeError: the interpreter is exiting
+            await _stored(file, first, pieces)
+        except RuntimeError:  # the interpreter is exiting, and starts no thread
+            return [Loose(start, pieces)]
+        except OSError as error:
             file.give_up(error)
             return [Loose(start, pieces)]
     return []
+
+
+async def _stored(file: BlockFile, first: int, pieces: list[memoryview]) -> None:
+    """Store blocks; in a thread, for a disk that is slower than the network makes writers wait."""
+    await asyncio.to_thread(file.store, first, pieces)
 
 
 async def _gather(coroutines: Iterable[Coroutine[Any, Any, list[Loose]]]) -> list[Loose]:

@@ -13,7 +13,7 @@ from shardstream.errors import DataError, TooManySkipsError, UsageError, did_you
 from shardstream.images.backends import Backend, BackendName, check_backend
 from shardstream.order import BLOCK, Tail
 from shardstream.shards.framing import MAX_VALUE
-from shardstream.sizes import parse_size
+from shardstream.sizes import parse_size, plural
 from shardstream.stream.iteration.ranks import Affinity, find_rank
 
 logger = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ class SkipPolicy:
         self._count += 1
         if self._limit is not None and self._count > self._limit:
             raise TooManySkipsError(
-                f"{self._count} samples had to be skipped, max_skips is {self._limit}; the last: {error}",
+                f"{plural(self._count, 'sample')} had to be skipped, max_skips is {self._limit}; the last: {error}",
                 hint="run `shardstream verify`; raise max_skips to go on without them",
             ) from error
         text = str(error).replace("\n", " ")

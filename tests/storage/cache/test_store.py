@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardstream.errors import NotFoundError, StorageError, UsageError
 from shardstream.storage.base.counters import counters
-from shardstream.storage.cache import Cache, CachedBuffers
+from shardstream.storage.cache import Cache, CachedBuffers, fill
 from shardstream.storage.transfer import loop
 
 from .making import MIB, World, noise
@@ -300,3 +300,17 @@ def test_any_ranges_in_any_tier_equal_the_truth(tmp_path_factory, ranges, size, 
     total = sum(path.stat().st_size for path in world.files())
     assert size is None or total <= size
     shutil.rmtree(world.folder)
+
+
+def test_a_process_that_ends_says_nothing_about_its_cache(world, big, monkeypatch, caplog) -> None:
+    async def refused(*_: object) -> None:
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+    store = world.store()
+    store.get("a/shard-0.tar", 0, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(fill, "_stored", refused)
+        assert read(store, "a/shard-0.tar", 2 * MIB, 10) == big[2 * MIB : 2 * MIB + 10]
+    assert not caplog.records
+    assert read(store, "a/shard-0.tar", 3 * MIB, 10) == big[3 * MIB : 3 * MIB + 10]
+    assert store.holds_ranges("a/shard-0.tar", np.array([3 * MIB]), np.array([10]))

@@ -8,16 +8,21 @@ from typing import Annotated, Any
 import typer
 
 from shardstream import diagnose
-from shardstream.cli.flags import DatasetUrl, Quiet, arguments_of, reads_dataset
+from shardstream.cli.commands import command
+from shardstream.cli.flags import DatasetUrl, arguments_of
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import Exit, duration, plural, print_first, print_found, reporting, size, stdout
+from shardstream.cli.report import Exit, duration, plural, print_first, print_found, size, stdout
 from shardstream.cli.stores import format_url
+from shardstream.dataset.opening import open_datasets
 from shardstream.text import in_one_line
 
 
-@reads_dataset
+@command(
+    open_datasets,
+    examples=("shardstream verify shards/", "shardstream verify s3://bucket/set --decode --json"),
+    panels={"Checks": ("reseal", "decode", "max_value")},
+)
 def verify(
-    context: typer.Context,
     url: DatasetUrl,
     as_json: Annotated[bool, typer.Option("--json", help="Report as one line of JSON, with all problems.")] = False,
     reseal: Annotated[
@@ -32,19 +37,18 @@ def verify(
     max_value: Annotated[
         str, typer.Option(help="Largest value, as it is delivered, that is not a problem.", metavar="SIZE")
     ] = "1GiB",
-    quiet: Quiet = False,
+    quiet: bool = False,
     **flags: Any,
 ) -> None:
     """Read a data set whole and compare every byte with what was written. Exit code 1 if anything is wrong."""
-    with reporting(context):
-        opening = arguments_of(flags)
-        how = {name: opening[name] for name in ("storage_options", "transport")}
-        resealed = diagnose.reseal(url, **how) if reseal else ()
-        with drawing("verifying", quiet=quiet) as draw:
-            report = diagnose.verify(url, decode=decode, max_value=max_value, progress=draw, **opening)
-        print_found(report, _print, format_url(url), resealed, as_json=as_json, ok=report.ok, resealed=resealed)
-        if not report.ok:
-            raise typer.Exit(Exit.PROBLEMS)
+    opening = arguments_of(flags)
+    how = {name: opening[name] for name in ("storage_options", "transport")}
+    resealed = diagnose.reseal(url, **how) if reseal else ()
+    with drawing("verifying", quiet=quiet) as draw:
+        report = diagnose.verify(url, decode=decode, max_value=max_value, progress=draw, **opening)
+    print_found(report, _print, format_url(url), resealed, as_json=as_json, ok=report.ok, resealed=resealed)
+    if not report.ok:
+        raise typer.Exit(Exit.PROBLEMS)
 
 
 def _print(report: diagnose.VerifyReport, url: str, resealed: Sequence[str]) -> None:

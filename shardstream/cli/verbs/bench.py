@@ -6,21 +6,23 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
-from typer.core import TyperGroup
 
 from shardstream import diagnose
-from shardstream.cli.bench_decode import bench_decode
-from shardstream.cli.bench_sweep import plot_sweep, print_sweep
-from shardstream.cli.flags import DatasetUrl, Json, Quiet, arguments_of, reads_dataset
+from shardstream.cli.commands import command
+from shardstream.cli.flags import DatasetUrl, Json, arguments_of
+from shardstream.cli.help import VerbCommand, VerbGroup
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import duration, plural, print_found, reporting, size, stdout
+from shardstream.cli.report import duration, plural, print_found, size, stdout
 from shardstream.cli.stores import format_url
+from shardstream.cli.verbs.bench_decode import bench_decode
+from shardstream.cli.verbs.bench_sweep import plot_sweep, print_sweep
+from shardstream.dataset.opening import open_datasets
 from shardstream.diagnose.bench import CROP
 from shardstream.errors import UsageError
 from shardstream.storage.cache import Cache
 
 
-class _StreamUnlessNamed(TyperGroup):
+class _StreamUnlessNamed(VerbGroup):
     """``bench URL`` is ``bench stream URL``, and so is its help."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -36,16 +38,30 @@ class _StreamUnlessNamed(TyperGroup):
 app = typer.Typer(
     name="bench",
     cls=_StreamUnlessNamed,
+    add_completion=False,
+    rich_markup_mode=None,
     help="Measure how fast a data set streams (`bench URL`), or how fast images decode (`bench decode URL`).",
     no_args_is_help=True,
 )
-app.command("decode")(bench_decode)
+app.command("decode", cls=VerbCommand)(bench_decode)
 
 
-@app.command("stream")
-@reads_dataset
+@app.command("stream", cls=VerbCommand)
+@command(
+    open_datasets,
+    examples=(
+        "shardstream bench shards/             # how fast it streams, and its limit",
+        "shardstream bench shards/ --sweep     # which setting is the fastest",
+        "shardstream bench s3://bucket/set --cache cache/ --workers 4",
+        "shardstream bench decode shards/      # how fast images decode",
+    ),
+    panels={
+        "Measuring": ("seconds", "batches", "step", "sweep", "plot"),
+        "Loader": ("fields", "crop", "batch_size", "workers", "shuffle", "device"),
+        "Store": ("shared",),
+    },
+)
 def bench(
-    context: typer.Context,
     url: DatasetUrl,
     shared: Annotated[
         bool, typer.Option("--shared", help="The folder's group shares the cache, as in ss.Cache(shared=True).")
@@ -86,46 +102,45 @@ def bench(
         typer.Option(help="Draw what --sweep finds as an SVG file.", metavar="FILE"),
     ] = None,
     as_json: Json = False,
-    quiet: Quiet = False,
+    quiet: bool = False,
     **flags: Any,
 ) -> None:
     """Stream a data set through the loader, and say how fast it comes and what it waits for.
 
     How fast image decoders are is measured by `bench decode URL`, see `bench decode --help`.
     """
-    with reporting(context):
-        opening = arguments_of(flags)
-        if shared and opening["cache"] is None:
-            raise UsageError("--shared needs a cache", hint="give --cache DIR too")
-        if shared:
-            opening["cache"] = Cache(opening["cache"], shared=True)
-        if plot is not None and not sweep:
-            raise UsageError("--plot draws what --sweep finds", hint="give --sweep too")
-        if sweep and (workers is not None or batches is not None or step or device is not None):
-            hint = "leave --workers, --batches, --step and --device out"
-            raise UsageError("--sweep chooses the settings of the loader by itself", hint=hint)
-        stream = {"fields": fields, "batch_size": batch_size, "shuffle": shuffle} | opening
-        if sweep:
-            with drawing("measuring", quiet=quiet) as draw:
-                found = diagnose.sweep(url, crop=crop or None, seconds=seconds / 10, progress=draw, **stream)
-            if plot is not None:
-                plot_sweep(found, plot)
-            print_found(found, print_sweep, format_url(url), as_json=as_json)
-            return
-        with drawing("streaming", quiet=quiet) as draw:
-            report = diagnose.bench(
-                url,
-                seconds=seconds,
-                batches=batches,
-                workers=workers,
-                crop=crop or None,
-                step=step,
-                ahead=None if device is None else {"device": device},
-                progress=draw,
-                **stream,
-            )
-        rates = {"samples_per_second": report.samples_per_second, "bytes_per_second": report.bytes_per_second}
-        print_found(report, _print, format_url(url), as_json=as_json, **rates)
+    opening = arguments_of(flags)
+    if shared and opening["cache"] is None:
+        raise UsageError("--shared needs a cache", hint="give --cache DIR too")
+    if shared:
+        opening["cache"] = Cache(opening["cache"], shared=True)
+    if plot is not None and not sweep:
+        raise UsageError("--plot draws what --sweep finds", hint="give --sweep too")
+    if sweep and (workers is not None or batches is not None or step or device is not None):
+        hint = "leave --workers, --batches, --step and --device out"
+        raise UsageError("--sweep chooses the settings of the loader by itself", hint=hint)
+    stream = {"fields": fields, "batch_size": batch_size, "shuffle": shuffle} | opening
+    if sweep:
+        with drawing("measuring", quiet=quiet) as draw:
+            found = diagnose.sweep(url, crop=crop or None, seconds=seconds / 10, progress=draw, **stream)
+        if plot is not None:
+            plot_sweep(found, plot)
+        print_found(found, print_sweep, format_url(url), as_json=as_json)
+        return
+    with drawing("streaming", quiet=quiet) as draw:
+        report = diagnose.bench(
+            url,
+            seconds=seconds,
+            batches=batches,
+            workers=workers,
+            crop=crop or None,
+            step=step,
+            ahead=None if device is None else {"device": device},
+            progress=draw,
+            **stream,
+        )
+    rates = {"samples_per_second": report.samples_per_second, "bytes_per_second": report.bytes_per_second}
+    print_found(report, _print, format_url(url), as_json=as_json, **rates)
 
 
 def _print(report: diagnose.BenchReport, url: str) -> None:

@@ -7,14 +7,18 @@ from typing import Annotated, Any, Optional
 import typer
 
 from shardstream import diagnose
-from shardstream.cli.flags import Json, Quiet, arguments_of, flags_of
+from shardstream.cli.commands import command
+from shardstream.cli.flags import Json, arguments_of
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import plural, print_found, reporting, stdout
+from shardstream.cli.report import plural, print_found, stdout
 
 
-@flags_of(diagnose.bench_decode, panels=False)
+@command(
+    diagnose.bench_decode,
+    examples=("shardstream bench decode shards/", "shardstream bench decode a.jpg b.webp --crop 112"),
+    panels={"Measuring": ("images", "crop", "seconds")},
+)
 def bench_decode(
-    context: typer.Context,
     places: Annotated[
         Optional[list[str]],  # noqa: UP045 - Typer reads this when it runs, also old ones
         typer.Argument(metavar="[URL | FILE...]", help="A data set, or image files. (default: photographs of noise)"),
@@ -23,16 +27,15 @@ def bench_decode(
     crop: Annotated[int, typer.Option(help="Size of the random crops.", min=1)] = 224,
     seconds: Annotated[float, typer.Option(help="How long one measurement takes; there are two a backend.")] = 0.5,
     as_json: Json = False,
-    quiet: Quiet = False,
+    quiet: bool = False,
     **flags: Any,
 ) -> None:
     """Decode images with every library that is installed, and say how fast each is in one thread."""
-    with reporting(context):
-        with drawing("decoding", quiet=quiet) as draw:
-            report = diagnose.bench_decode(
-                *places or (), images=images, crop=crop, seconds=seconds, progress=draw, **arguments_of(flags)
-            )
-        print_found(report, _print, as_json=as_json)
+    with drawing("decoding", quiet=quiet) as draw:
+        report = diagnose.bench_decode(
+            *places or (), images=images, crop=crop, seconds=seconds, progress=draw, **arguments_of(flags)
+        )
+    print_found(report, _print, as_json=as_json)
 
 
 def _print(report: diagnose.DecodeReport) -> None:

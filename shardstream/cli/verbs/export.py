@@ -7,9 +7,10 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from shardstream.cli.flags import DatasetUrl, Json, Quiet, arguments_of, flags_of
+from shardstream.cli.commands import command
+from shardstream.cli.flags import DatasetUrl, Json, arguments_of
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import duration, plural, print_found, reporting, size, stdout
+from shardstream.cli.report import duration, plural, print_found, size, stdout
 from shardstream.cli.stores import format_url
 from shardstream.pack.export import ExportReport
 from shardstream.pack.export import export as export_all
@@ -33,26 +34,31 @@ class ExportFlags:
     ]
 
 
-@flags_of(export_all, ExportFlags)
+@command(
+    export_all,
+    ExportFlags,
+    examples=(
+        "shardstream export shards/ photos/ --to files",
+        "shardstream export s3://bucket/set wds/ --to webdataset --workers 4",
+    ),
+)
 def export(
-    context: typer.Context,
     url: DatasetUrl,
     dest: Annotated[str, typer.Argument(metavar="DEST", help="Folder or URL for the output: new, or empty.")],
     to: Annotated[
         To, typer.Option("--to", help="What to write: single files, tar shards, tables, or shards of MosaicML.")
     ],
     as_json: Json = False,
-    quiet: Quiet = False,
+    quiet: bool = False,
     **flags: Any,
 ) -> None:
     """Write a data set in a form that others read: files with a list, WebDataset, MDS, or Parquet of Hugging Face.
 
     A run that was interrupted goes on when the same command is given again.
     """
-    with reporting(context):
-        with drawing("exporting", quiet=quiet or as_json) as draw:
-            report = export_all(url, dest, progress=draw, **arguments_of({"to": to} | flags))
-        print_found(report, _print, format_url(dest), to.value, as_json=as_json)
+    with drawing("exporting", quiet=quiet or as_json) as draw:
+        report = export_all(url, dest, progress=draw, **arguments_of({"to": to} | flags))
+    print_found(report, _print, format_url(dest), to.value, as_json=as_json)
 
 
 def _print(report: ExportReport, dest: str, to: str) -> None:

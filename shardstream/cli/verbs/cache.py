@@ -7,9 +7,11 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from shardstream.cli.flags import Json, Quiet, arguments_of, flags_of
+from shardstream.cli.commands import command
+from shardstream.cli.flags import Json, arguments_of
+from shardstream.cli.help import VerbCommand, VerbGroup
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import Exit, duration, plural, print_first, print_found, reporting, size, stdout
+from shardstream.cli.report import Exit, duration, plural, print_first, print_found, size, stdout
 from shardstream.cli.stores import format_url
 from shardstream.diagnose import cache as caches
 from shardstream.errors import UsageError
@@ -18,9 +20,14 @@ from shardstream.storage.cache.maintenance import Damage
 
 app = typer.Typer(
     name="cache",
+    cls=VerbGroup,
+    add_completion=False,
+    rich_markup_mode=None,
     help="Look at the cache of this machine, fill it ahead of training, check it, clear it.",
     no_args_is_help=True,
 )
+
+_PANELS = {"Cache": ("only", "memory", "shared")}
 
 Folder = Annotated[str, typer.Argument(metavar="CACHE", help="Folder of the cache, as training is given it.")]
 Memory = Annotated[
@@ -30,13 +37,11 @@ Memory = Annotated[
 Shared = Annotated[bool, typer.Option("--shared", help="Its folder's group shares it, as in ss.Cache(shared=True).")]
 
 
-@app.command("status")
-def status(
-    context: typer.Context, cache: Folder, memory: Memory = None, shared: Shared = False, as_json: Json = False
-) -> None:
+@app.command("status", cls=VerbCommand)
+@command(examples=("shardstream cache status cache/",), panels=_PANELS)
+def status(cache: Folder, memory: Memory = None, shared: Shared = False, as_json: Json = False) -> None:
     """Say what is in a cache: data sets, how much of them is there, and who uses them."""
-    with reporting(context):
-        print_found(caches.status(Cache(cache, memory=memory, shared=shared)), _print_status, as_json=as_json)
+    print_found(caches.status(Cache(cache, memory=memory, shared=shared)), _print_status, as_json=as_json)
 
 
 def _print_status(found: caches.CacheStatus) -> None:
@@ -57,10 +62,16 @@ def _print_status(found: caches.CacheStatus) -> None:
             out.print(f"{known.url}: complete, trains without the store")
 
 
-@app.command("warm")
-@flags_of(caches.warm, panels=False)
+@app.command("warm", cls=VerbCommand)
+@command(
+    caches.warm,
+    examples=(
+        "shardstream cache warm s3://bucket/set cache/ --size 800GB",
+        "shardstream cache warm s3://bucket/set cache/ --node 0/4 --seed 7",
+    ),
+    panels={"Cache": ("limit", "memory", "memory_size", "shared"), "Training": ("node", "seed")},
+)
 def warm(
-    context: typer.Context,
     url: Annotated[str, typer.Argument(metavar="URL", help="The data set.")],
     cache: Folder,
     limit: Annotated[
@@ -79,17 +90,16 @@ def warm(
     seed: Annotated[int, typer.Option("--seed", help="Seed of the training, on which a node's share depends.")] = 0,
     shared: Shared = False,
     as_json: Json = False,
-    quiet: Quiet = False,
+    quiet: bool = False,
     **flags: Any,
 ) -> None:
     """Bring a data set into the cache ahead of training. Exit code 1 if the cache had no room for all of it."""
-    with reporting(context):
-        spec = Cache(cache, size=limit, memory=memory, memory_size=memory_size, shared=shared)
-        with drawing("warming", quiet=quiet) as draw:
-            report = caches.warm(url, spec, node=_node(node), seed=seed, progress=draw, **arguments_of(flags))
-        print_found(report, _print_warm, format_url(url), cache, shared, as_json=as_json)
-        if report.full:
-            raise typer.Exit(Exit.PROBLEMS)
+    spec = Cache(cache, size=limit, memory=memory, memory_size=memory_size, shared=shared)
+    with drawing("warming", quiet=quiet) as draw:
+        report = caches.warm(url, spec, node=_node(node), seed=seed, progress=draw, **arguments_of(flags))
+    print_found(report, _print_warm, format_url(url), cache, shared, as_json=as_json)
+    if report.full:
+        raise typer.Exit(Exit.PROBLEMS)
 
 
 def _node(text: str | None) -> tuple[int, int] | None:
@@ -112,22 +122,21 @@ def _print_warm(report: caches.WarmReport, url: str, cache: str, shared: bool) -
     out.print(f"next: shardstream cache status {cache}{' --shared' if shared else ''}")
 
 
-@app.command("verify")
+@app.command("verify", cls=VerbCommand)
+@command(examples=("shardstream cache verify cache/",), panels=_PANELS)
 def verify(
-    context: typer.Context,
     cache: Folder,
     memory: Memory = None,
     shared: Shared = False,
     as_json: Json = False,
-    quiet: Quiet = False,
+    quiet: bool = False,
 ) -> None:
     """Compare all that is in a cache with its checksums. What fails is cleared, to be fetched again; exit code 1."""
-    with reporting(context):
-        with drawing("verifying", quiet=quiet) as draw:
-            report = caches.verify_cache(Cache(cache, memory=memory, shared=shared), progress=draw)
-        print_found(report, _print_verified, cache, as_json=as_json, ok=report.ok)
-        if not report.ok:
-            raise typer.Exit(Exit.PROBLEMS)
+    with drawing("verifying", quiet=quiet) as draw:
+        report = caches.verify_cache(Cache(cache, memory=memory, shared=shared), progress=draw)
+    print_found(report, _print_verified, cache, as_json=as_json, ok=report.ok)
+    if not report.ok:
+        raise typer.Exit(Exit.PROBLEMS)
 
 
 def _print_verified(report: caches.VerifyCacheReport, cache: str) -> None:
@@ -141,9 +150,9 @@ def _line(damage: Damage) -> str:
     return f"{damage.path or damage.file}: {damage.what}{position}"
 
 
-@app.command("clear")
+@app.command("clear", cls=VerbCommand)
+@command(examples=("shardstream cache clear cache/ --only s3://bucket/set",), panels=_PANELS)
 def clear(
-    context: typer.Context,
     cache: Folder,
     only: Annotated[
         Optional[str],  # noqa: UP045
@@ -154,11 +163,10 @@ def clear(
     as_json: Json = False,
 ) -> None:
     """Remove data sets from a cache. Those that are in use stay: exit code 1. Only files of caches are removed."""
-    with reporting(context):
-        report = caches.clear(Cache(cache, memory=memory, shared=shared), only=only)
-        print_found(report, _print_cleared, cache, as_json=as_json)
-        if report.in_use:
-            raise typer.Exit(Exit.PROBLEMS)
+    report = caches.clear(Cache(cache, memory=memory, shared=shared), only=only)
+    print_found(report, _print_cleared, cache, as_json=as_json)
+    if report.in_use:
+        raise typer.Exit(Exit.PROBLEMS)
 
 
 def _print_cleared(report: caches.ClearReport, cache: str) -> None:

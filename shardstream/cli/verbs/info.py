@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
 from rich import box
 from rich.table import Table
 
 from shardstream import diagnose
-from shardstream.cli.flags import DatasetUrl, Json, arguments_of, reads_dataset
-from shardstream.cli.report import plural, print_found, reporting, size, stdout
+from shardstream.cli.commands import command
+from shardstream.cli.flags import DatasetUrl, Json, arguments_of
+from shardstream.cli.report import plural, print_found, size, stdout
 from shardstream.cli.stores import format_url
+from shardstream.dataset.opening import open_datasets
 from shardstream.pack.encode.images import DAMAGED
 from shardstream.text import in_one_line, json_text
 
 _SHOWN_CLASSES = 8
 
 
-@reads_dataset
-def info(context: typer.Context, url: DatasetUrl, as_json: Json = False, **flags: Any) -> None:
+@command(open_datasets, examples=("shardstream info shards/", "shardstream info s3://bucket/set --version 3 --json"))
+def info(url: DatasetUrl, as_json: Json = False, **flags: Any) -> None:
     """Say what a data set holds. Reads its manifest and one index."""
-    with reporting(context):
-        print_found(diagnose.info(url, **arguments_of(flags)), _print, format_url(url), as_json=as_json)
+    print_found(diagnose.info(url, **arguments_of(flags)), _print, format_url(url), as_json=as_json)
 
 
 def _print(found: diagnose.Info, url: str) -> None:

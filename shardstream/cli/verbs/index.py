@@ -7,9 +7,10 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from shardstream.cli.flags import Json, Quiet, arguments_of, flags_of, parse_fields
+from shardstream.cli.commands import command
+from shardstream.cli.flags import Json, arguments_of, parse_fields
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import duration, plural, print_found, reporting, size, stderr, stdout
+from shardstream.cli.report import duration, plural, print_found, size, stderr, stdout
 from shardstream.cli.stores import format_url
 from shardstream.dataset.foreign.indexing import IndexReport
 from shardstream.dataset.foreign.indexing import index as index_all
@@ -37,12 +38,19 @@ class IndexFlags:
     beside: Annotated[bool, typer.Option("--beside", help="Put the catalogue beside the data, for all who read them.")]
 
 
-@flags_of(index_all, IndexFlags)
+@command(
+    index_all,
+    IndexFlags,
+    examples=(
+        "shardstream index 'data/train-{000..099}.tar'",
+        "shardstream index s3://bucket/mds/ --beside --checksums",
+    ),
+    panels={"Output": ("checksums", "beside", "catalogue")},
+)
 def index(
-    context: typer.Context,
     url: Annotated[str, typer.Argument(metavar="URL", help="Folder, or files by braces or a glob; local or a URL.")],
     as_json: Json = False,
-    quiet: Quiet = False,
+    quiet: bool = False,
     **flags: Any,
 ) -> None:
     """Find every sample of data of another library once, so that they are streamed where they lie.
@@ -50,12 +58,11 @@ def index(
     WebDataset, MDS, LitData, TFRecord, LMDB, RecordIO, zip and others: docs/foreign.md. A run that was interrupted goes
     on when the same command is given again, and what did not change is not read again.
     """
-    with reporting(context):
-        given = arguments_of(flags)
-        given["fields"] = parse_fields(given["fields"])
-        with drawing("indexing", quiet=quiet or as_json) as draw:
-            report = index_all(url, progress=draw if quiet or as_json else _announced(draw), **given)
-        print_found(report, _print, format_url(url), as_json=as_json)
+    given = arguments_of(flags)
+    given["fields"] = parse_fields(given["fields"])
+    with drawing("indexing", quiet=quiet or as_json) as draw:
+        report = index_all(url, progress=draw if quiet or as_json else _announced(draw), **given)
+    print_found(report, _print, format_url(url), as_json=as_json)
 
 
 def _announced(draw: OnProgress) -> OnProgress:

@@ -6,17 +6,22 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from shardstream.cli.flags import Json, Quiet, arguments_of, reads_dataset
+from shardstream.cli.commands import command
+from shardstream.cli.flags import Json, arguments_of
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import duration, plural, print_found, reporting, size, stdout
+from shardstream.cli.report import duration, plural, print_found, size, stdout
 from shardstream.cli.stores import format_url
+from shardstream.dataset.opening import open_datasets
 from shardstream.diagnose import migrate as moving
 from shardstream.text import in_one_line
 
 
-@reads_dataset
+@command(
+    open_datasets,
+    examples=("shardstream migrate 'data/train-{000..099}.tar'", "shardstream migrate mds/ --no-bench"),
+    panels={"Measuring": ("bench", "seconds", "disk", "crop", "batch_size", "workers")},
+)
 def migrate(
-    context: typer.Context,
     url: Annotated[str, typer.Argument(metavar="URL", help="Folder, or files by braces or a glob; local or a URL.")],
     bench: Annotated[bool, typer.Option("--bench/--no-bench", help="Measure what packing would gain.")] = True,
     seconds: Annotated[float, typer.Option(help="How long that may take, about.")] = 30.0,
@@ -28,27 +33,26 @@ def migrate(
         typer.Option(help="Worker processes; 0 works in this process. (default: one a processor, at most 8)", min=0),
     ] = None,
     as_json: Json = False,
-    quiet: Quiet = False,
+    quiet: bool = False,
     **flags: Any,
 ) -> None:
     """Say what it takes to train on data of another library with this one.
 
     Their format and fields, the code before and after, and what packing would gain, measured on a part of them.
     """
-    with reporting(context):
-        with drawing("measuring", quiet=quiet or as_json) as draw:
-            found = moving.migrate(
-                url,
-                seconds=seconds if bench else 0,
-                disk=disk,
-                crop=crop,
-                batch_size=batch_size,
-                workers=workers,
-                progress=draw,
-                **arguments_of(flags),
-            )
-        ratio = None if found.gain is None else found.gain.ratio
-        print_found(found, _print, format_url(url), as_json=as_json, packed_is_faster_by=ratio)
+    with drawing("measuring", quiet=quiet or as_json) as draw:
+        found = moving.migrate(
+            url,
+            seconds=seconds if bench else 0,
+            disk=disk,
+            crop=crop,
+            batch_size=batch_size,
+            workers=workers,
+            progress=draw,
+            **arguments_of(flags),
+        )
+    ratio = None if found.gain is None else found.gain.ratio
+    print_found(found, _print, format_url(url), as_json=as_json, packed_is_faster_by=ratio)
 
 
 def _print(found: moving.Migration, url: str) -> None:

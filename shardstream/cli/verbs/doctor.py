@@ -12,17 +12,21 @@ import typer
 from rich.text import Text
 
 from shardstream import diagnose
-from shardstream.cli.flags import Json, arguments_of, flags_of
-from shardstream.cli.report import Exit, plural, print_json, reporting, stdout
+from shardstream.cli.commands import command
+from shardstream.cli.flags import Json, arguments_of
+from shardstream.cli.report import Exit, plural, print_json, stdout
 from shardstream.cli.stores import format_url
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 _INDENT = 20
 
 
-@flags_of(diagnose.doctor, panels=False)
+@command(
+    diagnose.doctor,
+    examples=("shardstream doctor", "shardstream doctor s3://bucket/set --cache cache/"),
+    panels={"Training": ("workers", "batch_bytes")},
+)
 def doctor(
-    context: typer.Context,
     url: Annotated[
         Optional[str],  # noqa: UP045 - Typer reads this when it runs
         typer.Argument(metavar="URL", help="A data set, or the folder or bucket where it lies or will lie."),
@@ -44,15 +48,14 @@ def doctor(
     **flags: Any,
 ) -> None:
     """Look at this machine as training would find it, and say what to change. Exit code 1 if anything fails."""
-    with reporting(context):
-        found = diagnose.doctor(url, cache=cache, num_workers=workers, batch_bytes=batch_bytes, **arguments_of(flags))
-        ok = not any(one.level == "fail" for one in found)
-        if as_json:
-            print_json({"ok": ok, "findings": [asdict(one) for one in found]})
-        else:
-            _print(found, url)
-        if not ok:
-            raise typer.Exit(Exit.PROBLEMS)
+    found = diagnose.doctor(url, cache=cache, num_workers=workers, batch_bytes=batch_bytes, **arguments_of(flags))
+    ok = not any(one.level == "fail" for one in found)
+    if as_json:
+        print_json({"ok": ok, "findings": [asdict(one) for one in found]})
+    else:
+        _print(found, url)
+    if not ok:
+        raise typer.Exit(Exit.PROBLEMS)
 
 
 def _print(found: Sequence[diagnose.Finding], url: str | None) -> None:

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from shardstream.cli.flags import Format, Jpeg, JsonLines, Quiet, arguments_of, flags_of
+from shardstream.cli.commands import command
+from shardstream.cli.flags import Format, Jpeg, JsonLines, arguments_of
 from shardstream.cli.packing import json_lines, kept_when_interrupted, print_report
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import reporting
 from shardstream.cli.stores import format_url
 from shardstream.pack.repack import repack as repack_dataset
 from shardstream.pack.repack import run_repack
@@ -44,13 +44,19 @@ class RepackFlags:
     ]
 
 
-@flags_of(repack_dataset, RepackFlags)
+@command(
+    repack_dataset,
+    RepackFlags,
+    examples=(
+        "shardstream repack shards/ record/ --format record --zstd txt",
+        "shardstream repack shards/ sample/ --take 1000 --field jpg --field cls",
+    ),
+)
 def repack(
-    context: typer.Context,
     url: Annotated[str, typer.Argument(metavar="URL", help="The data set.")],
     dest: Annotated[str, typer.Argument(metavar="DEST", help="Folder or URL of the new one.")],
     as_json: JsonLines = False,
-    quiet: Quiet = False,
+    quiet: bool = False,
     **flags: Any,
 ) -> None:
     """Pack a data set again: other order, format, size of shards, or a part of it.
@@ -58,9 +64,8 @@ def repack(
     Stored values go from shards to shards as they are; class names and metadata stay. A run that was interrupted goes
     on when the same command is given again.
     """
-    with reporting(context):
-        given = arguments_of(flags)
-        given |= {"fields": given["fields"] or None, "zstd": given["zstd"] or None}
-        with kept_when_interrupted(), drawing("packing", quiet=quiet or as_json) as draw:
-            report = run_repack(url, dest, **given, progress=json_lines() if as_json else draw)
-        print_report(report, format_url(dest), as_json=as_json)
+    given = arguments_of(flags)
+    given |= {"fields": given["fields"] or None, "zstd": given["zstd"] or None}
+    with kept_when_interrupted(), drawing("packing", quiet=quiet or as_json) as draw:
+        report = run_repack(url, dest, **given, progress=json_lines() if as_json else draw)
+    print_report(report, format_url(dest), as_json=as_json)

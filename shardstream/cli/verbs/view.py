@@ -11,19 +11,33 @@ from rich.table import Table
 from rich.text import Text
 
 from shardstream import diagnose
-from shardstream.cli.flags import DatasetUrl, Json, Quiet, arguments_of, reads_dataset
-from shardstream.cli.report import plural, print_found, reporting, size, stdout
+from shardstream.cli.commands import command
+from shardstream.cli.flags import DatasetUrl, Json, arguments_of
+from shardstream.cli.report import plural, print_found, size, stdout
 from shardstream.cli.stores import format_url
-from shardstream.cli.view_page import PageContent, TrainingRun, made_page, show_page
+from shardstream.cli.verbs.view_page import PageContent, TrainingRun, made_page, show_page
+from shardstream.dataset.opening import open_datasets
 from shardstream.errors import UsageError
 from shardstream.text import in_one_line
 
 _DEFAULT = 5
 
 
-@reads_dataset
+@command(
+    open_datasets,
+    examples=(
+        "shardstream view shards/ 17 --save here/    # one sample, its values as files",
+        "shardstream view shards/ --html page.html   # pictures of 200 samples",
+        "shardstream view shards/ --serve --draws 8  # and what training gets of them",
+        "shardstream view shards/ --serve --epoch 3 --step 812 --rank 0/8",
+    ),
+    panels={
+        "Samples": ("keys", "samples", "seed"),
+        "Output": ("save", "html", "serve", "port"),
+        "Training": ("draws", "crop", "epoch", "step", "rank", "batch_size", "workers"),
+    },
+)
 def view(
-    context: typer.Context,
     url: DatasetUrl,
     numbers: Annotated[
         Optional[list[int]],  # noqa: UP045 - Typer reads this when it runs, also old ones
@@ -71,30 +85,29 @@ def view(
     batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", help="Samples a batch of it.", min=1)] = 256,
     workers: Annotated[int, typer.Option("--workers", metavar="N", help="Of its loader.", min=0)] = 8,
     as_json: Json = False,
-    quiet: Quiet = False,
+    quiet: bool = False,
     **flags: Any,
 ) -> None:
     """Show single samples: keys, fields, sizes, images' dimensions; or a page of pictures (--html, --serve).
 
     Reads these samples and their indexes only.
     """
-    with reporting(context):
-        opening = arguments_of(flags)
-        trained = draws > 0 or step is not None
-        if html is not None or serve:
-            if save is not None or as_json:
-                raise UsageError("--save and --json do not go with a page", hint="leave --html and --serve out")
-            run = TrainingRun(draws, crop, epoch, step, rank, batch_size, workers) if trained else None
-            wanted = PageContent(url, tuple(numbers or ()), tuple(keys or ()), samples, seed, opening)
-            show_page(*made_page(wanted, run, quiet=quiet), html, port if serve else None)
-            return
-        if trained:
-            raise UsageError("--draws and --step make a page", hint="say where: --html FILE, or --serve")
-        chosen = list(numbers or ())
-        if not chosen and not keys:
-            chosen = list(range(min(_DEFAULT, diagnose.info(url, **opening).samples)))
-        found = diagnose.view(url, chosen, keys=keys or (), save=save, **opening)
-        print_found(found, _print, format_url(url), save, as_json=as_json)
+    opening = arguments_of(flags)
+    trained = draws > 0 or step is not None
+    if html is not None or serve:
+        if save is not None or as_json:
+            raise UsageError("--save and --json do not go with a page", hint="leave --html and --serve out")
+        run = TrainingRun(draws, crop, epoch, step, rank, batch_size, workers) if trained else None
+        wanted = PageContent(url, tuple(numbers or ()), tuple(keys or ()), samples, seed, opening)
+        show_page(*made_page(wanted, run, quiet=quiet), html, port if serve else None)
+        return
+    if trained:
+        raise UsageError("--draws and --step make a page", hint="say where: --html FILE, or --serve")
+    chosen = list(numbers or ())
+    if not chosen and not keys:
+        chosen = list(range(min(_DEFAULT, diagnose.info(url, **opening).samples)))
+    found = diagnose.view(url, chosen, keys=keys or (), save=save, **opening)
+    print_found(found, _print, format_url(url), save, as_json=as_json)
 
 
 def _print(found: diagnose.View, url: str, save: Path | None) -> None:

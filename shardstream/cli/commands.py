@@ -1,0 +1,121 @@
+"""``command``: makes a command of a function, with flags, groups of ``--help``, errors and exit codes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from enum import Enum
+from functools import wraps
+from types import MappingProxyType
+from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
+
+import typer
+from typer.models import ArgumentInfo
+
+from shardstream.cli.flags import Flags, Json, LogLevel, RunFlags
+from shardstream.cli.logs import logged
+from shardstream.cli.report import reporting
+
+C = TypeVar("C", bound=Callable[..., None])
+
+_NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_RUN: dict[str, Any] = {"as_json": False, "quiet": False, "verbose": 0, "log_level": None}
+_LEVELS = ("warning", "info", "debug")  # by how often -v is given
+
+# Which group of ``--help`` an option stands in, whatever verb has it; a verb can say otherwise.
+PANELS = {
+    "Source": ("version", "source_format", "format_options", "group", "allow_other_origins"),
+    "Samples": ("key", "fields", "labels", "classes", "unknown", "transform", "dedup", "take"),
+    "Images": (
+        "jpeg", "max_side", "quality", "strip", "damaged", "drop_damaged", "check", "max_pixels", "segment_width",
+    ),
+    "Output": (
+        "to", "format", "shard_size", "shuffle", "seed", "meta", "overwrite", "append", "compression", "zstd",
+        "checksums", "key_table", "rows",
+    ),
+    "Run": ("dry_run", "workers", "on", "as_json", "quiet", "verbose", "log_level"),
+    "Store": ("cache", "replicas", "transport", "storage_options", "source_options", "dest_options"),
+}  # fmt: skip
+_METAVARS: dict[type, str] = {int: "N", float: "SECONDS", str: "TEXT"}
+
+
+def command(
+    verb: Callable[..., Any] | None = None,
+    own: type | None = None,
+    *,
+    examples: Sequence[str],
+    panels: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    **defaults: Any,
+) -> Callable[[C], C]:
+    """Make a command of a function: in place of its ``**flags`` it has those of a verb, and those of `RunFlags`.
+
+    Errors of the package end it with their exit code. It is handed ``as_json``, and ``quiet`` where it has that.
+
+    Args:
+        verb: `pack`, or one that has some of its arguments; their defaults are those of the flags.
+        own: Flags in the place of those of `Flags`, or beside them.
+        examples: Lines to type, for its help.
+        panels: Groups of its help, by heading, where they are not those of `PANELS`.
+        defaults: Defaults of flags that are written in another form than those of the verb.
+    """
+    arguments = {} if verb is None else inspect.signature(verb).parameters
+    grouped = {name: panel for panel, names in (*PANELS.items(), *panels.items()) for name in names}
+
+    def extend(function: C) -> C:
+        written = inspect.signature(function).parameters
+        hints = get_type_hints(function, include_extras=True)
+        common = _kinds(RunFlags) | {name: hints[name] for name in ("as_json",) if hints[name] is not Json}
+        plain = [
+            one.replace(annotation=hints[name])
+            for name, one in written.items()
+            if name not in common and one.kind is not one.VAR_KEYWORD
+        ]
+        known = _kinds(Flags) | ({} if own is None else _kinds(own))
+        flags = [
+            inspect.Parameter(name, _NAMED, default=defaults.get(name, arguments[name].default), annotation=kind)
+            for name, kind in known.items()
+            if name in arguments and name not in written
+        ]
+        run = [inspect.Parameter(name, _NAMED, default=_RUN[name], annotation=kind) for name, kind in common.items()]
+        needed = [one for one in plain if one.default is one.empty]
+        given = [*needed, *flags, *(one for one in plain if one.default is not one.empty), *run]
+        parameters = [
+            inspect.Parameter("context", _NAMED, annotation=typer.Context),
+            *(one.replace(annotation=_described(one.annotation, grouped.get(one.name))) for one in given),
+        ]
+
+        @wraps(function)
+        def run_command(context: typer.Context, verbose: int, log_level: LogLevel | None, **given: Any) -> None:
+            level = log_level.value if log_level else _LEVELS[min(verbose, len(_LEVELS) - 1)]
+            passed = {name: value for name, value in given.items() if name != "quiet" or name in written}
+            with reporting(context), logged(level):
+                function(**passed)
+
+        made: Any = run_command
+        made.__signature__ = inspect.Signature(parameters)
+        made.__annotations__ = {one.name: one.annotation for one in parameters}
+        made.examples = tuple(examples)
+        return cast(C, made)
+
+    return extend
+
+
+def _kinds(flags: type) -> dict[str, Any]:
+    """The types of these flags, with what Typer is to know of each."""
+    return get_type_hints(flags, include_extras=True)
+
+
+def _described(kind: Any, panel: str | None) -> Any:
+    """The same flag with its panel, and a word for its value."""
+    plain, option = get_args(kind)
+    if isinstance(option, ArgumentInfo):
+        return kind
+    option = copy(option)
+    option.rich_help_panel = panel or option.rich_help_panel
+    value = next((one for one in get_args(plain) if one is not type(None)), plain)
+    value = next(iter(get_args(value)), value)
+    if option.metavar is None and value is not bool:
+        choices = isinstance(value, type) and issubclass(value, Enum)
+        option.metavar = "|".join(one.value for one in value) if choices else _METAVARS[value]
+    return Annotated[plain, option]
