@@ -155,12 +155,11 @@ PAGES = {
         "Then start the run again, from its last state.",
         "import shardstream as ss\nfrom shardstream.testing import MemoryStore, make_dataset\n\n"
         'store = make_dataset(MemoryStore(), samples=100, fields={"raw": "bytes"}, shards=3)\n'
-        "batches = iter(ss.ShardDataset(store, batch_size=2))\n"
-        "next(batches)\n"
-        'for name in ("shard-000001.tar", "shard-000002.tar"):\n'
-        "    store.plant(name, bytes(5000))  # somebody overwrites them\n"
-        "list(batches)",
-        "the object holds 5000 bytes, not ...: it was replaced, or is truncated [url ...]",
+        'store.fail("changed", "shard-*")  # somebody writes them anew, again and again\n'
+        "reader = ss.Reader(store)\n"
+        "for number in range(10):\n"
+        "    reader[number]",
+        "the object was replaced by another one [url ...]",
     ),
     "source": ErrorPage(
         "The list or folder that is being packed cannot be used as it is: a line that has no label, a column that is "
@@ -282,6 +281,6 @@ PAGES = {
         "data[3000] ^= 1\n"
         "shard.write_bytes(data)\n"
         'list(ss.ShardDataset("shards/", fields=["jpg"], on_error="skip", max_skips=0))',
-        "1 samples had to be skipped, max_skips is 0; the last: stored bytes differ from those that were written [...]",
+        "1 sample had to be skipped, max_skips is 0; the last: stored bytes differ from those that were written [...]",
     ),
 }

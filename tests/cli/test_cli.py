@@ -122,7 +122,7 @@ def test_every_keyword_is_a_flag_with_the_same_default() -> None:
             assert (keyword.default, default) == ((), None)
         else:
             assert default == keyword.default, name
-    assert set(flags) - set(keywords) == {"context", "as_json", "quiet", "verbose", "log_level"}
+    assert set(flags) - set(keywords) == {"context", "dry_run", "as_json", "quiet", "verbose", "log_level"}
 
 
 def test_every_keyword_of_repack_is_a_flag_with_the_same_default() -> None:

@@ -78,8 +78,8 @@ def section(mistake: Mistake, said: str) -> str:
 
 TOP = f"""# Mistakes
 
-{len(MISTAKES)} mistakes that are made often, and what is said then. Each is run in the tests, which compare this page with
-the messages; `python tests/mistakes/page.py` writes it anew.
+{len(MISTAKES)} mistakes that are made often, and what is said then. Each is run in the tests, which compare
+this page with the messages; `python tests/mistakes/page.py` writes it anew.
 """
 
 
