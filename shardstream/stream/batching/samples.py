@@ -419,5 +419,6 @@ def first_good(broken: Mapping[int, object], count: int) -> int:
     reasons = [str(reason) for reason in broken.values() if reason]
     raise BatchError(
         f"none of the {count} samples of a batch can be used" + (f"; the first: {reasons[0]}" if reasons else ""),
-        hint="run `shardstream verify`, or use a larger batch_size if the transform or exclude_keys drops many samples",
+        hint="let the transform return the sample (None leaves it out), or take a larger batch_size where it or "
+        "exclude_keys= leaves out many; of damaged samples, `shardstream verify` lists all",
     )

@@ -16,10 +16,13 @@ from typer.testing import CliRunner
 
 import shardstream as ss
 from shardstream.cli.app import app
+from shardstream.diagnose.cache import warm
+from shardstream.errors import UsageError
 
 from ...storage.faults import FaultProxy
 from ...storage.places import S3Place
 from .bucket_sets import COUNT, KINDS, make
+from .making import webdataset
 
 full = pytest.mark.full
 
@@ -171,3 +174,17 @@ def test_a_cache_asks_for_nothing_twice(made: InBucket, proxy: FaultProxy, tmp_p
     assert asked(proxy) == (Counter() if made.listed else Counter(HEAD=COUNT))
     assert len(epoch(again)) == COUNT
     assert not asked(proxy)
+
+
+def test_single_files_are_not_brought_ahead(made: InBucket, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a file of its own"):
+        warm(made.far, tmp_path / "cache")
+
+
+def test_a_tar_in_a_bucket_is_brought_ahead(s3: S3Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    webdataset(tmp_path / "tars", tars=1)
+    s3.plant("a.tar", (tmp_path / "tars/part-0.tar").read_bytes())
+    report = warm(s3.url("a.tar"), tmp_path / "cache", storage_options=s3.options)
+    assert (report.shards, report.total_shards, report.full) == (1, 1, False)
+    assert report.bytes == report.fetched == (tmp_path / "tars/part-0.tar").stat().st_size
