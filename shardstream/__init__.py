@@ -26,9 +26,15 @@ from shardstream.pack import PackPlan, ShardWriter, export, merge, pack, pack_pl
 from shardstream.shards.manifest import Manifest
 
 if TYPE_CHECKING:
-    from shardstream import augment, decode  # `testing`, `doctor` and `view` are above rooms that import this one
+    from shardstream import augment, decode, testing
+    from shardstream import diagnose as diagnose  # not in `__all__`: its verbs are
     from shardstream.dataset.foreign.indexing import index
+    from shardstream.diagnose.bench import bench
+    from shardstream.diagnose.doctor import doctor
+    from shardstream.diagnose.info import info
+    from shardstream.diagnose.verify import verify
     from shardstream.load import DevicePrefetcher, Loader, Synthetic, gather_stats, progress
+    from shardstream.report.viewing import view
     from shardstream.storage.cache import Cache
     from shardstream.stream import Crops, Mixture, Ragged, Reader, ShardDataset, convert_state, show
 
@@ -48,6 +54,7 @@ __all__ = [
     "ShardWriter",
     "Synthetic",
     "augment",
+    "bench",
     "convert_state",
     "decode",
     "doctor",
@@ -55,6 +62,7 @@ __all__ = [
     "export",
     "gather_stats",
     "index",
+    "info",
     "merge",
     "pack",
     "pack_plan",
@@ -62,6 +70,7 @@ __all__ = [
     "repack",
     "show",
     "testing",
+    "verify",
     "view",
 ]
 
@@ -71,7 +80,7 @@ _LOAD = ("DevicePrefetcher", "Loader", "Synthetic", "gather_stats", "progress")
 _LAZY = {
     **dict.fromkeys(_LOAD, "shardstream.load"),
     "Cache": "shardstream.storage.cache",
-    "doctor": "shardstream.diagnose.doctor",
+    **dict.fromkeys(("bench", "doctor", "info", "verify"), "shardstream.diagnose"),
     "index": "shardstream.dataset.foreign.indexing",
     "view": "shardstream.report.viewing",
     **dict.fromkeys(_STREAM, "shardstream.stream"),
@@ -81,12 +90,14 @@ _LAZY = {
 globals().pop("progress", None)
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("augment", "decode", "testing"):
-        return import_module(f"shardstream.{name}")
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise errors.no_attribute(__name__, name, __all__)
+if not TYPE_CHECKING:  # type checkers find misspelt names themselves
+
+    def __getattr__(name: str) -> Any:
+        if name in ("augment", "decode", "diagnose", "testing"):
+            return import_module(f"shardstream.{name}")
+        if name in _LAZY:
+            return getattr(import_module(_LAZY[name]), name)
+        raise errors.no_attribute(__name__, name, __all__)
 
 
 def __dir__() -> list[str]:

@@ -55,6 +55,13 @@ class ShardStreamError(Exception):
     Attributes:
         code: A short name of the kind of error, such as ``"missing-key"``, for programs. Classes that are derived from
             one of these have its code, unless they set their own.
+
+    Example:
+        >>> try:
+        ...     ss.Reader("out/").get("photo/200")
+        ... except ss.errors.ShardStreamError as error:
+        ...     print(error.code, error.place["key"])
+        missing-key photo/200
     """
 
     code: ClassVar[str] = "error"
@@ -103,126 +110,315 @@ def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError
 
 
 class UsageError(ShardStreamError, ValueError):
-    """An argument or a combination of arguments that cannot work."""
+    """An argument or a combination of arguments that cannot work.
+
+    Example:
+        >>> try:
+        ...     ss.ShardDataset("out/", batch_size=0)
+        ... except ss.errors.UsageError as error:
+        ...     print(error)
+        batch_size must be a positive integer or None, got 0
+          hint: write batch_size=1 or more, or None
+    """
 
     code = "usage"
 
 
 class FieldError(UsageError):
-    """A field that does not exist, or whose type does not fit."""
+    """A field that does not exist, or whose type does not fit.
+
+    Example:
+        >>> try:
+        ...     ss.ShardDataset("out/", fields=["label"])
+        ... except ss.errors.FieldError as error:
+        ...     print(error)
+        no field 'label' is stored
+          hint: stored fields: 'cls', 'jpg'; source= names another one
+    """
 
     code = "field"
 
 
 class DestinationError(UsageError):
-    """The destination already holds another data set."""
+    """The destination already holds another data set.
+
+    Example:
+        >>> try:
+        ...     ss.export("out/", "photos/", to="files")
+        ... except ss.errors.DestinationError as error:
+        ...     print(error.what)
+        the destination holds 0.jpg
+    """
 
     code = "destination"
 
 
 class MissingKeyError(UsageError, KeyError):
-    """No sample of a data set has this key."""
+    """No sample of a data set has this key.
+
+    Example:
+        >>> try:
+        ...     ss.Reader("out/").get("photo/200")
+        ... except ss.errors.MissingKeyError as error:
+        ...     print(error.what)
+        no sample has this key
+    """
 
     code = "missing-key"
 
 
 class BatchError(UsageError):
-    """Samples that cannot be put into one batch."""
+    """Samples that cannot be put into one batch.
+
+    Example:
+        >>> store = ss.testing.make_dataset(ss.testing.MemoryStore())  # images of different sizes
+        >>> try:
+        ...     ss.ShardDataset(store, batch_size=2).peek()
+        ... except ss.errors.BatchError as error:
+        ...     print(error.place)
+        {'shard': 'shard-000000.tar', 'sample': 1, 'key': '000001', 'field': 'jpg'}
+    """
 
     code = "batch"
 
 
 class RankError(UsageError):
-    """Ranks of one run that are about to read different things."""
+    """Ranks of one run that are about to read different things.
+
+    Example:
+        >>> ss.errors.RankError.code, issubclass(ss.errors.RankError, ss.errors.UsageError)
+        ('rank', True)
+    """
 
     code = "rank"
 
 
 class MissingExtraError(ShardStreamError, ImportError):
-    """An optional package is not installed; the message has the line that installs it."""
+    """An optional package is not installed; the message has the line that installs it.
+
+    Example:
+        >>> from shardstream.extras import require
+        >>> try:
+        ...     require("missing_package", extra="zarr", purpose="to read Zarr")
+        ... except ss.errors.MissingExtraError as error:
+        ...     print(error.hint)
+        pip install "shardstream[zarr]"
+    """
 
     code = "missing-extra"
 
 
 class StorageError(ShardStreamError, OSError):
-    """A store could not be read or written."""
+    """A store could not be read or written.
+
+    Example:
+        >>> store = ss.testing.make_dataset(ss.testing.MemoryStore(patience=0.1), fields={"txt": "str"})
+        >>> store.fail("busy")
+        >>> try:
+        ...     ss.Reader(store)
+        ... except ss.errors.StorageError as error:
+        ...     print(error.what)
+        gave up reading after ... s; tried ... times, 0 bytes came: status 503: slow down
+    """
 
     code = "storage"
 
 
 class NotFoundError(StorageError):
-    """No object of that name."""
+    """No object of that name.
+
+    Example:
+        >>> try:
+        ...     ss.Reader("nowhere/")
+        ... except ss.errors.NotFoundError as error:
+        ...     print(error.what)
+        there is no data set here: no such file or folder
+    """
 
     code = "not-found"
 
 
 class AccessError(StorageError):
-    """The store refuses: no credentials, wrong or expired ones, or ones without the right."""
+    """The store refuses: no credentials, wrong or expired ones, or ones without the right.
+
+    Example:
+        >>> store = ss.testing.make_dataset(ss.testing.MemoryStore(patience=0.1), fields={"txt": "str"})
+        >>> store.fail("denied")
+        >>> try:
+        ...     ss.Reader(store)
+        ... except ss.errors.AccessError as error:
+        ...     print(error.what)
+        access denied, as this store was told
+    """
 
     code = "access"
 
 
 class ChangedError(StorageError):
-    """An object was replaced by another one while it was in use."""
+    """An object was replaced by another one while it was in use.
+
+    Example:
+        >>> store = ss.testing.make_dataset(ss.testing.MemoryStore(patience=0.1), fields={"txt": "str"})
+        >>> store.fail("changed", "shard-*")
+        >>> try:
+        ...     ss.Reader(store)[0]
+        ... except ss.errors.ChangedError as error:
+        ...     print(error.what)
+        the object was replaced by another one
+    """
 
     code = "changed"
 
 
 class SourceError(ShardStreamError):
-    """The input of a pack run is unusable."""
+    """The input of a pack run is unusable.
+
+    Example:
+        >>> try:
+        ...     ss.pack("lists.tsv", "new/")
+        ... except ss.errors.SourceError as error:
+        ...     print(error.what)
+        there is no such list or folder
+    """
 
     code = "source"
 
 
 class DuplicateKeyError(SourceError):
-    """Two samples of one pack run have the same key."""
+    """Two samples of one pack run have the same key.
+
+    Example:
+        >>> samples = [{"__key__": "a", "n": 1}, {"__key__": "a", "n": 2}]
+        >>> try:
+        ...     ss.pack(samples, "twice/")
+        ... except ss.errors.DuplicateKeyError as error:
+        ...     print(error.what)
+        sample 0 and sample 1 have the same key
+    """
 
     code = "duplicate-key"
 
 
 class DataError(ShardStreamError):
-    """Stored data is damaged or foreign. Permanent: reading it again gives the same."""
+    """Stored data is damaged or foreign. Permanent: reading it again gives the same.
+
+    Example:
+        >>> store = ss.testing.make_dataset(ss.testing.MemoryStore(), fields={"txt": "str"})
+        >>> store.fail("damaged byte", "shard-*", after=520)
+        >>> try:
+        ...     ss.ShardDataset(store, batch_size=8).peek()
+        ... except ss.errors.DataError as error:
+        ...     print(error.code, error.place["key"], error.place["offset"])
+        checksum 000000 512
+    """
 
     code = "data"
 
 
 class FormatError(DataError):
-    """Bytes that are not a shard, an index or a manifest, or contradict themselves."""
+    """Bytes that are not a shard, an index or a manifest, or contradict themselves.
+
+    Example:
+        >>> store = ss.testing.MemoryStore({"dataset.json": b"{"})
+        >>> try:
+        ...     ss.Reader(store)
+        ... except ss.errors.FormatError as error:
+        ...     print(error.what)
+        the manifest is malformed: ...
+    """
 
     code = "format"
 
 
 class VersionError(FormatError):
-    """Written by a newer version of the format."""
+    """Written by a newer version of the format.
+
+    Example:
+        >>> head = '{"format": "shardstream", "format_version": 99}'
+        >>> store = ss.testing.MemoryStore({"dataset.json": head.encode()})
+        >>> try:
+        ...     ss.Reader(store)
+        ... except ss.errors.VersionError as error:
+        ...     print(error.what)
+        format version 99 is newer than 1, the newest that this shardstream reads
+    """
 
     code = "version"
 
 
 class ChecksumError(DataError):
-    """Bytes differ from those that were written."""
+    """Bytes differ from those that were written.
+
+    Example:
+        >>> store = ss.testing.make_dataset(ss.testing.MemoryStore(), fields={"txt": "str"})
+        >>> store.fail("damaged byte", "shard-*", after=520)
+        >>> try:
+        ...     ss.ShardDataset(store, batch_size=8).peek()
+        ... except ss.errors.ChecksumError as error:
+        ...     print(error.what)
+        stored bytes differ from those that were written
+    """
 
     code = "checksum"
 
 
 class DecodeError(DataError):
-    """A payload that does not decode as its type."""
+    """A payload that does not decode as its type.
+
+    Example:
+        >>> with ss.ShardWriter("torn/", damaged="keep") as writer:
+        ...     writer.write({"__key__": "a", "jpg": jpeg_bytes[:300]})
+        >>> try:
+        ...     ss.ShardDataset("torn/", batch_size=1).peek()
+        ... except ss.errors.DecodeError as error:
+        ...     print(error.place)
+        {'shard': 'shard-000000.tar', 'sample': 0, 'key': 'a', 'field': 'jpg'}
+    """
 
     code = "decode"
 
 
 class TransformError(ShardStreamError):
-    """A user's transform raised; the cause is chained and quoted."""
+    """A user's transform raised; the cause is chained and quoted.
+
+    Example:
+        >>> try:
+        ...     ss.ShardDataset("out/", fields={"cls": len}, batch_size=8).peek()
+        ... except ss.errors.TransformError as error:
+        ...     print(error.what)
+        fields['cls'] (len) raised TypeError: object of type 'numpy.int64' has no len()
+    """
 
     code = "transform"
 
 
 class WorkerError(ShardStreamError, RuntimeError):
-    """A worker process died without a word, or gave no batch in the time that ``timeout=`` allows."""
+    """A worker process died without a word, or gave no batch in the time that ``timeout=`` allows.
+
+    Example:
+        >>> import os
+        >>> ds = ss.ShardDataset("out/", fields={"cls": os._exit}, batch_size=8)
+        >>> try:
+        ...     next(iter(ss.Loader(ds, num_workers=1)))
+        ... except ss.errors.WorkerError as error:
+        ...     print(error.place["shard"])
+        shard-000000.tar
+    """
 
     code = "worker"
 
 
 class TooManySkipsError(ShardStreamError):
-    """More samples had to be skipped than ``max_skips`` allows."""
+    """More samples had to be skipped than ``max_skips`` allows.
+
+    Example:
+        >>> store = ss.testing.make_dataset(ss.testing.MemoryStore(), fields={"txt": "str"})
+        >>> store.fail("damaged byte", "shard-*", after=520)
+        >>> try:
+        ...     ss.ShardDataset(store, batch_size=8, on_error="skip", max_skips=0).peek()
+        ... except ss.errors.TooManySkipsError as error:
+        ...     print(error.what)
+        1 sample had to be skipped, max_skips is 0; the last: ...
+    """
 
     code = "too-many-skips"

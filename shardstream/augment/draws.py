@@ -34,6 +34,12 @@ class Positions(NamedTuple):
         key: An integer made from seed and epoch, the same for all batches of the epoch on all ranks.
         values: int64 (B,): the position in the epoch of each sample. Where ``__valid__`` is False: of the one that was
             to stand there, or under ``tail="pad"`` of the one that is repeated.
+
+    Example:
+        >>> positions = ss.augment.Positions(key=7, values=np.arange(8))
+        >>> images = torch.zeros(8, 3, 32, 32, dtype=torch.uint8)
+        >>> ss.augment.RandomHorizontalFlip()(images, positions=positions).shape  # as the prefetcher does
+        torch.Size([8, 3, 32, 32])
     """
 
     key: int

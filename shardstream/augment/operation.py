@@ -38,6 +38,11 @@ class Operation(ABC):
 
     Called by itself with (B, 3, H, W) images, uint8 or floating point in 0..1, it returns new ones: of the same dtype
     where pixels are only moved, else float32 in 0..1.
+
+    Example:
+        >>> jitter = ss.augment.ColorJitter(0.4)
+        >>> jitter(torch.zeros(8, 3, 32, 32, dtype=torch.uint8), key=7).shape, isinstance(jitter, ss.augment.Operation)
+        (torch.Size([8, 3, 32, 32]), True)
     """
 
     stream: ClassVar[RandomStream]

@@ -7,6 +7,7 @@
 ``flags``      flags that verbs have in common, and how they are read
 ``stores``     how every verb is told to reach a store
 ``help``       what ``--help`` prints
+``error_pages``  the page of each error: cause, fix, example
 ``logs``       ``--log-level``, ``-v``
 ``packing``    what the verbs that write data sets share
 ``progress``   bars on a terminal, a line now and then elsewhere; on stderr

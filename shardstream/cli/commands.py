@@ -34,7 +34,7 @@ PANELS = {
         "to", "format", "shard_size", "shuffle", "seed", "meta", "overwrite", "append", "compression", "zstd",
         "checksums", "key_table", "rows",
     ),
-    "Run": ("workers", "on", "as_json", "quiet", "verbose", "log_level"),
+    "Run": ("dry_run", "workers", "on", "as_json", "quiet", "verbose", "log_level"),
     "Store": ("cache", "replicas", "transport", "storage_options", "source_options", "dest_options"),
 }  # fmt: skip
 _METAVARS: dict[type, str] = {int: "N", float: "SECONDS", str: "TEXT"}

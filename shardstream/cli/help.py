@@ -50,6 +50,11 @@ class HelpPage:
         """As text of at most so many columns."""
         return "\n".join(self._lines(min(width, _WIDEST), bold=bold)) + "\n"
 
+    @property
+    def command(self) -> str:
+        """The words that it begins with: ``shardstream cache warm``."""
+        return re.split(r" (?=[A-Z\[])", self.usage)[0]
+
     def _lines(self, width: int, *, bold: bool) -> Iterator[str]:
         def heading(text: str) -> str:
             return typer.style(text, bold=True) if bold else text
@@ -142,6 +147,18 @@ def _meaning(option: Any) -> str:
 def _print(command: Any, context: Any, formatter: Any) -> None:
     bold = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     formatter.write(page_of(command, context).written(shutil.get_terminal_size().columns, bold=bold))
+
+
+def all_pages(group: Any, context: Any) -> Iterator[HelpPage]:
+    """The page of a group, and those of all commands below it."""
+    yield page_of(group, context)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        below = command.make_context(name, [], parent=context, resilient_parsing=True)
+        if hasattr(command, "list_commands"):
+            yield from all_pages(command, below)
+        else:
+            yield page_of(command, below)
 
 
 class VerbCommand(TyperCommand):

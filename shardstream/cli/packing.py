@@ -14,6 +14,7 @@ from typing import Any
 from shardstream.cli.report import duration, plural, print_json, size, stderr, stdout
 from shardstream.errors import UsageError
 from shardstream.pack import PackReport
+from shardstream.pack.dry_run import DryRun
 from shardstream.pack.encode.images import DAMAGED
 from shardstream.pack.encode.sample import Transform
 from shardstream.progress import OnProgress, ProgressEvent
@@ -124,6 +125,51 @@ def _spread(sizes: Mapping[int, int]) -> str:
         if high == 0 and seen >= total * 9 / 10:
             high = exponent + 1
     return f"most are of {size(1 << (low or 0))} to {size(1 << high)}"
+
+
+def print_dry_run(found: DryRun, source: str, dest: str) -> None:
+    """What a run would do, for people."""
+    out = stdout()
+    for note in found.notes:
+        stderr().print(f"note: {note}")
+    if found.samples is None:
+        known = "not counted before all is read: it can only be read in order"
+        rows = [("source", f"{source}: {known}")]
+    else:
+        rows = [("source", f"{source}: {plural(found.samples, 'sample')}")]
+    rows.append(("fields", ", ".join(f"{name} ({kind})" for name, kind in found.fields.items()) or "none"))
+    if found.classes is not None:
+        more = ", ..." if len(found.classes) > _SHOWN_REASONS else ""
+        names = ", ".join(map(in_one_line, found.classes[:_SHOWN_REASONS]))
+        rows.append(("classes", f"{len(found.classes):,}: {names}{more}"))
+    elif found.labels is not None:
+        rows.append(("labels", f"{found.labels[0]:,} to {found.labels[1]:,}, in the samples looked at"))
+    if found.shards is not None and found.bytes is not None:
+        each = size(found.bytes / found.shards)
+        rows.append(("shards", f"{found.shards:,}, of about {each}; {size(found.bytes)} in all"))
+    share = "" if found.samples is None or not found.rejected else f", so about {_part(found):,} of all"
+    rows.append(("rejects", f"{found.rejected:,} of {plural(found.probed, 'sample')} looked at{share}"))
+    rows += [("", f"line {one.line}, {in_one_line(one.path)}: {one.reason}") for one in found.rejects]
+    if found.seconds is not None:
+        by = plural(found.workers, "process", "processes")
+        rows.append(("time", f"about {duration(found.seconds)} by {by}; most of it is {found.stage}"))
+    rows.append(("dest", f"{dest}: {_state(found)}"))
+    for name, text in rows:
+        out.print(f"{name:<12}{text}")
+    out.print("nothing was written; next: the same command without --dry-run")
+
+
+def _part(found: DryRun) -> int:
+    return round((found.samples or 0) * found.rejected / found.probed)
+
+
+def _state(found: DryRun) -> str:
+    if found.complete:
+        return "holds this data set already, so that nothing is left to do"
+    if found.holds is not None:
+        held = plural(found.holds, "sample")
+        return f"holds a data set of {held}: --overwrite replaces it, --append adds to it"
+    return "no data set is there yet"
 
 
 def print_report(report: PackReport, dest: str, *, as_json: bool) -> None:

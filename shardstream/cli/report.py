@@ -64,6 +64,8 @@ def print_error(error: ShardStreamError) -> None:
     lines += [Text.assemble((f"  {name}: ", "dim"), in_one_line(value)) for name, value in error.place.items()]
     if error.hint:
         lines.append(Text.assemble(("  hint: ", "bold"), error.hint))
+    if error.code != ShardStreamError.code:
+        lines.append(Text.assemble(("  see: ", "dim"), f"shardstream errors {error.code}"))
     for line in lines:
         stderr().print(line)
 

@@ -391,7 +391,8 @@ class OpenedDataset:
             store = self._foreign.shown(store.of_versions(self._foreign.catalogue.version_of))
         if self._cache is None or store.mapped:
             return store
-        cached = CachedStore(store, self._cache, fingerprint=self.manifest.lineage, identify=self._identify)
+        lineage, since = self.manifest.lineage, self._foreign.values_since if self._foreign else None
+        cached = CachedStore(store, self._cache, fingerprint=lineage, identify=self._identify, since=since)
         cached.hold()  # or another run might clear it between two epochs
         return cached
 
@@ -403,10 +404,9 @@ class OpenedDataset:
 
     @cached_property
     def _replicas(self) -> list[_Replica | _ForeignReplica]:
-        found: list[_Replica | _ForeignReplica] = []
+        found, foreign = list[_Replica | _ForeignReplica](), self._foreign
         for location in self.address.replicas:
             try:
-                foreign = self._foreign
                 found.append(_ForeignReplica(location, foreign) if foreign else _Replica(location, self.manifest))
             except ShardStreamError as error:
                 logger.warning("the replica %s is not used: %s", in_one_line(location), error.what)

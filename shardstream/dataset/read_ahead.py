@@ -193,8 +193,6 @@ class ReadAhead:
                 if unit.in_place:
                     return None
                 if unit.reads:
-                    if self._status is not None:
-                        self._status.report(here)
                     try:
                         self._take(unit)
                     except StorageError:
@@ -222,7 +220,10 @@ class ReadAhead:
                 unit.reads = []
                 return
             self._queue.submit(unit.reads)  # it is not there any more
-        self._queue.wait(unit.reads)
+        if not all(read.done for read in unit.reads):
+            if self._status is not None:
+                self._status.waits(unit.key[0])
+            self._queue.wait(unit.reads)
         come, missing = parts_of(unit.reads)
         unit.parts += come
         unit.missing |= missing

@@ -112,8 +112,8 @@ class RowReader:
             StorageError: Reading failed.
         """
         ids = shard_ids(sources, shards)
-        if self._status is not None:  # of several shards, none can be named
-            self._status.report(int(ids[0]) if (ids == ids[0]).all() else -1)
+        if self._status is not None:
+            self._status.reads(ids)
         gathered = self._gatherer.read(ids, rows)
         if gathered is not None:
             return RowBatch(*gathered)
@@ -154,7 +154,7 @@ class RowReader:
 
         def put(here: int, slots: Integers, buffers: Callable[[], Buffers | None]) -> None:
             if self._status is not None:
-                self._status.report(here)
+                self._status.waits(here)
             opened, chosen, found = self._extract(here, rows[slots], buffers)
             stored[slots] = chosen
             names[slots] = opened.index.path

@@ -12,6 +12,7 @@ import mmap
 import os
 import tempfile
 import time
+from array import array
 from contextlib import suppress
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import DupFd
@@ -166,13 +167,18 @@ class SharedRecord:
 
 WorkerStage: TypeAlias = Literal["idle", "read", "decode", "transform", "assemble"]
 _STAGES = get_args(WorkerStage)
+_NUMBER_OF: dict[WorkerStage, int] = {stage: number for number, stage in enumerate(_STAGES)}
+_READ, _DECODE, _TRANSFORM = _NUMBER_OF["read"], _NUMBER_OF["decode"], _NUMBER_OF["transform"]
 
-# Words of a worker: its process, shard + 1, row + 1, stage, since when; bytes of the key; its oldest request: since
-# when, attempts, bytes of the URL; number of requests. The text of key and URL follows.
-_NUMBERS = 10
-_KEY_BYTES = 128
-_URL_BYTES = 304
-_WORDS = _NUMBERS + (_KEY_BYTES + _URL_BYTES) // 8
+# Words of a worker: its process; stage, and slot + 1 above it; shard + 1, where it is one; since when; samples listed;
+# bytes of their keys; its oldest request: since when, attempts, bytes of the URL; number of requests. There follow the
+# text of the URL, and of the samples of the step: shards, rows, keys.
+_PROCESS, _PLACE, _SHARD, _SINCE, _LISTED, _KEYS, _ASKED, _ATTEMPTS, _URL, _REQUESTS, _NUMBERS = range(11)
+_STAGE_BITS = 3
+_URL_WORDS = 38
+_KEY_WORDS = 8  # a sample; where keys are longer, the last ones of a step are not told
+_MOST_SAMPLES = 1 << 14
+_CLOCK_EVERY = 16  # samples: looking at the clock costs more than all else
 
 
 class WorkerState(NamedTuple):
@@ -183,9 +189,9 @@ class WorkerState(NamedTuple):
         process: Its process.
         shard_id: The shard, a number that `shard_ids` made; -1 for none.
         row: The row of it; -1 for none.
-        key: The key of that sample, its beginning if it is long; empty where there is none.
+        key: The key of that sample; empty where there is none.
         stage: What it does there.
-        seconds: For how long.
+        seconds: For how long, with up to 15 samples before it.
         url: The object of the oldest request that it waits for; empty for none.
         attempts: How often that was made.
         request_seconds: For how long it has been waited for.
@@ -210,14 +216,20 @@ class WorkerStatuses:
 
     Args:
         workers: Number of workers.
+        samples: Of a step, so many can be told apart.
     """
 
-    def __init__(self, workers: int) -> None:
-        self._shared = SharedWords(_WORDS * workers)
+    def __init__(self, workers: int, samples: int) -> None:
+        self._samples = min(samples, _MOST_SAMPLES)
+        self._shared = SharedWords(self._size * workers)
+
+    @property
+    def _size(self) -> int:
+        return _NUMBERS + _URL_WORDS + (2 + _KEY_WORDS) * self._samples
 
     def of(self, worker: int) -> WorkerStatus:
         """Where worker ``worker`` writes."""
-        return WorkerStatus(self._shared.words[_WORDS * worker : _WORDS * (worker + 1)])
+        return WorkerStatus(self._shared.words[self._size * worker : self._size * (worker + 1)])
 
     def find(self, process: int) -> tuple[int, int, int] | None:
         """Worker, shard and row of the process of this id; shard or row are -1 if it was at none."""
@@ -228,57 +240,111 @@ class WorkerStatuses:
 
     def states(self) -> list[WorkerState]:
         """What all workers that have begun are at. Nobody is asked: it may be read while they hang."""
-        now, found = time.monotonic_ns(), []
-        for worker, words in enumerate(self._shared.words.reshape(-1, _WORDS).copy()):
-            numbers, text = words[:_NUMBERS].tolist(), words[_NUMBERS:].tobytes()
-            process, shard, row, stage, since, key, asked, attempts, url, requests = numbers
-            if not process:
-                continue
-            state = WorkerState(
-                worker,
-                process,
-                shard - 1,
-                row - 1,
-                text[:key].decode(errors="replace"),
-                _STAGES[stage],
-                (now - since) / 1e9 if since else 0.0,
-                text[_KEY_BYTES : _KEY_BYTES + url].decode(errors="replace"),
-                attempts,
-                (now - asked) / 1e9 if asked else 0.0,
-                requests,
-            )
-            found.append(state)
-        return found
+        now = time.monotonic_ns()
+        workers = enumerate(self._shared.words.reshape(-1, self._size))
+        return [_state(worker, words, now) for worker, words in workers if words[_PROCESS]]
+
+
+def _state(worker: int, shared: NDArray[np.int64], now: int) -> WorkerState:
+    words = shared.copy()
+    numbers = words[:_NUMBERS].tolist()
+    samples = (len(words) - _NUMBERS - _URL_WORDS) // (2 + _KEY_WORDS)
+    url, shards, rows, keys = np.split(words[_NUMBERS:], np.cumsum([_URL_WORDS, samples, samples]))
+    stage, slot = numbers[_PLACE] & (1 << _STAGE_BITS) - 1, (numbers[_PLACE] >> _STAGE_BITS) - 1
+    shard, row, key = numbers[_SHARD] - 1, -1, ""
+    if 0 <= slot < numbers[_LISTED]:
+        names = keys.tobytes()[: numbers[_KEYS]].split(b"\0")
+        shard, row, key = (
+            int(shards[slot]),
+            int(rows[slot]),
+            names[slot].decode(errors="replace") if slot < len(names) else "",
+        )
+    elif slot < 0 and shard < 0 and numbers[_LISTED] and (shards[: numbers[_LISTED]] == shards[0]).all():
+        shard = int(shards[0])  # of several, none can be named
+    return WorkerState(
+        worker,
+        numbers[_PROCESS],
+        shard,
+        row,
+        key,
+        _STAGES[stage],
+        (now - numbers[_SINCE]) / 1e9 if numbers[_SINCE] else 0.0,
+        url.tobytes()[: numbers[_URL]].decode(errors="replace"),
+        numbers[_ATTEMPTS],
+        (now - numbers[_ASKED]) / 1e9 if numbers[_ASKED] else 0.0,
+        numbers[_REQUESTS],
+    )
 
 
 class WorkerStatus:
-    """What one worker writes of itself."""
+    """What one worker writes of itself, in one or two words a sample: it is read only when something is wrong.
+
+    Args:
+        words: Where.
+    """
 
     def __init__(self, words: Any) -> None:
-        self._words = words
-        self._text = words[_NUMBERS:].view(np.uint8).data
+        self._samples = (len(words) - _NUMBERS - _URL_WORDS) // (2 + _KEY_WORDS)
+        self._url, self._shards, rows, keys = np.split(
+            words[_NUMBERS:], np.cumsum([_URL_WORDS, self._samples, self._samples])
+        )
+        self._rows, self._keys = rows.data.cast("B").cast("q"), keys.view(np.uint8).data
+        self._words = words.data
         words[:_NUMBERS] = 0
-        words[0] = os.getpid()
+        self._words[_PROCESS] = os.getpid()
 
-    def report(self, shard_id: int, row: int = -1, key: str = "") -> None:
-        """The worker is busy with this shard, a number that `shard_ids` made, or decodes this row of it."""
-        name = key.encode(errors="replace")[:_KEY_BYTES]
-        self._text[: len(name)] = name
-        # In one step: threads of the worker write here too.
-        self._words[1:6] = shard_id + 1, row + 1, 1 if row < 0 else 2, time.monotonic_ns(), len(name)
+    def reads(self, shard_ids: NDArray[np.int64]) -> None:
+        """A step begins: samples of these shards, numbers that `shard_ids` made, are read."""
+        words, count = self._words, len(shard_ids)
+        words[_PLACE], words[_SHARD] = _READ, 0
+        if count > self._samples:
+            count = self._samples
+            shard_ids = shard_ids[:count]
+        self._shards[:count] = shard_ids
+        words[_LISTED] = count
+
+    def waits(self, shard_id: int) -> None:
+        """Bytes of this shard are waited for."""
+        self._words[_SHARD] = shard_id + 1
+        self._words[_PLACE] = _READ
+        self._words[_SINCE] = time.monotonic_ns()
+
+    def lists(self, shard_ids: NDArray[np.int64], rows: list[int], keys: list[str]) -> None:
+        """The samples of a step, of which `decodes` names one after another."""
+        count = min(len(rows), self._samples)
+        self._words[_PLACE] = _DECODE
+        self._shards[:count] = shard_ids[:count]
+        self._rows[:count] = array("q", rows[:count])
+        text = "\0".join(keys[:count]).encode(errors="replace")[: len(self._keys)]
+        self._keys[: len(text)] = text
+        self._words[_KEYS] = len(text)
+        self._words[_LISTED] = count
+
+    def decodes(self, slot: int) -> None:
+        """The sample in this slot of the step is made."""
+        self._words[_PLACE] = slot + 1 << _STAGE_BITS | _DECODE
+        if not slot % _CLOCK_EVERY:
+            self._words[_SINCE] = time.monotonic_ns()
+
+    def transforms(self) -> None:
+        """The same sample is transformed."""
+        self._words[_PLACE] |= _TRANSFORM
 
     def at(self, stage: WorkerStage) -> None:
         """Another stage of the same begins."""
-        self._words[3:5] = _STAGES.index(stage), time.monotonic_ns()
+        self._words[_PLACE] = self._words[_PLACE] >> _STAGE_BITS << _STAGE_BITS | _NUMBER_OF[stage]
+        self._words[_SINCE] = time.monotonic_ns()
 
     def awaits(self, request: AwaitedRequest | None, count: int) -> None:
         """The worker waits for so many requests; this one is the oldest."""
+        words = self._words
+        words[_REQUESTS] = count
         if request is None:
-            self._words[6:10] = 0
+            words[_URL] = words[_ASKED] = 0
             return
-        url = request.url.encode(errors="replace")[:_URL_BYTES]
-        self._text[_KEY_BYTES : _KEY_BYTES + len(url)] = url
-        self._words[6:10] = request.since, request.attempts, len(url), count
+        url = request.url.encode(errors="replace")[: 8 * _URL_WORDS]
+        self._url.view(np.uint8)[: len(url)] = memoryview(url)
+        words[_ASKED], words[_ATTEMPTS], words[_URL] = request.since, request.attempts, len(url)
 
 
 _SOURCE = 40

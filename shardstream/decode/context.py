@@ -34,6 +34,11 @@ class SampleContext:
         beside: The stored fields that decoders read beside their own, with their types; ``None`` where it lacks them.
         parts: By their names, the values of calls that make several outputs.
         memory: By output name, of those whose values are `Cut`: gives uint8 (height, width, 3) to write pixels to.
+
+    Example:
+        >>> context = SampleContext(key="photo/3", shard="shard-000000.tar", row=3, position=17, seed=0, epoch=2)
+        >>> context.place
+        {'shard': 'shard-000000.tar', 'sample': 3, 'key': 'photo/3'}
     """
 
     key: str

@@ -50,6 +50,11 @@ class Cut(NamedTuple):
         pixels: uint8 (h, w, 3), upright but not flipped.
         size: (height, width) to resize it to.
         flip: Whether left and right are exchanged then.
+
+    Example:
+        >>> cut = Cut(np.zeros((300, 280, 3), np.uint8), size=(224, 224), flip=False)
+        >>> cut.pixels.shape, cut.size
+        ((300, 280, 3), (224, 224))
     """
 
     pixels: NDArray[np.uint8]

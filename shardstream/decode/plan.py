@@ -50,6 +50,12 @@ class Output:
         origin: That name, by which decoders know it, where it is delivered under another.
         together: The names of all outputs of the one call that makes it, in the order in which the call returns their
             values; empty where it makes this one alone. The first of them that is asked for calls it, once a sample.
+
+    Example:
+        >>> from shardstream.decode.plan import compile_fields
+        >>> crop, label = compile_fields({"jpg": CenterCrop(32), "cls": None}, manifest_fields).outputs
+        >>> crop.slot.shape, label.plain
+        ((32, 32, 3), True)
     """
 
     name: str
@@ -156,6 +162,12 @@ class DecodePlan:
         names: Their names in the order the user gave.
         sources: The stored fields that must be read, each once.
         beside: Those of them that decoders read beside their own (`SampleContext.beside`).
+
+    Example:
+        >>> from shardstream.decode.plan import compile_fields
+        >>> made = compile_fields({"jpg": CenterCrop(32), "cls": None}, manifest_fields)
+        >>> made.names, made.sources
+        (('jpg', 'cls'), ('jpg', 'cls'))
     """
 
     outputs: tuple[Output, ...]

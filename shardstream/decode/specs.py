@@ -26,6 +26,10 @@ class Slot(NamedTuple):
     Attributes:
         shape: Of one value; images are (H, W, 3).
         dtype: Native byte order.
+
+    Example:
+        >>> CenterCrop(224).slot(None)
+        Slot(shape=(224, 224, 3), dtype=dtype('uint8'))
     """
 
     shape: tuple[int, ...]
@@ -40,6 +44,10 @@ class Decoder(ABC):
         source: The stored field, or several in order of preference: ``"jpg;png"`` takes whichever a sample has.
             ``None``: the output's own name.
         optional: Samples without the field are fine: the output is ``None``, and zeros in a batch of slots.
+
+    Example:
+        >>> isinstance(CenterCrop(224), Decoder), CenterCrop(224, source="jpg;png").source
+        (True, 'jpg;png')
     """
 
     source: str | None = None

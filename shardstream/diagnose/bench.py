@@ -117,15 +117,17 @@ def bench(
         30
     """
     _check(seconds, batches, step)
-    import shardstream as ss  # with torch, which the command line loads for no other verb
+    from shardstream import decode  # with torch, which the command line loads for no other verb
+    from shardstream.load import Loader
+    from shardstream.stream import ShardDataset
 
     fields, ahead = dataset.pop("fields", None), dataset.pop("ahead", None)
-    stream = ss.ShardDataset(url, **{"batch_size": 128, "shuffle": True, **dataset})
+    stream = ShardDataset(url, **{"batch_size": 128, "shuffle": True, **dataset})
     manifest = stream.manifest
-    stream = stream.replace(fields=specs_of(manifest.fields, fields, crop, ss.decode))
+    stream = stream.replace(fields=specs_of(manifest.fields, fields, crop, decode))
     size = manifest.bytes / max(manifest.samples, 1) if fields is None else _mean_bytes(url, fields, dataset)
     found = measured(
-        ss.Loader(stream, num_workers="auto" if workers is None else workers),
+        Loader(stream, num_workers="auto" if workers is None else workers),
         seconds=seconds,
         batches=batches,
         step=step,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.opening import open_dataset
 from shardstream.errors import DataError, StorageError, UsageError
 from shardstream.order import OrderParameters
 from shardstream.order.line import epoch_line
@@ -227,7 +228,8 @@ def warm(
         progress: Called with a `ProgressEvent` after each shard.
 
     Raises:
-        UsageError: The data set is local, or the node's number is none, or the cache's folder holds something else.
+        UsageError: The data set is local, or its values are files of their own, or the node's number is none, or the
+            cache's folder holds something else.
         NotFoundError: There is no data set, or a shard is missing.
         StorageError: Fetching failed for good.
     """
@@ -237,7 +239,13 @@ def warm(
         raise UsageError("a local data set needs no cache", url=location.url, hint="read it where it is")
     if node is not None and not 0 <= node[0] < node[1]:
         raise UsageError(f"there is no node {node[0]} of {node[1]}", hint="nodes count from 0: 0/4, 1/4, 2/4, 3/4")
-    dataset = OpenedDataset(location, cache=Cache.of(cache))
+    dataset = open_dataset(url, cache=cache, storage_options=storage_options, transport=transport)
+    if dataset.manifest.reader.whole_objects:
+        raise UsageError(
+            "each value of this data set is a file of its own, and only whole shards can be brought ahead",
+            url=location.url,
+            hint="train with cache=: the first epoch brings them",
+        )
     shards = _share(dataset.manifest, node, seed)
     sizes = dataset.manifest.table.sizes[shards].astype(np.int64)
     work = _Warming(dataset, shards.tolist(), sizes.tolist(), progress)

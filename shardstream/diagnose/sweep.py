@@ -153,14 +153,15 @@ class _Sweep:
         tell: OnProgress,
         dataset: dict[str, Any],
     ) -> None:
-        import shardstream as ss  # with torch, which the command line loads for no other verb
+        from shardstream import decode  # with torch, which the command line loads for no other verb
+        from shardstream.stream import ShardDataset
 
         fields = dataset.pop("fields", None)
         self.url, self.seconds, self.tell, self.done = url, seconds, tell, 0
-        stream = ss.ShardDataset(url, **{"batch_size": 128, "shuffle": True, **dataset})
+        stream = ShardDataset(url, **{"batch_size": 128, "shuffle": True, **dataset})
         if not stream.samples:
             raise UsageError("the data set has no samples", url=stream.manifest.url, hint="pack some")
-        self.specs = specs_of(stream.manifest.fields, fields, crop, ss.decode)
+        self.specs = specs_of(stream.manifest.fields, fields, crop, decode)
         self.batch = min(stream.replace().batch_size or 128, stream.samples)
         self.stream = stream.replace(fields=self.specs, batch_size=self.batch)
         self.crop = crop if self.stream.decodes_images else None
@@ -270,21 +271,21 @@ class _Sweep:
         return Change(name, old, new, note, sure=all(faster) or not any(faster))
 
     def _packed(self, folder: Path, options: PackOptions) -> ShardDataset:
-        import shardstream as ss
+        from shardstream.stream import ShardDataset
 
         self._told("packing")
         source = StoredSource(self.opened, key="line", take=self.samples)
         run_pack(source, folder, options, workers=0)
         settings: dict[str, Any] = {"batch_size": min(self.batch, self.samples), "shuffle": True, "tail": "exact"}
-        return ss.ShardDataset(folder, fields=self.specs, **settings)
+        return ShardDataset(folder, fields=self.specs, **settings)
 
     def _device(self, part: ShardDataset) -> Change:
         name = 'resize="device"'
         if self.crop is None:
             return Change(name, None, None, "no images are decoded")
-        import shardstream as ss
+        from shardstream import decode
 
-        crop = ss.decode.RandomResizedCrop(self.crop, flip=True, optional=True, resize="device")
+        crop = decode.RandomResizedCrop(self.crop, flip=True, optional=True, resize="device")
         specs = self.specs | dict.fromkeys(self._pictures(), crop)
         note = "what one process delivers; the device then resizes"
         return self._compared(name, part, part.replace(fields=specs), note)
@@ -292,11 +293,11 @@ class _Sweep:
     def _cache(self, part: ShardDataset, folder: Path) -> Change:
         if not self.opened.over_network or self.opened.cached:
             return Change("cache", None, None, "the data are on this machine already")
-        import shardstream as ss
+        from shardstream.stream import ShardDataset
 
         settings: dict[str, Any] = {"batch_size": part.batch_size, "shuffle": True, "tail": "exact"}
         settings |= self.opening | {"cache": folder}
-        cached = ss.ShardDataset(self.url, fields=self.specs, **settings).take(self.samples)
+        cached = ShardDataset(self.url, fields=self.specs, **settings).take(self.samples)
         self._run(cached, 0, self.seconds)  # fills it
         return self._compared("cache", part, cached, "a cache that is filled, and none")
 

@@ -2,6 +2,7 @@
 
 ==============  ===================================================================
 ``run``         ``pack``: from a source to a data set
+``dry_run``     what `pack` would do, from its plan and a probe of some samples
 ``repack``      a data set again: other order, format, size of shards, a part of it
 ``merge``       ``merge``: several data sets become one
 ``export/``     ``export``: out of shards again, as files, WebDataset or Parquet

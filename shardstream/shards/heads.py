@@ -27,6 +27,7 @@ OLD_MANIFEST_NAME = re.compile(r"dataset-v[1-9][0-9]*\.json")
 TABLE_NAME = re.compile(r"shards-[0-9a-f]{16}\.table")
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _CHECKSUM = "checksum"
+_SHOWN = 4
 _NO_DATA_SET = "there is no data set here"
 _NO_PLACE = f"{_NO_DATA_SET}: no such file or folder"
 _NO_FORMAT = "no format is recognised here"
@@ -191,8 +192,23 @@ def no_data_set(url: str, error: NotFoundError) -> NotFoundError:
             url=url,
             hint=f"{did_you_mean(name, beside)}look at the path, or make one there with `shardstream pack`",
         )
-    hint = "make one with `shardstream pack`; a run that was cut short has none"
-    return NotFoundError(_NO_DATA_SET, url=url, hint=hint)
+    return NotFoundError(_NO_DATA_SET, url=url, hint=_what_is_there(folder))
+
+
+def _what_is_there(folder: str) -> str:
+    """What lies in place of a data set, and what to do about it."""
+    if "://" in folder or not os.path.isdir(folder):
+        return "make one with `shardstream pack`; a run that was cut short has none"
+    names = sorted(os.listdir(folder))
+    if not names:
+        return "the folder is empty: give another one, or make a data set there with `shardstream pack`"
+    if ".pack" in names:  # receipts of finished shards
+        return "a run of `shardstream pack` was cut short there: the same command again goes on with it"
+    inside = [name for name in names if os.path.exists(os.path.join(folder, name, MANIFEST_NAME))]
+    if inside:
+        return f"a data set is in a folder of it: {', '.join(inside[:_SHOWN])}; give the path of that"
+    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
+    return f"the folder holds {shown}, of no format that is known (docs/foreign.md); `shardstream pack` makes data sets"
 
 
 def is_no_data_set(error: NotFoundError) -> bool:

@@ -298,7 +298,7 @@ class Stream(IterableDataset[Any]):
     def for_loader(self, num_workers: int, *, workers_stay: bool, **changes: Any) -> Self:
         """The same for one loader: it says where iterations begin, and counts by itself what was consumed."""
         copy = self.replace(**changes)
-        copy._assignment = Assignment(num_workers, workers_stay=workers_stay)
+        copy._assignment = Assignment(num_workers, workers_stay=workers_stay, samples=copy._settings.step_samples)
         return copy
 
     def assign(self, num_workers: int) -> EpochRun:
@@ -454,7 +454,8 @@ class Stream(IterableDataset[Any]):
         made: Self = object.__new__(cls)
         shared = SharedEpochState.of_plain(*plain["epoch"])
         made._start(Content.of_plain(plain["content"]), StreamOptions(**plain["settings"]), shared)
-        made._assignment = None if plain["assignment"] is None else Assignment.of_plain(plain["assignment"])
+        if plain["assignment"] is not None:
+            made._assignment = Assignment.of_plain(plain["assignment"], samples=made._settings.step_samples)
         made.__dict__.update(plain["own"])
         return made
 

@@ -148,7 +148,10 @@ class Reader(Sequence[dict[str, Any]]):
             )
         wrong = (numbers < -len(self)) | (numbers >= len(self))
         if wrong.any():
-            raise IndexError(f"there is no sample {numbers[wrong][0]} of {len(self)}")
+            raise IndexError(
+                f"there is no sample {numbers[wrong][0]}: numbers go from 0 to {len(self) - 1}"
+                f" [url {self.manifest.url}]"
+            )
         found = self._samples(np.where(numbers < 0, numbers + len(self), numbers).astype(np.int64).reshape(-1))
         return found if numbers.ndim else found[0]
 

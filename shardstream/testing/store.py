@@ -117,6 +117,20 @@ class ReadOnlyStoreConformance:
             check_equal(b"".join(pieces), _TEN, f"pieces('x', {size}), joined,")
             check(max(map(len, pieces)) <= size, f"pieces('x', {size}) must have at most {size} bytes each")
 
+    def test_what_is_newer_is_read_whole(self) -> None:
+        """Nothing comes of a version that is known; a store without versions says 0."""
+        store = self.make_store()
+        self.plant("x", _TEN)
+
+        def newer(than: int) -> tuple[bytes | None, int]:
+            pieces, version = run(lambda: store.read_newer("x", than=than), wait=60, what="an object")
+            return None if pieces is None else b"".join(pieces), version
+
+        data, version = newer(0)
+        check_equal(data, _TEN, "read_newer('x')")
+        check_equal(newer(version), (None if version else _TEN, version), f"read_newer('x', than={version})")
+        check_equal(newer(1), (_TEN, version), "read_newer('x', than=1), which is another version,")
+
     def test_get_tail_gives_the_end_and_the_size(self) -> None:
         """The last bytes, or all of a shorter object."""
         store = self.make_store()

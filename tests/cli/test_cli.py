@@ -122,7 +122,7 @@ def test_every_keyword_is_a_flag_with_the_same_default() -> None:
             assert (keyword.default, default) == ((), None)
         else:
             assert default == keyword.default, name
-    assert set(flags) - set(keywords) == {"context", "as_json", "quiet", "verbose", "log_level"}
+    assert set(flags) - set(keywords) == {"context", "dry_run", "as_json", "quiet", "verbose", "log_level"}
 
 
 def test_every_keyword_of_repack_is_a_flag_with_the_same_default() -> None:
@@ -251,6 +251,7 @@ def test_an_error_says_what_where_and_what_to_do(source: Path, tmp_path: Path) -
         f"  url: {source}",
         "  line: 1",
         "  hint: labels='name' (--labels name) numbers names in sorting order and keeps them as the classes",
+        "  see: shardstream errors source",
     ]
     assert "Traceback" in run("--debug", "pack", source, tmp_path / "out").stderr
 

@@ -156,6 +156,9 @@ def test_it_is_depth_batches_ahead_and_no_more(depth: int) -> None:
         wait_until(lambda n=n: len(asked) == n + 1 + depth)  # type: ignore[misc]
         time.sleep(0.005)
         assert len(asked) == n + 1 + depth
+    del iterator
+    wait_until(lambda: not threads())
+    assert len(asked) == 10 + depth
 
 
 # ----------------------------------------------------------------------------------------------------------- where
@@ -177,6 +180,19 @@ def test_a_resumed_run_sees_the_rest_with_the_same_random_numbers(folder: Path, 
     assert seen + (described(again) if received < 15 else []) == uninterrupted[0]
     assert described(again) == uninterrupted[1]
     del iterator
+
+
+@pytest.mark.parametrize("received", [1, 3])
+def test_one_of_several_ranks_resumes_with_the_same_random_numbers(folder: Path, received: int) -> None:
+    def ahead() -> ss.DevicePrefetcher[Any]:
+        loader = ss.Loader(stream(folder, rank=1, world_size=2), num_workers=0)
+        return ss.DevicePrefetcher(loader, "cpu", transform=noisy)
+
+    first, again = ahead(), ahead()
+    iterator = iter(first)
+    seen = described([next(iterator) for _ in range(received)])
+    again.load_state_dict(first.state_dict())
+    assert seen + described(again) == described(ahead())
 
 
 def test_ranks_draw_different_numbers_for_the_same_step(folder: Path) -> None:

@@ -10,8 +10,9 @@ import doctest
 import importlib
 import io
 import pkgutil
+from operator import attrgetter
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,7 @@ def examples(module: str) -> list[doctest.DocTest]:
     return [test for test in doctest.DocTestFinder().find(found) if test.examples]
 
 
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
 @pytest.mark.parametrize("module", [name for name in modules() if examples(name)])
 def test_examples_run(module: str, workplace: Path) -> None:
     if module in WRITERS:
@@ -88,6 +90,27 @@ def test_examples_run(module: str, workplace: Path) -> None:
             test.globs["ds"] = ss.ShardDataset("out/", fields=fields, batch_size=8)
         runner.run(test, out=output.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(output)
+
+
+def public_names() -> list[str]:
+    """Every name in ``dir(ss)``, and those of its modules."""
+    found = []
+    for name in dir(ss):
+        value = getattr(ss, name)
+        if not isinstance(value, ModuleType):
+            found.append(name)
+        elif value is ss.errors:
+            kinds = [one for one in vars(value).values() if isinstance(one, type)]
+            found += [f"errors.{kind.__name__}" for kind in kinds if issubclass(kind, ss.errors.ShardStreamError)]
+        else:
+            found += [f"{name}.{inner}" for inner in dir(value)]
+    return [name for name in found if name != "__version__" and not isinstance(attrgetter(name)(ss), ModuleType)]
+
+
+def test_every_public_name_has_an_example() -> None:
+    found = public_names()
+    assert {"verify", "errors.UsageError", "decode.Slot", "augment.ImageBatch", "testing.make_dataset"} <= set(found)
+    assert not [name for name in found if ">>> " not in (attrgetter(name)(ss).__doc__ or "")]
 
 
 def test_nothing_is_skipped() -> None:

@@ -199,6 +199,12 @@ def test_manifests_that_contradict_themselves(folder, name) -> None:
     assert caught.value.hint
 
 
+def test_a_field_that_is_a_path_is_refused_by_its_name(folder) -> None:
+    edit(folder, HOSTILE["a field that is a path"])
+    with pytest.raises(FormatError, match="victim"):  # whatever its fingerprint is
+        Manifest.load(folder)
+
+
 def test_people_may_edit_classes_and_meta(folder) -> None:
     edit(folder, lambda head: head.update(classes=["a"], meta={"by": "hand"}))
     found = Manifest.load(folder)

@@ -47,7 +47,7 @@ def test_headers_say_what_they_should_to_tarfile(name, size) -> None:
     assert (len(header) == 512) == (name.isascii() and len(name) <= 100 and size < 8**11)
 
 
-@pytest.mark.parametrize("length", range(80, 110))
+@pytest.mark.parametrize("length", [*range(40, 50), *range(490, 500)])  # where records become 100 and 1,000 bytes long
 def test_pax_records_count_their_own_digits(length) -> None:
     with tarfile.open(fileobj=io.BytesIO(member_header("é" * length, 0) + bytes(1024)), mode="r:") as archive:
         assert archive.next().name == "é" * length

@@ -147,8 +147,8 @@ def test_a_file_that_is_cut_in_place_is_an_error_where_an_index_is_opened_again(
     os.truncate(tmp_path / "x", 100)
     with pytest.raises(StorageError, match="cut from 20000 to 100 bytes"):
         store.get_tail("x", 5)
-    (tmp_path / "new").write_bytes(bytes(50))
-    os.replace(tmp_path / "new", tmp_path / "x")  # another file: what is mapped is what it was
+    (tmp_path / "new").write_bytes(bytes(5))
+    os.replace(tmp_path / "new", tmp_path / "x")  # another file, and shorter: what is mapped is what it was
     (tmp_path / "y").write_bytes(bytes(20))
     store.get_tail("y", 5)
     os.replace(tmp_path / "x", tmp_path / "y")

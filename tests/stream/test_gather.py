@@ -12,6 +12,7 @@ import shardstream as ss
 from shardstream.dataset import gathered_rows as gather
 from shardstream.dataset import rows
 from shardstream.dataset.gathered_rows import RowGatherer
+from shardstream.dataset.shared import source_and_shard
 from shardstream.errors import ChecksumError
 from shardstream.storage.base.memory import ObjectParts, address_of, gather_at
 
@@ -168,6 +169,23 @@ def test_a_filter_ends_with_its_shard_where_another_takes_its_place(
     gathered = mixed()
     monkeypatch.setattr(RowGatherer, "read", lambda *_: None)
     assert gathered == mixed()
+
+
+def test_a_shard_that_is_always_used_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gather, "OPEN_INDEXES", 24)
+    looked_at, add = [], RowGatherer._add
+
+    def counted(gatherer: RowGatherer, shard_id: int) -> bool:
+        looked_at.append(source_and_shard(shard_id)[0])
+        return add(gatherer, shard_id)
+
+    monkeypatch.setattr(RowGatherer, "_add", counted)
+    write_dataset(tmp_path / "one", numbered([400]))
+    write_dataset(tmp_path / "many", numbered([4] * 100))
+    parts = {name: (ss.ShardDataset(tmp_path / name, fields=["id"]), 1) for name in ("one", "many")}
+    assert sum(len(batch["id"]) for batch in ss.Mixture(parts, batch_size=8)) == 800
+    assert looked_at.count(0) == 1
+    assert looked_at.count(1) > 100
 
 
 def test_a_field_that_some_samples_lack(tmp_path: Path) -> None:

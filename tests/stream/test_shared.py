@@ -8,6 +8,7 @@ import pickle
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shardstream.dataset.shared import SharedRecord, WorkerStatuses, shard_ids, source_and_shard
@@ -16,13 +17,15 @@ from shardstream.errors import UsageError
 
 def answer(record: SharedRecord, desk: WorkerStatuses) -> None:
     value = record.read()
-    desk.of(1).report(value["shard"], 3)
+    status = desk.of(1)
+    status.lists(np.array([value["shard"]] * 2), [2, 3], ["a", "b"])
+    status.decodes(1)
     record.write([value, os.getpid()])
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
 def test_other_processes_see_the_same(method: str) -> None:
-    record, desk = SharedRecord(), WorkerStatuses(2)
+    record, desk = SharedRecord(), WorkerStatuses(2, 8)
     assert record.read() is None
     record.write({"shard": 7})
     process = multiprocessing.get_context(method).Process(target=answer, args=(record, desk))
@@ -66,3 +69,34 @@ def test_a_pickle_holds_the_value() -> None:
 @pytest.mark.parametrize(("source", "shard"), [(0, 0), (3, 999_999), (1000, (1 << 40) - 1)])
 def test_places_tell_sources_and_shards_apart(source: int, shard: int) -> None:
     assert source_and_shard(shard_ids(source, shard)) == (source, shard)
+
+
+def test_a_worker_is_told_by_the_sample_it_is_at() -> None:
+    desk = WorkerStatuses(1, 4)
+    status = desk.of(0)
+
+    def now() -> tuple[int, int, str, str]:
+        (state,) = desk.states()
+        return state.shard_id, state.row, state.key, state.stage
+
+    assert now() == (-1, -1, "", "idle")
+    status.reads(np.array([3, 3]))
+    assert now() == (3, -1, "", "read")
+    status.reads(np.array([3, 4]))
+    assert now() == (-1, -1, "", "read")  # of several, none can be named
+    status.waits(4)
+    assert now() == (4, -1, "", "read")
+    keys = ["k" * 300, "ö", "c", "d", "e"]  # a step with more samples, and longer keys, than there is room for
+    status.lists(np.arange(5), [10, 11, 12, 13, 14], keys)
+    status.decodes(0)
+    assert now() == (0, 10, "k" * 256, "decode")
+    status.transforms()
+    assert now() == (0, 10, "k" * 256, "transform")
+    status.decodes(3)
+    assert now() == (3, 13, "", "decode")
+    status.decodes(4)
+    assert now()[1:] == (-1, "", "decode")
+    status.lists(np.arange(2), [5, 6], ["a", "b"])
+    status.decodes(1)
+    status.at("assemble")
+    assert now() == (1, 6, "b", "assemble")

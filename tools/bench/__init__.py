@@ -16,6 +16,7 @@ drift.
 - `scale`: what the order costs at ten billion samples, and starting, resuming and changing epochs; with bars.
 - `stream`: streaming from an object store, beside peers and a bare GET, and the memory of its workers; with a plot.
 - `shuffle`: how well epochs are shuffled, beside peers; with plots.
+- `watching`: what counters and the watchdog cost; a command by itself, as `step`.
 - `cluster`: a simulation of what many nodes would fetch.
 - `data`: the photographs, and the shards made from them.
 - `drawing`: how plots look.

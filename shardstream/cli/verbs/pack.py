@@ -8,12 +8,14 @@ import typer
 
 from shardstream.cli.commands import command
 from shardstream.cli.flags import JsonLines, arguments_of, parse_fields
-from shardstream.cli.packing import json_lines, kept_when_interrupted, print_report
+from shardstream.cli.packing import json_lines, kept_when_interrupted, print_dry_run, print_report
 from shardstream.cli.progress import drawing
+from shardstream.cli.report import print_found
 from shardstream.cli.stores import format_url
 from shardstream.pack import PackOptions, run_pack
 from shardstream.pack import pack as pack_source
-from shardstream.pack.output.places import take_options
+from shardstream.pack.dry_run import dry_run as look
+from shardstream.pack.output.places import StorageArguments, take_options
 
 
 @command(
@@ -24,6 +26,7 @@ from shardstream.pack.output.places import take_options
         "shardstream pack photos/ shards/                    # folders of classes",
         "shardstream pack list.tsv shards/ --labels name     # lines of path<TAB>label",
         "shardstream pack rows.parquet s3://bucket/set --field jpg=url --field y=y:int",
+        "shardstream pack photos/ shards/ --dry-run          # what it would do",
         "shardstream pack 'wds/{000..099}.tar' shards/ --max-side 512",
     ),
 )
@@ -39,6 +42,9 @@ def pack(
         str,
         typer.Argument(metavar="DEST", help="Folder of the data set, made where missing, or URL: s3://bucket/name."),
     ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, from the plan and 100 samples; write nothing.")
+    ] = False,
     as_json: JsonLines = False,
     quiet: bool = False,
     **flags: Any,
@@ -52,6 +58,12 @@ def pack(
     given = arguments_of(flags)
     given |= {"fields": parse_fields(given["fields"]), "zstd": given["zstd"] or ()}
     options = take_options(PackOptions, given)
+    if dry_run:
+        storage = take_options(StorageArguments, given)
+        with drawing("looking", quiet=quiet or as_json) as draw:
+            found = look(source, dest, options, storage=storage, workers=given["workers"], progress=draw)
+        print_found(found, print_dry_run, format_url(source), format_url(dest), as_json=as_json)
+        return
     with kept_when_interrupted(), drawing("packing", quiet=quiet or as_json) as draw:
         report = run_pack(source, dest, options, **given, progress=json_lines() if as_json else draw)
     print_report(report, format_url(dest), as_json=as_json)

@@ -41,24 +41,29 @@ class FoundCatalogue:
     Attributes:
         catalogue: The catalogue.
         store: What has its indexes.
+        opened: When it was found, in ns since 1970.
 
     Args:
         store: The same.
         url: Where the data lie.
         head: The bytes of ``shardstream-catalogue.json``.
         table: The bytes of the table of objects.
+        opened: When it was found, in ns since 1970; now, unless it comes from another process.
 
     Raises:
         DataError: It is damaged, or a newer version wrote it.
     """
 
-    def __init__(self, store: Store, url: str, head: SharedBytes, table: SharedBytes) -> None:
+    def __init__(
+        self, store: Store, url: str, head: SharedBytes, table: SharedBytes, opened: int | None = None
+    ) -> None:
         self.store = store
+        self.opened = time.time_ns() if opened is None else opened
         self.catalogue = Catalogue.parse_catalogue(head.view, lambda _: table.view, place=store.url, url=url)
         self._shared = head, table
 
-    def __reduce__(self) -> tuple[type[FoundCatalogue], tuple[Store, str, SharedBytes, SharedBytes]]:
-        return FoundCatalogue, (self.store, self.catalogue.url, *self._shared)
+    def __reduce__(self) -> tuple[type[FoundCatalogue], tuple[Store, str, SharedBytes, SharedBytes, int]]:
+        return FoundCatalogue, (self.store, self.catalogue.url, *self._shared, self.opened)
 
     def index_bytes(self, number: int, main: Store) -> IndexBytes:
         """Where the index of a shard lies; ``main`` is what the data set is read through."""
@@ -81,6 +86,11 @@ class FoundCatalogue:
             return None
         version = xxhash.xxh3_128_hexdigest(f"{catalogue.version_of(name)} {catalogue.url}".encode())
         return Identity(int(catalogue.table.sizes[number]), 0, version)
+
+    @property
+    def values_since(self) -> int | None:
+        """Where values are objects of their own, when it was found: nobody has looked at them before."""
+        return self.opened if self.catalogue.reading.format.loose else None
 
     @property
     def sound(self) -> bool:

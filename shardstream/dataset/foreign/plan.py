@@ -119,6 +119,8 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
         chosen = found.reading.chosen if found is not None and source == found.reading.source else {}
     listing.chosen = dict(chosen)
     refuse_to_stream(listing.url, (one.path for one in listing.objects), source)
+    if [one.path for one in listing.objects] == [MANIFEST_NAME]:  # which reads like a list of anything
+        raise no_format(listing.url, ours=listing.store.url)
     answer = recognise(listing, source, options or {}, loose=making.loose)
     if answer is None and spec.names:
         raise no_format(listing.url, ours=listing.store.url if listing.store.exists(MANIFEST_NAME) else None)

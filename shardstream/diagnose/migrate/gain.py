@@ -112,7 +112,9 @@ def gain(
     Raises:
         ShardStreamError: The data cannot be read, or packed.
     """
-    import shardstream as ss  # with torch, which the command line loads for no other verb
+    from shardstream import decode  # with torch, which the command line loads for no other verb
+    from shardstream.load import Loader
+    from shardstream.stream import ShardDataset
 
     if not facts.local:
         return "the data are not on this machine: a part packed here would be compared with the network"
@@ -125,16 +127,16 @@ def gain(
     room = shutil.disk_usage(tempfile.gettempdir()).free
     if room < _ROOM * most * mean:
         return f"{tempfile.gettempdir()} has only {size(room)} left"
-    specs = specs_of(manifest.fields, list(facts.chosen), None, ss.decode)
+    specs = specs_of(manifest.fields, list(facts.chosen), None, decode)
     if facts.picture is not None:
-        specs[facts.picture] = ss.decode.RandomResizedCrop(facts.crop, flip=True, optional=True)
+        specs[facts.picture] = decode.RandomResizedCrop(facts.crop, flip=True, optional=True)
 
     def speed(stream: ShardDataset, share: float) -> float:
-        loader = ss.Loader(stream, num_workers=facts.workers)
+        loader = Loader(stream, num_workers=facts.workers)
         found = measured(loader, seconds=seconds * share, progress=progress, mean_bytes=mean)
         return found.samples_per_second
 
-    whole = ss.ShardDataset(url, batch_size=batch, shuffle=True, fields=specs, **opening)
+    whole = ShardDataset(url, batch_size=batch, shuffle=True, fields=specs, **opening)
     rate = speed(whole.take(most), _PROBE)
     count = max(_FEWEST_BATCHES * batch, min(most, int(rate * seconds * _PACKED)))
     here = whole.take(count)
@@ -146,7 +148,7 @@ def gain(
             workers=facts.workers,
             progress=progress,
         )
-        there = ss.ShardDataset(Path(folder) / "packed", batch_size=batch, shuffle=True, fields=specs)
+        there = ShardDataset(Path(folder) / "packed", batch_size=batch, shuffle=True, fields=specs)
         pairs = [(speed(here, _LEG), speed(there, _LEG)) for _ in range(_ROUNDS)]
     crop = None if facts.picture is None else facts.crop
     before, after = zip(*pairs, strict=True)

@@ -27,6 +27,10 @@ class Job(NamedTuple):
             that is used again. Else they must be the caller's own.
         fast: The caller takes less accurate pixels of a JPEG where they come sooner: the fast DCT, colour that is
             repeated and not interpolated. A backend that has no such choice decodes as ever.
+
+    Example:
+        >>> Job(scale=2)
+        Job(scale=2, tolerant=False, reuse=False, fast=False)
     """
 
     scale: int = 1

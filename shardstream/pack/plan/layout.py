@@ -97,7 +97,7 @@ class _Tasks(Jobs[ShardTask]):
         self._dest = dest
         self._pattern = pattern
         self._order = Permutation(layout.samples, seed=layout.options.seed) if layout.options.shuffle else None
-        self._recipe = _recipe(layout.source, layout.options, layout.types)
+        self._recipe = recipe_of(layout.source, layout.options, layout.types)
         self.lendable = layout.source.lendable
 
     def __len__(self) -> int:
@@ -135,26 +135,26 @@ def make_layout(source: Source, options: PackOptions, files: Files, store: Store
         SourceError: None of those samples can be read.
     """
     identity = _identity(source, options)
-    options.images.check_values(_values(_sampled(source, _TRIED)))
+    options.images.check_values(_values(sampled(source, _TRIED)))
     if source.mean_bytes is not None:
         types = dict(source.types)
         if source.declared.keys() - types.keys():
-            _check_declared(source, options, {*types, *_names(_sampled(source, SAMPLED))})
+            _check_declared(source, options, {*types, *_names(sampled(source, SAMPLED))})
         per_shard = _per_shard(source, options, files, types, source.mean_bytes)
         return PackLayout(source, options, files, types, per_shard, _digest(identity))
-    sampled = list(_sampled(source, SAMPLED))
+    some = list(sampled(source, SAMPLED))
     types = dict(source.types)
     if options.transform is None:
-        types = infer_types(sampled, {**source.implied, **types, **source.declared}, url=source.url)
-        _check_declared(source, options, set(_names(sampled)))
-    if any(map(_answers_vary, sampled)):
+        types = infer_types(some, {**source.implied, **types, **source.declared}, url=source.url)
+        _check_declared(source, options, set(_names(some)))
+    if any(map(_answers_vary, some)):
         name = f"{FOLDER}/{_digest(identity)}.cut"
         kept = _kept(store, name)
-        per_shard = kept or _per_shard(source, options, files, types, _mean(_sizes(source, sampled, files)))
+        per_shard = kept or _per_shard(source, options, files, types, _mean(_sizes(source, some, files)))
         if kept is None:
             store.put(name, json.dumps(per_shard).encode())
     else:
-        sizes = _sizes(source, sampled, files)
+        sizes = _sizes(source, some, files)
         per_shard = _per_shard(source, options, files, types, _mean(sizes))
         # Relative paths mean other files elsewhere: their sizes tell them apart, where their names do not.
         identity["sizes"] = xxhash.xxh3_64_hexdigest(np.array(sizes, "<u8").tobytes())
@@ -201,8 +201,10 @@ def _check_declared(source: Source, options: PackOptions, names: Collection[str]
             )
 
 
-def _recipe(source: Source, options: PackOptions, types: Mapping[str, FieldType]) -> SampleEncoder:
-    images = replace(options.images, check="header") if source.decoded else options.images
+def recipe_of(source: Source | StreamSource, options: PackOptions, types: Mapping[str, FieldType]) -> SampleEncoder:
+    """How a sample of a source becomes what is stored, with these types of its fields."""
+    decoded = isinstance(source, Source) and source.decoded
+    images = replace(options.images, check="header") if decoded else options.images
     return SampleEncoder(images, types, options.transform, dict(source.declared))
 
 
@@ -236,7 +238,7 @@ def _per_shard(source: Source, options: PackOptions, files: Files, types: Mappin
     return -(-len(source) // shards)
 
 
-def _sampled(source: Source, most: int) -> SourcePart:
+def sampled(source: Source, most: int) -> SourcePart:
     """Up to ``most`` samples, chosen by a permutation of its own."""
     return source.part(_sampled_numbers(source, most))
 
@@ -251,8 +253,8 @@ def _change(source: Source, options: PackOptions, files: Files, types: Mapping[s
     if options.max_side is None and options.transform is None:
         return 1.0
     before = after = 0
-    recipe = _recipe(source, options, types)
-    for item, contents in read_all(_sampled(source, _TRIED), files.read):
+    recipe = recipe_of(source, options, types)
+    for item, contents in read_all(sampled(source, _TRIED), files.read):
         if not isinstance(item, Reject) and not isinstance(contents, Unreadable):
             with suppress(Unreadable):
                 loaded = recipe.load(item, contents)

@@ -43,7 +43,7 @@ from shardstream.shards.growing import check_grows, grown
 from shardstream.shards.heads import parse_head
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural
-from shardstream.storage import PathOrUrl, Transport
+from shardstream.storage import Location, PathOrUrl, Transport
 from shardstream.storage.base.location import Access
 from shardstream.threads import cores, each
 
@@ -297,26 +297,9 @@ def open_plan(
     """
     if append and overwrite:
         raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
-    options.images.check_packages()
-    lie_in = roots(source)
-    read, place = storage.locate([*lie_in, *place_of(options.classes)], dest, names_urls=names_urls(source))
-    options = replace(options, classes=names_of(options.classes, read))
+    read, place, options = locate_places(source, dest, options, storage)
     destination = open_destination(place, append=append, key_table=options.key_table)
-    origin = open_source(
-        source,
-        key=options.key,
-        labels=options.labels,
-        fields=options.fields,
-        group=options.group,
-        classes=options.listed,
-        reading=SourceReading(options.source_format, options.format_options, progress, options.allow_other_origins),
-        access=read[0].access if lie_in else None,
-    )
-    _check_classes(origin, options)
-    inherited = storage.source_options is None
-    given = storage.storage_options if inherited else storage.source_options
-    access = Access(given or {}, storage.transport, same_host=origin.origin is not None)
-    files = Files(access, lenient=inherited)
+    origin, files = open_origin(source, read, options, storage, progress)
     rejects: Iterable[Reject] = () if isinstance(origin, StreamSource) else origin.rejects
     if isinstance(origin, StreamSource):
         if origin.fingerprint is not None:
@@ -340,6 +323,41 @@ def open_plan(
     return PackPlan(
         destination, layout.fingerprint, origin.notes, pattern, layout, complete, rejects, duplicates, grows
     )
+
+
+def locate_places(
+    source: Any, dest: PathOrUrl, options: PackOptions, storage: StorageArguments
+) -> tuple[Location | None, Location, PackOptions]:
+    """Where a source lies, if it lies anywhere, and its destination; and the options with the names of the classes."""
+    options.images.check_packages()
+    lie_in = roots(source)
+    read, place = storage.locate([*lie_in, *place_of(options.classes)], dest, names_urls=names_urls(source))
+    return read[0] if lie_in else None, place, replace(options, classes=names_of(options.classes, read))
+
+
+def open_origin(
+    source: Any, place: Location | None, options: PackOptions, storage: StorageArguments, progress: OnProgress
+) -> tuple[Source | StreamSource, Files]:
+    """The source, and what reads its files.
+
+    Raises:
+        SourceError, UsageError: See `pack`.
+    """
+    origin = open_source(
+        source,
+        key=options.key,
+        labels=options.labels,
+        fields=options.fields,
+        group=options.group,
+        classes=options.listed,
+        reading=SourceReading(options.source_format, options.format_options, progress, options.allow_other_origins),
+        access=None if place is None else place.access,
+    )
+    _check_classes(origin, options)
+    inherited = storage.source_options is None
+    given = storage.storage_options if inherited else storage.source_options
+    access = Access(given or {}, storage.transport, same_host=origin.origin is not None)
+    return origin, Files(access, lenient=inherited)
 
 
 def _check_pictures(old: Manifest, layout: PackLayout) -> None:

@@ -99,7 +99,13 @@ def parse(place: str | os.PathLike[str], secret: str = "") -> Address:
         >>> parse("abfss://data@acme.dfs.core.windows.net/sets/one/").account
         'acme'
     """
-    text = os.fspath(place)
+    try:
+        text = os.fspath(place)
+    except TypeError:
+        raise UsageError(
+            f"a place is a path or a URL, got {type(place).__name__}",
+            hint="samples that lie in memory are packed first: ss.pack(samples, dest), then give dest",
+        ) from None
     scheme, colon, rest = text.partition("://")
     if not colon:
         return Address("local", os.path.abspath(text), "file", "", os.path.abspath(text))

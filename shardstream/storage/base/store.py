@@ -211,6 +211,24 @@ class Store(ABC):
         """
         return [await asyncio.to_thread(self.get, path, offset, length)]
 
+    async def read_newer(self, path: str, *, than: int = 0) -> tuple[list[memoryview] | None, int]:
+        """All of an object as it is now, where its version is another one than a reader knows; a coroutine as `read`.
+
+        Args:
+            path: The object.
+            than: `ObjectMeta.version` that the reader knows; 0 for none.
+
+        Returns:
+            The bytes, ``None`` where the version is the known one; and the version, 0 where the store has none.
+
+        Raises:
+            NotFoundError, StorageError: As `read`.
+        """
+        version = (await asyncio.to_thread(self.meta, path)).version  # before its bytes: they may be newer, never older
+        if than and version == than:
+            return None, version
+        return await self.read(path, 0, None), version
+
     def renew(self, path: str) -> None:  # noqa: B027 - not all stores have versions
         """Take the present version of an object for the right one: once for each object, then nothing happens any more.
 

@@ -12,6 +12,9 @@ A word says that a block is what somebody wrote, not that this was right. So the
 that first finds all of them there, compares the whole object with its own checksum, which the manifest names. The first
 page of the file ends with a seal, the XXH3-64 of that checksum and the map: where it fits, nobody compares again.
 
+An object whose size nobody knows before it is read is kept as it came, whole and with its version in the store. In
+place of the seal stands when the store was last asked whether that is still its version.
+
 Files are read by system calls, into buffers of the reader's own. A mapping would save that copy, and end the process
 (SIGBUS) when somebody cuts the file or the disk fails; a read comes out short, or says what is wrong.
 """
@@ -37,12 +40,15 @@ BLOCK = 1 << 20
 SUFFIX = ".blocks"
 BY_SIZE = "by size"
 """In place of a version: an object that no table names, known by the size that its reader says."""
+_AS_IT_CAME = "as it came "
+"""Before the version: an object that no table names, and whose reader knows no size either."""
 
 _MAGIC = b"SSBLOCKS"
 _HEAD = struct.Struct("<8sIIQ")  # magic, version, bytes of the description, their checksum
 _VERSION = 1
 _PAGE = 4096
 _SEAL = _PAGE - 8
+_TIME = struct.Struct("<Q")
 _WORD = np.dtype("<u8")
 _PARTS = 512  # buffers a system call takes, well below the kernel's 1,024
 _CHUNK = 256 << 10  # what a block is compared in: it stays in a processor's own cache
@@ -57,6 +63,16 @@ class Described(NamedTuple):
     size: int
     checksum: int
     etag: str
+
+    @classmethod
+    def as_it_came(cls, path: str, size: int, version: int) -> Described:
+        """An object whose size nobody knew, with its version, see `ObjectMeta`."""
+        return cls(path, size, 0, f"{_AS_IT_CAME}{version:016x}")
+
+    @property
+    def came(self) -> int:
+        """The version in which an object came whose size nobody knew; 0 for all others."""
+        return int(self.etag.removeprefix(_AS_IT_CAME), 16) if self.etag.startswith(_AS_IT_CAME) else 0
 
     @property
     def blocks(self) -> int:
@@ -369,6 +385,26 @@ class BlockFile:
     def _whole(self, descriptor: int) -> int | None:
         """The checksum of the object as it is; ``None`` if it cannot be read."""
         return _hashed(descriptor, self.described.base, self.described.file_size, memoryview(bytearray(_CHUNK)))
+
+    def asked(self) -> int:
+        """When the store was last asked for the version of an object `as_it_came`, in ns since 1970; 0: never.
+
+        Raises:
+            Lost, OSError: The file cannot be read.
+        """
+        with self._opened(os.O_RDONLY) as descriptor:
+            found = os.pread(descriptor, _TIME.size, _SEAL)
+        return int(_TIME.unpack(found)[0]) if len(found) == _TIME.size else 0
+
+    def confirm(self, when: int) -> None:
+        """Say that the object `as_it_came` was asked for then, and is the one that is here.
+
+        Raises:
+            Lost, OSError: The file cannot be written.
+        """
+        if self.writable:
+            with self._opened(os.O_RDWR) as descriptor:
+                os.pwrite(descriptor, _TIME.pack(when), _SEAL)
 
     def claim(self, first: int, stop: int) -> Claim | tuple[int, int]:
         """Claim blocks ``[first, stop)``: the claim, or the blocks that another process has claimed.

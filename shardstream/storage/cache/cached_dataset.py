@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import quote
 
+import numpy as np
 import xxhash
 
 from shardstream.storage.base.counters import counters
-from shardstream.storage.cache.blocks import SUFFIX, BlockFile, Described, make_file
+from shardstream.storage.cache.blocks import SUFFIX, BlockFile, Described, describe, make_file
 from shardstream.storage.cache.folder import Folder
 from shardstream.storage.cache.ledger import LedgerEntry
 from shardstream.storage.cache.locks import FileLock, lock_file
@@ -65,10 +66,37 @@ class CachedDataset:
         return cls(tier, folder, lease, None)
 
     def file(self, described: Described) -> str:
-        """The name of an object's file: another one for each path, size, checksum and version."""
-        name = quote(described.path, safe="")
-        key = xxhash.xxh3_64_hexdigest(json.dumps(described).encode())
-        return f"{name[-_NAME_BYTES:]}.{key}{SUFFIX}"
+        """The name of an object's file: another one for each path, size, checksum and version.
+
+        That of one which is kept as it came is known from its path.
+        """
+        return _named(described.path, [described.path] if described.came else described)
+
+    def came(self, path: str) -> BlockFile | None:
+        """The file of an object that is kept as it came, all of it there and compared; ``None`` if there is none."""
+        name = _named(path, [path])
+        try:
+            described = describe(self.folder, name)
+            if described is None or described.path != path or not described.came:
+                return None
+            file = BlockFile(self.folder, name, described, writable=self.broken is None)
+            counters().add("cache_repaired", file.verify(np.arange(described.blocks)))
+        except OSError:
+            return None
+        return file if file.complete else None
+
+    def remove(self, described: Described) -> None:
+        """Remove an object's file, whatever it holds by now.
+
+        Raises:
+            OSError: It cannot be removed.
+        """
+        name = self.file(described)
+        with self.tier.ledger.open() as entry:
+            there = self.folder.stat(name)
+            if there is not None:
+                self.folder.unlink(name)
+                entry.give(-there.st_size, self.tier.limit)
 
     def find(self, described: Described) -> BlockFile | None:
         """The object's file; ``None`` if there is none that can be used."""
@@ -137,6 +165,11 @@ class CachedDataset:
         need = size - (0 if there is None else there.st_size)
         self.tier.take(need, self.folder, entry)
         return need
+
+
+def _named(path: str, key: object) -> str:
+    digest = xxhash.xxh3_64_hexdigest(json.dumps(key).encode())
+    return f"{quote(path, safe='')[-_NAME_BYTES:]}.{digest}{SUFFIX}"
 
 
 def _join(tier: Tier, name: str) -> tuple[Folder, FileLock]:

@@ -150,7 +150,7 @@ def _present(folder: Folder) -> Iterator[tuple[Described, int]]:
             if described is not None:
                 here = BlockFile(folder, name, described, writable=False).words(0, described.blocks) != 0
                 lacking = described.blocks * BLOCK - described.size  # in the last block, which is shorter
-                yield described, int(here.sum()) * BLOCK - lacking * int(here[-1])
+                yield described, int(here.sum()) * BLOCK - lacking * int(here[-1:].sum())
 
 
 def present_of(cache: Cache, fingerprint: str, belongs: Callable[[Described], bool]) -> int:

@@ -7,9 +7,10 @@ import os
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
 
-from shardstream.storage.cache.blocks import BY_SIZE, BlockFile, Described
+from shardstream.storage.cache.blocks import BY_SIZE, BlockFile, Described, Lost
 from shardstream.storage.cache.cached_dataset import CachedDataset
 from shardstream.storage.cache.ledger import Busy
 from shardstream.storage.cache.spec import Cache
@@ -19,6 +20,7 @@ from shardstream.text import in_one_line, printable
 _logger = logging.getLogger(__name__)
 _OPEN_FILES = 65_536  # objects whose verified blocks are remembered: a few hundred bytes each
 _LOOSE_FILES = 4096  # where each value is an object: there may be millions of them
+_ANY = ""  # in place of a path: all objects that are kept as they come
 _ASK_AGAIN = 30.0  # seconds after which an object that had no room is tried again: another job may have ended
 
 _warned: set[str] = set()  # folders of caches
@@ -128,6 +130,43 @@ class CacheSession:
         self._refused[described.path] = time.monotonic() + _ASK_AGAIN
         return None
 
+    def came(self, path: str) -> BlockFile | None:
+        """The file of an object that is kept as it came, all of it there and compared; ``None`` if there is none."""
+        return next((file for dataset in self.open() if (file := dataset.came(path)) is not None), None)
+
+    def keep(self, described: Described, pieces: Sequence[memoryview], when: int) -> bool:
+        """Keep an object as it came; False where there is no room for it.
+
+        Args:
+            described: The object.
+            pieces: Its bytes.
+            when: When it was asked for, in ns since 1970.
+        """
+        if self.refuses(_ANY):  # no object is too large alone, so where one has no room, others have none
+            return False
+        file = self.admit(described)
+        if file is None:
+            self._refused[_ANY] = self._refused.pop(described.path, 0.0)
+            return False
+        try:
+            if described.blocks:
+                file.store(0, pieces)
+            file.confirm(when)
+        except (Lost, FileNotFoundError):  # another process has a newer one
+            return False
+        except OSError as error:
+            file.give_up(error)
+            self.report(file)
+            return False
+        return True
+
+    def discard(self, file: BlockFile) -> None:
+        """Remove a file that is kept as it came, and is not what the store has now."""
+        for dataset in self.open():
+            with suppress(OSError):
+                if dataset.folder is file.folder and dataset.broken is None:
+                    dataset.remove(file.described)
+
     def report(self, file: BlockFile) -> None:
         """Say what is wrong with a file that was filled: it cannot be written, or the store has another object."""
         if file.failure is not None:
@@ -151,6 +190,8 @@ class CacheSession:
         return False
 
     def _keep(self, file: BlockFile) -> BlockFile:
+        if file.described.came:  # looked at each time that it is read
+            return file
         file = self._files.setdefault(file.described.path, file)
         if len(self._files) > (_LOOSE_FILES if file.described.etag == BY_SIZE else _OPEN_FILES):
             with suppress(KeyError):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,8 @@ from shardstream.storage.cache.session import CacheSession
 from shardstream.storage.cache.spec import Cache
 from shardstream.storage.transfer.loop import run
 
+T = TypeVar("T")
+
 _STEP = 32  # blocks brought at a time
 _SHORT = 1 << 20  # what is read on the loop itself
 _WAIT = 600.0  # of one call; what it waits for has shorter deadlines of its own
@@ -32,6 +36,14 @@ class Identity(NamedTuple):
     size: int
     checksum: int
     version: str = ""
+
+
+class _Held(NamedTuple):
+    """An object that is kept as it came: its file, its bytes, and when the store was last asked whether it is that."""
+
+    file: BlockFile
+    data: memoryview
+    asked: int
 
 
 class CachedStore(WrapperStore):
@@ -46,20 +58,31 @@ class CachedStore(WrapperStore):
         fingerprint: Of the data set, the same for its versions: its objects lie apart from those of all others.
         identify: What an object has to be, from the data set's manifest; ``None`` for objects that are not in it: these
             are cached where whoever reads them says their size, by `read`.
+        since: When the data set was opened, in ns since 1970. Objects that are not in the manifest, and whose size
+            nobody says, are then cached too, as they come, if they have versions: for each, the store is asked once
+            after this whether it is still the same. ``None``: they are not cached.
     """
 
     def __init__(
-        self, inner: Store, cache: Cache, *, fingerprint: str, identify: Callable[[str], Identity | None]
+        self,
+        inner: Store,
+        cache: Cache,
+        *,
+        fingerprint: str,
+        identify: Callable[[str], Identity | None],
+        since: int | None = None,
     ) -> None:
         super().__init__(inner)
         self.cache = cache
         self.fingerprint = fingerprint
+        self.since = since
         self._identify = identify
         self._session = CacheSession(cache, fingerprint, inner.url)
         self._admitting: dict[str, asyncio.Future[BlockFile | None]] = {}
+        self._coming: dict[str, asyncio.Future[list[memoryview]]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        make = functools.partial(CachedStore, fingerprint=self.fingerprint, identify=self._identify)
+        make = functools.partial(CachedStore, fingerprint=self.fingerprint, identify=self._identify, since=self.since)
         return make, (self.inner, self.cache)
 
     def hold(self) -> None:
@@ -148,6 +171,9 @@ class CachedStore(WrapperStore):
     async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
         file = self._session.find(path) or await self._admit(path, size)
         if file is None:
+            if self.since is not None and (offset, length, size) == (0, None, None) and self._identify(path) is None:
+                since = self.since
+                return await _once(self._coming, path, lambda: self._newest(path, since))
             return await self.inner.read(path, offset, length, size=size)
         if length is None:
             length = file.described.size - offset
@@ -172,6 +198,40 @@ class CachedStore(WrapperStore):
         if present:
             counters().add("cache_hit_bytes", length)
         return found
+
+    async def _newest(self, path: str, since: int) -> list[memoryview]:
+        """An object whose size nobody knows, as it was at some time after the data set was opened."""
+        begun = time.time_ns()
+        held = await asyncio.to_thread(self._as_it_came, path)
+        if held is not None and since <= held.asked <= begun:  # a clock that was wrong may have said what is to come
+            counters().add("cache_hit_bytes", len(held.data))
+            return [held.data]
+        pieces, version = await self.inner.read_newer(path, than=0 if held is None else held.file.described.came)
+        if pieces is None:
+            assert held is not None, "nothing else has the version"
+            with suppress(OSError):
+                held.file.confirm(begun)
+            counters().add("cache_hit_bytes", len(held.data))
+            return [held.data]
+        if version:
+            described = Described.as_it_came(path, sum(map(len, pieces)), version)
+            await asyncio.to_thread(self._keep, described, pieces, begun, held)
+        return pieces
+
+    def _as_it_came(self, path: str) -> _Held | None:
+        """What the cache holds of an object whose size nobody knows."""
+        file = self._session.came(path)
+        with suppress(OSError):
+            if file is not None:
+                asked = file.asked()  # first: bytes that are read later are of that time, or newer
+                return _Held(file, file.read([0], [file.described.size])[0], asked)
+        return None
+
+    def _keep(self, described: Described, pieces: list[memoryview], when: int, held: _Held | None) -> None:
+        if held is not None:
+            self._session.discard(held.file)
+        if self._session.keep(described, pieces, when):
+            counters().add("cache_fetched_bytes", described.size)
 
     pieces = Store.pieces  # through the cache
 
@@ -203,12 +263,7 @@ class CachedStore(WrapperStore):
         described = None if self._session.refuses(path) else self._describe(path, size)
         if described is None:
             return None
-        task = self._admitting.get(path)
-        if task is None or task.get_loop() is not asyncio.get_running_loop():
-            task = asyncio.ensure_future(asyncio.to_thread(self._session.admit, described))
-            self._admitting[path] = task
-            task.add_done_callback(lambda _: self._admitting.pop(path, None))
-        return await asyncio.shield(task)
+        return await _once(self._admitting, path, lambda: asyncio.to_thread(self._session.admit, described))
 
     def _find(self, path: str) -> BlockFile | None:
         """The object's file, if there is one."""
@@ -276,3 +331,12 @@ class CachedStore(WrapperStore):
 
     def sweep(self) -> None:
         raise self._read_only("")
+
+
+async def _once(running: dict[str, asyncio.Future[T]], path: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """What comes of work on an object, done once for all who ask for it meanwhile."""
+    task = running.get(path)
+    if task is None or task.get_loop() is not asyncio.get_running_loop():
+        task = running[path] = asyncio.ensure_future(work())
+        task.add_done_callback(lambda _: running.pop(path, None))
+    return await asyncio.shield(task)

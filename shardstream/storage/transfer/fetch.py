@@ -10,7 +10,7 @@ import logging
 from typing import NamedTuple
 
 from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError
-from shardstream.storage.base.awaited import AwaitedRequest, awaited
+from shardstream.storage.base.awaited import AwaitedRequest
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.policy import RetryPolicy, draw
 from shardstream.storage.base.store import Head, past_the_end
@@ -67,7 +67,7 @@ async def fetch(
     """
     read = _Read(client, path, offset, length, policy=policy, pace=pace, known=known)
     try:
-        with awaited(where) as read.asked:
+        with AwaitedRequest(where) as read.asked:
             return await read.run()
     except Fault as fault:
         raise StorageError(f"{read.story()}: {fault}", url=where, offset=read.at, hint=TROUBLE) from None
@@ -279,7 +279,7 @@ class _Attempt:
         self.began = self.moved = asyncio.get_running_loop().time()
         read.attempts += 1
         if read.asked is not None:
-            read.asked.again()
+            read.asked.attempts += 1
         if self.second:
             counters().add("hedged")
             read.pace.hedging += 1

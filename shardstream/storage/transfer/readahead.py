@@ -130,6 +130,8 @@ class ReadQueue:
         begun = time.monotonic()
         with self._arrived:
             for read in reads:
+                if read.done:
+                    continue
                 with watched(partial(_describe, read)):
                     while not read.done:
                         if not self._arrived.wait(1.0) and time.monotonic() - begun > _LONGEST_WAIT:

@@ -82,6 +82,13 @@ class RemoteStore(Store):
             return []
         return (await self._fetch(path, offset, length, size=size)).pieces
 
+    async def read_newer(self, path: str, *, than: int = 0) -> tuple[list[memoryview] | None, int]:
+        self._check(path)
+        if than and version_number((await self._head(path)).etag) == than:
+            return None, than
+        found = await self._fetch(path, 0, None)
+        return found.pieces, version_number(found.head.etag)
+
     def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
         self._check(path)
         if offset < 0 or (length is not None and length < 0):

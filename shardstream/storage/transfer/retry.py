@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from shardstream.errors import StorageError
-from shardstream.storage.base.awaited import AwaitedRequest, awaited
+from shardstream.storage.base.awaited import AwaitedRequest
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.policy import FaultKind, RetryPolicy, draw
 from shardstream.storage.transfer.client import Fault
@@ -142,7 +142,7 @@ async def attempt(
         NotFoundError, AccessError, ChangedError: At once.
         StorageError: Time is up, or the store refuses for good.
     """
-    with awaited(where) as asked:
+    with AwaitedRequest(where) as asked:
         return await _attempts(ask, asked, what=what, policy=policy, pace=pace, limit=limit)
 
 
@@ -163,7 +163,7 @@ async def _attempts(
 
     while True:
         counters().add("requests")
-        asked.again()
+        asked.attempts += 1
         may_take = min(2.0, 2.0**failures / 3) * policy.stall if limit is None else limit
         try:
             async with asyncio.timeout(min(may_take, max(0.0, left()))):

@@ -130,6 +130,8 @@ class StepPipeline:
 
     def batches(self, coming: WorkerSteps, *, lists: bool, worker: int | None) -> Iterator[WorkerBatch | BatchFailure]:
         """The batches of an iteration, for a `Loader`; in a worker, of this number, an error of ours ends them."""
+        if self._status is not None:
+            self._status.at("read")
         for step in self.steps(coming):
             try:
                 made = self.batch(step, lists=lists)

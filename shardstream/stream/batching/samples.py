@@ -65,8 +65,8 @@ class StageClock:
 
     def lap(self, stage: Stage) -> None:
         """A stage ends here."""
-        now = time.perf_counter()
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
+        now, seconds = time.perf_counter(), self.seconds
+        seconds[stage] = now - self._last + seconds[stage] if stage in seconds else now - self._last
         self._last = now
 
 
@@ -283,7 +283,7 @@ class SampleDecoder:
                     if self.transform is not None:
                         self._clock.lap("decode")
                         if self.status is not None:
-                            self.status.at("transform")
+                            self.status.transforms()
                         sample = self.transform.on_sample(sample, context)
                         self._clock.lap("transform")
                 except DataError as error:
@@ -324,6 +324,11 @@ class StepDecoding:
     memory: CropMemory = field(default_factory=dict)
     _begun: dict[int, _Begun] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if self.decoder.status is not None:
+            ids = shard_ids(self.step.sources, self.step.shards)
+            self.decoder.status.lists(ids, self.rows.rows, self.rows.keys)
+
     def begin(self, outputs: Sequence[Output], slot: int, *, skips: bool) -> bool:
         """Make these outputs of a sample, from any thread; an error is raised where the sample is asked for.
 
@@ -359,8 +364,7 @@ class StepDecoding:
         """Which sample row i of the step is, about to be made."""
         decoder, rows, step = self.decoder, self.rows, self.step
         if decoder.status is not None:
-            source = None if step.sources is None else int(step.sources[i])
-            decoder.status.report(shard_ids(source, int(step.shards[i])), rows.rows[i], rows.keys[i])
+            decoder.status.decodes(i)
         position = int(step.positions[i])
         context = SampleContext(
             rows.keys[i], rows.shards[i], rows.rows[i], position, decoder.seed, step.epoch, memory=self.memory
@@ -415,5 +419,6 @@ def first_good(broken: Mapping[int, object], count: int) -> int:
     reasons = [str(reason) for reason in broken.values() if reason]
     raise BatchError(
         f"none of the {count} samples of a batch can be used" + (f"; the first: {reasons[0]}" if reasons else ""),
-        hint="run `shardstream verify`, or use a larger batch_size if the transform or exclude_keys drops many samples",
+        hint="let the transform return the sample (None leaves it out), or take a larger batch_size where it or "
+        "exclude_keys= leaves out many; of damaged samples, `shardstream verify` lists all",
     )

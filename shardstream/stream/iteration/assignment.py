@@ -16,22 +16,23 @@ class Assignment:
     Args:
         num_workers: Of the loader.
         workers_stay: Whether its processes read one epoch after another.
+        samples: Of a step.
     """
 
-    def __init__(self, num_workers: int, *, workers_stay: bool) -> None:
+    def __init__(self, num_workers: int, *, workers_stay: bool, samples: int) -> None:
         self._workers = num_workers
         self._stay = workers_stay
         self._record = SharedRecord()
-        self._statuses = WorkerStatuses(max(num_workers, 1))
+        self._statuses = WorkerStatuses(max(num_workers, 1), samples)
 
     def as_plain(self) -> tuple[int, bool]:
         """What it is made from."""
         return self._workers, self._stay
 
     @classmethod
-    def of_plain(cls, plain: tuple[int, bool]) -> Assignment:
+    def of_plain(cls, plain: tuple[int, bool], *, samples: int) -> Assignment:
         """Another one for as many workers."""
-        return cls(plain[0], workers_stay=plain[1])
+        return cls(plain[0], workers_stay=plain[1], samples=samples)
 
     def give(self, resume_point: ResumePoint, rank: Rank) -> None:
         """Say what the next iteration reads."""

@@ -47,14 +47,16 @@ def convert_state(state: Mapping[str, Any], *, batch_size: int | None = None) ->
     The steps since the last snapshot are counted in what arrived: where ``transform`` or ``on_error="skip"`` drops
     single samples, the default ``snapshot_every_n_steps=1`` is needed for an exact position.
 
-    Example::
-
-        loader = StatefulDataLoader(ds, batch_size=None, num_workers=4)
-        ...
-        state = ss.convert_state(loader.state_dict())
-        ...
-        loader = ss.Loader(ds, num_workers=8)
-        loader.load_state_dict(state)
+    Example:
+        >>> from torchdata.stateful_dataloader import StatefulDataLoader
+        >>> ds = ss.ShardDataset("out/", fields=["cls"], batch_size=8)
+        >>> loader = StatefulDataLoader(ds, batch_size=None)
+        >>> first = next(iter(loader))
+        >>> state = ss.convert_state(loader.state_dict())
+        >>> loader = ss.Loader(ds, num_workers=0)  # or any other shape
+        >>> loader.load_state_dict(state)
+        >>> next(iter(loader))["cls"][0]
+        tensor(25)
     """
     if not isinstance(state, Mapping):
         raise UsageError(f"a state must be a dict, got {type(state).__name__}", hint="pass what state_dict() returned")

@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias, get_args
 from shardstream.decode.usercall import Names
 from shardstream.errors import DataError, TooManySkipsError, UsageError, did_you_mean
 from shardstream.images.backends import Backend, BackendName, check_backend
-from shardstream.order import Tail
+from shardstream.order import BLOCK, Tail
 from shardstream.shards.framing import MAX_VALUE
-from shardstream.sizes import parse_size
+from shardstream.sizes import parse_size, plural
 from shardstream.stream.iteration.ranks import Affinity, find_rank
 
 logger = logging.getLogger(__name__)
@@ -96,6 +96,11 @@ class StreamOptions:
         if self.rank is not None or self.world_size is not None:
             find_rank(self.rank, self.world_size)
         _check_callable("batch_transform", self.batch_transform)
+
+    @property
+    def step_samples(self) -> int:
+        """Samples of a step, at most."""
+        return self.batch_size or BLOCK
 
     @property
     def effective_tail(self) -> Tail:
@@ -206,7 +211,7 @@ class SkipPolicy:
         self._count += 1
         if self._limit is not None and self._count > self._limit:
             raise TooManySkipsError(
-                f"{self._count} samples had to be skipped, max_skips is {self._limit}; the last: {error}",
+                f"{plural(self._count, 'sample')} had to be skipped, max_skips is {self._limit}; the last: {error}",
                 hint="run `shardstream verify`; raise max_skips to go on without them",
             ) from error
         text = str(error).replace("\n", " ")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,20 +16,32 @@ from typer.testing import CliRunner
 
 import shardstream as ss
 from shardstream.cli.app import app
+from shardstream.diagnose.cache import warm
+from shardstream.errors import UsageError
 
+from ...storage.faults import FaultProxy
 from ...storage.places import S3Place
 from .bucket_sets import COUNT, KINDS, make
+from .making import webdataset
 
 full = pytest.mark.full
 
 
 @dataclass(frozen=True)
 class InBucket:
-    """A data set on this machine and in a bucket, and how its values are read as they are stored."""
+    """A data set on this machine and in a bucket.
+
+    Attributes:
+        near: The one.
+        far: The other.
+        fields: What reads its values as they are stored.
+        listed: Whether opening it lists its pictures, so that their sizes and versions are known.
+    """
 
     near: Path
     far: str
     fields: Mapping[str, Any]
+    listed: bool
 
     def dataset(self, place: Path | str, **options: Any) -> ss.ShardDataset:
         return ss.ShardDataset(place, **({"fields": self.fields, "batch_size": 4, "tail": "exact"} | options))
@@ -42,14 +55,14 @@ def made(request: pytest.FixtureRequest, s3: S3Place, tmp_path: Path, monkeypatc
     return planted(request.param, s3, tmp_path / "data")
 
 
-def planted(kind: str, place: S3Place, root: Path) -> InBucket:
-    opened = make(kind, root)
+def planted(which: str, place: S3Place, root: Path) -> InBucket:
+    opened = make(which, root)
     for path in root.rglob("*"):
         if path.is_file():
             place.plant(path.relative_to(root).as_posix(), path.read_bytes())
     near = root / opened
     fields = {name: "bytes" if kind.is_image else None for name, kind in ss.ShardDataset(near).manifest.fields.items()}
-    return InBucket(near, place.url(opened), fields)
+    return InBucket(near, place.url(opened), fields, listed=which in ("folder", "yolo"))
 
 
 def samples(batches: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -130,3 +143,48 @@ def test_every_verb(made: InBucket, s3: S3Place, tmp_path: Path, monkeypatch: py
     for place in (tmp_path / "mds", s3.url("packed"), tmp_path / "packed"):
         found = samples(ss.ShardDataset(place, fields={"jpg": "bytes"}, batch_size=4, tail="exact"))
         assert sorted(one["jpg"][1] for one in found) == sorted(one["jpg"][1] for one in stored)
+
+
+@pytest.fixture
+def proxy(made: InBucket, s3: S3Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """Before the server, for whoever reads the bucket; it counts requests."""
+    with FaultProxy(s3.endpoint.removeprefix("http://")) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        yield proxy
+
+
+def asked(proxy: FaultProxy) -> Counter[str]:
+    """Requests for pictures since this was called last, by their method."""
+    found = Counter(one.method for one in proxy.log() if ".jpg" in one.target and one.status < 300)
+    proxy.reset_counts()
+    return found
+
+
+def test_a_cache_asks_for_nothing_twice(made: InBucket, proxy: FaultProxy, tmp_path: Path) -> None:
+    loader = ss.Loader(made.dataset(made.far, shuffle=True, cache=tmp_path / "cache"), num_workers=0)
+    asked(proxy)
+    first = samples(loader)
+    assert asked(proxy) == Counter(GET=COUNT)
+    assert sorted(map(repr, samples(loader))) == sorted(map(repr, first))
+    assert not asked(proxy)
+    assert loader.stats.transfers["cache_hit_bytes"] > 0
+    again = made.dataset(made.far, shuffle=True, cache=tmp_path / "cache")
+    asked(proxy)
+    assert epoch(again) == first
+    assert asked(proxy) == (Counter() if made.listed else Counter(HEAD=COUNT))
+    assert len(epoch(again)) == COUNT
+    assert not asked(proxy)
+
+
+def test_single_files_are_not_brought_ahead(made: InBucket, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a file of its own"):
+        warm(made.far, tmp_path / "cache")
+
+
+def test_a_tar_in_a_bucket_is_brought_ahead(s3: S3Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    webdataset(tmp_path / "tars", tars=1)
+    s3.plant("a.tar", (tmp_path / "tars/part-0.tar").read_bytes())
+    report = warm(s3.url("a.tar"), tmp_path / "cache", storage_options=s3.options)
+    assert (report.shards, report.total_shards, report.full) == (1, 1, False)
+    assert report.bytes == report.fetched == (tmp_path / "tars/part-0.tar").stat().st_size

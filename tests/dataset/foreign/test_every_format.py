@@ -23,7 +23,6 @@ from tests.dataset.foreign.every import OTHERS, SETS, ForeignSet, same
 
 ALL = [*SETS.items(), *((name, one) for name, several in OTHERS.items() for one in several)]
 SEED = 3
-READ_THROUGH = {"coco", "files"}  # nobody knows the sizes of the files that are listed, so no cache holds them
 full = pytest.mark.full
 
 
@@ -144,8 +143,7 @@ def test_over_a_network_without_and_with_a_cache(made: Made, tmp_path: Path) -> 
         before = sum(request.kind == "open" for request in store.requests)
         assert read(made.dataset(store, shuffle=True, seed=SEED, cache=tmp_path / "cache")) == shuffled
         read_in.append(sum(request.kind == "open" for request in store.requests) - before)
-    if made.name not in READ_THROUGH:
-        assert read_in[1] < read_in[0], read_in  # files that describe others are read again
+    assert read_in[1] < read_in[0], read_in  # files that describe others are read again
 
 
 @pytest.mark.parametrize(("first", "then"), [(2, 0), pytest.param(0, 2, marks=full), pytest.param(2, 1, marks=full)])
