@@ -164,12 +164,18 @@ def all_pages(group: Any, context: Any) -> Iterator[HelpPage]:
 class VerbCommand(TyperCommand):
     """A command whose help is a `HelpPage`."""
 
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(f"Usage: {page_of(self, ctx).usage}")
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _print(self, ctx, formatter)
 
 
 class VerbGroup(TyperGroup):
     """The same for a group of commands."""
+
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(f"Usage: {page_of(self, ctx).usage}")
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _print(self, ctx, formatter)

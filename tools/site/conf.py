@@ -1,0 +1,16 @@
+"""How Sphinx makes the site of what `stage` has laid out; `tools/docs` runs both."""
+
+project = "shardstream"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+html_theme = "furo"
+html_title = "shardstream"
+html_show_copyright = html_show_sphinx = html_copy_source = False
+myst_heading_anchors = 4  # as code hosts make them
+napoleon_custom_sections = [
+    (name, "params_style") for name in ("Distribution", "Expert", "Images", "Order and shards", "Storage")
+]  # of `pack`
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # signatures would show every private alias; docstrings say what there is to know
+suppress_warnings = [
+    "misc.highlighting_failure",  # console output that no lexer knows
+]
