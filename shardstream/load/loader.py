@@ -273,7 +273,9 @@ class Loader(ForFrameworks, DataLoader[Any]):
             if not self.num_workers:
                 return super()._get_iterator()
             self.check_worker_number_rationality()
+            self._shards.worker_logs.open()
             workers = Workers(self)
+            self._shards.worker_logs.hear()  # in a thread: none is forked along
         finally:
             self._starting = False
         self._begun = weakref.ref(workers)

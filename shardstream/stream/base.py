@@ -33,6 +33,7 @@ from shardstream.stream.iteration.state import (
     parse_state,
 )
 from shardstream.stream.iteration.versions import VersionedContent
+from shardstream.stream.iteration.worker_logs import WorkerLogs
 
 logger = logging.getLogger(__name__)
 
@@ -241,6 +242,8 @@ class Stream(IterableDataset[Any]):
         info = get_worker_info()
         worker, workers = (0, 0) if info is None else (info.id, info.num_workers)
         if self._assignment is not None:
+            if info is not None:
+                self._assignment.logs.speak(worker)
             steps = self._assignment.steps(self._content, self._settings, worker, workers)
             pipeline = self._pipeline(self._assignment.status(worker), workers)
             return pipeline.batches(steps, lists=self._lists, worker=None if info is None else worker)
@@ -316,6 +319,12 @@ class Stream(IterableDataset[Any]):
         self._assignment.give(run.resume_point, run.rank)
         self._epochs.use(run.resume_point.parameters)
         return run
+
+    @property
+    def worker_logs(self) -> WorkerLogs:
+        """What workers of the loader log."""
+        assert self._assignment is not None
+        return self._assignment.logs
 
     def plan(self, run: EpochRun) -> dict[str, Any]:
         """What all ranks must agree on: the state that an iteration begins with, and its shape."""

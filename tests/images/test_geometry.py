@@ -301,6 +301,8 @@ def test_an_excerpt_of_the_usual_evaluation_looks_at_six_tenths_of_the_pixels() 
     shown = excerpt(Geometry((375, 500), whole((375, 500)), (256, 341), Box(16, 58, 224, 224)))
     assert shown.seen.height * shown.seen.width < 0.6 * 375 * 500
     assert shown.box.height * shown.box.width < 0.75 * 375 * 500
+    exact = excerpt(Geometry((375, 500), whole((375, 500)), (256, 341), Box(16, 58, 224, 224)), exact=True)
+    assert exact == (whole((375, 500)), whole((375, 500)), (256, 341), Box(16, 58, 224, 224), None)
     assert excerpt(Geometry((375, 500), Box(10, 20, 100, 200), (224, 224))) == (
         Box(10, 20, 100, 200),
         Box(10, 20, 100, 200),

@@ -125,6 +125,12 @@ def test_a_copy_that_takes_long_is_named() -> None:
     assert stats.diagnosis().bottleneck == "copy"
 
 
+def test_workers_that_begin_are_not_waited_for() -> None:
+    stats = LoaderStats(workers=4, batches=10, seconds=10, wait_seconds=6, start_seconds=5)
+    stats.waits.extend([0.1] * 9)
+    assert stats.diagnosis().waiting == pytest.approx(0.2)
+
+
 def test_workers_that_are_busy_with_several_things_are_busy() -> None:
     stages = {"read": 18.0, "decode": 21.0}  # of 40 s of four workers: neither stage alone fills them
     stats = LoaderStats(workers=4, batches=10, seconds=10, wait_seconds=8, stages=stages)

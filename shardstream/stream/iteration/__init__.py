@@ -10,6 +10,7 @@
 ``epoch_state``  the epoch number and a loaded state, shared with workers
 ``state``        what a checkpoint holds
 ``versions``     the version of its data that a loaded state was saved at
+``worker_logs``  what workers log, for the loggers of the training process
 ``convert``      ``convert_state``: from torchdata's state to ours
 ``assignment``   what a ``Loader`` tells its workers
 ===============  ====================================================================

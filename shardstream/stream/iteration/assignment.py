@@ -8,6 +8,7 @@ from shardstream.stream.iteration.epoch_run import EpochRun, WorkerSteps
 from shardstream.stream.iteration.ranks import Rank
 from shardstream.stream.iteration.settings import StreamOptions
 from shardstream.stream.iteration.state import ResumePoint
+from shardstream.stream.iteration.worker_logs import WorkerLogs
 
 
 class Assignment:
@@ -17,6 +18,9 @@ class Assignment:
         num_workers: Of the loader.
         workers_stay: Whether its processes read one epoch after another.
         samples: Of a step.
+
+    Attributes:
+        logs: What its workers log.
     """
 
     def __init__(self, num_workers: int, *, workers_stay: bool, samples: int) -> None:
@@ -24,6 +28,8 @@ class Assignment:
         self._stay = workers_stay
         self._record = SharedRecord()
         self._statuses = WorkerStatuses(max(num_workers, 1), samples)
+
+        self.logs = WorkerLogs(max(num_workers, 1))
 
     def as_plain(self) -> tuple[int, bool]:
         """What it is made from."""
@@ -36,6 +42,7 @@ class Assignment:
 
     def give(self, resume_point: ResumePoint, rank: Rank) -> None:
         """Say what the next iteration reads."""
+        self.logs.levels()
         self._record.write([resume_point.as_json(), [rank.rank, rank.world_size, rank.source]])
 
     def steps(self, content: Content, settings: StreamOptions, worker: int, num_workers: int) -> WorkerSteps:
