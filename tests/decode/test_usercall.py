@@ -4,13 +4,14 @@ import functools
 import pickle
 import random
 
-import albumentations
 import numpy as np
 import pytest
 import torch
 
 from shardstream.decode import UserCall, global_states_kept
 from shardstream.errors import DecodeError, TransformError, UsageError
+
+albumentations = pytest.importorskip("albumentations", reason="the peer Albumentations is not installed")
 
 PLACE = {"seed": 1, "epoch": 2, "position": 3}
 

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 import shardstream as ss
 from shardstream.errors import FieldError, SourceError, UsageError
 from shardstream.pack.sources.declared import fitted, parse_type
-from shardstream.pack.sources.lists import tables
 from shardstream.shards.fields import SCALAR_TYPES
 from shardstream.shards.scalars import to_scalar
 
@@ -363,8 +362,7 @@ def table(path: Path, **columns: Any) -> Path:
 COLUMNS = {"tokens": "tokens", "row": "row"}
 
 
-@pytest.mark.parametrize("large", [False, True])
-def test_columns_of_lists_in_tables_are_arrays(tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_of_lists_in_tables_are_arrays(tmp_path: Path) -> None:
     numbers = range(COUNT)
     path = table(
         tmp_path / "t.parquet",
@@ -372,8 +370,6 @@ def test_columns_of_lists_in_tables_are_arrays(tmp_path: Path, large: bool, monk
         tokens=pa.array([tokens(n) for n in numbers], pa.list_(pa.uint16(), 4)),
         row=pa.array([row(n) for n in numbers], pa.large_list(pa.uint16())),
     )
-    if large:
-        monkeypatch.setattr(tables, "_LARGE", 0)
     found, rejects = packed(tmp_path / "out", path, COLUMNS, key="key")
     check(tmp_path / "out", found)
     assert rejects == []

@@ -186,8 +186,37 @@ def test_keys(tars: Path, tmp_path: Path) -> None:
     assert "007" in samples(tmp_path / "stem")
     pack(tars, tmp_path / "line", key="line", workers=0)
     assert f"{2 * COUNT:010d}" in samples(tmp_path / "line")
-    with pytest.raises(UsageError, match="no columns"):
-        pack(tars, tmp_path / "none", key="cls")
+    with pytest.raises(UsageError, match="nor a field") as caught:
+        pack(tars, tmp_path / "none", key="clss")
+    assert "did you mean 'cls'?" in str(caught.value)
+
+
+def test_keys_and_names_of_classes_that_stand_in_fields(tmp_path: Path) -> None:
+    texts = [("b7", "wolf"), ("b8", "ape"), ("b9", "wolf"), (None, "ape"), ("c1", None), ("/c", "ape")]
+    files = {f"{i}.jpg": jpeg(i) for i in range(len(texts))}
+    files |= {f"{i}.id": text.encode() for i, (text, _) in enumerate(texts) if text is not None}
+    files |= {f"{i}.kind": text.encode() for i, (_, text) in enumerate(texts) if text is not None}
+    source = tmp_path / "a.tar"
+    source.write_bytes(tar_bytes(dict(sorted(files.items()))))
+    options: dict[str, Any] = {"key": "id", "labels": "name", "fields": {"jpg": "jpg", "cls": "kind"}}
+    manifest = pack(source, tmp_path / "out", workers=0, **options)
+    assert manifest.classes == ("ape", "wolf")
+    assert samples(tmp_path / "out") == {
+        "b7": {"jpg": jpeg(0), "cls": 1},
+        "b8": {"jpg": jpeg(1), "cls": 0},
+        "b9": {"jpg": jpeg(2), "cls": 1},
+    }
+    reasons = [json.loads(line)["reason"] for line in (tmp_path / "out/rejects.jsonl").read_text().splitlines()]
+    assert len(reasons) == 3
+    assert "a key cannot begin" in reasons.pop()
+    assert reasons == ["it has no key", "it has no label"]
+    other = pack(source, tmp_path / "given", workers=0, classes=["wolf", "dog", "ape"], **options)
+    assert other.classes == ("wolf", "dog", "ape")
+    assert samples(tmp_path / "given")["b8"]["cls"] == 2
+    with pytest.raises(DuplicateKeyError, match="sample 1 and sample 3"):
+        pack(source, tmp_path / "same", workers=0, key="kind")
+    with pytest.raises(UsageError, match="needs a label"):
+        pack(source, tmp_path / "none", workers=0, labels="name")
 
 
 def test_equal_keys_are_refused_or_numbered(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_keys(database: Path, tmp_path: Path) -> None:
     assert "039" in samples(tmp_path / "out")
     pack(database, tmp_path / "lines", key="line", workers=0)
     assert "0000000040" in samples(tmp_path / "lines")
-    with pytest.raises(UsageError, match="no columns"):
+    with pytest.raises(UsageError, match="nor a field"):
         pack(database, tmp_path / "none", key="label")
 
 

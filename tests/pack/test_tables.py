@@ -17,7 +17,6 @@ import pytest
 from shardstream.errors import DuplicateKeyError, FormatError, SourceError, UsageError
 from shardstream.pack import pack
 from shardstream.pack.sources import File, Item, Reject, open_source
-from shardstream.pack.sources.lists import tables
 
 from ..storage.places import S3Place
 from .making import jpeg, photo_list, samples
@@ -195,10 +194,7 @@ def test_tables_of_large_images(tmp_path: Path, suffix: str) -> None:
     assert samples(tmp_path / "lines")["0000002100"] == {"image": jpeg(2099), "cls": 2099 % 3, "txt": b"hi"}
 
 
-def test_tables_of_large_images_whose_keys_stand_in_a_column_are_read_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tables, "_LARGE", 100)
+def test_tables_of_images_whose_keys_stand_in_a_column(tmp_path: Path) -> None:
     count = 1100
     table = {
         "image": [jpeg(i) for i in range(count)],
@@ -211,10 +207,25 @@ def test_tables_of_large_images_whose_keys_stand_in_a_column_are_read_in_order(
     fields = {"jpg": "image", "cls": "label"}
     pack(f"{tmp_path}/*.parquet", tmp_path / "out", fields=fields, key="name", workers=0)
     assert samples(tmp_path / "out")["n1099"] == {"jpg": jpeg(1099), "cls": 1}
-    with pytest.raises(SourceError, match="labels by name"):
-        pack(f"{tmp_path}/*.parquet", tmp_path / "three", labels="name", fields=fields, key="name")
+    named = pack(f"{tmp_path}/*.parquet", tmp_path / "two", labels="name", fields=fields, key="name", workers=0)
+    assert named.classes == ("0", "1", "2")
     with pytest.raises(DuplicateKeyError):
         pack(f"{tmp_path}/*.parquet", tmp_path / "three", key="same", fields=fields, workers=0)
+
+
+def test_many_columns_beside_images_are_one_array(tmp_path: Path) -> None:
+    columns: dict[str, Any] = {"image": [jpeg(i) for i in range(3)], "id": ["a", "b", "c"]}
+    columns |= {f"f{i}": [i, i + 0.5, None if i == 2 else 1] for i in range(12)}
+    path = make(tmp_path, columns)
+    pack(path, tmp_path / "out", fields={"jpg": "image", "x": "f*:float32"}, key="id", workers=0)
+    stored = samples(tmp_path / "out")
+    assert sorted(stored) == ["a", "b"]
+    assert np.asarray(stored["b"]["x"]).tolist() == [i + 0.5 for i in range(12)]
+    assert "'f2'" in (tmp_path / "out/rejects.jsonl").read_text()
+    pack(path, tmp_path / "rest", fields={"jpg": "image", "x": "*:float64"}, key="id", workers=0)
+    assert np.asarray(samples(tmp_path / "rest")["a"]["x"]).tolist() == [*range(12)]
+    with pytest.raises(UsageError, match="no column matches"):
+        pack(path, tmp_path / "none", fields={"jpg": "image", "x": "g*:float32"}, workers=0)
 
 
 def test_several_files_are_one_list(tmp_path: Path) -> None:

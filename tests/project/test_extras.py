@@ -15,9 +15,23 @@ EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 GROUPS = PROJECT["dependency-groups"]
 # What nobody gets who does not name it: image decoders, each of which can harm what is installed (pyproject.toml says
 # how), pi-heif, which is not looked after any more, kornia and packages of formats that are only packed, which few
-# need, and clusters, which who has one has.
+# need, the packages of fsspec for stores that `s3`, `azure` and `gcs` serve, and clusters, which who has one has.
 ENGINES = {"dask", "ray", "spark"}
-ON_REQUEST = {"simd", "opencv", "imageio", "torchvision", "heif", "kornia", "zarr", "lance", "array-record", *ENGINES}
+ON_REQUEST = {
+    "simd",
+    "opencv",
+    "imageio",
+    "torchvision",
+    "heif",
+    "kornia",
+    "zarr",
+    "lance",
+    "array-record",
+    "s3fs",
+    "adlfs",
+    "gcsfs",
+    *ENGINES,
+}
 
 
 def name_of(requirement: str) -> str:

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import webdataset
+import pytest
+
+webdataset = pytest.importorskip("webdataset", reason="the peer webdataset is not installed")
 
 
 def webdataset_samples(path: Path) -> list[tuple[str, dict[str, bytes]]]:

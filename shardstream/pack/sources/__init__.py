@@ -1,26 +1,27 @@
 """Where samples come from.
 
-===============  ===============================================================================
-``base``         the contract: ``Source``, ``Part``, ``Item``, ``Reject``; what a file becomes
-``lists/``       lists: tab-separated lines, csv, JSON lines, Parquet and others
-``folders``      folders of class folders, flat folders, patterns; one file a sample, or several
-``listings``     all files below a folder or URL
-``keys``         keys from paths, line numbers and columns
-``paths``        paths and URLs; pure text
-``missing``      what to write in place of a path that is not there
-``foreign``      data of other libraries, through their catalogue
-``table_rows``   whether the rows of a table are samples, or a list of files
-``packages``     what is read by packages of its own: Zarr, Lance, ArrayRecord
-``containers``   which files hold many samples each; what is in a folder
-``tars``         tar files that can only be read in order: compressed ones, and pipes
-``python``       sequences and iterables of dicts, Hugging Face's among them
-``stored``       data sets of ours, to be packed again
-``duplicates``   equal keys, in eight bytes a key: refused, or numbered
-``numbered``     a source whose equal keys are numbered
-``classes``      ``classes=``: from what users give to the names of classes
-``values``       values from Python, typed and encoded
-``declared``     types that users declare, and how values become them
-===============  ===============================================================================
+=================  ===============================================================================
+``base``           the contract: ``Source``, ``Part``, ``Item``, ``Reject``; what a file becomes
+``lists/``         lists: tab-separated lines, csv, JSON lines, Parquet and others
+``folders``        folders of class folders, flat folders, patterns; one file a sample, or several
+``listings``       all files below a folder or URL
+``keys``           keys from paths, line numbers and columns
+``paths``          paths and URLs; pure text
+``missing``        what to write in place of a path that is not there
+``foreign``        data of other libraries, through their catalogue
+``foreign_items``  what becomes of their samples: fields that are chosen, labels, keys
+``table_rows``     whether the rows of a table are samples, or a list of files
+``packages``       what is read by packages of its own: Zarr, Lance, ArrayRecord
+``containers``     which files hold many samples each; what is in a folder
+``tars``           tar files that can only be read in order: compressed ones, and pipes
+``python``         sequences and iterables of dicts, Hugging Face's among them
+``stored``         data sets of ours, to be packed again
+``duplicates``     equal keys, in eight bytes a key: refused, or numbered
+``numbered``       a source whose equal keys are numbered
+``classes``        ``classes=``: from what users give to the names of classes
+``values``         values from Python, typed and encoded
+``declared``       types that users declare, and how values become them
+=================  ===============================================================================
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from shardstream.pack.sources.lists.compressed import is_archive
 from shardstream.pack.sources.lists.labels import Classes, LabelMode, Unknown
 from shardstream.pack.sources.lists.mapping import parse_fields, types_alone
 from shardstream.pack.sources.lists.source import ListSource, is_mpdataset, open_rows, open_text_list, suffix_of
-from shardstream.pack.sources.lists.tables import TABLES, TableStreams, open_tables
+from shardstream.pack.sources.lists.tables import TABLES, open_tables
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.numbered import numbered
 from shardstream.pack.sources.packages import PackageSource, open_package
@@ -128,7 +129,7 @@ def open_source(
         root=(reading.options or {}).get("root"),
     )
     found = _opened(source, wanted, labels, group, reading, access or Access())
-    if not isinstance(found, ListSource | TableStreams | ForeignSource | PackageSource):
+    if not isinstance(found, ListSource | ForeignSource | PackageSource):
         found.declared = types_alone(wanted.fields)
     return numbered(found) if isinstance(found, Source) else found
 

@@ -21,25 +21,32 @@ from shardstream.dataset.foreign.make import find_or_make
 from shardstream.dataset.foreign.plan import Making
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
-from shardstream.errors import DataError, FieldError, FormatError, NotFoundError, SourceError, UsageError
+from shardstream.errors import DataError, FormatError, NotFoundError, SourceError, UsageError, did_you_mean
 from shardstream.images.formats import BY_SUFFIX, format_of, refused_suffix
-from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart
+from shardstream.pack.sources.base import LABEL, Reject
 from shardstream.pack.sources.containers import kind_of_file
-from shardstream.pack.sources.declared import parse_type
+from shardstream.pack.sources.duplicates import check_unique
+from shardstream.pack.sources.foreign_items import (
+    ChosenField,
+    FieldOf,
+    ForeignPart,
+    chosen_fields,
+    key_of,
+    text_in,
+    with_label,
+)
+from shardstream.pack.sources.keys import MODES
 from shardstream.pack.sources.listings import split_glob
 from shardstream.pack.sources.lists.columns import Wanted
-from shardstream.pack.sources.lists.labels import Classes, not_listed
-from shardstream.pack.sources.lists.mapping import FieldRule, converted
+from shardstream.pack.sources.lists.labels import Classes, check_class_count
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.stored import StoredPart, StoredSource
 from shardstream.pack.sources.values import is_picture_name
 from shardstream.progress import OnProgress, ignore
 from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.fields import IMAGE, FieldType
-from shardstream.shards.foreign.formats.files.chosen import FILE
-from shardstream.shards.foreign.formats.files.records import Broken
+from shardstream.shards.foreign.formats.files.records import Broken, label_name
 from shardstream.shards.heads import is_no_data_set
-from shardstream.shards.manifest import unknown_field
 from shardstream.storage import Location, locate, open_store
 
 _SAMPLED = 512  # values that are looked at where a name says that they may be pictures
@@ -102,87 +109,6 @@ class ForeignAddress:
 _opened = lru_cache(maxsize=2)(ForeignAddress.open)
 
 
-@dataclass(frozen=True, slots=True)
-class FieldOf:
-    """A field, and the field of the foreign data that it comes from.
-
-    Attributes:
-        name: Its name.
-        column: That of the other.
-        type: What it is made; ``None`` leaves it as it is.
-    """
-
-    name: str
-    column: str
-    type: str | None
-
-    def value(self, found: Any) -> Any:
-        """The value, of one that a sample has.
-
-        Raises:
-            Broken, FieldError, ValueError, TypeError, OverflowError, RecursionError: It cannot be of this type.
-        """
-        if self.type is None:
-            return found
-        kind = parse_type(self.type)
-        if isinstance(found, bytes) and kind.kind == "payload":
-            return found
-        if isinstance(found, bytes) and kind.kind == "scalar":
-            found = found.decode("utf-8", "replace")
-        return converted(kind, found)
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignPart(SourcePart):
-    """Samples by their numbers.
-
-    Attributes:
-        part: The same with the fields of the foreign data.
-        fields: Fields that are made of them; empty for all, under their names.
-        classes: What a label that is text is looked up in; ``None`` leaves it text.
-        url: Where the data lie.
-    """
-
-    part: SourcePart
-    fields: tuple[FieldOf, ...] = ()
-    classes: Classes | None = None
-    url: str = ""
-
-    def __iter__(self) -> Iterator[Item | Reject]:
-        if not self.fields and self.classes is None:
-            yield from self.part
-            return
-        for item in self.part:
-            yield self._changed(item) if isinstance(item, Item) else item
-
-    def _changed(self, item: Item) -> Item | Reject:
-        values = dict(item.values)
-        try:
-            if self.fields:
-                values = {
-                    one.name: one.value(values[one.column]) for one in self.fields if values.get(one.column) is not None
-                }
-        except (Broken, FieldError, ValueError, TypeError, OverflowError, RecursionError) as error:
-            what = error.what if isinstance(error, FieldError) else str(error)
-            return Reject(item.line, item.path, what)
-        label = values.get(LABEL)
-        if self.classes is not None and isinstance(label, bytes | str):
-            return self._labelled(item._replace(values=values), label)
-        return item._replace(values=values)
-
-    def _labelled(self, item: Item, label: bytes | str) -> Item | Reject:
-        """The sample with the number of its class."""
-        assert self.classes is not None
-        text = (label.decode("utf-8", "replace") if isinstance(label, bytes) else label).strip()
-        try:
-            number: int | None = int(text)
-        except ValueError:
-            number = self.classes.number(text, url=self.url, key=item.key)
-        if number is None:
-            return Reject(item.line, item.path, not_listed("label", text))
-        return item._replace(values={**item.values, LABEL: number})
-
-
 class ForeignSource(StoredSource):
     """Data of another library.
 
@@ -191,13 +117,14 @@ class ForeignSource(StoredSource):
         names: Names of the objects that are meant, or globs of them; empty for all of the folder.
         reading: How they are read.
         wanted: What the user says of keys, fields and classes.
-        columns: The only fields that are read, of formats that keep each apart; empty for all.
+        columns: The only fields that are read, of formats that keep each apart, in their order; empty for all.
 
     Raises:
         SourceError: They are not there.
         NotFoundError: No format takes them for its own.
         DataError, UsageError, FieldError, StorageError: As `find_or_make`.
         DuplicateKeyError: Two samples have one key.
+        UsageError: ``key`` is neither a way of making keys nor a field; labels by name, and there are none.
     """
 
     def __init__(
@@ -208,42 +135,59 @@ class ForeignSource(StoredSource):
         wanted: Wanted,
         columns: tuple[str, ...] = (),
     ) -> None:
-        spec = replace(reading.spec(names), columns=columns)
+        spec = replace(reading.spec(names), columns=tuple(sorted(columns)))
         found = _found(location, spec, reading)
         catalogue = found.catalogue
         store = open_store(location)
         kept = location if found.store.url == store.url else locate(found.store.url)
-        chosen, declared = chosen_fields(wanted.fields, [*catalogue.fields], catalogue.url)
+        fields = [*dict.fromkeys((*(one for one in columns if one in catalogue.fields), *catalogue.fields))]
+        chosen, declared = chosen_fields(wanted.fields, fields, catalogue.url, wanted.key)
         dataset = OpenedDataset.of_catalogue(DatasetAddress(location, foreign=spec), found)
+        column = None if wanted.key in MODES else _checked_column(wanted.key, catalogue)
+        if not chosen and (wanted.labels == "name" or wanted.classes is not None):
+            chosen = with_label([*catalogue.fields])
         super().__init__(
             dataset,
             address=ForeignAddress(location, spec, kept, catalogue.fingerprint),
-            key=wanted.key,
-            unique=False,
-            fields={one.column for one in chosen} or None,
+            key="path" if column is not None else wanted.key,
+            unique=column is not None,
+            fields=_columns(chosen, column),
         )
         self._made = catalogue.fingerprint
+        self._key_column = column
+        label = next((one.columns[0] for one in chosen if one.name == LABEL), None if chosen else LABEL)
+        kind = None if label is None else catalogue.fields.get(label)
+        self._named = wanted.labels == "name" and not (kind is not None and kind.kind == "scalar" and self.classes)
+        if self._named:
+            chosen = tuple(FieldOf(LABEL, one.columns[0], None) if one.name == LABEL else one for one in chosen)
         self._fields = chosen
-        self._labels = wanted.classes if _is_text(chosen, catalogue) else None
+        self._labels = wanted.classes if kind is not None and (kind.kind == "payload" or self._named) else None
         self.declared = declared
         self.types = _types(chosen, dataset)
+        self.url = store.url if len(names) != 1 else store.locate(names[0])
+        if column is not None:
+            _check_keys(dataset, column, self.url)
+        if self._named and self._labels is None:
+            self._labels = Classes(_names_of(dataset, label, self.url))
+        if self._named and self._labels is not None:
+            self.classes = self._labels.names
         if self._labels is not None:
             self.types[LABEL] = FieldType.parse("int64")
         self.mean_bytes = _mean_bytes(dataset, self._columns)
-        self.url = store.url if len(names) != 1 else store.locate(names[0])
         self.root = store.url if location.local and not names else None
         self.notes = catalogue.notes
         self.rejects = _rejects(catalogue)
 
     def part(self, numbers: NDArray[np.int64]) -> ForeignPart:
         part = StoredPart(self._address, self._made, self._key, self._columns, numbers, named=True)
-        return ForeignPart(part, self._fields, self._labels, self.url)
+        return ForeignPart(part, self._fields, self._labels, self._named, self._key_column, self.url)
 
     @property
     def fingerprint(self) -> str:
-        fields = [(one.name, one.column, one.type) for one in self._fields]
+        fields = [(one.name, " ".join(one.columns), one.type) for one in self._fields]
         labels = None if self._labels is None else (self._labels.names, self._labels.unknown)
-        return f"foreign {self._made} {fields} {labels}"
+        keys = "" if self._key_column is None else f" keys {self._key_column}"
+        return f"foreign {self._made} {fields} {labels}{' named' if self._named else ''}{keys}"
 
     def __getstate__(self) -> dict[str, Any]:
         """What parts are made of, in another process: the catalogue is read there."""
@@ -272,47 +216,56 @@ def _found(location: Location, spec: ForeignSpec, reading: SourceReading) -> Fou
         raise SourceError(what, url=url, hint=hint) from error
 
 
-def chosen_fields(
-    rules: tuple[FieldRule, ...], names: Sequence[str], url: str
-) -> tuple[tuple[FieldOf, ...], dict[str, FieldType]]:
-    """The fields that are made of which, none for all as they are; and the types that are declared.
-
-    Args:
-        rules: What the user says.
-        names: The fields that there are.
-        url: Where, for messages.
-
-    Raises:
-        FieldError: There is no such field.
-        UsageError: A field is to be the content of a file.
-    """
-    kinds = ((rule.name, rule.declared) for rule in rules if rule.column not in names)
-    declared = {name: kind for name, kind in kinds if kind is not None}
-    if len(declared) == len(rules):
-        return (), declared
-    chosen = []
-    for rule in (rule.among(names) for rule in rules):
-        if rule is None:
-            continue
-        if rule.column not in names:
-            raise unknown_field(rule.column, names, url=url)
-        kind = None if rule.text == rule.column else rule.type
-        if kind == FILE:
-            raise UsageError(f"field {rule.column!r} holds no paths of files", field=rule.name, hint="leave :file out")
-        if kind is not None:
-            declared[rule.name] = parse_type(kind)
-        chosen.append(FieldOf(rule.name, rule.column, kind))
-    return tuple(chosen), declared
+def _columns(chosen: Sequence[ChosenField], key: str | None) -> set[str] | None:
+    """The fields that are read; ``None`` for all."""
+    if not chosen:
+        return None
+    return {column for one in chosen for column in one.columns} | ({key} if key is not None else set())
 
 
-def _is_text(chosen: tuple[FieldOf, ...], catalogue: Catalogue) -> bool:
-    """Whether labels are text."""
-    column = next((one.column for one in chosen if one.name == LABEL), None if chosen else LABEL)
-    kind = catalogue.fields.get(column) if column else None
-    return kind is not None and kind.kind == "payload"
+def _checked_column(key: str, catalogue: Catalogue) -> str:
+    if key not in catalogue.fields:
+        raise UsageError(
+            f"key={key!r} is neither 'path', 'auto', 'stem' nor 'line', nor a field",
+            url=catalogue.url,
+            hint=f"{did_you_mean(key, catalogue.fields)}its fields are {', '.join(catalogue.fields)}",
+        )
+    return key
 
 
-def _types(chosen: tuple[FieldOf, ...], dataset: OpenedDataset) -> dict[str, FieldType]:
+def _column(dataset: OpenedDataset, name: str) -> Iterator[Any]:
+    """What all samples have in a field, in order; ``None`` where one has nothing."""
+    for batch in DatasetRows(dataset, [name]).read_shards(range(dataset.manifest.shards)):
+        yield from (batch.value(name, i) for i in range(len(batch.rows)))
+
+
+def _check_keys(dataset: OpenedDataset, column: str, url: str) -> None:
+    """Refuse keys that two samples have; DuplicateKeyError."""
+
+    def keys() -> Iterator[str]:
+        for number, found in enumerate(_column(dataset, column)):
+            try:
+                yield key_of(found)
+            except Broken:
+                yield f"/{number}"  # no key begins so: it will be rejected
+
+    hint = "--key auto (key='auto') makes keys that differ, --key line of the numbers of samples"
+    check_unique(keys, dataset.manifest.samples, named=lambda number: f"sample {number + 1}", url=url, hint=hint)
+
+
+def _names_of(dataset: OpenedDataset, label: str | None, url: str) -> tuple[str, ...]:
+    """The names of the classes of all labels, in sorting order."""
+    if label is None or label not in dataset.manifest.fields:
+        raise UsageError("labels='name' needs a label", url=url, hint=f"add a field: --field {LABEL}=COLUMN")
+    names = set[str]()
+    for found in _column(dataset, label):
+        with suppress(Broken):
+            names.add("" if found is None else label_name(text_in(found, "label")))
+        check_class_count(len(names), url=url)
+    return tuple(sorted(names - {""}))
+
+
+def _types(chosen: Sequence[ChosenField], dataset: OpenedDataset) -> dict[str, FieldType]:
     """Types by field, as far as they are known.
 
     Bytes under the name of a picture format are such pictures, or rejected, wherever they come from, and so are those
@@ -320,7 +273,9 @@ def _types(chosen: tuple[FieldOf, ...], dataset: OpenedDataset) -> dict[str, Fie
     called like a picture of no format in particular are pictures where nearly all are.
     """
     stored = dataset.manifest.fields
-    pairs = [(one.name, one.column) for one in chosen if one.type is None] if chosen else [(one, one) for one in stored]
+    pairs = (
+        [(one.name, one.columns[0]) for one in chosen if one.type is None] if chosen else [(one, one) for one in stored]
+    )
     found = {}
     for name, column in pairs:
         kind = stored[column]

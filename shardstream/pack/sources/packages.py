@@ -13,7 +13,7 @@ from shardstream.errors import FormatError, SourceError
 from shardstream.pack.sources.base import Item, Reject, SourcePart, StreamSource
 from shardstream.pack.sources.containers import named_files
 from shardstream.pack.sources.declared import parse_type
-from shardstream.pack.sources.foreign import ForeignPart, chosen_fields
+from shardstream.pack.sources.foreign_items import ForeignPart, chosen_fields
 from shardstream.pack.sources.keys import check_mode
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.shards.fields import FieldType
@@ -105,12 +105,13 @@ class PackageSource(StreamSource):
             for part in told["parts"]:
                 asked = request | {"do": "read", "part": part, "fields": [*names]}
                 streams.append(PackagePart(format.name, path, start, part[0], asked, names))
-        chosen, declared = chosen_fields(wanted.fields, [*fields], url)
+        chosen, declared = chosen_fields(wanted.fields, [*fields], url, wanted.key)
         if chosen:
-            types = {one.name: types[one.column] for one in chosen if one.type is None and one.column in types}
+            plain = [(one.name, one.columns[0]) for one in chosen if one.type is None]
+            types = {name: types[column] for name, column in plain if column in types}
         self.types, self.declared = types, declared
         if chosen or wanted.classes is not None:
-            streams = [ForeignPart(one, chosen, wanted.classes, url) for one in streams]
+            streams = [ForeignPart(one, chosen, wanted.classes, url=url) for one in streams]
         self.streams = streams
         self._fingerprint = hasher.hexdigest()
 

@@ -31,11 +31,10 @@ def columns_of_rows(location: Location, wanted: Wanted) -> tuple[str, ...] | Non
 
     It is a list of files where the user's fields say so, or name a column of text that is to be a file, and where the
     first files of Hugging Face's have a path alone; else where it has a column of text whose values are names of
-    pictures and the like, and none of bytes. What only the reader of lists does with columns is left to it: keys and
-    labels from them, several columns as one field, and numbers and texts alone of which a user says how keys are made.
+    pictures and the like, and none of bytes. What that reader does with columns is left to it in tables without bytes:
+    keys and labels from them, several as one field, and those of which a user says how keys are made. Columns that a
+    pattern matches are in the order of the table.
     """
-    if wanted.key not in MODES or wanted.labels == "name" or wanted.classes is not None:
-        return None
     try:
         store, name = open_object(location)
         meta = store.meta(name)
@@ -43,13 +42,13 @@ def columns_of_rows(location: Location, wanted: Wanted) -> tuple[str, ...] | Non
         chosen = _chosen(wanted.fields, fields)
         if chosen is None or _are_paths_alone(form, store, meta, fields, chosen):
             return None
-        if chosen and wanted.key != "path" and not any(one.how == "bytes" for one in fields if one.name in chosen):
-            return None
-        if not chosen and not any(one.how == "bytes" for one in fields) and _names_files(form, store, meta, fields):
-            return None
+        if not any(one.how == "bytes" for one in fields if not chosen or one.name in chosen):
+            listed = wanted.key != "path" if chosen else _names_files(form, store, meta, fields)
+            if listed or wanted.key not in MODES or wanted.labels == "name" or wanted.classes is not None:
+                return None
     except ShardStreamError:
         return None  # the reader of lists says what is wrong with it
-    return chosen
+    return tuple(dict.fromkeys((*chosen, wanted.key))) if chosen and wanted.key not in MODES else chosen
 
 
 def _fields(store: Store, meta: ObjectMeta) -> tuple[ForeignFormat, tuple[TableField, ...]]:
@@ -63,15 +62,19 @@ def _fields(store: Store, meta: ObjectMeta) -> tuple[ForeignFormat, tuple[TableF
 def _chosen(rules: Sequence[FieldRule], fields: Sequence[TableField]) -> tuple[str, ...] | None:
     """The columns that are chosen, none where only types are; ``None`` where they make a list of it."""
     known = {one.source[0]: one for one in fields if len(one.source) == 1} | {one.name: one for one in fields}
-    found = []
+    names = [one.name for one in fields]
+    found = list[str]()
     for rule in (rule.among(list(known)) for rule in rules):
         if rule is None:
+            continue
+        if rule.is_pattern(list(known)) and any(one.how == "bytes" for one in fields):
+            found += (names[number] for number in rule.matching(names))
             continue
         one = known.get(rule.column)
         if one is None or rule.type in (FILE, NAME) or (one.how == "text" and is_path(rule)):
             return None
         found.append(rule.column)
-    return tuple(sorted(set(found)))
+    return tuple(dict.fromkeys(found))
 
 
 def _are_paths_alone(

@@ -49,6 +49,9 @@ def check(location: Location) -> None:
     file_system_of(location.address, location.access.options, os.environ)
 
 
+_EXTRAS = ("s3fs", "adlfs", "gcsfs")
+
+
 def _class_of(protocol: str, url: str) -> Any:
     fsspec = require("fsspec", extra="fsspec", purpose=f"for {protocol}:// URLs")
     known = sorted(fsspec.available_protocols())
@@ -74,7 +77,9 @@ def _class_of(protocol: str, url: str) -> Any:
         raise MissingExtraError(
             f"fsspec needs another package for {protocol}:// URLs",
             url=url,
-            hint=f"pip install {package}" if package else f"fsspec says: {error}",
+            hint=(f'pip install "shardstream[{package}]"' if package in _EXTRAS else f"pip install {package}")
+            if package
+            else f"fsspec says: {error}",
         ) from error
 
 

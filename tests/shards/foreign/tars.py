@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from webdataset.tariterators import group_by_keys, tar_file_expander
+import pytest
 
 from shardstream.errors import FormatError
 from shardstream.shards.foreign.contract import ForeignFormat
@@ -17,6 +17,9 @@ from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows, usable_field, usable_key
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
+
+_peer = pytest.importorskip("webdataset.tariterators", reason="the peer webdataset is not installed")
+group_by_keys, tar_file_expander = _peer.group_by_keys, _peer.tar_file_expander
 
 Samples = list[tuple[str, dict[str, bytes]]]
 

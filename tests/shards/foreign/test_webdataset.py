@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from webdataset import TarWriter
 
 import shardstream.shards.foreign.formats.tar.webdataset as webdataset_module
 from shardstream.errors import FormatError, UsageError
@@ -39,6 +38,9 @@ NAMES = [
     *("a.__bad__", "b.b ad", "é/ü.jpg", "a\udce9.txt", "l" * 99 + ".jpg", "l" * 180 + ".jpg", "f/" * 80 + "x.cls"),
     *("n\nl.jpg", "n\n/l.jpg", "n.\n/l.jpg", "n.o/\n/.l", "n\n.o/.l", "tail.jpg\n", "__m__\n", "__m__\n/a.jpg"),
 ]
+
+
+webdataset = pytest.importorskip("webdataset", reason="the peer webdataset is not installed")
 
 
 def ours(tar: bytes, about: dict[str, str] | None = None) -> Samples:
@@ -140,7 +142,7 @@ def test_what_webdataset_writes(tmp_path: Path) -> None:
         (f"k{i}", {"jpg": JPEG, "cls": i, "json": {"i": i}, "txt": f"ä{i}", "emb.npy": np.arange(i), "b": b"%d" % i})
         for i in range(10)
     ]
-    with TarWriter(str(tmp_path / "a.tar")) as writer:
+    with webdataset.TarWriter(str(tmp_path / "a.tar")) as writer:
         for key, values in written:
             writer.write({"__key__": key, **values})
     found = samples(FORMAT, tmp_path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from shardstream.errors import UsageError, did_you_mean
@@ -239,24 +239,42 @@ def _all_bound(
     key: Column | None,
 ) -> tuple[BoundField, ...]:
     """These rules with their columns, of those that have these names and places."""
-    matched = {rule.name: rule.matching(names) for rule in rules if rule.is_pattern(names)}
-    bound = {rule.name: _bound(rule, place(rule.column), wanted) for rule in rules if rule.name not in matched}
+    single = [rule for rule in rules if not rule.is_pattern(names)]
+    bound = {rule.name: _bound(rule, place(rule.column), wanted) for rule in single}
     named = {key, *(one.column for one in bound.values())}
-    for rule in rules:
-        if rule.name not in matched:
-            continue
-        numbers = matched[rule.name]
+    taken = {number for number, column in enumerate(places) if column in named}
+    for rule, numbers in columns_of_patterns(rules, names, taken).items():
+        bound[rule.name] = bound_columns(rule, [names[n] for n in numbers], [places[n] for n in numbers])
+    return tuple(bound[rule.name] for rule in rules)
+
+
+def columns_of_patterns(
+    rules: Sequence[FieldRule], names: Sequence[str], taken: Collection[int]
+) -> dict[FieldRule, list[int]]:
+    """The numbers of the columns of each rule that is about many.
+
+    Args:
+        rules: All rules.
+        names: How columns are called.
+        taken: Those that are something else, and not left for a ``*`` alone.
+
+    Raises:
+        UsageError: There is none.
+    """
+    matched = {rule: rule.matching(names) for rule in rules if rule.is_pattern(names)}
+    found = {}
+    for rule, numbers in matched.items():
         if rule.column == _REST:
-            others = {number for name, numbers in matched.items() if name != rule.name for number in numbers}
-            numbers = [number for number in numbers if places[number] not in named and number not in others]
+            others = {number for other, numbers in matched.items() if other != rule for number in numbers}
+            numbers = [number for number in numbers if number not in taken and number not in others]
         if not numbers:
             raise UsageError(
                 f"no column {'is left for' if rule.column == _REST else 'matches'} {rule.column!r}",
                 field=rule.name,
-                hint=f"the columns of the list are {', '.join(names)}",
+                hint=f"the columns are {', '.join(names)}",
             )
-        bound[rule.name] = bound_columns(rule, [names[n] for n in numbers], [places[n] for n in numbers])
-    return tuple(bound[rule.name] for rule in rules)
+        found[rule] = numbers
+    return found
 
 
 def _bound(rule: FieldRule, column: Column, wanted: Wanted) -> BoundField:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
-from shardstream.errors import UsageError, did_you_mean
+from shardstream.errors import SourceError, UsageError, did_you_mean
 from shardstream.shards.foreign.formats.files.records import parse_label, shown
+
+_MOST_NAMES = 1_000_000
 
 LabelMode: TypeAlias = Literal["int", "name"]
 
@@ -77,6 +79,14 @@ class Classes:
                     hint="labels='int' (--labels int) takes labels as numbers, labels='name' as names of classes",
                 )
         return "int"
+
+
+def check_class_count(count: int, **place: Any) -> None:
+    """Refuse more names of classes than a manifest should hold; SourceError."""
+    if count > _MOST_NAMES:
+        raise SourceError(
+            f"the labels have more than {_MOST_NAMES:,} names", hint="choose a column that holds classes", **place
+        )
 
 
 def unknown_class(what: str, name: str, names: Collection[str], **place: Any) -> UsageError:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import DuplicateKeyError, SourceError
+from shardstream.errors import DuplicateKeyError
 from shardstream.pack.sources.base import Item
 from shardstream.pack.sources.duplicates import Hashed, KeyNumbers, key_hash, number_repeats, repeated_of
-from shardstream.pack.sources.lists.labels import unknown_class
+from shardstream.pack.sources.lists.labels import check_class_count, unknown_class
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.objects import Lines, lines_of
 from shardstream.pack.sources.lists.spans import Block, Span
@@ -24,7 +24,6 @@ from shardstream.shards.foreign.formats.files.records import Broken, Column, lab
 from shardstream.shards.foreign.names import common_folder
 
 _SUSPECTS = 100_000
-_MOST_NAMES = 1_000_000
 _FAST = frozenset(("tab", "csv", "blank", "lst", "json"))
 
 
@@ -94,10 +93,7 @@ class ListScan:
             yield self._block(data, starts, first)
             if self.reader.names and self.findings.names:
                 self._refuse(data, starts, first)
-            if len(self.findings.names or ()) > _MOST_NAMES:
-                raise SourceError(
-                    f"the labels have more than {_MOST_NAMES:,} names", hint="choose a column that holds classes"
-                )
+            check_class_count(len(self.findings.names or ()))
 
     def _block(self, data: bytes, starts: NDArray[np.int64], first: int) -> Hashed:
         """The keys of a block: of records like all others by numpy, of the rest one by one."""

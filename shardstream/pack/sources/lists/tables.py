@@ -1,8 +1,7 @@
 """Lists in Parquet and Arrow files, as Hugging Face and others keep them.
 
 The columns that are needed are copied once, while planning, to a temporary file of records, so that any rows can be
-read in any order. Images that stand in the table itself are copied with them where they are small; a table of large
-ones is read in order, a row group at a time, into temporary shards.
+read in any order. Tables that hold the files themselves are no lists: see ``table_rows``.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,33 +21,23 @@ from numpy.typing import NDArray
 
 from shardstream.errors import SourceError, UsageError
 from shardstream.extras import require
-from shardstream.pack.sources.base import Item, Reject, SourcePart, StreamSource
 from shardstream.pack.sources.declared import type_named
 from shardstream.pack.sources.lists.columns import Columns, Wanted, settled, understand
-from shardstream.pack.sources.lists.line_reader import LineReader
-from shardstream.pack.sources.lists.mapping import declared_types, types_alone
 from shardstream.pack.sources.lists.source import ListSource, row_reader, suffix_of
 from shardstream.pack.sources.lists.spool import Records, Spool
 from shardstream.shards.fields import FieldType
-from shardstream.shards.foreign.formats.files.records import Broken, CellKind, Column
+from shardstream.shards.foreign.formats.files.records import CellKind, Column
 from shardstream.storage import Location, open_object
 from shardstream.storage.base.ranged import RangedFile
-from shardstream.text import valid_unicode
 
 TABLES = (".parquet", ".arrow", ".feather")
 _ROWS = 1 << 14
-_FEW = 64  # rows read at once where they are large
-_LARGE = 16 << 10  # bytes a row: beyond it, a copy of the table costs more disk than people expect
 _READ = 1 << 20
 _TEXT = frozenset(("string", "large_string", "string_view"))
 _INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 _LISTS = ("list<", "large_list<", "fixed_size_list<", "list_view<", "large_list_view<")
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}  # by their names in Arrow
 _PURPOSE = "to read Parquet and Arrow files"
-
-
-class _LargeRows(Exception):
-    """The rows are too large to be copied beside the table."""
 
 
 class _Table:
@@ -80,31 +69,14 @@ class _Table:
     def close(self) -> None:
         self._file.close()
 
-    @property
-    def grouped(self) -> bool:
-        """Whether parts of it can be read alone."""
-        return hasattr(self._table, "num_row_groups")
-
-    @property
-    def groups(self) -> list[int]:
-        """Rows of each row group; of files that have none, all rows, which takes reading them."""
-        if not self.grouped:
-            with self._explained():
-                return [sum(batch.num_rows for batch in self._batches([]))]
-        return [self._table.metadata.row_group(i).num_rows for i in range(self._table.num_row_groups)]
-
-    def rows(self, names: Sequence[str], group: int | None = None) -> Iterator[tuple[Any, ...]]:
+    def rows(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """The values of these columns, row by row.
-
-        Args:
-            names: The columns.
-            group: Of this row group only.
 
         Raises:
             SourceError: It is damaged.
         """
         with self._explained():
-            for batch in self._batches(list(names), group):
+            for batch in self._batches(list(names)):
                 yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
 
     def texts(self, names: Sequence[str]) -> Iterator[tuple[bytes, NDArray[np.int64]] | None]:
@@ -137,10 +109,9 @@ class _Table:
         except (self._arrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise SourceError(f"the file is damaged: {error}", url=self.url, hint="write it again") from error
 
-    def _batches(self, names: list[str], group: int | None = None) -> Iterator[Any]:
+    def _batches(self, names: list[str]) -> Iterator[Any]:
         if hasattr(self._table, "iter_batches"):
-            groups = None if group is None else [group]
-            yield from self._table.iter_batches(_ROWS if group is None else _FEW, columns=names, row_groups=groups)
+            yield from self._table.iter_batches(_ROWS, columns=names)
         elif hasattr(self._table, "num_record_batches"):
             yield from (self._table.get_batch(i) for i in range(self._table.num_record_batches))
         else:
@@ -172,7 +143,7 @@ def _opened(location: Location) -> Iterator[_Table]:
         table.close()
 
 
-def open_tables(locations: Sequence[Location], wanted: Wanted) -> ListSource | TableStreams:
+def open_tables(locations: Sequence[Location], wanted: Wanted) -> ListSource:
     """The rows of Parquet or Arrow files, one file after another.
 
     Args:
@@ -200,13 +171,7 @@ def open_tables(locations: Sequence[Location], wanted: Wanted) -> ListSource | T
     reader = row_reader(kind, columns, wanted, first)
     if copied is None:
         reader = replace(reader, kind="packed")
-        try:
-            copied = _copied(locations, names, _copy_rows)
-        except _LargeRows:
-            streams = TableStreams(locations, names, reader)
-            streams.classes, streams.implied = classes, implied
-            streams.key = "auto" if reader.keys.number else "path"
-            return streams
+        copied = _copied(locations, names, _copy_rows)
     assert copied is not None
     records, digest = copied
     source = ListSource(records, reader, f"{digest} {classes}")
@@ -214,95 +179,6 @@ def open_tables(locations: Sequence[Location], wanted: Wanted) -> ListSource | T
     if classes is not None:
         source.classes = classes
     return source
-
-
-@dataclass(frozen=True, slots=True)
-class TablePart(SourcePart):
-    """The rows of a row group, in order.
-
-    Attributes:
-        location: The file.
-        names: Columns to read.
-        reader: How a row becomes a sample.
-        group: Which row group; ``None`` for the whole file.
-        start: Rows before it, in all files.
-    """
-
-    location: Location
-    names: tuple[str, ...]
-    reader: LineReader
-    group: int | None
-    start: int
-
-    def __iter__(self) -> Iterator[Item | Reject]:
-        number = self.start
-        try:
-            with _opened(self.location) as table:
-                for row in table.rows(self.names, self.group):
-                    number += 1
-                    yield self.reader.item(_packed(row), number)
-        except SourceError as error:  # what cannot be opened at all was found before
-            yield Reject(number + 1, valid_unicode(self.location.url), error.what)
-
-
-class TableStreams(StreamSource):
-    """Tables of large values, such as images, read in order.
-
-    Args:
-        locations: Files with the same columns.
-        names: Columns to read.
-        reader: How a row becomes a sample.
-
-    Raises:
-        SourceError: The first row cannot be packed, or labels are names of classes that are not given: they are not
-            known before all is read.
-    """
-
-    def __init__(self, locations: Sequence[Location], names: Sequence[str], reader: LineReader) -> None:
-        self.url = locations[0].url
-        if reader.labels == "name" and not reader.names:
-            raise SourceError(
-                "labels by name need a list of them first, and this table is read only once",
-                url=self.url,
-                hint="give the list: classes= (--classes); or number them in a column of integers",
-            )
-        self.types = declared_types(tuple(one.rule for one in reader.columns.fields))
-        self.declared = types_alone(reader.columns.declared)
-        self.origin = reader.origin
-        hasher = xxhash.xxh3_128(repr((tuple(names), replace(reader, folder=""))).encode())
-        streams: list[SourcePart] = []
-        start = 0
-        for location in locations:
-            with _opened(location) as table:
-                if not streams:
-                    self._check_first(table, names, reader)
-                groups, grouped = table.groups, table.grouped
-            hasher.update(f"{location.url.rpartition('/')[2]} {table.size} {groups}\n".encode())
-            for group, rows in enumerate(groups):
-                streams.append(TablePart(location, tuple(names), reader, group if grouped else None, start))
-                start += rows
-        self.streams = streams
-        self._fingerprint = hasher.hexdigest()
-
-    def _check_first(self, table: _Table, names: Sequence[str], reader: LineReader) -> None:
-        row = next(table.rows(names), None)
-        try:
-            if row is not None:
-                reader.check(_packed(row), 1)
-        except UsageError as error:
-            raise error.at(url=table.url) from None
-        except Broken as error:
-            raise SourceError(
-                str(error), url=table.url, line=1, hint=error.hint or "choose columns by --field"
-            ) from None
-
-    @property
-    def fingerprint(self) -> str:
-        return self._fingerprint
-
-
-def _packed(row: tuple[Any, ...]) -> bytes:
-    return bytes(msgpack.packb(row, default=_plain))
 
 
 def _plain(value: object) -> object:
@@ -386,12 +262,8 @@ def _needed(table: _Table, wanted: Wanted) -> tuple[list[str], Columns]:
 
 
 def _copy_rows(table: _Table, names: Sequence[str], spool: Spool, hasher: Any) -> bool:
-    size, before = 0, len(spool)
     for row in table.rows(names):
-        record = _packed(row)
-        size += len(record)
+        record = bytes(msgpack.packb(row, default=_plain))
         hasher.update(record)
         spool.add(record)
-        if size > _LARGE * max(len(spool) - before, 1 << 10):
-            raise _LargeRows
     return True
