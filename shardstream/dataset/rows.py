@@ -113,7 +113,7 @@ class RowReader:
         """
         ids = shard_ids(sources, shards)
         if self._status is not None:
-            self._status.reads(ids)
+            self._status.lists(ids)
         gathered = self._gatherer.read(ids, rows)
         if gathered is not None:
             return RowBatch(*gathered)

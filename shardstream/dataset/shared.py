@@ -13,6 +13,7 @@ import os
 import tempfile
 import time
 from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import DupFd
@@ -168,17 +169,17 @@ class SharedRecord:
 WorkerStage: TypeAlias = Literal["idle", "read", "decode", "transform", "assemble"]
 _STAGES = get_args(WorkerStage)
 _NUMBER_OF: dict[WorkerStage, int] = {stage: number for number, stage in enumerate(_STAGES)}
-_READ, _DECODE, _TRANSFORM = _NUMBER_OF["read"], _NUMBER_OF["decode"], _NUMBER_OF["transform"]
+_READ, DECODING, _TRANSFORM = _NUMBER_OF["read"], _NUMBER_OF["decode"], _NUMBER_OF["transform"]
 
 # Words of a worker: its process; stage, and slot + 1 above it; shard + 1, where it is one; since when; samples listed;
 # bytes of their keys; its oldest request: since when, attempts, bytes of the URL; number of requests. There follow the
 # text of the URL, and of the samples of the step: shards, rows, keys.
-_PROCESS, _PLACE, _SHARD, _SINCE, _LISTED, _KEYS, _ASKED, _ATTEMPTS, _URL, _REQUESTS, _NUMBERS = range(11)
-_STAGE_BITS = 3
+_PROCESS, PLACE, _SHARD, SINCE, _LISTED, _KEYS, _ASKED, _ATTEMPTS, _URL, _REQUESTS, _NUMBERS = range(11)
+STAGE_BITS = 3
 _URL_WORDS = 38
 _KEY_WORDS = 8  # a sample; where keys are longer, the last ones of a step are not told
 _MOST_SAMPLES = 1 << 14
-_CLOCK_EVERY = 16  # samples: looking at the clock costs more than all else
+CLOCK_EVERY = 16  # samples: looking at the clock costs more than all else
 
 
 class WorkerState(NamedTuple):
@@ -250,7 +251,7 @@ def _state(worker: int, shared: NDArray[np.int64], now: int) -> WorkerState:
     numbers = words[:_NUMBERS].tolist()
     samples = (len(words) - _NUMBERS - _URL_WORDS) // (2 + _KEY_WORDS)
     url, shards, rows, keys = np.split(words[_NUMBERS:], np.cumsum([_URL_WORDS, samples, samples]))
-    stage, slot = numbers[_PLACE] & (1 << _STAGE_BITS) - 1, (numbers[_PLACE] >> _STAGE_BITS) - 1
+    stage, slot = numbers[PLACE] & (1 << STAGE_BITS) - 1, (numbers[PLACE] >> STAGE_BITS) - 1
     shard, row, key = numbers[_SHARD] - 1, -1, ""
     if 0 <= slot < numbers[_LISTED]:
         names = keys.tobytes()[: numbers[_KEYS]].split(b"\0")
@@ -268,7 +269,7 @@ def _state(worker: int, shared: NDArray[np.int64], now: int) -> WorkerState:
         row,
         key,
         _STAGES[stage],
-        (now - numbers[_SINCE]) / 1e9 if numbers[_SINCE] else 0.0,
+        (now - numbers[SINCE]) / 1e9 if numbers[SINCE] else 0.0,
         url.tobytes()[: numbers[_URL]].decode(errors="replace"),
         numbers[_ATTEMPTS],
         (now - numbers[_ASKED]) / 1e9 if numbers[_ASKED] else 0.0,
@@ -281,6 +282,9 @@ class WorkerStatus:
 
     Args:
         words: Where.
+
+    Attributes:
+        words: The same, as integers.
     """
 
     def __init__(self, words: Any) -> None:
@@ -289,55 +293,47 @@ class WorkerStatus:
             words[_NUMBERS:], np.cumsum([_URL_WORDS, self._samples, self._samples])
         )
         self._rows, self._keys = rows.data.cast("B").cast("q"), keys.view(np.uint8).data
-        self._words = words.data
+        self.words = words.data
         words[:_NUMBERS] = 0
-        self._words[_PROCESS] = os.getpid()
+        self.words[_PROCESS] = os.getpid()
 
-    def reads(self, shard_ids: NDArray[np.int64]) -> None:
-        """A step begins: samples of these shards, numbers that `shard_ids` made, are read."""
-        words, count = self._words, len(shard_ids)
-        words[_PLACE], words[_SHARD] = _READ, 0
+    def lists(self, shard_ids: NDArray[np.int64], rows: list[int] | None = None, keys: Sequence[str] = ()) -> None:
+        """A step begins: samples of these shards, numbers that `shard_ids` made, are read, or, with rows, decoded.
+
+        Which one is decoded is for who does it to say, in ``words[PLACE]``: slot + 1, shifted by `STAGE_BITS`, and
+        `DECODING`.
+        """
+        words, count = self.words, len(shard_ids)
+        words[PLACE], words[_SHARD] = _READ if rows is None else DECODING, 0
         if count > self._samples:
             count = self._samples
             shard_ids = shard_ids[:count]
         self._shards[:count] = shard_ids
+        if rows is not None:
+            self._rows[:count] = array("q", rows[:count])
+            text = "\0".join(keys[:count]).encode(errors="replace")[: len(self._keys)]
+            self._keys[: len(text)] = text
+            words[_KEYS] = len(text)
         words[_LISTED] = count
 
     def waits(self, shard_id: int) -> None:
         """Bytes of this shard are waited for."""
-        self._words[_SHARD] = shard_id + 1
-        self._words[_PLACE] = _READ
-        self._words[_SINCE] = time.monotonic_ns()
-
-    def lists(self, shard_ids: NDArray[np.int64], rows: list[int], keys: list[str]) -> None:
-        """The samples of a step, of which `decodes` names one after another."""
-        count = min(len(rows), self._samples)
-        self._words[_PLACE] = _DECODE
-        self._shards[:count] = shard_ids[:count]
-        self._rows[:count] = array("q", rows[:count])
-        text = "\0".join(keys[:count]).encode(errors="replace")[: len(self._keys)]
-        self._keys[: len(text)] = text
-        self._words[_KEYS] = len(text)
-        self._words[_LISTED] = count
-
-    def decodes(self, slot: int) -> None:
-        """The sample in this slot of the step is made."""
-        self._words[_PLACE] = slot + 1 << _STAGE_BITS | _DECODE
-        if not slot % _CLOCK_EVERY:
-            self._words[_SINCE] = time.monotonic_ns()
+        self.words[_SHARD] = shard_id + 1
+        self.words[PLACE] = _READ
+        self.words[SINCE] = time.monotonic_ns()
 
     def transforms(self) -> None:
         """The same sample is transformed."""
-        self._words[_PLACE] |= _TRANSFORM
+        self.words[PLACE] |= _TRANSFORM
 
     def at(self, stage: WorkerStage) -> None:
         """Another stage of the same begins."""
-        self._words[_PLACE] = self._words[_PLACE] >> _STAGE_BITS << _STAGE_BITS | _NUMBER_OF[stage]
-        self._words[_SINCE] = time.monotonic_ns()
+        self.words[PLACE] = self.words[PLACE] >> STAGE_BITS << STAGE_BITS | _NUMBER_OF[stage]
+        self.words[SINCE] = time.monotonic_ns()
 
     def awaits(self, request: AwaitedRequest | None, count: int) -> None:
         """The worker waits for so many requests; this one is the oldest."""
-        words = self._words
+        words = self.words
         words[_REQUESTS] = count
         if request is None:
             words[_URL] = words[_ASKED] = 0

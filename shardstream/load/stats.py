@@ -255,11 +255,10 @@ class LoaderStats:
             if one.skipped:
                 self.skipped += len(one.skipped)
                 self.skipped_places += one.skipped[: _LISTED - len(self.skipped_places)]
-            _add(self.stages, one.stages)
-            if one.sources:
-                _add(self.sources, one.sources)
-            if one.transfers:
-                _add(self.transfers, one.transfers)
+            pairs: Any = ((self.stages, one.stages), (self.sources, one.sources), (self.transfers, one.transfers))
+            for totals, more in pairs:
+                for name, count in more.items():
+                    totals[name] = totals.get(name, 0) + count
 
     def waited(self, seconds: float, *, first: bool = False) -> None:
         """Count a step: the time that the loop spent waiting for it.
@@ -295,8 +294,3 @@ class LoaderStats:
     def reset(self) -> None:
         """Begin anew."""
         self.__init__(self.workers, rank=self.rank, world_size=self.world_size, images=self.images)  # type: ignore[misc]  # a dataclass
-
-
-def _add(totals: dict[str, Any], more: Mapping[str, float]) -> None:
-    for name, count in more.items():
-        totals[name] = totals.get(name, 0) + count

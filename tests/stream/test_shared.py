@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardstream.dataset.shared import SharedRecord, WorkerStatuses, shard_ids, source_and_shard
+from shardstream.dataset.shared import (
+    DECODING,
+    PLACE,
+    STAGE_BITS,
+    SharedRecord,
+    WorkerStatuses,
+    shard_ids,
+    source_and_shard,
+)
 from shardstream.errors import UsageError
 
 
@@ -19,7 +27,7 @@ def answer(record: SharedRecord, desk: WorkerStatuses) -> None:
     value = record.read()
     status = desk.of(1)
     status.lists(np.array([value["shard"]] * 2), [2, 3], ["a", "b"])
-    status.decodes(1)
+    status.words[PLACE] = 1 + 1 << STAGE_BITS | DECODING
     record.write([value, os.getpid()])
 
 
@@ -80,23 +88,23 @@ def test_a_worker_is_told_by_the_sample_it_is_at() -> None:
         return state.shard_id, state.row, state.key, state.stage
 
     assert now() == (-1, -1, "", "idle")
-    status.reads(np.array([3, 3]))
+    status.lists(np.array([3, 3]))
     assert now() == (3, -1, "", "read")
-    status.reads(np.array([3, 4]))
+    status.lists(np.array([3, 4]))
     assert now() == (-1, -1, "", "read")  # of several, none can be named
     status.waits(4)
     assert now() == (4, -1, "", "read")
     keys = ["k" * 300, "ö", "c", "d", "e"]  # a step with more samples, and longer keys, than there is room for
     status.lists(np.arange(5), [10, 11, 12, 13, 14], keys)
-    status.decodes(0)
+    status.words[PLACE] = 0 + 1 << STAGE_BITS | DECODING
     assert now() == (0, 10, "k" * 256, "decode")
     status.transforms()
     assert now() == (0, 10, "k" * 256, "transform")
-    status.decodes(3)
+    status.words[PLACE] = 3 + 1 << STAGE_BITS | DECODING
     assert now() == (3, 13, "", "decode")
-    status.decodes(4)
+    status.words[PLACE] = 4 + 1 << STAGE_BITS | DECODING
     assert now()[1:] == (-1, "", "decode")
     status.lists(np.arange(2), [5, 6], ["a", "b"])
-    status.decodes(1)
+    status.words[PLACE] = 1 + 1 << STAGE_BITS | DECODING
     status.at("assemble")
     assert now() == (1, 6, "b", "assemble")

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from shardstream.dataset.rows import RowBatch, RowReader
-from shardstream.dataset.shared import WorkerStatus, shard_ids
+from shardstream.dataset.shared import CLOCK_EVERY, DECODING, PLACE, SINCE, STAGE_BITS, WorkerStatus, shard_ids
 from shardstream.dataset.step import Step
 from shardstream.decode.context import SampleContext
 from shardstream.decode.plan import Output
@@ -240,6 +240,9 @@ class SampleDecoder:
 
     def begin(self, decoding: StepDecoding, broken: Container[int]) -> None:
         """Have threads make what they can of a step's samples, but for those in broken slots."""
+        if self.status is not None:
+            ids = shard_ids(decoding.step.sources, decoding.step.shards)
+            self.status.lists(ids, decoding.rows.rows, decoding.rows.keys)
         if self._pool is not None and self._threaded:
             wanted = [i for i in range(len(decoding.step.rows)) if i not in broken]
             self._pool.run(partial(decoding.begin, self._threaded, skips=self.policy.skips), wanted)
@@ -324,11 +327,6 @@ class StepDecoding:
     memory: CropMemory = field(default_factory=dict)
     _begun: dict[int, _Begun] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if self.decoder.status is not None:
-            ids = shard_ids(self.step.sources, self.step.shards)
-            self.decoder.status.lists(ids, self.rows.rows, self.rows.keys)
-
     def begin(self, outputs: Sequence[Output], slot: int, *, skips: bool) -> bool:
         """Make these outputs of a sample, from any thread; an error is raised where the sample is asked for.
 
@@ -364,7 +362,10 @@ class StepDecoding:
         """Which sample row i of the step is, about to be made."""
         decoder, rows, step = self.decoder, self.rows, self.step
         if decoder.status is not None:
-            decoder.status.decodes(i)
+            words = decoder.status.words
+            words[PLACE] = i + 1 << STAGE_BITS | DECODING
+            if not i % CLOCK_EVERY:
+                words[SINCE] = time.monotonic_ns()
         position = int(step.positions[i])
         context = SampleContext(
             rows.keys[i], rows.shards[i], rows.rows[i], position, decoder.seed, step.epoch, memory=self.memory
