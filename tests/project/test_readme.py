@@ -83,3 +83,9 @@ def test_no_link_leads_nowhere() -> None:
 )
 def test_every_extra_is_told(name: str) -> None:
     assert f"`{name}`" in (ROOT / "docs/install.md").read_text()
+
+
+def test_who_cites_names_the_version_and_the_license() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    cited = dict(re.findall(r"^(\w+): (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE))
+    assert (cited["version"], cited["license"]) == (project["version"], project["license"])

@@ -28,12 +28,14 @@ from shardstream.shards.fields import (
 )
 from shardstream.shards.foreign.formats.files.chosen import FILE, filled, split_template
 from shardstream.shards.foreign.formats.files.records import (
+    TRUTH,
     Broken,
     Cells,
     Column,
     cell,
     is_image,
     kind_of,
+    parse_number,
     shown,
     text_of,
 )
@@ -43,7 +45,6 @@ from shardstream.sizes import plural
 NAME = "name"
 _FILE_TYPES = frozenset(("jpg", "png", "webp", "array", "tensor"))
 _INT64 = FieldType.parse("int64")
-_TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _TYPES = (FILE, "text", "int", "float", *PAYLOAD_TYPES, IMAGE, *SCALAR_TYPES)
 _HINT = (
     "write NAME=COLUMN or NAME=COLUMN:TYPE, as jpg=image_path, cls=label:int, caption=text, jpg=id:file:images/{}.jpg"
@@ -117,7 +118,7 @@ def _is_value(text: str) -> bool:
     try:
         float(text)
     except ValueError:
-        return text.lower() in _TRUTH
+        return text.lower() in TRUTH
     return True
 
 
@@ -299,7 +300,7 @@ class BoundColumns(BoundField):
         for name, place in zip(self.names, self.places, strict=True):
             found = cell(cells, place, f"column {name!r}")
             try:
-                numbers.append(_number(element, found) if isinstance(found, str) else found)
+                numbers.append(parse_number(element, found) if isinstance(found, str) else found)
             except (ValueError, OverflowError) as error:
                 raise Broken(f"column {name!r}: {_reason(error, found, element.name)}") from error
         try:
@@ -359,7 +360,7 @@ def converted(kind: FieldType, value: Any) -> Any:
         Broken, FieldError, ValueError, TypeError, OverflowError, RecursionError: It is none.
     """
     if kind.kind == "scalar":
-        return to_scalar(kind, _number(kind, value) if isinstance(value, str) else value)
+        return to_scalar(kind, parse_number(kind, value) if isinstance(value, str) else value)
     if kind.name == "bytes":
         return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else _bytes(kind, value)
     if kind.name == "str":
@@ -380,14 +381,3 @@ def _bytes(kind: FieldType, value: Any) -> bytes:
     if not isinstance(value, bytes):
         raise Broken(f"{kind_of(value)}, where bytes are needed; for the path of a file declare it as :{FILE}")
     return value
-
-
-def _number(kind: FieldType, text: str) -> int | float | bool:
-    assert kind.dtype is not None
-    if kind.dtype.kind == "b":
-        if text.strip().lower() not in _TRUTH:
-            raise ValueError(text)
-        return _TRUTH[text.strip().lower()]
-    if "_" in text:
-        raise ValueError(text)
-    return float(text) if kind.dtype.kind == "f" else int(text)

@@ -42,8 +42,8 @@ from shardstream.shards.foreign.formats.files.records import (
     CellKind,
     Column,
     cell,
+    ends_with_label,
     list_kind,
-    parse_label,
     split,
 )
 from shardstream.shards.foreign.formats.jsonl.first_rows import rows_of
@@ -152,7 +152,7 @@ def open_text_list(location: Location, wanted: Wanted) -> ListSource:
     if not len(records):
         raise SourceError("the list is empty", url=file.url, hint=_EMPTY_HINT)
     head = records.read(np.arange(min(_FIRST, len(records.block(0, _HEAD)[1]))))
-    kind = list_kind(name, head, partial(_ends_with_label, wanted=wanted))
+    kind = list_kind(name, head, partial(ends_with_label, is_name=partial(_is_name, wanted)))
     try:
         first = split(kind, head[0])
         columns = understand(kind, first, wanted)
@@ -249,10 +249,5 @@ def suffix_of(name: str) -> str:
     return os.path.splitext(name)[1].lower()
 
 
-def _ends_with_label(raw: bytes, wanted: Wanted) -> bool:
-    *path, label = split("blank", raw)
-    try:
-        named = wanted.labels == "name" or (not wanted.said and wanted.classes and label in wanted.classes.names)
-        return bool(path) and (bool(named) or parse_label(label) is not None)
-    except ValueError:
-        return False
+def _is_name(wanted: Wanted, label: str) -> bool:
+    return wanted.labels == "name" or (not wanted.said and wanted.classes is not None and label in wanted.classes.names)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from shardstream.errors import FormatError, UsageError
@@ -15,7 +16,7 @@ from shardstream.shards.foreign.contract import ForeignObject, ObjectListing, Re
 from shardstream.shards.foreign.decompression import plain_name
 from shardstream.shards.foreign.formats.files.columns import columns_of
 from shardstream.shards.foreign.formats.files.names import below, key_of, suffix_of
-from shardstream.shards.foreign.formats.files.records import Broken, Cells, list_kind, parse_label, split, text_of
+from shardstream.shards.foreign.formats.files.records import Broken, Cells, ends_with_label, list_kind, split, text_of
 from shardstream.shards.foreign.formats.files.text import first_records, records
 from shardstream.shards.foreign.formats.files.values import CellValues, FileValues, LabelValues, values_of
 from shardstream.shards.foreign.object_bytes import ObjectBytes
@@ -101,7 +102,9 @@ class _List:
         self._quoted = suffix_of(plain_name(data.path)) == "csv"
         head = first_records(data, quoted=self._quoted)
         name = plain_name(data.path.rpartition("/")[2])
-        self.kind = list_kind(name, [raw for _, raw in head], _ends_with_label(options.get("labels")))
+        self.kind = list_kind(
+            name, [raw for _, raw in head], partial(ends_with_label, is_name=lambda _: options.get("labels") == "name")
+        )
         self._header_line = 0
         self._lost: dict[int, str] = {}
         self._seen = False
@@ -234,17 +237,3 @@ def _object(raw: bytes) -> dict[str, Any]:
 def _taken(keys: list[str], values: list[CellValues], classes: tuple[str, ...] | None) -> ScannedRows:
     columns = [one.taken() for one in values]
     return ScannedRows(keys, tuple(sorted(columns, key=lambda column: column.name)), classes=classes)
-
-
-def _ends_with_label(labels: str | None) -> Any:
-    def ends(raw: bytes) -> bool:
-        *path, label = split("blank", raw)
-        if not path or labels == "name":
-            return bool(path)
-        try:
-            parse_label(label)
-        except ValueError:
-            return False
-        return True
-
-    return ends

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, TypeGuard
 
 import msgpack
 
+from shardstream.shards.fields import FieldType
 from shardstream.text import valid_unicode
 
 CellKind: TypeAlias = Literal["tab", "csv", "commas", "blank", "lst", "json", "packed"]
@@ -28,6 +29,7 @@ Cells: TypeAlias = "list[Any] | dict[str, Any]"
 _KINDS: dict[str, CellKind] = {".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".tsv": "tab"}
 _MIN, _MAX = -(1 << 63), (1 << 63) - 1
 _EXACT = 1 << 53  # up to which a float tells integers apart
+TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _BLANKS = re.compile(r"[ \t\v\f]+")
 _TEXTS = {int: "a number", float: "a number", bool: "true or false", dict: "an object", list: "a list"}
 
@@ -133,6 +135,40 @@ def parse_label(value: object) -> int:
     if not _MIN <= number <= _MAX:
         raise ValueError(value)
     return int(number)
+
+
+def parse_number(kind: FieldType, text: str) -> int | float | bool:
+    """A cell of text as a number of a scalar type, before it is known whether that holds it.
+
+    Raises:
+        ValueError: It is none.
+    """
+    assert kind.dtype is not None
+    text = text.strip()
+    if kind.dtype.kind == "b":
+        if text.lower() not in TRUTH:
+            raise ValueError(text)
+        return TRUTH[text.lower()]
+    if "_" in text:
+        raise ValueError(text)
+    return float(text) if kind.dtype.kind == "f" else int(text)
+
+
+def ends_with_label(raw: bytes, is_name: Callable[[str], bool]) -> bool:
+    """Whether a record ends with a label, after a blank: an integer, or a name.
+
+    Args:
+        raw: The record.
+        is_name: Tells whether a text is the name of a class.
+    """
+    *path, label = split("blank", raw)
+    if not path or is_name(label):
+        return bool(path)
+    try:
+        parse_label(label)
+    except ValueError:
+        return False
+    return True
 
 
 def label_name(text: str) -> str:

@@ -14,7 +14,14 @@ from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.formats.files.chosen import FILE, filled
 from shardstream.shards.foreign.formats.files.columns import ANY, LABEL, ListField
 from shardstream.shards.foreign.formats.files.names import file_column, kind_of, suffix_of
-from shardstream.shards.foreign.formats.files.records import Broken, label_name, parse_label, shown, text_of
+from shardstream.shards.foreign.formats.files.records import (
+    Broken,
+    label_name,
+    parse_label,
+    parse_number,
+    shown,
+    text_of,
+)
 from shardstream.shards.foreign.held import held_column
 from shardstream.shards.foreign.names import common_folder
 from shardstream.shards.index import Column, bitmap_of
@@ -22,7 +29,6 @@ from shardstream.shards.scalars import to_scalar
 
 _MOST_NAMES = 1_000_000
 _MOST_SUFFIXES = 100
-_TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 class CellValues(ABC):
@@ -181,7 +187,7 @@ class NumberValues(CellValues):
 
     def _number(self, cell: Any) -> Any:
         try:
-            return to_scalar(self._kind, _parsed(self._kind, cell) if isinstance(cell, str) else cell)
+            return to_scalar(self._kind, parse_number(self._kind, cell) if isinstance(cell, str) else cell)
         except (FieldError, ValueError, OverflowError) as error:
             text = cell if isinstance(cell, str) else repr(cell)
             raise Broken(f"column {self._field.column!r} holds {shown(text)}, not {self._kind}") from error
@@ -199,16 +205,6 @@ class NumberValues(CellValues):
 
 def _is_missing(cell: Any) -> bool:
     return cell is None or (isinstance(cell, str) and not cell.strip())
-
-
-def _parsed(kind: FieldType, text: str) -> int | float | bool:
-    assert kind.dtype is not None
-    text = text.strip()
-    if kind.dtype.kind == "b":
-        return _TRUTH[text.lower()] if text.lower() in _TRUTH else float("nan")
-    if "_" in text:
-        raise ValueError(text)
-    return float(text) if kind.dtype.kind == "f" else int(text)
 
 
 class HeldValues(CellValues):
