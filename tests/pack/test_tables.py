@@ -207,6 +207,9 @@ def test_tables_of_images_whose_keys_stand_in_a_column(tmp_path: Path) -> None:
     fields = {"jpg": "image", "cls": "label"}
     pack(f"{tmp_path}/*.parquet", tmp_path / "out", fields=fields, key="name", workers=0)
     assert samples(tmp_path / "out")["n1099"] == {"jpg": jpeg(1099), "cls": 1}
+    with pytest.raises(UsageError, match="key='naem' is neither") as caught:
+        pack(f"{tmp_path}/*.parquet", tmp_path / "two", key="naem", fields=fields, workers=0)
+    assert "image, label, name, same" in str(caught.value)
     named = pack(f"{tmp_path}/*.parquet", tmp_path / "two", labels="name", fields=fields, key="name", workers=0)
     assert named.classes == ("0", "1", "2")
     with pytest.raises(DuplicateKeyError):

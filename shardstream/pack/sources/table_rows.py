@@ -40,6 +40,8 @@ def columns_of_rows(location: Location, wanted: Wanted) -> tuple[str, ...] | Non
         meta = store.meta(name)
         form, fields = _fields(store, meta)
         chosen = _chosen(wanted.fields, fields)
+        if wanted.key not in (*MODES, *_known(fields)):
+            return None
         if chosen is None or _are_paths_alone(form, store, meta, fields, chosen):
             return None
         if not any(one.how == "bytes" for one in fields if not chosen or one.name in chosen):
@@ -61,7 +63,7 @@ def _fields(store: Store, meta: ObjectMeta) -> tuple[ForeignFormat, tuple[TableF
 
 def _chosen(rules: Sequence[FieldRule], fields: Sequence[TableField]) -> tuple[str, ...] | None:
     """The columns that are chosen, none where only types are; ``None`` where they make a list of it."""
-    known = {one.source[0]: one for one in fields if len(one.source) == 1} | {one.name: one for one in fields}
+    known = _known(fields)
     names = [one.name for one in fields]
     found = list[str]()
     for rule in (rule.among(list(known)) for rule in rules):
@@ -75,6 +77,11 @@ def _chosen(rules: Sequence[FieldRule], fields: Sequence[TableField]) -> tuple[s
             return None
         found.append(rule.column)
     return tuple(dict.fromkeys(found))
+
+
+def _known(fields: Sequence[TableField]) -> dict[str, TableField]:
+    """Fields by their names, and by those of their columns."""
+    return {one.source[0]: one for one in fields if len(one.source) == 1} | {one.name: one for one in fields}
 
 
 def _are_paths_alone(
