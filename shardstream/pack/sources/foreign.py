@@ -145,7 +145,7 @@ class ForeignSource(StoredSource):
         dataset = OpenedDataset.of_catalogue(DatasetAddress(location, foreign=spec), found)
         column = None if wanted.key in MODES else _checked_column(wanted.key, catalogue)
         if not chosen and (wanted.labels == "name" or wanted.classes is not None):
-            chosen = with_label([*catalogue.fields])
+            chosen = with_label(catalogue.fields)
         super().__init__(
             dataset,
             address=ForeignAddress(location, spec, kept, catalogue.fingerprint),
@@ -157,7 +157,8 @@ class ForeignSource(StoredSource):
         self._key_column = column
         label = next((one.columns[0] for one in chosen if one.name == LABEL), None if chosen else LABEL)
         kind = None if label is None else catalogue.fields.get(label)
-        self._named = wanted.labels == "name" and not (kind is not None and kind.kind == "scalar" and self.classes)
+        numbered = self.classes is not None and (kind is None or kind.kind == "scalar")  # as COCO's are
+        self._named = wanted.labels == "name" and not numbered
         if self._named:
             chosen = tuple(FieldOf(LABEL, one.columns[0], None) if one.name == LABEL else one for one in chosen)
         self._fields = chosen

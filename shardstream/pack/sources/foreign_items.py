@@ -127,13 +127,16 @@ class ForeignPart(SourcePart):
         except (Broken, FieldError, ValueError, TypeError, OverflowError, RecursionError) as error:
             what = error.what if isinstance(error, FieldError) else str(error)
             return Reject(item.line, item.path, what)
-        label = values.get(LABEL)
-        if self.classes is not None and (self.named or isinstance(label, bytes | str)):
-            return self._labelled(item._replace(values=values), label, self.classes)
-        return item._replace(values=values)
+        try:
+            return self._with_number(item._replace(values=values))
+        except Broken as error:
+            return Reject(item.line, item.path, str(error))
 
-    def _labelled(self, item: Item, label: Any, classes: Classes) -> Item | Reject:
-        """The sample with the number of its class."""
+    def _with_number(self, item: Item) -> Item | Reject:
+        """The sample with the number of its class, where its label is a name; `Broken`."""
+        label, classes = item.values.get(LABEL), self.classes
+        if classes is None or not (self.named or isinstance(label, bytes | str)):
+            return item
         if label is None:
             return Reject(item.line, item.path, "it has no label")
         text = label_name(text_in(label, "label"))
@@ -206,9 +209,10 @@ def chosen_fields(
     return tuple(chosen), declared
 
 
-def with_label(names: Sequence[str]) -> tuple[ChosenField, ...]:
+def with_label(types: Mapping[str, FieldType]) -> tuple[ChosenField, ...]:
     """All fields, and the only one that is called like a label as that; none where there is one, or no such field."""
-    like = [name for name in names if name.lower() in LABEL_NAMES]
-    if LABEL in names or len(like) != 1:
+    single = [name for name, kind in types.items() if kind.kind == "scalar" or kind.name in ("str", "bytes")]
+    like = [name for name in single if name.lower() in LABEL_NAMES]
+    if LABEL in types or len(like) != 1:
         return ()
-    return tuple(FieldOf(LABEL if name in like else name, name, None) for name in names)
+    return tuple(FieldOf(LABEL if name in like else name, name, None) for name in types)

@@ -110,9 +110,10 @@ def _leave(left: threading.Event, writing: int) -> None:
 
 def _hear(reading: int, shared: SharedWords, left: threading.Event) -> None:
     rest, told = b"", 0
+    waiting = select.poll()  # `select.select` knows 1,024 descriptors
+    waiting.register(reading, select.POLLIN)
     while True:
-        coming, _, _ = select.select([reading], [], [], _LOOK_S)
-        data = os.read(reading, 1 << 16) if coming else b""
+        data = os.read(reading, 1 << 16) if waiting.poll(_LOOK_S * 1000) else b""
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             _handle(line)
