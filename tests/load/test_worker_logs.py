@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import resource
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +99,14 @@ def test_a_flood_that_nobody_reads_is_dropped_and_counted(tmp_path: Path, heard:
     kept = heard.wait(20 * FLOOD - dropped, "x" * 99)  # what was in the pipe is read after it is said, too
     assert dropped + len(kept) == 20 * FLOOD
     assert 0 < len(kept) < 20 * FLOOD
+
+
+def test_records_are_heard_behind_more_than_1024_open_files(tmp_path: Path, heard: Heard) -> None:
+    dataset = ss.ShardDataset(write_dataset(tmp_path / "d", numbered([4])), transform=talks, batch_size=2)
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 2048:
+        pytest.skip("fewer files may be open")
+    with ExitStack() as files:
+        for _ in range(1100):
+            files.enter_context(open(os.devnull))
+        assert len(list(ss.Loader(dataset, num_workers=1))) == 2
+        heard.wait(4, "at ")
