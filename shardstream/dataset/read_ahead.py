@@ -120,6 +120,7 @@ class ReadAhead:
         self._steps: Iterator[Located] = iter(()) if coming is None else coming.located()
         self._at_beginning = True
         self._running: Hashable = None
+        self._come: Hashable = None  # the epoch of which nothing is on its way any more
         self._located: deque[_Planned] = deque()
         self._planned: deque[_Planned] = deque()
         self._waiting: list[_Planned] = []
@@ -154,6 +155,8 @@ class ReadAhead:
             self._fill()
             yield self._current.located.step
             self._give_up()
+        if planned is not None:
+            self._fill()
 
     def buffers(self, shard_id: int) -> Buffers | None:
         """The bytes that the present step needs of a shard; ``None`` where nothing of it was read ahead.
@@ -246,10 +249,21 @@ class ReadAhead:
             if not self._located or self._located[0].waits_for:
                 return
             planned = self._located[0]
+            if planned.coming.key != self._running and not self._all_come():
+                return
             self._prepare(planned)
             if self._held + sum(unit.bytes for unit in planned.new) > _FILLED * self._budget:
                 return
             self._admit(planned)
+
+    def _all_come(self) -> bool:
+        """Whether nothing of the running epoch, whose steps are all planned, is on its way any more.
+
+        Bytes of the next one would only delay it before that.
+        """
+        if self._queue.idle:
+            self._come = self._running
+        return self._come == self._running
 
     def _look_ahead(self) -> None:
         """Have the shards of coming steps known, and their indexes on their way."""

@@ -117,7 +117,8 @@ def default_parameters(
             open, so there are fewer lanes, and their windows are as wide as blocks: those of a rank take 1 GiB at most,
             unless even one lane a virtual worker takes more.
         lanes: In place of the default number of lanes. ``None``: ``world_size * virtual * sublanes``.
-        chunk: In place of the default chunk. ``None``: ``batch_size / gcd(batch_size, 32)``.
+        chunk: In place of the default chunk. ``None``: what each sub-lane gives to a batch; there are as many of
+            them as the largest number up to 32 that divides ``batch_size``.
         window: In place of the default window. ``None``: 128 samples, or what memory allows, at least the chunk.
 
     Raises:
@@ -172,10 +173,8 @@ def _spread_lanes(
     largest_block: int,
 ) -> OrderParameters | None:
     """The regular defaults, or ``None`` where a lane would be too short even with one virtual worker a rank."""
-    sublanes = math.gcd(batch_size, _MOST_SUBLANES)
     virtual = _virtual_workers(num_workers)
-    while sublanes > 1 and virtual * sublanes * largest_block > _OPEN_BLOCK_BYTES:
-        sublanes //= 2
+    sublanes = _sublanes(batch_size, virtual * largest_block)
     chunk = batch_size // sublanes
     while not fills_lanes(samples, lanes=world_size * virtual * sublanes, chunk=chunk):
         if virtual == 1:
@@ -190,6 +189,12 @@ def _spread_lanes(
         ranks=world_size,
         groups=1 if world_size % groups else groups,
     )
+
+
+def _sublanes(batch_size: int, block_bytes: int) -> int:
+    """Of as many places as can be, each of which gives equally much to a batch and takes so many bytes of blocks."""
+    most = min(_MOST_SUBLANES, _OPEN_BLOCK_BYTES // block_bytes if block_bytes else _MOST_SUBLANES)
+    return max(number for number in range(1, max(most, 1) + 1) if batch_size % number == 0)
 
 
 def _virtual_workers(num_workers: int) -> int:

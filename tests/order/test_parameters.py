@@ -56,11 +56,26 @@ def test_other_workers_get_the_least_multiple_from_eight_on(num_workers, virtual
 
 @pytest.mark.parametrize(
     ("batch_size", "sublanes", "chunk"),
-    [(1, 1, 1), (7, 1, 7), (32, 32, 1), (48, 16, 3), (256, 32, 8), (100, 4, 25), (None, 32, 2)],
+    [
+        (1, 1, 1),
+        (7, 7, 1),
+        (32, 32, 1),
+        (37, 1, 37),
+        (48, 24, 2),
+        (256, 32, 8),
+        (100, 25, 4),
+        (1000, 25, 40),
+        (None, 32, 2),
+    ],
 )
-def test_sublanes_divide_the_batch(batch_size, sublanes, chunk):
+def test_a_batch_is_of_as_many_places_as_divide_it(batch_size, sublanes, chunk):
     made = defaults(batch_size=batch_size)
     assert (made.sublanes, made.chunk) == (sublanes, chunk)
+
+
+def test_fewer_places_where_each_has_a_block_open_divide_the_batch_too():
+    found = [defaults(batch_size=100, largest_block=mb << 20).sublanes for mb in (5, 6, 7, 13, 40, 100)]
+    assert found == [25, 20, 10, 5, 2, 1]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ class FarStore(WrapperStore):
     Attributes:
         requests: What was read: path, offset and length.
         bytes: Bytes that were read.
-        most: Reads on their way at once at most.
+        on_the_way: Reads that are on their way.
+        most: The most of these at once.
         held: Of each read that is on its way, or of which anybody holds the bytes, its length by its number.
         most_held: The most of these bytes at a time.
         delay: Seconds that each read takes.
@@ -39,7 +40,7 @@ class FarStore(WrapperStore):
         self.most = 0
         self.held: dict[int, int] = {}
         self.most_held = 0
-        self._now = 0
+        self.on_the_way = 0
         self._numbers = count()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.delay = 0.0
@@ -57,12 +58,12 @@ class FarStore(WrapperStore):
         self.held[number] = length
         weakref.finalize(data, self.held.pop, number).atexit = False
         self.most_held = max(self.most_held, self.bytes_held)
-        self._now += 1
-        self.most = max(self.most, self._now)
+        self.on_the_way += 1
+        self.most = max(self.most, self.on_the_way)
         try:
             await asyncio.sleep(self.delay)
         finally:
-            self._now -= 1
+            self.on_the_way -= 1
         if path in self.gone:
             raise StorageError("the line is cut", url=self.locate(path))
         if size is not None and size != self.inner.size(path):
@@ -89,7 +90,7 @@ class FarStore(WrapperStore):
         quiet, seen = 0, 0
         while quiet < 10:  # turns of the loop: a read begins one or two after another has ended
             await asyncio.sleep(0)
-            quiet = 0 if self._now or seen != len(self.requests) else quiet + 1
+            quiet = 0 if self.on_the_way or seen != len(self.requests) else quiet + 1
             seen = len(self.requests)
 
     def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:

@@ -106,11 +106,18 @@ class ReadQueue:
         self._running = 0
         self._bytes = 0
         self._waiting: list[Read] = []
+        self._left = 0
         self._arrived = threading.Condition()
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that was asked for has come."""
+        return not self._left
 
     def submit(self, reads: Sequence[Read]) -> None:
         """Begin these, as soon as it is their turn."""
         if reads:
+            self._count(len(reads))
             loop.submit(lambda: self._take(reads))
 
     def cancel(self, reads: Iterable[Read]) -> None:
@@ -150,11 +157,17 @@ class ReadQueue:
     def _start(self) -> None:
         while self._waiting and self._running < REQUESTS and self._bytes < ON_THE_WAY:
             read = heapq.heappop(self._waiting)
-            if not read.cancelled:
-                counted = self.guess if read.bytes is None else read.bytes
-                self._running += 1
-                self._bytes += counted
-                read._task = asyncio.get_running_loop().create_task(self._fetch(read, counted))
+            if read.cancelled:
+                self._count(-1)
+                continue
+            counted = self.guess if read.bytes is None else read.bytes
+            self._running += 1
+            self._bytes += counted
+            read._task = asyncio.get_running_loop().create_task(self._fetch(read, counted))
+
+    def _count(self, change: int) -> None:
+        with self._arrived:
+            self._left += change
 
     async def _fetch(self, read: Read, counted: int) -> None:
         path, offset, length = read.request
@@ -173,6 +186,7 @@ class ReadQueue:
             self._running -= 1
             self._bytes -= counted
             with self._arrived:
+                self._left -= 1
                 read.done = True
                 self._arrived.notify_all()
             self._start()

@@ -261,6 +261,19 @@ class Content:
             {"sample": row} if row >= 0 else {}
         )
 
+    def shard_names(self) -> list[list[tuple[str, int, list[tuple[str, int]]]]]:
+        """How the shards of each source are named: of its data sets the URL, their number, and patterns with numbers.
+
+        There are no patterns where each name is kept by itself.
+        """
+        return [
+            [
+                (one.url, one.manifest.shards, [(run.pattern, run.count) for run in one.manifest.naming])
+                for one in part.source.datasets
+            ]
+            for part in self.parts
+        ]
+
     def dealt_samples(self, parameters: OrderParameters) -> int:
         """Positions of an epoch of this order."""
         if self.by == "samples":

@@ -324,6 +324,11 @@ class WorkerSteps:
         return self._run.steps_of(self._numbers)
 
     @property
+    def numbers(self) -> range:
+        """Which steps of the epoch they are."""
+        return self._numbers
+
+    @property
     def key(self) -> Hashable:
         """What is equal for equal steps."""
         return self._run.resume_point, self._run.rank[:2], self._numbers
