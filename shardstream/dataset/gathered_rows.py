@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,6 +37,10 @@ from shardstream.storage.base.memory import MemoryBytes, ObjectParts, WholeObjec
 Integers = NDArray[np.int64]
 Gathered: TypeAlias = "tuple[list[str] | Callable[[], list[str]], list[str], list[int], dict[str, FieldValues]]"
 """Keys, or what finds them, names of shards, rows in these, and values by field."""
+Memory: TypeAlias = Callable[[int], NDArray[np.uint8]]
+"""Gives so many bytes to copy values to: uint8 (n,)."""
+
+_HOT = 8  # values that are verified before they are copied: then a processor's cache still holds them
 
 
 class RowGatherer:
@@ -80,12 +85,15 @@ class RowGatherer:
         self._used = np.zeros(OPEN_INDEXES, np.int64)
         self._reads = 0
 
-    def read(self, shard_ids: Integers, rows: Integers) -> Gathered | None:
+    def read(
+        self, shard_ids: Integers, rows: Integers, into: Mapping[str, Memory] = MappingProxyType({})
+    ) -> Gathered | None:
         """What a `RowBatch` of rows of shards is made of, ``None`` where they have to be read shard by shard.
 
         Args:
             shard_ids: The shards, numbers that `shared.shard_ids` made: (n,).
             rows: Rows of the view in them: (n,).
+            into: By field, of payloads that are to be copied to one memory, what gives it.
         """
         slots = self._find(shard_ids)
         if slots is None:
@@ -103,7 +111,7 @@ class RowGatherer:
             return None
         columns = {}
         for name, column in self._columns.items():
-            values = column.read(slots, stored, data)
+            values = column.read(slots, stored, data, into.get(name))
             if values is None:
                 return None
             columns[name] = values
@@ -308,16 +316,19 @@ class _Column(ABC):
     def _put(self, slot: int, column: Column) -> bool: ...
 
     @abstractmethod
-    def read(self, slots: Integers, rows: Integers, data: MemoryBytes) -> FieldValues | None:
+    def read(self, slots: Integers, rows: Integers, data: MemoryBytes, memory: Memory | None) -> FieldValues | None:
         """Their values; ``None`` where one is damaged, not like the others, or not here."""
 
     def _sound(self, slots: Integers, rows: Integers, values: Sequence[Any] | NDArray[Any]) -> bool:
-        if not self._verify:
-            return True
+        expected = self._expected(slots, rows)
+        return expected is not None and (not expected or checksums(values) == expected)
+
+    def _expected(self, slots: Integers, rows: Integers) -> list[int] | None:
+        """The checksums that values have to have: none where nobody asks; ``None`` where some were written without."""
         known = self._sums.widths[slots] > 0
-        if not known.any():  # written without
-            return True
-        return bool(known.all()) and checksums(values) == self._sums.take(slots, rows).view(np.uint64).tolist()
+        if not self._verify or not known.any():
+            return []
+        return self._sums.take(slots, rows).view(np.uint64).tolist() if known.all() else None
 
 
 class _Scalars(_Column):
@@ -326,7 +337,7 @@ class _Scalars(_Column):
         self._base[slot] = address_of(column.values)
         return True
 
-    def read(self, slots: Integers, rows: Integers, data: MemoryBytes) -> FieldValues | None:
+    def read(self, slots: Integers, rows: Integers, data: MemoryBytes, memory: Memory | None) -> FieldValues | None:
         width = self._type.width
         raw = gather_at(self._base[slots] + rows * width, width)
         return FieldValues(self._type, np.ndarray(len(slots), self._type.dtype, raw), None)
@@ -338,7 +349,7 @@ class _Fixed(_Column):
         self._offsets.put(slot, column.offsets if column.base is None else None)
         return self._type.width > 0
 
-    def read(self, slots: Integers, rows: Integers, data: MemoryBytes) -> FieldValues | None:
+    def read(self, slots: Integers, rows: Integers, data: MemoryBytes, memory: Memory | None) -> FieldValues | None:
         scattered = self._offsets.widths[slots] > 0 if self._offsets.any else np.zeros(1, np.bool_)
         if scattered.all():
             offsets = self._offsets.take(slots, rows)
@@ -359,10 +370,33 @@ class _Payloads(_Column):
         self._lengths.put(slot, column.lengths)
         return True
 
-    def read(self, slots: Integers, rows: Integers, data: MemoryBytes) -> FieldValues | None:
-        begins = self._offsets.take(slots, rows)
-        views = data.views(slots, begins, begins + self._lengths.take(slots, rows))
-        return None if views is None or not self._sound(slots, rows, views) else FieldValues(self._type, views, None)
+    def read(self, slots: Integers, rows: Integers, data: MemoryBytes, memory: Memory | None) -> FieldValues | None:
+        begins, lengths = self._offsets.take(slots, rows), self._lengths.take(slots, rows)
+        views = data.views(slots, begins, begins + lengths)
+        if views is None:
+            return None
+        if memory is not None:
+            return self._joined(slots, rows, views, np.cumsum(lengths), memory)
+        return FieldValues(self._type, views, None) if self._sound(slots, rows, views) else None
+
+    def _joined(
+        self, slots: Integers, rows: Integers, views: Sequence[memoryview | None], ends: Integers, memory: Memory
+    ) -> FieldValues | None:
+        """The values in one memory, each verified just before it is copied: then it comes from afar only once."""
+        expected = self._expected(slots, rows)
+        if expected is None:
+            return None
+        joined = memory(int(ends[-1]))
+        whole = memoryview(joined)  # type: ignore[arg-type]  # numpy arrays are buffers; the stubs of 3.11 cannot say so
+        bounds = [0, *ends.tolist()]
+        for first in range(0, len(views), _HOT):
+            some = views[first : first + _HOT]
+            if expected and checksums(some) != expected[first : first + _HOT]:
+                return None
+            for i, view in enumerate(some, first):
+                whole[bounds[i] : bounds[i + 1]] = view  # type: ignore[assignment]  # views of whole objects: none lacks
+        values: list[memoryview | None] = [whole[start:end].toreadonly() for start, end in itertools.pairwise(bounds)]
+        return FieldValues(self._type, values, None, joined)
 
 
 _COLUMNS: dict[FieldKind, type[_Column]] = {"scalar": _Scalars, "fixed": _Fixed, "payload": _Payloads}

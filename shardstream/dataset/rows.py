@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.dataset.gathered_rows import RowGatherer
+from shardstream.dataset.gathered_rows import Memory, RowGatherer
 from shardstream.dataset.indexes import OpenShards
 from shardstream.dataset.read_ahead import ReadAhead
 from shardstream.dataset.shard import OpenShard
@@ -103,8 +104,21 @@ class RowReader:
         """The index of a shard of the first source, by its number."""
         return self._shards.open(0, shard).index
 
-    def read(self, sources: Integers | None, shards: Integers, rows: Integers) -> RowBatch:
+    def read(
+        self,
+        sources: Integers | None,
+        shards: Integers,
+        rows: Integers,
+        into: Mapping[str, Memory] = MappingProxyType({}),
+    ) -> RowBatch:
         """The stored values of samples (sources[i], shards[i], rows[i]); ``None`` where all are of the first source.
+
+        Args:
+            sources: (n,), or ``None``.
+            shards: (n,).
+            rows: (n,).
+            into: By field, of payloads that are best copied to one memory, what gives it: `FieldValues.joined` are then
+                those that were.
 
         Raises:
             DataError: A value or a whole shard is damaged, or a value is larger than ``max_value``; names it.
@@ -114,7 +128,7 @@ class RowReader:
         ids = shard_ids(sources, shards)
         if self._status is not None:
             self._status.lists(ids)
-        gathered = self._gatherer.read(ids, rows)
+        gathered = self._gatherer.read(ids, rows, into)
         if gathered is not None:
             return RowBatch(*gathered)
         return self._one_by_one(ids, rows, self._ahead)

@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
 from shardstream.images.formats import Encoded
-from shardstream.images.geometry import Geometry, Size
-from shardstream.images.region import ImageFile
+from shardstream.images.geometry import Geometry, Size, Turn
+from shardstream.images.region import ImageFile, ImagePart
 from shardstream.rng import Domain, words
 from shardstream.shards.fields import FieldType
+
+
+class Placed(NamedTuple):
+    """What is to be done to an encoded image, as it is known before any pixel is decoded.
+
+    Attributes:
+        geometry: Of the image as it is stored.
+        turn: What is done to the result at last.
+        scale: The DCT scale it is decoded at.
+        part: What of it is decoded.
+    """
+
+    geometry: Geometry
+    turn: Turn
+    scale: int
+    part: ImagePart
 
 
 @dataclass(slots=True)
@@ -30,9 +46,10 @@ class SampleContext:
         epoch: The epoch.
         geometry: By output name, what was done to each image of this sample so far; ``like=`` reads it.
         kept: By output name, which entries of an output of boxes are left: bool (N,).
-        upright: The outputs whose image was turned as its EXIF orientation says.
+        upright: By output name, of those whose image was turned as its EXIF orientation says, how.
         beside: The stored fields that decoders read beside their own, with their types; ``None`` where it lacks them.
         parts: By their names, the values of calls that make several outputs.
+        placed: By output name, of those that were begun early, see `Picture.begin`.
         memory: By output name, of those whose values are `Cut`: gives uint8 (height, width, 3) to write pixels to.
 
     Example:
@@ -49,9 +66,10 @@ class SampleContext:
     epoch: int
     geometry: dict[str, Geometry] = field(default_factory=dict)
     kept: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
-    upright: set[str] = field(default_factory=set)
+    upright: dict[str, Turn] = field(default_factory=dict)
     beside: dict[str, tuple[FieldType, Any]] = field(default_factory=dict)
     parts: dict[tuple[str, ...], Sequence[Any]] = field(default_factory=dict)
+    placed: dict[str, Placed] = field(default_factory=dict)
     memory: Mapping[str, Callable[[int, int], NDArray[np.uint8]]] = field(default_factory=dict)
     _file: ImageFile | None = None
 

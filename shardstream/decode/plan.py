@@ -117,8 +117,7 @@ class Output:
         """What the first step gets: encoded bytes where it decodes them itself, else the value of the field's type."""
         if self.as_bytes:
             return bytes(raw)
-        encoded = kind.is_image or kind.name == "bytes"
-        return raw if encoded and self.steps and isinstance(self.steps[0], Decoder) else kind.decode(raw)
+        return raw if kind.is_encoded and self.steps and isinstance(self.steps[0], Decoder) else kind.decode(raw)
 
     def missing(self, context: SampleContext, out: NDArray[Any] | None = None) -> Any:
         """The value of a sample that lacks the field.

@@ -6,7 +6,7 @@ for bit, at every DCT scale: the margin for the smoothing of chroma grows with t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,35 @@ from shardstream.images.backends import Backend, BackendName
 from shardstream.images.formats import Encoded
 from shardstream.images.geometry import Box, scaled_size
 from shardstream.images.header import ImageInfo, probe
-from shardstream.images.jpeg.cutting import MARGIN, Addressable, read
+from shardstream.images.jpeg.cutting import MARGIN, Addressable, CutJpeg, read
 
 _WHOLE = 0.9
 """From this share of the image on, cutting costs more than it saves."""
+
+
+class CutFunction(Protocol):
+    """`Addressable.cut` as a function."""
+
+    def __call__(self, file: Addressable, box: Box, /, *, margin: int) -> CutJpeg:
+        """A rectangle of a file as a small file."""
+
+
+cut: CutFunction = Addressable.cut
+"""Who records what takes how long has another one here meanwhile, which is timed."""
+
+
+class ImagePart(NamedTuple):
+    """A part of an image as a file that can be decoded alone, or the whole.
+
+    Attributes:
+        data: The file.
+        info: What its header says.
+        origin: Row and column of the image, at the scale it is to be decoded at, at which it begins.
+    """
+
+    data: Encoded
+    info: ImageInfo
+    origin: tuple[int, int]
 
 
 class Region(NamedTuple):
@@ -75,18 +100,24 @@ class ImageFile:
         Raises:
             DecodeError: The file is damaged.
         """
-        data, info, origin = self.data, self.info, (0, 0)
+        part = self.part(box, scale=scale, tolerant=tolerant)
+        return decode_part(part, scale=scale, tolerant=tolerant, fast=fast, backend=backend)
+
+    def part(self, box: Box, *, scale: int = 1, tolerant: bool = False) -> ImagePart:
+        """What has to be decoded for a rectangle; the arguments as of `decode`.
+
+        Raises:
+            DecodeError: The file is damaged.
+        """
+        info = self.info
         height, width = scaled_size((info.height, info.width), scale)
         if box.height * box.width < _WHOLE * height * width:
             addressable = self._cuttable(tolerant=tolerant)
             if addressable is not None:
-                data, part = addressable.cut(_full(box, scale, info), margin=MARGIN * scale)
-                info = info._replace(height=part.height, width=part.width)
-                origin = part.top // scale, part.left // scale  # segments begin at multiples of 8
-        pixels = backends.decode_scaled(
-            data, info, scale=scale, tolerant=tolerant, reuse=True, fast=fast, backend=backend
-        )
-        return Region(pixels, origin)
+                data, held = cut(addressable, _full(box, scale, info), margin=MARGIN * scale)
+                origin = held.top // scale, held.left // scale  # segments begin at multiples of 8
+                return ImagePart(data, info._replace(height=held.height, width=held.width), origin)
+        return ImagePart(self.data, info, (0, 0))
 
     def _cuttable(self, *, tolerant: bool) -> Addressable | None:
         if not self._read:
@@ -97,6 +128,24 @@ class ImageFile:
                     raise
             self._read = True
         return self._addressable
+
+
+def decode_part(
+    part: ImagePart,
+    *,
+    scale: int = 1,
+    tolerant: bool = False,
+    fast: bool = False,
+    backend: Backend | BackendName = "auto",
+) -> Region:
+    """Decode a part, into memory that this thread reuses at its next call; the arguments as of `ImageFile.decode`.
+
+    Raises:
+        DecodeError: The file is damaged.
+    """
+    data, info, origin = part
+    pixels = backends.decode_scaled(data, info, scale=scale, tolerant=tolerant, reuse=True, fast=fast, backend=backend)
+    return Region(pixels, origin)
 
 
 def _full(box: Box, scale: int, info: ImageInfo) -> Box:

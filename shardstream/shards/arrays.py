@@ -144,9 +144,12 @@ def _npy_head(text: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     if type(shape) is not tuple or not all(type(n) is int and n >= 0 for n in shape) or type(fortran) is not bool:
         raise ValueError(f"an NPY file of shape {shape!r}")
     try:
-        return np.dtype(descr), shape, fortran
+        dtype = np.dtype(descr)
     except (TypeError, OverflowError) as error:
         raise ValueError(f"an NPY file of {descr!r}: {error}") from error
+    if dtype.itemsize < 0:  # numpy 1 counts it in 31 bits, and wraps around
+        raise ValueError(f"an NPY file of {descr!r}: its elements are too large")
+    return dtype, shape, fortran
 
 
 def is_tensor(value: object) -> bool:

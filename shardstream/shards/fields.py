@@ -111,6 +111,11 @@ class FieldType(ABC):
         """
         return _parse(str(text))
 
+    @cached_property
+    def is_encoded(self) -> bool:
+        """Whether decoders get values as they are stored: files of images, and plain bytes."""
+        return self.is_image or self.name == "bytes"
+
     @property
     def stored(self) -> str:
         """The type that is written for it, and that fingerprints hold; `meant_type` is the way back."""

@@ -47,11 +47,14 @@ class FieldValues:
             slices of. Scalars: an own array (n,), and fixed arrays: an own array (n, *shape), zeros where there is no
             value.
         valid: Whether each row has a value, bool (n,); ``None`` if every sample of the shard has.
+        joined: Payloads that were copied to one memory, one behind the other, uint8 (bytes,); ``None`` where they were
+            not.
     """
 
     type: FieldType
     data: list[memoryview | None] | NDArray[Any]
     valid: NDArray[np.bool_] | None
+    joined: NDArray[np.uint8] | None = None
 
 
 class Framing(ABC):

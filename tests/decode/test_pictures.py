@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from shardstream.decode import CenterCrop, Image, Mask, RandomResizedCrop, Resize, compile_fields
+from shardstream.decode import CenterCrop, Crop, Image, Mask, RandomResizedCrop, Resize, compile_fields
+from shardstream.decode.crops import Cut
 from shardstream.errors import DecodeError, FieldError, UsageError
 from shardstream.images.backends import decode
 from shardstream.images.geometry import aligned_scale, covering_scale
 from shardstream.images.jpeg.transcode import make_addressable
 from shardstream.shards.fields import FieldType, to_bytes
+from shardstream.stream.batching.samples import begun_early
 
 from .making import made, resized
 
@@ -386,3 +388,36 @@ def test_fast_pixels_are_near_the_accurate_ones_and_the_same_of_both_kinds_of_fi
     assert np.abs(got["whole"].astype(int) - decode(data)).mean() < 3
     other = made({"fast": fields["accurate"]}, {"jpg": data}, sample())["fast"]  # the same name draws the same crop
     assert 0 < np.abs(got["fast"].astype(int) - other).mean() < 12
+
+
+@pytest.mark.parametrize("addressable", [False, True])
+def test_what_was_begun_early_becomes_the_same(photo, save, sample, addressable):
+    file = save(photo(240, 320), "JPEG")
+    file = make_addressable(file).data if addressable else file
+    fields = {
+        "jpg": RandomResizedCrop(64, flip=True),
+        "again": Image(source="jpg", like="jpg"),
+        "turned": RandomResizedCrop(48, source="jpg", upright=True, scale=(0.1, 0.3)),
+        "cut": RandomResizedCrop(48, source="jpg", resize="device"),
+        "whole": Image(source="jpg"),
+        "pair": CenterCrop(96, resize=128, source="jpg", exact=True),
+    }
+    outputs = compile_fields(fields, {"jpg": JPG}).outputs
+    for number in range(8):
+        late, early = sample(number), sample(number)
+        for output, step in begun_early(outputs):
+            step.begin(memoryview(file), early, name=output.name, stream=output.stream)
+        assert set(early.placed) == set(fields)
+        for output in outputs:
+            one, other = (output.value(JPG, memoryview(file), context) for context in (late, early))
+            one, other = (value.pixels if isinstance(value, Cut) else value for value in (one, other))
+            assert np.array_equal(one, other)
+        assert not early.placed
+        assert early.geometry == late.geometry
+        assert early.upright == late.upright
+
+
+def test_where_a_callable_has_a_part_nothing_is_begun_early():
+    fields = {"jpg": Crop(8, box="box", pick=lambda boxes: boxes[0]), "made": ["bytes", bytes]}
+    types = {"jpg": JPG, "box": FieldType.parse("json"), "made": JPG}
+    assert not begun_early(compile_fields(fields, types).outputs)

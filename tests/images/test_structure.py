@@ -237,7 +237,7 @@ OTHERS = ["GIF", "GIF-animated", *(f"BMP-{mode}" for mode in ("RGB", "L", "P", "
 LIBTIFF = features.check("libtiff")  # Pillow-SIMD may be built without
 OTHERS += ["TIFF-1", "TIFF-tiff_lzw", "TIFF-jpeg", "TIFF-packbits", "BigTIFF-tiff_lzw"] if LIBTIFF else []
 OTHERS += ["BigTIFF-raw"]
-OTHERS += ["AVIF"] if features.check("avif") else []
+OTHERS += ["AVIF"] if "avif" in features.get_supported() else []
 
 
 def found(data: bytes, kind: str) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+import pytest
 
 from shardstream.shards.fields import FieldType
 from shardstream.storage import open_store
@@ -46,14 +46,16 @@ def photograph(number: int, width: int = 96, height: int = 72) -> bytes:
     waves = [np.sin(x / (7 + number % 5) + k) + np.cos(y / (9 + k) + number) for k in range(3)]
     pixels = ((np.stack(waves, axis=-1) + 2) * 63).astype(np.uint8)
     buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "JPEG", quality=90)
+    pytest.importorskip("PIL.Image").fromarray(pixels).save(buffer, "JPEG", quality=90)
     return buffer.getvalue()
 
 
 def labels(width: int = 96, height: int = 72) -> bytes:
     """A label map as grey PNG."""
     buffer = io.BytesIO()
-    Image.fromarray((np.indices((height, width)).sum(0) % 9 + 1).astype(np.uint8)).save(buffer, "PNG")
+    pytest.importorskip("PIL.Image").fromarray((np.indices((height, width)).sum(0) % 9 + 1).astype(np.uint8)).save(
+        buffer, "PNG"
+    )
     return buffer.getvalue()
 
 

@@ -295,7 +295,7 @@ def test_a_sample_without_a_number_is_named_on_every_road(folder: Folder, kind: 
 def mixture(one: Path, other: Path, *, by: Any = "samples", batch_size: int = 3, **recipe: Any) -> ss.Mixture:
     """Of both, the second with this recipe, so that some batches have samples of one and some of both."""
     sources = {"one": (ss.ShardDataset(one), 1), "other": (ss.ShardDataset(other, **recipe), 1)}
-    return ss.Mixture(sources, by=by, batch_size=batch_size, epoch=240)
+    return ss.Mixture(sources, by=by, batch_size=batch_size, lanes=8, chunk=batch_size, epoch=240)
 
 
 def holds(kind: str, value: Any) -> bool:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import threading
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ import pytest
 
 from shardstream.dataset.shared import (
     DECODING,
-    PLACE,
-    STAGE_BITS,
+    SLOT,
+    STAGE,
+    SharedMemory,
     SharedRecord,
     WorkerStatuses,
     shard_ids,
@@ -27,7 +29,7 @@ def answer(record: SharedRecord, desk: WorkerStatuses) -> None:
     value = record.read()
     status = desk.of(1)
     status.lists(np.array([value["shard"]] * 2), [2, 3], ["a", "b"])
-    status.words[PLACE] = 1 + 1 << STAGE_BITS | DECODING
+    status.words[SLOT] = 1
     record.write([value, os.getpid()])
 
 
@@ -96,15 +98,25 @@ def test_a_worker_is_told_by_the_sample_it_is_at() -> None:
     assert now() == (4, -1, "", "read")
     keys = ["k" * 300, "ö", "c", "d", "e"]  # a step with more samples, and longer keys, than there is room for
     status.lists(np.arange(5), [10, 11, 12, 13, 14], keys)
-    status.words[PLACE] = 0 + 1 << STAGE_BITS | DECODING
+    status.words[SLOT] = 0
     assert now() == (0, 10, "k" * 256, "decode")
     status.transforms()
     assert now() == (0, 10, "k" * 256, "transform")
-    status.words[PLACE] = 3 + 1 << STAGE_BITS | DECODING
+    status.words[STAGE], status.words[SLOT] = DECODING, 3
     assert now() == (3, 13, "", "decode")
-    status.words[PLACE] = 4 + 1 << STAGE_BITS | DECODING
+    status.words[SLOT] = 4
     assert now()[1:] == (-1, "", "decode")
     status.lists(np.arange(2), [5, 6], ["a", "b"])
-    status.words[PLACE] = 1 + 1 << STAGE_BITS | DECODING
+    status.words[SLOT] = 1
     status.at("assemble")
     assert now() == (1, 6, "b", "assemble")
+
+
+def test_memory_is_closed_also_when_the_interpreter_is_torn_down() -> None:
+    """Globals and builtins are gone then; an error would be printed behind the one that ended the program."""
+    memory = SharedMemory(8)
+    file = memory._file
+    known = SharedMemory.__del__
+    FunctionType(known.__code__, {"__builtins__": {}}, "torn down", known.__defaults__)(memory)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file)

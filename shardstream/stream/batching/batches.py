@@ -24,7 +24,7 @@ from shardstream.errors import BatchError, DataError
 from shardstream.shards.fields import ValuesType
 from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, first_good, location_in
 from shardstream.stream.tensors.crops import CropSlab, CropSlabs, collate_cuts
-from shardstream.stream.tensors.joined import JoinedRows
+from shardstream.stream.tensors.joined import JoinedBytes, JoinedRows, bytes_rows
 from shardstream.stream.tensors.nested import refuse_devices
 from shardstream.stream.tensors.numbers import Numbers, Where, converted, is_number, missing_number, stored_dtypes
 from shardstream.stream.tensors.ragged import Ragged, type_name
@@ -178,6 +178,8 @@ class SlabBuilder:
         joined = ((output, JoinedRows.of(output, decoder.fields)) for output in self._loose)
         self._joined = [(output, rows) for output, rows in joined if rows is not None]
         self._forms = {output.name: _form(output, decoder) for output in decoder.plan.outputs}
+        alone = [output for output in decoder.plan.outputs if output.as_bytes and len(output.sources) == 1]
+        self._bytes = {output.name: output.sources[0] for output in alone if output.stored}
         self._origins = {output.name: output.origin or output.name for output in self._loose}
         self._cut = {
             output.name: CropSlabs(output.slot.shape[:2])  # type: ignore[arg-type]  # a slot of images has three numbers
@@ -187,7 +189,8 @@ class SlabBuilder:
 
     def batch(self, step: Step) -> tuple[dict[str, Any], list[int], dict[int, str]]:
         """The step's batch, the slots that have no sample of their own, and the reasons of those that were broken."""
-        rows, broken = self._decoder.read(step)
+        into = {source: JoinedBytes() for source in self._bytes.values()} if self._bytes else {}
+        rows, broken = self._decoder.read(step, into)
         count = len(step.rows)
         slabs: dict[str, torch.Tensor] = {}
         cut: dict[str, CropSlab] = {}
@@ -226,11 +229,17 @@ class SlabBuilder:
                 batch[output.name] = self._cut[output.name].crops(cut[output.name], values[output.name])
             elif output.name in joined:
                 batch[output.name] = joined[output.name].join(self._stored_bytes(output, rows))
+            elif not broken and self._is_joined(output, rows):
+                batch[output.name] = into[output.sources[0]].rows(self._stored_bytes(output, rows))
             else:
                 batch[output.name] = self._column(output, rows, slabs.get(output.name), values.get(output.name))
             if (output.name in slabs or output.is_cut) and output.optional:
                 batch[f"{output.name}.__valid__"] = slab_of(self._present(output, rows))
         return batch, sorted(broken), broken
+
+    def _is_joined(self, output: Output, rows: RowBatch) -> bool:
+        """Whether its values were copied to one memory when they were read."""
+        return output.name in self._bytes and rows.columns[self._bytes[output.name]].joined is not None
 
     def _fitting(self, rows: RowBatch) -> dict[str, JoinedRows]:
         """The outputs whose rows become a batch as one."""
@@ -400,16 +409,6 @@ def _why_no_rows(name: str, values: Sequence[Any], form: Form) -> str:
 def _is_picture(value: Any, form: Form) -> bool:
     """Whether an array or tensor is a picture, and no row of numbers: also one that a callable made of an image."""
     return bool(value.ndim == 3 and (form == "image" or (value.shape[2] == 3 and type_name(value) == "uint8")))
-
-
-def bytes_rows(values: Sequence[bytes | bytearray | memoryview]) -> Ragged:
-    """Byte strings as rows of uint8."""
-    ends = np.cumsum([0, *map(len, values)], dtype=np.int64)
-    slab = empty_slab((int(ends[-1]),), torch.uint8)
-    whole = memoryview(slab.numpy())  # type: ignore[arg-type]  # numpy arrays are buffers; the stubs of 3.11 cannot say so
-    for value, start, end in zip(values, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
-        whole[start:end] = value
-    return Ragged(slab, torch.from_numpy(ends))
 
 
 def collate_rows(

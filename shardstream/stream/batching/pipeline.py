@@ -14,11 +14,11 @@ from torch.utils.data import get_worker_info
 from shardstream.dataset.indexes import OpenShards
 from shardstream.dataset.read_ahead import ReadAhead
 from shardstream.dataset.rows import RowReader
-from shardstream.dataset.shared import WorkerStatus
+from shardstream.dataset.shared import TRACED_SINCE, WorkerStatus
 from shardstream.dataset.step import Step
 from shardstream.decode.usercall import SampleCalls, UserCall, global_states_kept
 from shardstream.errors import ShardStreamError, UsageError
-from shardstream.images.geometry import Geometry
+from shardstream.images.geometry import UPRIGHT, Geometry, as_stored
 from shardstream.sizes import parse_size
 from shardstream.storage import ReadQueue, counters
 from shardstream.storage.base.awaited import listen
@@ -28,6 +28,7 @@ from shardstream.storage.cache.capacity import memory_left
 from shardstream.stream.batching.batches import BatchBuilder
 from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, decode_pool_of
 from shardstream.stream.ipc.orphans import end_with_parent
+from shardstream.stream.ipc.spans import SpanRecorder
 from shardstream.stream.ipc.worker_batch import BatchFailure, WorkerBatch
 from shardstream.stream.iteration.content import Content, ContentPart
 from shardstream.stream.iteration.epoch_run import WorkerSteps
@@ -71,6 +72,7 @@ class StepPipeline:
         self._pool = HomePool()
         self._threads = decode_pool_of(settings.threads)
         self._clock = StageClock()
+        self._recorder = SpanRecorder()
         groups, decoder_of = _alike(content.parts)
         sources = [part.source for part in content.parts]
         self._shards = OpenShards(sources)
@@ -130,11 +132,16 @@ class StepPipeline:
 
     def batches(self, coming: WorkerSteps, *, lists: bool, worker: int | None) -> Iterator[WorkerBatch | BatchFailure]:
         """The batches of an iteration, for a `Loader`; in a worker, of this number, an error of ours ends them."""
+        self._recorder.worker = worker
         if self._status is not None:
             self._status.at("read")
-        for step in self.steps(coming):
+        for number, step in zip(coming.numbers, self.steps(coming), strict=True):
+            since = 0 if self._status is None else self._status.head[TRACED_SINCE]
             try:
-                made = self.batch(step, lists=lists)
+                if since or self._recorder.since:
+                    made = self._recorded(step, number, since, lists=lists)
+                else:
+                    made = self.batch(step, lists=lists)
             except ShardStreamError as error:
                 if worker is None:
                     raise
@@ -148,6 +155,19 @@ class StepPipeline:
             self._status.at("read")
         if self._status is not None:
             self._status.at("idle")
+
+    def _recorded(self, step: Step, number: int, since: int, *, lists: bool) -> WorkerBatch:
+        """The batch of a step, with what took how long since a trace is recorded; the first without one ends it."""
+        recorder = self._recorder
+        if since != recorder.since:
+            recorder.follow(since)
+            self._clock.record(recorder.lap if since else None)
+        if not since:
+            return self.batch(step, lists=lists)
+        with recorder:
+            made = self.batch(step, lists=lists)
+        made.spans = recorder.spans(step.epoch, number)
+        return made
 
     def _end(self) -> None:
         self._pool.clear()
@@ -167,11 +187,19 @@ class StepPipeline:
         return self._batches.transform is not None
 
     def geometry(self, step: Step) -> dict[str, Geometry]:
-        """What decoders do to the images of the first sample of a step, by output; of the first source."""
+        """What decoders do to the images of the first sample of a step, by output; of the first source.
+
+        All is said of the image as it is stored, but for the flip: whether left and right of what is seen change.
+        """
         decoder = self._decoders[0]
         rows, _ = decoder.read(step.only(np.array([0])))
         with self._kept():
-            return StepDecoding(decoder, rows, step, decoder.plan.outputs).sample(0)[1].geometry
+            context = StepDecoding(decoder, rows, step, decoder.plan.outputs).sample(0)[1]
+        turns = context.upright
+        return {
+            name: as_stored(one, turns.get(name, UPRIGHT))[0]._replace(flip=one.flip)
+            for name, one in context.geometry.items()
+        }
 
     def batch(self, step: Step, *, lists: bool) -> WorkerBatch:
         """A step as a batch, or as a list of those of its samples that can be used."""

@@ -11,27 +11,33 @@ import math
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from shardstream.dataset.gathered_rows import Memory
 from shardstream.dataset.rows import RowBatch, RowReader
-from shardstream.dataset.shared import CLOCK_EVERY, DECODING, PLACE, SINCE, STAGE_BITS, WorkerStatus, shard_ids
+from shardstream.dataset.shared import DECODING, SLOT, STAGE, WorkerStatus, shard_ids
 from shardstream.dataset.step import Step
 from shardstream.decode.context import SampleContext
+from shardstream.decode.pictures import Picture
 from shardstream.decode.plan import Output
 from shardstream.decode.specs import Decoder
 from shardstream.decode.usercall import names_behind, sample_call
 from shardstream.errors import BatchError, DataError
+from shardstream.shards.fields import FieldType
 from shardstream.stream.iteration.content import ContentPart
 from shardstream.stream.iteration.settings import SkipPolicy
 from shardstream.stream.tensors.numbers import Numbers, Where, converted, declared_dtypes, stored_dtypes
 
+_TOGETHER = 16
+"""Samples of which all that comes before pixels is done in turn. More gain little, and hold more copies of files."""
 _MOST_THREADS = 8
 """Threads by default: where one process decodes for a machine with more cores, workers gain more."""
 
@@ -48,6 +54,7 @@ class StageClock:
 
     Attributes:
         seconds: By stage, since `begin`.
+        lap: To be called where a stage ends.
 
         >>> clock = StageClock()
         >>> clock.lap("read")
@@ -56,15 +63,24 @@ class StageClock:
     """
 
     def __init__(self) -> None:
+        self.lap: Callable[[Stage], None] = self._lap
         self.begin()
+
+    def record(self, span: Callable[[str, float, float], None] | None) -> None:
+        """Have a function called with each lap, and when it began and ended, by ``time.perf_counter``."""
+        self.lap = self._lap if span is None else partial(self._recorded, span)
 
     def begin(self) -> None:
         """Begin anew: what was since the last lap goes nowhere."""
         self.seconds: dict[str, float] = {}
         self._last = time.perf_counter()
 
-    def lap(self, stage: Stage) -> None:
-        """A stage ends here."""
+    def _recorded(self, span: Callable[[str, float, float], None], stage: Stage) -> None:
+        begun = self._last
+        self._lap(stage)
+        span(stage, begun, self._last)
+
+    def _lap(self, stage: Stage) -> None:
         now, seconds = time.perf_counter(), self.seconds
         seconds[stage] = now - self._last + seconds[stage] if stage in seconds else now - self._last
         self._last = now
@@ -174,6 +190,8 @@ class SampleDecoder:
         transform: A user's callable for each sample, or ``None``.
         names: Those of outputs behind it, where they were renamed or selected after a map.
         status: As given.
+        words: Its words, or ``None``.
+        early: Outputs that begin with a picture, and it.
     """
 
     def __init__(
@@ -196,16 +214,18 @@ class SampleDecoder:
         self.transform = sample_call(options.transforms)
         self.names = names_behind(options.transforms, self.plan.names)
         self.status = status
+        self.words = None if status is None else status.words
         self._stored = stored_dtypes(self.plan, self.fields)
         own = declared_dtypes(self.plan, self.fields)
         self._declared = {name: numbers.declared.get(self.names.get(name, ""), dtype) for name, dtype in own.items()}
+        self.early = begun_early(self.plan.outputs)
         self._threaded = threaded(self.plan.outputs)
         self._reader = reader
         self._excludes = reader.excludes
         self._clock = clock
         self._pool = pool
 
-    def read(self, step: Step) -> tuple[RowBatch, dict[int, str]]:
+    def read(self, step: Step, into: Mapping[str, Memory] = MappingProxyType({})) -> tuple[RowBatch, dict[int, str]]:
         """The stored rows of a step, and the slots whose data is broken, or to be taken for it, with the reason.
 
         A broken slot's row is that of the first good one. What ``exclude_keys`` names is not read at all.
@@ -219,7 +239,7 @@ class SampleDecoder:
             broken = self._reader.excluded(step.sources, step.shards, step.rows)
         good = _without(step, broken) if broken else step
         try:
-            return self._reader.read(good.sources, good.shards, good.rows), broken
+            return self._reader.read(good.sources, good.shards, good.rows, into), broken
         except DataError:
             if not self.policy.skips:
                 raise
@@ -278,8 +298,11 @@ class SampleDecoder:
         decoding = StepDecoding(self, rows, step, self.plan.outputs)
         self.begin(decoding, broken)
         out: list[Any] = []
+        words = None if self.transform is None else self.words
         for i in range(len(step.rows)):
             sample: Any = None
+            if words is not None:  # the one before was transformed
+                words[STAGE] = DECODING
             if i not in broken:
                 try:
                     sample, context = decoding.sample(i)
@@ -333,6 +356,8 @@ class StepDecoding:
         Returns:
             Whether samples after it are wanted.
         """
+        if self.decoder.words is not None:
+            self.decoder.words[SLOT] = slot
         begun = self._begun[slot] = _Begun(self._context(slot))
         for output in outputs:
             try:
@@ -349,7 +374,10 @@ class StepDecoding:
             DataError: It is damaged.
             TransformError: A user's callable raised.
         """
-        begun = self._begun.pop(slot, None) or _Begun(self._context(slot))
+        words = self.decoder.words
+        if words is not None:
+            words[SLOT] = slot
+        begun = self._begun.pop(slot, None) or self._together(slot)
         sample: dict[str, Any] = {"__key__": begun.context.key}
         for output in self.outputs:
             name = output.name
@@ -358,14 +386,20 @@ class StepDecoding:
             sample[name] = begun.values[name] if name in begun.values else self._value(output, slot, begun.context)
         return sample, begun.context
 
+    def _together(self, slot: int) -> _Begun:
+        """The sample in a slot with what comes before its pixels, which is done for those after it as well."""
+        for i in range(slot, min(slot + _TOGETHER, len(self.step.rows)) if self.decoder.early else slot + 1):
+            begun = self._begun[i] = _Begun(self._context(i))
+            with suppress(Exception):  # raised again when the sample is asked for
+                for output, step in self.decoder.early:
+                    kind, raw = self._stored(output, i) or (None, None)
+                    if kind is not None and kind.is_encoded:
+                        step.begin(raw, begun.context, name=output.origin or output.name, stream=output.stream)
+        return self._begun.pop(slot)
+
     def _context(self, i: int) -> SampleContext:
         """Which sample row i of the step is, about to be made."""
         decoder, rows, step = self.decoder, self.rows, self.step
-        if decoder.status is not None:
-            words = decoder.status.words
-            words[PLACE] = i + 1 << STAGE_BITS | DECODING
-            if not i % CLOCK_EVERY:
-                words[SINCE] = time.monotonic_ns()
         position = int(step.positions[i])
         context = SampleContext(
             rows.keys[i], rows.shards[i], rows.rows[i], position, decoder.seed, step.epoch, memory=self.memory
@@ -377,12 +411,25 @@ class StepDecoding:
     def _value(self, output: Output, i: int, context: SampleContext) -> Any:
         decoder, rows, slab = self.decoder, self.rows, self.slabs.get(output.name)
         out = None if slab is None else slab[i, ...]  # a view, also of a number
+        stored = self._stored(output, i)
+        if stored is None:
+            return output.missing(context, out)
+        value = output.value(*stored, context, out)
+        return decoder.as_declared(output.name, value, lambda _: location_in(rows, i))
+
+    def _stored(self, output: Output, i: int) -> tuple[FieldType, Any] | None:
+        """The type and the stored value of an output; ``None`` where row i has none."""
         for source in output.sources:
-            raw = rows.value(source, i)
+            raw = self.rows.value(source, i)
             if raw is not None:
-                value = output.value(decoder.fields[source], raw, context, out)
-                return decoder.as_declared(output.name, value, lambda _: location_in(rows, i))
-        return output.missing(context, out)
+                return self.decoder.fields[source], raw
+        return None
+
+
+def begun_early(outputs: Sequence[Output]) -> list[tuple[Output, Picture]]:
+    """Those of the outputs that begin with a picture, and it: no user's callable has a part in where it is cut out."""
+    firsts = [(output, output.steps[0]) for output in outputs if output.steps]
+    return [(output, step) for output, step in firsts if isinstance(step, Picture) and not step.calls]
 
 
 def threaded(outputs: Sequence[Output]) -> list[Output]:

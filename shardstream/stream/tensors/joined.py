@@ -1,4 +1,4 @@
-"""Rows of values, stored as the bytes of their elements: a batch of them is put together as one, not row by row."""
+"""Bytes of samples as one slab of a batch: as they are, or as rows of the elements that they are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from shardstream.decode.dtypes import Array
 from shardstream.decode.plan import Output
@@ -67,3 +68,30 @@ class JoinedRows:
         if elements is not out:
             out[...] = elements
         return Ragged(slab, torch.from_numpy(offsets))
+
+
+def _ends(values: Sequence[bytes | bytearray | memoryview]) -> NDArray[np.int64]:
+    """Where each begins and ends when they lie behind each other: (n + 1,)."""
+    return np.cumsum([0, *map(len, values)], dtype=np.int64)
+
+
+class JoinedBytes:
+    """Memory of a batch that byte strings are copied to where they are read."""
+
+    def __call__(self, size: int) -> NDArray[np.uint8]:
+        self._slab = empty_slab((size,), torch.uint8)
+        return self._slab.numpy()
+
+    def rows(self, values: Sequence[Any]) -> Ragged:
+        """These, which lie there."""
+        return Ragged(self._slab, torch.from_numpy(_ends(values)))
+
+
+def bytes_rows(values: Sequence[bytes | bytearray | memoryview]) -> Ragged:
+    """Byte strings as rows of uint8."""
+    ends = _ends(values)
+    slab = empty_slab((int(ends[-1]),), torch.uint8)
+    whole = memoryview(slab.numpy())  # type: ignore[arg-type]  # numpy arrays are buffers; the stubs of 3.11 cannot say so
+    for value, start, end in zip(values, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        whole[start:end] = value
+    return Ragged(slab, torch.from_numpy(ends))

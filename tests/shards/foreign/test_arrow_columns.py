@@ -28,7 +28,7 @@ def fields(columns: dict[str, pa.DataType], features: Any = None, chosen: tuple[
         (pa.large_string(), None, ("text", "str", ())),
         (pa.string_view(), None, ("text", "str", ())),
         (pa.string(), {"_type": "Json"}, ("text", "json", ())),
-        (pa.json_(), None, ("text", "json", ())),
+        *([(pa.json_(), None, ("text", "json", ()))] if hasattr(pa, "json_") else []),  # since 19
         (pa.binary(3), None, ("bytes", "bytes", ())),
         (pa.binary_view(), None, ("bytes", "bytes", ())),
         (pa.dictionary(pa.int8(), pa.string()), None, ("text", "str", ())),
