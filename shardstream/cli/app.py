@@ -44,6 +44,7 @@ VERBS = {
     "verify": Verb(_LOOK, "Read a data set whole and compare every byte with what was written.", "verify"),
     "bench": Verb(_LOOK, "Measure how fast a data set streams, or how fast images decode.", "bench"),
     "doctor": Verb(_LOOK, "Look at this machine as training would find it, and say what to change.", "doctor"),
+    "top": Verb(_LOOK, "Show what each worker of a run on this machine is at.", "top"),
     "errors": Verb(_LOOK, "Explain an error: what brings it about, what to do, and an example.", "errors"),
     "cache": Verb(_LOOK, "Look at the cache of this machine, fill it, check it, clear it.", "cache"),
 }

@@ -105,7 +105,7 @@ def page_of(command: Any, context: Any) -> HelpPage:
     panels: dict[str, list[tuple[str, str]]] = {}
     for option in command.get_params(context):
         if option.param_type_name == "option" and not option.hidden:
-            panel = option.rich_help_panel or ("Options" if group or option.name != "help" else "Run")
+            panel = getattr(option, "rich_help_panel", None) or ("Options" if group or option.name != "help" else "Run")
             panels.setdefault(panel, []).append((_flag(option), _meaning(option)))
     for panel in sorted(panels, key=_place):
         sections[panel] = panels[panel]

@@ -14,7 +14,6 @@ import tempfile
 import time
 from array import array
 from collections.abc import Sequence
-from contextlib import suppress
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import DupFd
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
@@ -46,9 +45,10 @@ class SharedMemory:
         self._file = file
         self.bytes = np.frombuffer(mmap.mmap(file, size), np.uint8)
 
-    def __del__(self) -> None:
-        with suppress(AttributeError):  # it was never made
-            os.close(self._file)
+    def __del__(self, close: Any = os.close) -> None:  # at the end of the process, globals and builtins may be gone
+        file = self.__dict__.pop("_file", None)
+        if file is not None:  # else it was never made
+            close(file)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if get_spawning_popen() is None:
@@ -171,15 +171,23 @@ _STAGES = get_args(WorkerStage)
 _NUMBER_OF: dict[WorkerStage, int] = {stage: number for number, stage in enumerate(_STAGES)}
 _READ, DECODING, _TRANSFORM = _NUMBER_OF["read"], _NUMBER_OF["decode"], _NUMBER_OF["transform"]
 
-# Words of a worker: its process; stage, and slot + 1 above it; shard + 1, where it is one; since when; samples listed;
-# bytes of their keys; its oldest request: since when, attempts, bytes of the URL; number of requests. There follow the
-# text of the URL, and of the samples of the step: shards, rows, keys.
-_PROCESS, PLACE, _SHARD, SINCE, _LISTED, _KEYS, _ASKED, _ATTEMPTS, _URL, _REQUESTS, _NUMBERS = range(11)
-STAGE_BITS = 3
+# Words before those of workers: what this is, in which layout; workers; samples of a step that are told apart; the
+# process of the loader; its rank, of how many; since when a trace is recorded, by
+# ``time.perf_counter_ns``, 0 for none; bytes of the JSON text that
+# follows.
+_MAGIC = int.from_bytes(b"shrdstrm", "little")
+_VERSION = 1
+_IS, _LAYOUT, _WORKERS, _SAMPLES, _LOADER, _RANK, _WORLD, TRACED_SINCE, _ABOUT, _HEAD = range(10)
+_MOST_ABOUT = 1 << 16  # bytes
+
+# Words of a worker: its process; stage; slot of the sample in the step; shard + 1, where it is one; since when; samples
+# listed; bytes of their keys; its oldest request: since when, attempts, bytes of the URL; number of requests. There
+# follow the text of the URL, and of the samples of the step: shards, rows, keys.
+_PROCESS, STAGE, SLOT, _SHARD, _SINCE, _LISTED, _KEYS, _ASKED, _ATTEMPTS, _URL, _REQUESTS, _NUMBERS = range(12)
+_NO_SLOT = -1
 _URL_WORDS = 38
 _KEY_WORDS = 8  # a sample; where keys are longer, the last ones of a step are not told
 _MOST_SAMPLES = 1 << 14
-CLOCK_EVERY = 16  # samples: looking at the clock costs more than all else
 
 
 class WorkerState(NamedTuple):
@@ -192,7 +200,8 @@ class WorkerState(NamedTuple):
         row: The row of it; -1 for none.
         key: The key of that sample; empty where there is none.
         stage: What it does there.
-        seconds: For how long, with up to 15 samples before it.
+        seconds: For how long; of a decoder, with the samples of its step before it: a look at the clock costs more than
+            all else.
         url: The object of the oldest request that it waits for; empty for none.
         attempts: How often that was made.
         request_seconds: For how long it has been waited for.
@@ -218,19 +227,33 @@ class WorkerStatuses:
     Args:
         workers: Number of workers.
         samples: Of a step, so many can be told apart.
+        about: What is read, JSON-able, for other processes; left out where its text is longer than 64 KB.
     """
 
-    def __init__(self, workers: int, samples: int) -> None:
-        self._samples = min(samples, _MOST_SAMPLES)
-        self._shared = SharedWords(self._size * workers)
-
-    @property
-    def _size(self) -> int:
-        return _NUMBERS + _URL_WORDS + (2 + _KEY_WORDS) * self._samples
+    def __init__(self, workers: int, samples: int, about: Any = None) -> None:
+        text = json.dumps(about).encode()
+        if len(text) > _MOST_ABOUT:
+            text = b"null"
+        samples = min(samples, _MOST_SAMPLES)
+        self._shared = SharedWords(_HEAD + -(-len(text) // 8) + _size(samples) * workers)
+        words = self._shared.words
+        words[_LAYOUT:_HEAD] = _VERSION, workers, samples, os.getpid(), 0, 1, 0, len(text)
+        words[_HEAD:].view(np.uint8)[: len(text)] = memoryview(text)
+        words[_IS] = _MAGIC
 
     def of(self, worker: int) -> WorkerStatus:
         """Where worker ``worker`` writes."""
-        return WorkerStatus(self._shared.words[self._size * worker : self._size * (worker + 1)])
+        words = self._shared.words
+        return WorkerStatus(_of_workers(words)[worker], words[:_HEAD])
+
+    def begin(self, rank: int, world_size: int) -> None:
+        """Workers are told to begin, as this rank of so many."""
+        words = self._shared.words
+        words[_LOADER], words[_RANK], words[_WORLD] = os.getpid(), rank, world_size
+
+    def trace(self, since: int) -> None:
+        """Have workers record what takes how long, since then by ``time.perf_counter_ns``; 0: no more."""
+        self._shared.words[TRACED_SINCE] = since
 
     def find(self, process: int) -> tuple[int, int, int] | None:
         """Worker, shard and row of the process of this id; shard or row are -1 if it was at none."""
@@ -241,9 +264,62 @@ class WorkerStatuses:
 
     def states(self) -> list[WorkerState]:
         """What all workers that have begun are at. Nobody is asked: it may be read while they hang."""
-        now = time.monotonic_ns()
-        workers = enumerate(self._shared.words.reshape(-1, self._size))
-        return [_state(worker, words, now) for worker, words in workers if words[_PROCESS]]
+        return _states(self._shared.words)
+
+
+class RunStatus(NamedTuple):
+    """What a loader of any process of this machine shares with its workers.
+
+    Attributes:
+        process: The training process.
+        rank: Its rank.
+        world_size: Of how many.
+        workers: Number of workers; those that have not begun are not in ``states``.
+        about: As given to `WorkerStatuses`.
+        states: What each worker is at.
+    """
+
+    process: int
+    rank: int
+    world_size: int
+    workers: int
+    about: Any
+    states: list[WorkerState]
+
+    @classmethod
+    def of(cls, data: bytes) -> RunStatus | None:
+        """What memory of a process holds; ``None``: it is none of `WorkerStatuses`.
+
+        Raises:
+            UsageError: Another version of shardstream wrote it.
+        """
+        words = np.frombuffer(data, np.int64, len(data) // 8)
+        if len(words) < _HEAD or words[_IS] != _MAGIC:
+            return None
+        if words[_LAYOUT] != _VERSION:
+            what = f"the run writes its state in layout {words[_LAYOUT]}, known here is {_VERSION}"
+            raise UsageError(what, hint="look with the version of shardstream that the run uses")
+        numbers = words[:_HEAD].tolist()
+        about = json.loads(words[_HEAD:].tobytes()[: numbers[_ABOUT]])
+        return cls(numbers[_LOADER], numbers[_RANK], numbers[_WORLD], numbers[_WORKERS], about, _states(words))
+
+
+def _size(samples: int) -> int:
+    """Words of a worker."""
+    return _NUMBERS + _URL_WORDS + (2 + _KEY_WORDS) * samples
+
+
+def _of_workers(words: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The words of each worker, behind the others."""
+    size = _size(int(words[_SAMPLES]))
+    begin = _HEAD + -(-int(words[_ABOUT]) // 8)
+    return words[begin : begin + size * int(words[_WORKERS])].reshape(-1, size)
+
+
+def _states(words: NDArray[np.int64]) -> list[WorkerState]:
+    now = time.monotonic_ns()
+    workers = enumerate(_of_workers(words))
+    return [_state(worker, one, now) for worker, one in workers if one[_PROCESS]]
 
 
 def _state(worker: int, shared: NDArray[np.int64], now: int) -> WorkerState:
@@ -251,7 +327,7 @@ def _state(worker: int, shared: NDArray[np.int64], now: int) -> WorkerState:
     numbers = words[:_NUMBERS].tolist()
     samples = (len(words) - _NUMBERS - _URL_WORDS) // (2 + _KEY_WORDS)
     url, shards, rows, keys = np.split(words[_NUMBERS:], np.cumsum([_URL_WORDS, samples, samples]))
-    stage, slot = numbers[PLACE] & (1 << STAGE_BITS) - 1, (numbers[PLACE] >> STAGE_BITS) - 1
+    slot = numbers[SLOT]
     shard, row, key = numbers[_SHARD] - 1, -1, ""
     if 0 <= slot < numbers[_LISTED]:
         names = keys.tobytes()[: numbers[_KEYS]].split(b"\0")
@@ -268,8 +344,8 @@ def _state(worker: int, shared: NDArray[np.int64], now: int) -> WorkerState:
         shard,
         row,
         key,
-        _STAGES[stage],
-        (now - numbers[SINCE]) / 1e9 if numbers[SINCE] else 0.0,
+        _STAGES[numbers[STAGE]],
+        (now - numbers[_SINCE]) / 1e9 if numbers[_SINCE] else 0.0,
         url.tobytes()[: numbers[_URL]].decode(errors="replace"),
         numbers[_ATTEMPTS],
         (now - numbers[_ASKED]) / 1e9 if numbers[_ASKED] else 0.0,
@@ -278,16 +354,19 @@ def _state(worker: int, shared: NDArray[np.int64], now: int) -> WorkerState:
 
 
 class WorkerStatus:
-    """What one worker writes of itself, in one or two words a sample: it is read only when something is wrong.
+    """What one worker writes of itself, in a word a sample, or four where it is transformed: few ever read it.
 
     Args:
         words: Where.
+        head: What all workers share.
 
     Attributes:
         words: The same, as integers.
+        head: As given; ``head[TRACED_SINCE]`` says whether a trace is recorded.
     """
 
-    def __init__(self, words: Any) -> None:
+    def __init__(self, words: Any, head: Any) -> None:
+        self.head = head.data
         self._samples = (len(words) - _NUMBERS - _URL_WORDS) // (2 + _KEY_WORDS)
         self._url, self._shards, rows, keys = np.split(
             words[_NUMBERS:], np.cumsum([_URL_WORDS, self._samples, self._samples])
@@ -295,16 +374,17 @@ class WorkerStatus:
         self._rows, self._keys = rows.data.cast("B").cast("q"), keys.view(np.uint8).data
         self.words = words.data
         words[:_NUMBERS] = 0
+        words[SLOT] = _NO_SLOT
         self.words[_PROCESS] = os.getpid()
 
     def lists(self, shard_ids: NDArray[np.int64], rows: list[int] | None = None, keys: Sequence[str] = ()) -> None:
         """A step begins: samples of these shards, numbers that `shard_ids` made, are read, or, with rows, decoded.
 
-        Which one is decoded is for who does it to say, in ``words[PLACE]``: slot + 1, shifted by `STAGE_BITS`, and
-        `DECODING`.
+        Which one is decoded is for who does it to say, in ``words[SLOT]``; and after a transform, in ``words[STAGE]``,
+        that it is `DECODING` again.
         """
         words, count = self.words, len(shard_ids)
-        words[PLACE], words[_SHARD] = _READ if rows is None else DECODING, 0
+        words[STAGE], words[SLOT], words[_SHARD] = _READ if rows is None else DECODING, _NO_SLOT, 0
         if count > self._samples:
             count = self._samples
             shard_ids = shard_ids[:count]
@@ -314,22 +394,24 @@ class WorkerStatus:
             text = "\0".join(keys[:count]).encode(errors="replace")[: len(self._keys)]
             self._keys[: len(text)] = text
             words[_KEYS] = len(text)
+            words[_SINCE] = time.monotonic_ns()
         words[_LISTED] = count
 
     def waits(self, shard_id: int) -> None:
         """Bytes of this shard are waited for."""
         self.words[_SHARD] = shard_id + 1
-        self.words[PLACE] = _READ
-        self.words[SINCE] = time.monotonic_ns()
+        self.words[STAGE], self.words[SLOT] = _READ, _NO_SLOT
+        self.words[_SINCE] = time.monotonic_ns()
 
     def transforms(self) -> None:
         """The same sample is transformed."""
-        self.words[PLACE] |= _TRANSFORM
+        self.words[STAGE] = _TRANSFORM
+        self.words[_SINCE] = time.monotonic_ns()
 
     def at(self, stage: WorkerStage) -> None:
         """Another stage of the same begins."""
-        self.words[PLACE] = self.words[PLACE] >> STAGE_BITS << STAGE_BITS | _NUMBER_OF[stage]
-        self.words[SINCE] = time.monotonic_ns()
+        self.words[STAGE] = _NUMBER_OF[stage]
+        self.words[_SINCE] = time.monotonic_ns()
 
     def awaits(self, request: AwaitedRequest | None, count: int) -> None:
         """The worker waits for so many requests; this one is the oldest."""

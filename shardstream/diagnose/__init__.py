@@ -18,6 +18,7 @@
 ``sweep``            which settings stream fastest here, and what other data would gain
 ``stages``           what each stage takes alone, for ``sweep``
 ``doctor``         whether this machine is fit for training
+``top``            what each worker of a run on this machine is at
 ``decoding``       how fast each image backend decodes here
 ``processor``      who computes, for ``bench``
 =================  =====================================================================
@@ -29,6 +30,7 @@ from shardstream.diagnose.doctor import Finding, doctor
 from shardstream.diagnose.info import FieldInfo, Info, info
 from shardstream.diagnose.reseal import reseal
 from shardstream.diagnose.sweep import SweepReport, sweep
+from shardstream.diagnose.top import RunSeen, WorkerSeen, top
 from shardstream.diagnose.verify import Problem, VerifyReport, verify
 from shardstream.diagnose.view import View, ViewedField, ViewedSample, view
 
@@ -41,17 +43,24 @@ __all__ = [
     "Finding",
     "Info",
     "Problem",
+    "RunSeen",
     "SweepReport",
     "VerifyReport",
     "View",
     "ViewedField",
     "ViewedSample",
+    "WorkerSeen",
     "bench",
     "bench_decode",
     "doctor",
     "info",
     "reseal",
     "sweep",
+    "top",
     "verify",
     "view",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from shardstream.augment import Positions
 from shardstream.errors import UsageError
 from shardstream.load.frameworks import Announced
+from shardstream.load.tracing import follow, in_range
 from shardstream.rng import ALL_RANKS, Domain, words
-from shardstream.stream.ipc.worker_batch import BatchFailure, StreamItem, WorkerBatch, items_of
+from shardstream.stream.ipc.worker_batch import BatchFailure, Requests, StreamItem, WorkerBatch, items_of
 from shardstream.stream.iteration.epoch_run import EpochRun
 from shardstream.stream.iteration.ranks import find_rank
 from shardstream.waits import watched
@@ -119,6 +121,7 @@ class LoaderIteration(Iterator[StreamItem]):
     Args:
         position: How far it has come.
         request: Gives the next batch of a worker, or ``None`` at the end.
+        trace: Has workers record what takes how long, see `Stream.trace`.
         awaited: Says, for people, what it waits for.
         wait: Makes the wait of who asks for an item, see `Loader.wait`.
         single: Whether they hold lists of samples.
@@ -135,6 +138,7 @@ class LoaderIteration(Iterator[StreamItem]):
         self,
         position: ConsumerPosition,
         request: Callable[[], WorkerBatch | BatchFailure | None],
+        trace: Callable[[int], None],
         awaited: Callable[[], str],
         wait: Callable[[Callable[[], str]], watched],
         *,
@@ -145,7 +149,19 @@ class LoaderIteration(Iterator[StreamItem]):
         self.awaited = awaited
         self.wait = wait
         self.rest: list[WorkerBatch] = []
-        self._items = items_of(request, position.run.steps, self.rest, single=single, drops=drops)
+        self._request, self._requests = request, Requests(request)
+        self._trace = trace
+        self._items = items_of(self._requests, position.run.steps, self.rest, single=single, drops=drops)
+        follow(self)
+
+    def trace(self, since: int) -> None:
+        """Have workers record what takes how long, and torch's profiler show the waits for them.
+
+        Args:
+            since: When that began, by ``time.perf_counter_ns``; 0: no more.
+        """
+        self._trace(since)
+        self._requests.ask = partial(in_range, "wait", self._request) if since else self._request
 
     def __next__(self) -> StreamItem:
         position = self.position

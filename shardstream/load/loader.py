@@ -19,10 +19,12 @@ from torch.utils.data import DataLoader
 from shardstream.errors import UsageError, WorkerError
 from shardstream.load.frameworks import ForFrameworks
 from shardstream.load.iteration import ConsumerPosition, LoaderIteration
+from shardstream.load.preemption import WorkerInit, outliving
 from shardstream.load.rank_check import RankCheck
 from shardstream.load.reporter import OnStats, StatsReporter
 from shardstream.load.stall import workers_at
 from shardstream.load.stats import LoaderStats
+from shardstream.load.tracing import recorded_since
 from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, chosen_workers, still_busy
 from shardstream.stream.base import Stream
 from shardstream.stream.ipc.worker_batch import CollateWorkerBatch, keep
@@ -211,6 +213,15 @@ class Loader(ForFrameworks, DataLoader[Any]):
     def dataset(self, dataset: Any) -> None:
         self._delivered = dataset
 
+    @property  # type: ignore[override]  # an attribute there
+    def worker_init_fn(self) -> WorkerInit | None:
+        """What each worker begins with; as they are started, also what a `Preemption` wants of them."""
+        return outliving(self._worker_init) if self._starting else self._worker_init
+
+    @worker_init_fn.setter
+    def worker_init_fn(self, init: WorkerInit | None) -> None:
+        self._worker_init = init
+
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch promises an object of its own there
         return self._loop(self.begin_iteration())
 
@@ -222,6 +233,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self.rank_check.check(run.rank, lambda: self._shards.plan(run))
         self.stats.rank, self.stats.world_size = run.rank.rank, run.rank.world_size
         self.reporter.begin()
+        self._shards.trace(recorded_since())  # before workers begin: else their first batches may be left out
         arriving = self.explained(self._begin)
         self._current = position = ConsumerPosition(run, partial(self._shards.finish_epoch, run.resume_point.epoch))
         request = partial(next, arriving, None)
@@ -229,7 +241,8 @@ class Loader(ForFrameworks, DataLoader[Any]):
             arriving.given_up = position.check_open
             request = partial(self.explained, request, arriving)
         drops = self._shards.drops_samples
-        return LoaderIteration(position, request, self.awaited, self.wait, single=self.single, drops=drops)
+        trace = self._shards.trace
+        return LoaderIteration(position, request, trace, self.awaited, self.wait, single=self.single, drops=drops)
 
     def restart(self) -> None:
         """Let the iteration that has begun, if nothing of it was received, read the epoch that was chosen since."""
@@ -351,7 +364,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
                     break
                 stats.waited(waited, first=first)
                 first = False
-                stats.add(item.counted)
+                stats.add(item.counted, asked)
                 iteration.position.receive(item)
                 data, last = item.data, item.last
                 del item  # whoever takes the batch alone says how long it lives

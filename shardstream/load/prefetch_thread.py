@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from queue import SimpleQueue
@@ -17,6 +17,7 @@ from typing import Any
 from shardstream.errors import UsageError
 from shardstream.load.device_copy import DeviceCopy, Ticket
 from shardstream.load.iteration import ENDED, LoaderIteration, PlainIteration
+from shardstream.load.tracing import SentSpan, ranged
 from shardstream.load.workers import LEAVE_S
 from shardstream.stream.ipc.worker_batch import StreamItem
 
@@ -37,6 +38,7 @@ class Sent:
         item: What it was made of, without the data.
         sending: Seconds that the thread spent on `DeviceCopy.send`.
         transforming: Seconds that it spent in the transform.
+        spans: The same for a trace.
         late: Whether the device was still at it when it was received.
     """
 
@@ -45,6 +47,7 @@ class Sent:
     item: StreamItem
     sending: float
     transforming: float
+    spans: Sequence[SentSpan] = ()
     late: bool = False
 
 
@@ -163,15 +166,19 @@ class PrefetchThread:
     def _send(self, item: StreamItem) -> Sent:
         begun = time.perf_counter()
         self._doing = "a batch to be copied to its device"
-        batch = self._copy.send(item.data)
+        with ranged("copy"):
+            batch = self._copy.send(item.data)
         item = item._replace(data=None)
         moved = time.perf_counter()
         self._doing = "the transform of a DevicePrefetcher"
-        batch = self._transform(batch, item)
+        with ranged("transform"):
+            batch = self._transform(batch, item)
         ticket = self._copy.sent()
         done = time.perf_counter()
         self._doing = None
-        return Sent(batch, ticket, item, moved - begun, done - moved)
+        thread = threading.get_native_id()
+        spans = [SentSpan("copy", thread, begun, moved), SentSpan("transform", thread, moved, done)]
+        return Sent(batch, ticket, item, moved - begun, done - moved, spans)
 
 
 _running: weakref.WeakSet[PrefetchThread] = weakref.WeakSet()

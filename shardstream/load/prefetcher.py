@@ -21,6 +21,7 @@ from shardstream.load.prefetch_thread import PrefetchThread
 from shardstream.load.reporter import OnStats, StatsReporter
 from shardstream.load.static_buffers import StaticBuffers
 from shardstream.load.stats import LoaderStats
+from shardstream.load.tracing import ranged
 from shardstream.load.workers import LEAVE_S, still_busy
 from shardstream.stream.ipc.worker_batch import StreamItem
 from shardstream.stream.iteration.ranks import local_rank
@@ -217,7 +218,8 @@ class _Batches(Iterator[Any]):
         if self._handed is not None:
             stats.seconds += asked - self._handed
         try:
-            sent = loader.explained(receive) if isinstance(loader, Loader) else receive()
+            with ranged("wait"):
+                sent = loader.explained(receive) if isinstance(loader, Loader) else receive()
             if sent is None:
                 stats.ended(time.perf_counter() - asked)
                 stats.add(self._iteration.rest)
@@ -230,7 +232,7 @@ class _Batches(Iterator[Any]):
             self._stop()
             raise
         self._iteration.position.receive(sent.item)
-        stats.sent(sent, copy.times())
+        stats.sent(sent, copy.times(), asked)
         stats.pinned_bytes = copy.pinned_bytes
         first, self._handed = self._handed is None, time.perf_counter()
         stats.waited(self._handed - asked, first=first)

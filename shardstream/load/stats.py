@@ -16,6 +16,7 @@ from shardstream.load.device_copy import Times
 from shardstream.load.diagnosis import IN_WORKERS, TITLES, Diagnosis, diagnosed, percent
 from shardstream.load.prefetch_thread import Sent
 from shardstream.load.rank_stats import RankStats, RankTable, ranks_in
+from shardstream.load.tracing import SentSpan, received
 from shardstream.stream.ipc.worker_batch import WorkerBatch
 from shardstream.threads import Processors
 
@@ -247,15 +248,25 @@ class LoaderStats:
             lines.append(f"  {self.late:,} batches reached the loop before the device had done with them")
         return "\n".join([*lines, found.advice])
 
-    def add(self, counted: Sequence[WorkerBatch]) -> None:
-        """Count batches of workers."""
+    def add(self, counted: Sequence[WorkerBatch], asked: float = 0.0, sent: Sequence[SentSpan] = ()) -> None:
+        """Count batches of workers.
+
+        Args:
+            counted: The batches.
+            asked: When the loop asked for them, by ``time.perf_counter``, where a trace may want to know.
+            sent: What else was done with them in this process, for the same.
+        """
         for one in counted:
+            if one.spans is not None:
+                received(one.spans, asked, sent)
             self.samples += one.samples
             self.transport_seconds += one.transport
             if one.skipped:
                 self.skipped += len(one.skipped)
                 self.skipped_places += one.skipped[: _LISTED - len(self.skipped_places)]
-            pairs: Any = ((self.stages, one.stages), (self.sources, one.sources), (self.transfers, one.transfers))
+            pairs: Any = ((self.stages, one.stages),)
+            if one.sources or one.transfers:
+                pairs = (*pairs, (self.sources, one.sources), (self.transfers, one.transfers))
             for totals, more in pairs:
                 for name, count in more.items():
                     totals[name] = totals.get(name, 0) + count
@@ -280,9 +291,15 @@ class LoaderStats:
         self.wait_seconds += seconds
         self.seconds += seconds
 
-    def sent(self, sent: Sent, times: Sequence[Times]) -> None:
-        """Count a batch of a `DevicePrefetcher`, and what became known of the device's time."""
-        self.add(sent.item.counted)
+    def sent(self, sent: Sent, times: Sequence[Times], asked: float) -> None:
+        """Count a batch of a `DevicePrefetcher`, and what became known of the device's time.
+
+        Args:
+            sent: The batch.
+            times: Of the device.
+            asked: When the loop asked for it, by ``time.perf_counter``.
+        """
+        self.add(sent.item.counted, asked, sent.spans)
         self.copy_seconds += sent.sending
         self.transform_seconds += sent.transforming
         self.late += sent.late

@@ -17,7 +17,7 @@ from shardstream.dataset.shared import WorkerState, WorkerStatus
 from shardstream.errors import UsageError
 from shardstream.shards.manifest import unknown_field
 from shardstream.stream.batching.pipeline import StepPipeline
-from shardstream.stream.ipc.worker_batch import WorkerBatch, items_of
+from shardstream.stream.ipc.worker_batch import Requests, WorkerBatch, items_of
 from shardstream.stream.iteration.assignment import Assignment
 from shardstream.stream.iteration.content import Content
 from shardstream.stream.iteration.dealt import check_can_be_sent, check_resumes, find_dealt
@@ -267,7 +267,7 @@ class Stream(IterableDataset[Any]):
     def _items(self, cursor: Cursor, pipeline: StepPipeline) -> Iterator[Any]:
         made = partial(next, self._made(cursor, pipeline), None)
         single = self._settings.batch_size is None
-        for item in items_of(made, len(cursor.numbers), [], single=single, drops=self.drops_samples):
+        for item in items_of(Requests(made), len(cursor.numbers), [], single=single, drops=self.drops_samples):
             cursor.taken = cursor.before + item.after
             if item.last:  # whoever gets it may begin the next epoch at once
                 self._finish(cursor)
@@ -301,7 +301,9 @@ class Stream(IterableDataset[Any]):
     def for_loader(self, num_workers: int, *, workers_stay: bool, **changes: Any) -> Self:
         """The same for one loader: it says where iterations begin, and counts by itself what was consumed."""
         copy = self.replace(**changes)
-        copy._assignment = Assignment(num_workers, workers_stay=workers_stay, samples=copy._settings.step_samples)
+        copy._assignment = Assignment(
+            num_workers, workers_stay=workers_stay, samples=copy._settings.step_samples, content=copy._content
+        )
         return copy
 
     def assign(self, num_workers: int) -> EpochRun:
@@ -325,6 +327,15 @@ class Stream(IterableDataset[Any]):
         """What workers of the loader log."""
         assert self._assignment is not None
         return self._assignment.logs
+
+    def trace(self, since: int) -> None:
+        """Have workers of the loader record what takes how long.
+
+        Args:
+            since: When that began, by ``time.perf_counter_ns``; 0: no more.
+        """
+        assert self._assignment is not None
+        self._assignment.trace(since)
 
     def plan(self, run: EpochRun) -> dict[str, Any]:
         """What all ranks must agree on: the state that an iteration begins with, and its shape."""
@@ -464,7 +475,8 @@ class Stream(IterableDataset[Any]):
         shared = SharedEpochState.of_plain(*plain["epoch"])
         made._start(Content.of_plain(plain["content"]), StreamOptions(**plain["settings"]), shared)
         if plain["assignment"] is not None:
-            made._assignment = Assignment.of_plain(plain["assignment"], samples=made._settings.step_samples)
+            samples, content = made._settings.step_samples, made._content
+            made._assignment = Assignment.of_plain(plain["assignment"], samples=samples, content=content)
         made.__dict__.update(plain["own"])
         return made
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from shardstream.cli.app import VERBS
 from shardstream.testing import make_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,8 +90,7 @@ def steady(text: str) -> str:
 
 REPORTS = {
     "help": "shardstream --help",
-    "pack-help": "shardstream pack --help",
-    "bench-help": "shardstream bench --help",
+    **{f"{verb}-help": f"shardstream {verb} --help" for verb in VERBS},
     "info": "shardstream info shards/",
     "verify": "shardstream verify shards/",
     "view": "shardstream view shards/ 3",

@@ -348,7 +348,7 @@ def test_tensors_that_cannot_lie_in_the_slab_travel_alone_and_are_counted():
     assert sent.batch["coo"] is batch["coo"]  # the simulated device leaves it
     assert flow.receive() is None
     stats = LoaderStats()
-    stats.sent(sent, [])
+    stats.sent(sent, [], 0.0)
     assert stats.alone == sent.ticket.alone
 
 

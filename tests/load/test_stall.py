@@ -94,6 +94,45 @@ def test_the_shard_behind_a_stalled_proxy_is_named(web: WebPlace, tmp_path: Path
         assert f"it waits for {url}/shard-000001.rec (attempt " in said
 
 
+def seen_of(batches: Any, warned: Warned) -> tuple[float, str, float, str]:
+    """How long after a batch was asked for the warning came, and what it said; the same of the error."""
+    iterator = iter(batches)
+    while True:
+        warned.began = time.monotonic()
+        try:
+            next(iterator)
+        except WorkerError as error:
+            return *warned.said[0], time.monotonic() - warned.began, str(error)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("cause", ["transform", "proxy"])
+def test_both_limits_name_the_cause_within_two_seconds(
+    web: WebPlace, tmp_path: Path, warned: Warned, cause: str, workers: int
+) -> None:
+    folder = write_dataset(tmp_path / "d", numbered([40, 40], bin=lambda n: bytes(20_000)), format="record")
+    for file in folder.iterdir():
+        web.plant(file.name, file.read_bytes())
+    stall, timeout = 1.5, 4
+    with FaultProxy(web.endpoint.removeprefix("http://")) as proxy:
+        url = web.url().replace(web.endpoint, proxy.url)
+        if cause == "proxy":
+            proxy.add("stall", match="shard-000001")
+            dataset = ss.ShardDataset(url, fields=["bin"], batch_size=10, prefetch="64KB")
+            named = f"it waits for {url}/shard-000001.rec (attempt "
+        else:
+            dataset = ss.ShardDataset(folder, fields=["id"], batch_size=10, transform=partial(asleep, 47, 60.0))
+            named = f"is in a transform at sample 7 (key k000047) of shard-000001.rec in {folder}, for "
+        loader = ss.Loader(dataset, num_workers=workers, stall=stall, timeout=timeout)
+        after, warning, ended, error = seen_of(loader, warned)
+        del loader
+    assert stall <= after < stall + 2.0
+    assert timeout <= ended < timeout + 2.0
+    assert named in warning
+    assert named in error
+
+
 def test_arguments_that_cannot_be(folder: Path) -> None:
     with pytest.raises(UsageError, match="stall must be a number of seconds, got 0"):
         ss.Loader(ss.ShardDataset(folder, batch_size=10), num_workers=0, stall=0)

@@ -4,9 +4,10 @@
     tools/bench/watching.py [--rounds 30] [--samples 20000]
 
 Both read the same values of 1 KB in this process, an epoch at a time, in turn, so that a machine that drifts drifts for
-both: mapped from the disk; fetched from a web server on this machine; and decoded value by value, as text. What is left
-out of the second one is all that nobody needs to get batches: the times of stages, the counters of `LoaderStats`, the
-watched wait, ``on_stats``, and what workers say of the sample and the request that they are at.
+both: mapped from the disk; fetched from a web server on this machine; and decoded value by value, as text; and crops of
+photographs. Last, the crops while a trace is recorded and without one. What is left out of the second one is all that
+nobody needs to get batches: times of stages, counters of `LoaderStats`, the watched wait, ``on_stats``, and what
+workers say of the sample and the request that they are at.
 """
 
 from __future__ import annotations
@@ -31,16 +32,18 @@ import numpy as np
 
 import shardstream as ss
 from shardstream.load.stats import LoaderStats
+from shardstream.testing import make_dataset
 
 BATCH = 128
 SIZE = 1024
-BAR = 0.01
+PICTURES = 512
+BAR, TRACE_BAR = 0.01, 0.05
 
 
 class Silent(LoaderStats):
     """Counts nothing."""
 
-    def add(self, counted: Any) -> None:
+    def add(self, counted: Any, asked: float = 0.0, sent: Any = ()) -> None:
         """Nothing."""
 
     def waited(self, seconds: float, *, first: bool = False) -> None:
@@ -89,31 +92,47 @@ def epoch(loader: ss.Loader) -> float:
     return (time.process_time() - begun) / samples
 
 
-def compare(title: str, make: Callable[[], ss.ShardDataset], rounds: int) -> float:
-    """Measure, print a line, and give the median of the ratios less one."""
+def compare(title: str, make: Callable[[], ss.ShardDataset], rounds: int) -> None:
+    """What it costs to watch a loader: a line."""
     watched_loader = ss.Loader(make(), num_workers=0, on_stats=lambda values: None, stats_every=0.5)
     silent_loader = unreported(make())
+
+    def unwatched_epoch() -> float:
+        with silent():
+            return epoch(silent_loader)
+
+    measure(title, partial(epoch, watched_loader), unwatched_epoch, BAR, rounds)
+
+
+def compare_trace(title: str, dataset: ss.ShardDataset, file: Path, rounds: int) -> None:
+    """What it costs to record a trace: a line."""
+    loader = ss.Loader(dataset, num_workers=0)
+
+    def traced_epoch() -> float:
+        with ss.trace(file):
+            return epoch(loader)
+
+    measure(title, traced_epoch, partial(epoch, loader), TRACE_BAR, rounds)
+
+
+def measure(title: str, with_it: Callable[[], float], without: Callable[[], float], bar: float, rounds: int) -> None:
+    """Measure both in turn, and print the median of the ratios less one."""
     pairs = []
     for number in range(rounds + 1):
-        taken: dict[bool, float] = {}
-        for watched in (True, False) if number % 2 else (False, True):
-            if watched:
-                taken[watched] = epoch(watched_loader)
-            else:
-                with silent():
-                    taken[watched] = epoch(silent_loader)
-        pairs.append((taken[True], taken[False]))
+        taken = {}
+        for one in (with_it, without) if number % 2 else (without, with_it):
+            taken[one] = one()
+        pairs.append((taken[with_it], taken[without]))
     del pairs[0]  # opens the shards
     costs = sorted(on / off - 1 for on, off in pairs)
     cost, low, high = median(costs), costs[len(costs) // 4], costs[-1 - len(costs) // 4]
     on, off = (1e6 * median(values) for values in zip(*pairs, strict=True))
-    verdict = "reached" if cost < BAR else "missed"
+    verdict = "reached" if cost < bar else "missed"
     print(
-        f"{title:28}{off:8.3f} us a sample, watched {on:8.3f}: {100 * cost:+5.2f} % "
-        f"(half of the rounds {100 * low:+.2f} to {100 * high:+.2f}); bar {100 * BAR:g} %: {verdict}",
+        f"{title:28}{off:8.3f} us a sample, with {on:8.3f}: {100 * cost:+5.2f} % "
+        f"(half of the rounds {100 * low:+.2f} to {100 * high:+.2f}); bar {100 * bar:g} %: {verdict}",
         flush=True,
     )
-    return cost
 
 
 class _Files(SimpleHTTPRequestHandler):
@@ -185,6 +204,12 @@ def main() -> None:
         compare("1 KB, fetched", partial(dataset, url, "x"), args.rounds)
         compare("text, value by value", partial(dataset, folder, "t"), args.rounds)
         server.terminate()
+        pictures = Path(folder) / "pictures"
+        make_dataset(pictures, samples=PICTURES, format="record", image_size=(375, 500))
+        crops = {"jpg": ss.decode.RandomResizedCrop(224, flip=True), "cls": None}
+        photographs = partial(ss.ShardDataset, pictures, fields=crops, batch_size=BATCH, shuffle=True, threads=1)
+        compare("crops", photographs, args.rounds)
+        compare_trace("crops, traced", photographs(), Path(folder) / "run.json", args.rounds)
 
 
 if __name__ == "__main__":

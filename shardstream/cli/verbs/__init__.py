@@ -15,6 +15,7 @@
 ``bench_decode``    ``shardstream bench decode [URL | FILE...]``
 ``bench_sweep``     what ``--sweep`` prints and draws
 ``doctor``          ``shardstream doctor [URL]``: whether this machine is fit for training
+``top``             ``shardstream top PID``: what each worker of a run is at
 ``errors``          ``shardstream errors [CODE]``: what an error means
 ``cache``           ``shardstream cache status|warm|verify|clear``
 ==================  ====================================================================================

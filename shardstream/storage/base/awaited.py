@@ -39,12 +39,16 @@ class AwaitedRequest:
 
     def __exit__(self, *_: object) -> None:
         del _open[id(self)]
+        if _recorder is not None:
+            _recorder(self)
 
 
 Listener: TypeAlias = Callable[[AwaitedRequest | None, int], None]
+Recorder: TypeAlias = Callable[[AwaitedRequest], None]
 
 _open: dict[int, AwaitedRequest] = {}
 _listener: Listener | None = None
+_recorder: Recorder | None = None
 _telling: asyncio.AbstractEventLoop | None = None  # which looks at what is open, until nothing is
 
 
@@ -55,6 +59,12 @@ def listen(listener: Listener | None) -> None:
     """
     global _listener
     _listener = listener
+
+
+def record(recorder: Recorder | None) -> None:
+    """Have a function called with each request that ends."""
+    global _recorder
+    _recorder = recorder
 
 
 def _tell_at_times() -> None:
@@ -81,6 +91,7 @@ def _forget() -> None:
     _open.clear()
     _telling = None
     listen(None)
+    record(None)
 
 
 os.register_at_fork(after_in_child=_forget)

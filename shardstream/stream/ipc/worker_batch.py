@@ -6,6 +6,7 @@ last item, not with the question for another one.
 
 from __future__ import annotations
 
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import torch
 
 from shardstream.errors import ShardStreamError
 from shardstream.stream.ipc.handover import drop, packed
+from shardstream.stream.ipc.spans import BatchSpans
 from shardstream.stream.tensors.nested import mapped, refuse_devices
 from shardstream.stream.tensors.slabs import shared_pool
 
@@ -34,6 +36,7 @@ class WorkerBatch:
         slots: Of a list of samples: the place of each in the step, where some places have none; else ``None``.
         transfers: What was read over a network meanwhile, see `shardstream.storage.base.counters`.
         transport: Seconds that it took to arrive in another process, without the waiting.
+        spans: Where a trace is recorded: what took how long.
     """
 
     data: Any
@@ -45,6 +48,7 @@ class WorkerBatch:
     slots: list[int] | None = None
     transfers: dict[str, int] = field(default_factory=dict)
     transport: float = 0.0
+    spans: BatchSpans | None = None
 
     @property
     def seconds(self) -> float:
@@ -75,7 +79,10 @@ class _Arrival:
 def _unpacked(began: float, sender: str, gone: list[int], *values: Any) -> WorkerBatch:
     drop(sender, gone)
     batch = WorkerBatch(*values)
-    batch.transport = time.perf_counter() - began
+    ended = time.perf_counter()
+    batch.transport = ended - began
+    if batch.spans is not None:
+        batch.spans.arrived = (threading.get_native_id(), began, ended)
     return batch
 
 
@@ -163,8 +170,24 @@ class StreamItem(NamedTuple):
     last: bool
 
 
+class Requests:
+    """How the next batch of a worker is asked for.
+
+    Args:
+        ask: Gives the next batch; ``None`` if there is none.
+
+    Attributes:
+        ask: As given; another one may be put in its place at any time.
+    """
+
+    __slots__ = ("ask",)
+
+    def __init__(self, ask: Callable[[], WorkerBatch | BatchFailure | None]) -> None:
+        self.ask = ask
+
+
 def items_of(
-    request: Callable[[], WorkerBatch | BatchFailure | None],
+    requests: Requests,
     count: int,
     rest: list[WorkerBatch],
     *,
@@ -174,7 +197,7 @@ def items_of(
     """The items in worker batches, one after another. The batch after the last one is not asked for.
 
     Args:
-        request: Gives the next batch; ``None`` if there is none.
+        requests: Gives the batches.
         count: How many there are.
         rest: Here lie the batches that came since the last item.
         single: Whether they hold lists of samples.
@@ -182,13 +205,13 @@ def items_of(
             has any: it may be the last of all.
 
     Raises:
-        ShardStreamError: A failure came, or `request` raised it.
+        ShardStreamError: A failure came, or who was asked raised it.
     """
     taken, held, drops = 0, None, single and drops
     for number in range(1, count + 1):
         batch = None
         try:
-            batch = request()
+            batch = requests.ask()
             if isinstance(batch, BatchFailure):
                 batch.throw()
         except Exception:
