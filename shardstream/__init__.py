@@ -18,12 +18,12 @@ and, for users' own tests, ``testing``.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from shardstream import errors
-from shardstream.pack import PackPlan, ShardWriter, export, merge, pack, pack_plan, repack
-from shardstream.shards.manifest import Manifest
 
 if TYPE_CHECKING:
     from shardstream import augment, decode, testing
@@ -33,8 +33,15 @@ if TYPE_CHECKING:
     from shardstream.diagnose.doctor import doctor
     from shardstream.diagnose.info import info
     from shardstream.diagnose.verify import verify
-    from shardstream.load import DevicePrefetcher, Loader, Synthetic, gather_stats, progress
+    from shardstream.load import DevicePrefetcher, Loader, Preemption, Synthetic, gather_stats, progress, trace
+    from shardstream.pack.export import export
+    from shardstream.pack.merge import merge
+    from shardstream.pack.plan.pack_plan import PackPlan, pack_plan
+    from shardstream.pack.repack import repack
+    from shardstream.pack.run import pack
+    from shardstream.pack.writer import ShardWriter
     from shardstream.report.viewing import view
+    from shardstream.shards.manifest import Manifest
     from shardstream.storage.cache import Cache
     from shardstream.stream import Crops, Mixture, Ragged, Reader, ShardDataset, convert_state, show
 
@@ -48,6 +55,7 @@ __all__ = [
     "Manifest",
     "Mixture",
     "PackPlan",
+    "Preemption",
     "Ragged",
     "Reader",
     "ShardDataset",
@@ -70,24 +78,44 @@ __all__ = [
     "repack",
     "show",
     "testing",
+    "trace",
     "verify",
     "view",
 ]
 
-# What needs torch, or is for tests, is imported at first use, so that the command line answers at once.
+# Everything but the errors is imported at first use, so that the package and its command answer at once.
+_PACK = ("PackPlan", "ShardWriter", "export", "merge", "pack", "pack_plan", "repack")
 _STREAM = ("Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "convert_state", "show")
-_LOAD = ("DevicePrefetcher", "Loader", "Synthetic", "gather_stats", "progress")
+_LOAD = ("DevicePrefetcher", "Loader", "Preemption", "Synthetic", "gather_stats", "progress", "trace")
 _LAZY = {
     **dict.fromkeys(_LOAD, "shardstream.load"),
     "Cache": "shardstream.storage.cache",
+    "Manifest": "shardstream.shards.manifest",
     **dict.fromkeys(("bench", "doctor", "info", "verify"), "shardstream.diagnose"),
     "index": "shardstream.dataset.foreign.indexing",
+    **dict.fromkeys(_PACK, "shardstream.pack"),
     "view": "shardstream.report.viewing",
     **dict.fromkeys(_STREAM, "shardstream.stream"),
 }
 
-# The module of this name is here by now; `ss.progress` is the function of `load`, as `ss.pack` is that of `pack`.
-globals().pop("progress", None)
+
+class _Package(ModuleType):
+    """The package, whose public names stay what they are when a module of the same name is imported.
+
+    Python binds each module in its package: ``ss.pack`` and ``ss.progress`` are functions, and stay them.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _LAZY and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # cloudpickle (Ray, Dask, joblib) sends functions of a script with what they name, ``ss`` too, and knows plain
+        # modules only
+        return import_module, (self.__name__,)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 if not TYPE_CHECKING:  # type checkers find misspelt names themselves

@@ -39,6 +39,32 @@ from typing import Any, ClassVar, TypeAlias
 
 from shardstream.text import in_one_line, printable
 
+__all__ = [
+    "AccessError",
+    "BatchError",
+    "ChangedError",
+    "ChecksumError",
+    "DataError",
+    "DecodeError",
+    "DestinationError",
+    "DuplicateKeyError",
+    "FieldError",
+    "FormatError",
+    "MissingExtraError",
+    "MissingKeyError",
+    "NotFoundError",
+    "Place",
+    "RankError",
+    "ShardStreamError",
+    "SourceError",
+    "StorageError",
+    "TooManySkipsError",
+    "TransformError",
+    "UsageError",
+    "VersionError",
+    "WorkerError",
+]
+
 Place: TypeAlias = dict[str, str | int]
 
 _ORDER = ("url", "shard", "sample", "key", "field", "offset", "line")
@@ -422,3 +448,7 @@ class TooManySkipsError(ShardStreamError):
     """
 
     code = "too-many-skips"
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

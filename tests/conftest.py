@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,6 +44,47 @@ def _cache_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache-home")))
         yield
+
+
+# What extras and the group `test` bring. Tests that need none of what is missing run without it.
+_OPTIONAL = {
+    "PIL", "adlfs", "aiohttp", "array_record", "azure", "botocore", "cramjam", "cv2", "datasets",
+    "fsspec", "gcsfs", "h5py", "imageio", "indexed_gzip", "kornia", "lance", "lmdb", "numba", "obstore",
+    "pyarrow", "rich", "s3fs", "simplejpeg", "typer", "webdataset", "yaml", "zarr", "zstandard",
+}  # fmt: skip
+
+
+def _skip_for_a_package(
+    report: pytest.CollectReport | pytest.TestReport, path: Path, error: BaseException | None
+) -> None:
+    """Make a skip of a failure, if it is that a package is not installed: not one that a test hides."""
+    while error is not None:
+        name = (isinstance(error, ModuleNotFoundError) and error.name) or ""
+        if name.partition(".")[0] in _OPTIONAL and PathFinder.find_spec(name.partition(".")[0]) is None:
+            report.outcome = "skipped"
+            report.longrepr = (str(path), 0, f"Skipped: {name.partition('.')[0]} is not installed")
+            return
+        error = getattr(error, "cause", None) or error.__cause__ or error.__context__
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, pytest.CollectReport]:
+    report: pytest.CollectReport = yield
+    if report.outcome != "passed":
+        # Or those that import from this one would find the half of it.
+        sys.modules.pop(".".join(collector.path.relative_to(collector.config.rootpath).with_suffix("").parts), None)
+        _skip_for_a_package(report, collector.path, vars(report)["call"].excinfo.value)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, Any, pytest.TestReport]:
+    report: pytest.TestReport = yield
+    if report.failed and call.excinfo is not None:
+        _skip_for_a_package(report, item.path, call.excinfo.value)
+    return report
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

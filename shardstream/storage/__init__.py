@@ -43,3 +43,7 @@ __all__ = [
     "open_object",
     "open_store",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

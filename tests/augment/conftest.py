@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from ..images.conftest import Photo, photo
 
@@ -26,8 +25,9 @@ def photos():
     rng = np.random.default_rng(3)
     batch = []
     for i in range(24):
-        small = Image.fromarray(rng.integers(0, 256, (5, 6, 3), dtype=np.uint8))
-        pixels = np.asarray(small.resize((48, 40), Image.Resampling.BICUBIC if i % 2 else Image.Resampling.NEAREST))
+        image = pytest.importorskip("PIL.Image")
+        small = image.fromarray(rng.integers(0, 256, (5, 6, 3), dtype=np.uint8))
+        pixels = np.asarray(small.resize((48, 40), image.Resampling.BICUBIC if i % 2 else image.Resampling.NEAREST))
         batch.append(pixels.copy())
     batch[3][:] = batch[3][..., :1]
     batch[4][:], batch[5][:] = 0, 255

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from shardstream.pack.encode.files import Unreadable, read_file
 from ..storage.faults import FaultProxy
 from ..storage.places import S3Place
 from .making import jpeg, photo_list, samples, tree
-from .test_kill import session, until
+from .test_kill import check_end, session, until
 
 SMALL = "10kB"
 
@@ -132,6 +133,7 @@ def kill_rounds(tmp_path: Path, rounds: int, *, format: str) -> int:
     (tmp_path / "c1" / "00100.jpg").write_bytes(b"no image")
     pack(source, tmp_path / "whole", shard_size="20kB", workers=0, format=format, dedup=True)  # type: ignore[arg-type]
     whole, out = tree(tmp_path / "whole"), tmp_path / "out"
+    again = partial(pack, source, out, shard_size="20kB", workers=2, format=format, dedup=True)
     options = ["--workers", "2", "--shard-size", "20kB", "--format", format, "--dedup", "-q"]
     command = [sys.executable, "-m", "shardstream.cli", "pack", str(source), str(out), *options]
     draws, killed = random.Random(7), 0
@@ -147,11 +149,8 @@ def kill_rounds(tmp_path: Path, rounds: int, *, format: str) -> int:
                 os.kill(victim, signal.SIGKILL)
             process.wait(60)
             until(lambda leader=process.pid: not session(leader))  # type: ignore[misc]
-        if (out / "dataset.json").exists():
-            assert tree(out) == whole
-            for path in out.iterdir():
-                path.unlink()
-    pack(source, out, shard_size="20kB", workers=2, format=format, dedup=True)  # type: ignore[arg-type]
+        check_end(out, whole, again)
+    again()
     assert tree(out) == whole
     assert verify(out).ok
     return killed

@@ -17,6 +17,7 @@ import pytest
 from shardstream.diagnose import verify
 from shardstream.errors import NotFoundError, ShardStreamError
 from shardstream.pack import ShardWriter, pack
+from shardstream.pack.output.destination import BESIDE
 from shardstream.progress import ProgressEvent
 from shardstream.shards.framings import framing_of
 from shardstream.shards.key_table import key_table_name
@@ -75,6 +76,19 @@ def check_shards(out: Path, suffix: str, format: str) -> int:
         index = framing_of(format).scan(store, path.name)
         framing_of(format).extract(index, MappedBuffers(store), np.arange(index.samples), list(index.columns))
     return len(paths)
+
+
+def check_end(out: Path, whole: dict[str, bytes], again: Callable[[], object]) -> None:
+    """If a killed run got through, its data set is whole, and the same run again clears up; makes room for the next."""
+    if not (out / "dataset.json").exists():
+        return
+    found = tree(out)
+    expected = {name: whole[name] for name in whole.keys() - set(BESIDE)}  # those are published behind the manifest
+    assert {name: found.get(name) for name in expected} == expected
+    again()
+    assert tree(out) == whole
+    for path in out.iterdir():
+        path.unlink()
 
 
 @pytest.mark.parametrize(("format", "suffix"), [("tar", ".tar"), ("record", ".rec")])

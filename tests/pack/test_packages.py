@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,7 @@ def lance_of(path: Path, table: Any, rows: int) -> Path:
     return path
 
 
+@pytest.mark.skipif(find_spec("lance") is None, reason="pylance is not installed")
 def test_columns_of_lance_are_fields(tmp_path: Path) -> None:
     import pyarrow as pa
 

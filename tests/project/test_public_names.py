@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -18,8 +20,10 @@ SECRET = "hidden-signature"
 
 def test_dir_shows_what_is_public() -> None:
     assert dir(ss) == sorted([*ss.__all__, "__version__"])
-    assert dir(ss.decode) == sorted(ss.decode.__all__)
-    assert dir(ss.augment) == sorted(ss.augment.__all__)
+    for name in ("augment", "decode", "diagnose", "errors", "load", "storage", "testing"):
+        module = import_module(f"shardstream.{name}")
+        assert dir(module) == sorted(module.__all__)
+        assert all(getattr(module, one) is not None for one in dir(module))
     assert all(getattr(ss, name) is not None for name in dir(ss))
 
 
@@ -43,6 +47,10 @@ def test_a_name_that_is_near_to_none_names_none() -> None:
     assert not hasattr(ss, "xyzzy")
     with pytest.raises(AttributeError, match=r"has no attribute 'xyzzy'$"):
         _ = ss.decode.xyzzy
+
+
+def test_the_package_travels_by_its_name_with_functions_that_use_it() -> None:
+    assert pickle.loads(pickle.dumps(ss)) is ss
 
 
 def test_every_object_says_what_it_is(tmp_path: Path) -> None:

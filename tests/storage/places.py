@@ -260,6 +260,7 @@ def azure(azure_server: tuple[str, Any]) -> AzurePlace:
 @pytest.fixture(scope="session")
 def web_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """URL and folder of a web server."""
+    pytest.importorskip("aiohttp")
     for endpoint, run in _server("web", tmp_path_factory):
         yield endpoint, run / "data"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import gc
 import os
 import signal
@@ -70,15 +71,15 @@ def test_sweep_removes_what_a_killed_writer_left(tmp_path) -> None:
 
 
 def test_a_writer_that_was_swept_while_it_began_begins_again(tmp_path, monkeypatch) -> None:
-    flock, swept = local.fcntl.flock, []
+    flock, swept = fcntl.flock, []
 
-    def lock(file, how):
+    def lock(descriptor, how):
         if not swept:
-            swept.append(file.name)
-            os.unlink(file.name)
-        return flock(file, how)
+            swept.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+            os.unlink(swept[0])
+        return flock(descriptor, how)
 
-    monkeypatch.setattr(local.fcntl, "flock", lock)
+    monkeypatch.setattr(fcntl, "flock", lock)
     LocalStore(tmp_path).put("x", b"1")
     assert swept
     assert (tmp_path / "x").read_bytes() == b"1"

@@ -67,7 +67,7 @@ def test_unknown_schemes_are_refused_with_a_list_of_what_is_known() -> None:
     assert caught.value.place["url"] == "s33://bucket/data"
     assert "geheim" not in str(caught.value)
     assert "did you mean 's3'" in str(caught.value)
-    assert "memory" in str(caught.value)
+    assert "fsspec.available_protocols()" in str(caught.value)
 
 
 def test_protocols_of_fsspec_that_need_a_package_say_which(monkeypatch) -> None:

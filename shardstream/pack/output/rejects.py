@@ -23,8 +23,9 @@ _COUNTED = 10_000  # different ones that are counted at most; beyond, the rarest
 # What is particular to a sample, in whole words that can be left out; types and "64-bit" are the same everywhere.
 _PARTICULAR = re.compile(
     r"""'[^']*'|"[^"]*" | \b[0-9a-f]{2}(?:\ [0-9a-f]{2})+\b  # quotes; bytes in hexadecimal
-    | \b\d\w*+(?:(?<=e)[-+]\d+|[.,]\d\w*+)*+(?![ -]bits?\b)  # numbers, and words that begin with one
-    | (?<!\d)(?<!\bint)(?<!uint)(?<!float)(?<=\w)\d++        # within other words""",
+    | \b\d\w*(?:(?<=e)[-+]\d\w*|[.,]\d\w*)*                 # numbers, and words that begin with one, whole:
+      (?!\w|(?<=e)[-+]\d|[.,]\d|[ -]bits?\b)                # possessive quantifiers are broken in Python 3.11.2
+    | (?<!\d)(?<!\bint)(?<!uint)(?<!float)(?<=\w)\d+         # within other words""",
     re.VERBOSE,
 )
 _MAX_EXAMPLE = 200

@@ -10,6 +10,7 @@
 ``address``   what a URL says, and which part of it is a secret; pure text
 ``ranges``    which reads serve which ranges: neighbours joined, long ones split; pure
 ``ranged``    bytes read by range, as a file for other libraries
+``file_locks``  locks on files, where the system has them
 ``sorting``   names in order, any number of them in bounded memory
 ``counters``  what transfers did, counted
 ``awaited``   requests that have no answer yet

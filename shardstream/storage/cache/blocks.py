@@ -121,9 +121,11 @@ def make_file(folder: Folder, name: str, described: Described) -> None:
     """Make the file of an object, all blocks absent, allocated to its end, in place of what has its name.
 
     Raises:
-        OSError: There is no room (ENOSPC, EDQUOT), or no right.
+        OSError: There is no room (ENOSPC, EDQUOT), or no right; or this system cannot set room aside (ENOTSUP).
         ValueError: The object's names are too long.
     """
+    if not hasattr(os, "posix_fallocate"):
+        raise OSError(errno.ENOTSUP, "this system cannot set room aside for a file")
     head = described.head()
     with folder.replacing(name) as descriptor:
         os.posix_fallocate(descriptor, 0, described.file_size)

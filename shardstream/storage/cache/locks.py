@@ -7,19 +7,17 @@ claim can outlive its owner, and no clock or process number has to be compared.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import struct
 import time
 from contextlib import suppress
 from typing import Self
 
+from shardstream.storage.base.file_locks import TAKEN, system_locks, try_lock
 from shardstream.storage.cache.folder import Folder
 
 # struct flock of 64-bit Linux.
 _FLOCK = struct.Struct("@hhqqi4x")
-_TAKEN = (errno.EAGAIN, errno.EACCES)
 
 
 class FileLock:
@@ -40,6 +38,7 @@ class FileLock:
 
     def _unlock(self) -> None:
         with suppress(OSError):
+            fcntl = system_locks()
             fcntl.flock(self.descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
@@ -63,6 +62,7 @@ class Claim(FileLock):
 
     def _unlock(self) -> None:
         with suppress(OSError):
+            fcntl = system_locks()
             fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
 
 
@@ -70,23 +70,16 @@ def lock(descriptor: int, *, shared: bool, wait: float) -> bool:
     """Take the lock on an open file, or change its kind; False if that took longer than ``wait`` seconds.
 
     Raises:
-        OSError: The file system has no locks.
+        OSError: The file system, or this system, has no locks.
     """
-    how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
     deadline = time.monotonic() + wait
     pause = 0.0005
-    while True:
-        try:
-            fcntl.flock(descriptor, how)
-        except OSError as error:
-            if error.errno not in _TAKEN:
-                raise
-        else:
-            return True
+    while not try_lock(descriptor, shared=shared):
         if time.monotonic() > deadline:
             return False
         time.sleep(pause)
         pause = min(2 * pause, 0.02)
+    return True
 
 
 def lock_file(folder: Folder, name: str, *, shared: bool, wait: float) -> FileLock | None:
@@ -132,15 +125,16 @@ def claim(descriptor: int, first: int, stop: int) -> Claim | tuple[int, int]:
         stop: The unit after the last one.
 
     Raises:
-        OSError: Its file system has no such locks.
+        OSError: Its file system, or this system, has no such locks.
     """
     taken = Claim(descriptor)
+    fcntl = system_locks()
     wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, first, stop - first, 0)
     while True:
         try:
             fcntl.fcntl(taken.descriptor, fcntl.F_OFD_SETLK, wanted)
         except OSError as error:
-            if error.errno not in _TAKEN:
+            if error.errno not in TAKEN:
                 taken.close()
                 raise
         else:

@@ -206,9 +206,10 @@ class CacheSession:
 
 def _full(tier: Tier, error: NoRoom) -> str:
     if error.limited:
-        return f"the cache {tier.root} has reached its size of {error.bound:,} bytes"
+        return f"the cache {tier.root} has reached its size of {error.bound:,} bytes; give a larger size="
     what = f"the cache {tier.root} is full: its file system has no room beyond {error.bound:,} bytes of it"
-    return f"{what}; {more_memory(tier.limit or 2 * error.bound)}" if tier.memory else what
+    fix = more_memory(tier.limit or 2 * error.bound) if tier.memory else "give cache= a folder of a larger disk"
+    return f"{what}; {fix}"
 
 
 def _reason(error: Exception) -> str:

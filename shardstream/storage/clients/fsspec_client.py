@@ -60,7 +60,7 @@ def _class_of(protocol: str, url: str) -> Any:
             f"unknown URL scheme {protocol}://",
             url=url,
             hint=did_you_mean(protocol, known)
-            + f"known: a local path, s3, az, abfss, gs, https, and fsspec's: {', '.join(known)}",
+            + "known: a local path, s3, az, abfss, gs, https, and those of fsspec.available_protocols()",
         )
     try:
         return fsspec.get_filesystem_class(protocol)

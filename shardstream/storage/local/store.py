@@ -8,7 +8,6 @@ thread, are flushed to the disk, and are renamed.
 from __future__ import annotations
 
 import errno
-import fcntl
 import math
 import os
 import secrets
@@ -22,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 
 from shardstream.errors import NotFoundError, StorageError, UsageError
+from shardstream.storage.base.file_locks import try_lock
 from shardstream.storage.base.store import ObjectMeta, ObjectWriter, Store, past_the_end
 from shardstream.storage.local.mapped_files import Mapped, map_file
 from shardstream.storage.local.write_behind import WriteBehind
@@ -210,8 +210,8 @@ class LocalStore(Store):
             left = self.root / path
             # What cannot be opened or locked is somebody else's, or being written now.
             with suppress(OSError), open(left, "rb+") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                left.unlink(missing_ok=True)
+                if try_lock(file.fileno()):
+                    left.unlink(missing_ok=True)
 
     def forget(self, path: str) -> None:
         """Drop the mapping of an object that has been replaced."""
@@ -288,8 +288,8 @@ def _create_locked(target: Path) -> tuple[Path, FileIO]:
     while True:
         path = target.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}")
         file = open(path, "xb", buffering=0)  # noqa: SIM115 - the writer closes it
-        with suppress(OSError):  # where the file system has no locks, `sweep` spares everything
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(OSError):  # where there are no locks, `sweep` spares everything
+            try_lock(file.fileno())
         if path.exists():
             return path, file
         file.close()  # swept between the two steps

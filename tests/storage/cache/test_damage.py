@@ -188,6 +188,7 @@ def test_a_full_disk_streams_with_one_warning(world, big, caplog) -> None:
         assert ("shard", 5, 100) in world.origin.requests()  # not rounded out to blocks
         (warning,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
         assert f"the cache {world.cache} is full" in warning.getMessage()
+        assert "give cache= a folder of a larger disk" in warning.getMessage()
 
     in_child(train)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import resource
 import select
 import sys
 from collections.abc import Callable
@@ -43,10 +42,7 @@ def main(module: str, memory: int) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):  # whatever a package prints is not for the user, and no message
         os.dup2(nothing, number)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if memory:
-        with suppress(ValueError, OSError):  # the user's own limit is lower
-            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    _limit(memory)
     code = 1
     try:
         with suppress(EOFError, BrokenPipeError):  # the host is gone
@@ -54,6 +50,18 @@ def main(module: str, memory: int) -> None:
         code = 0
     finally:
         os._exit(code)  # packages crash when they take themselves down, and nobody cares
+
+
+def _limit(memory: int) -> None:
+    """Leave no dump of memory, and take no more than this; 0 for any."""
+    try:
+        import resource
+    except ImportError:  # a system that limits no process
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if memory:
+        with suppress(ValueError, OSError):  # the user's own limit is lower
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
 def _answer_all(module: str, into: BinaryIO, out: BinaryIO) -> None:

@@ -231,5 +231,6 @@ def _dtype(kind: Any) -> str:
     return found.str if same else ""
 
 
-if not hasattr(h5d.DatasetID, "chunk_iter"):  # before 3.8, or built with an HDF5 of before 1.12.3
-    raise ImportError(f"h5py {h5py.version.version} is too old: 3.8 is needed", name="h5py")
+if not hasattr(h5d.DatasetID, "chunk_iter"):
+    found = f"h5py {h5py.version.version} with HDF5 {h5py.version.hdf5_version}"
+    raise ImportError(f"{found} is too old: h5py 3.10 is needed, with HDF5 1.12.3 or newer", name="h5py")
