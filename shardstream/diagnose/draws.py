@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.dataset.indexes import OpenShards
+from shardstream.dataset.numbering import Numbering
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.step import Step
+from shardstream.diagnose.overview import spread_numbers
 from shardstream.diagnose.shown import Thumbnail, pixels_thumbnail
 from shardstream.errors import ShardStreamError, UsageError
 from shardstream.images.geometry import Geometry
@@ -45,7 +47,8 @@ class Draw:
         value: The image as the loader delivers it; ``None`` where it delivers none.
         text: What it is in words, or why there is none.
         thumbnail: The image as it can be seen: what is no uint8 is stretched from its smallest to its largest number.
-        crop: (left, top, right, bottom) of what decoders cut out, as shares of the stored image; ``None`` for nothing.
+        crop: (left, top, right, bottom) of what decoders cut out, as shares of the image as it is stored, also where
+            they turn it upright; ``None`` for nothing.
         flipped: Whether decoders exchanged left and right.
     """
 
@@ -108,6 +111,23 @@ class TrainingView:
                 hint=f"this rank has {run.steps:,} steps, numbered from 0, in batches of {run.batch_size or BLOCK}",
             )
         return self._numbers(run.step(step))
+
+    def spread(self, count: int, seed: int) -> list[int]:
+        """Samples of the view by number in stored order: one at random from each of so many equal stretches of it.
+
+        Raises:
+            UsageError: The view has none.
+        """
+        chosen = spread_numbers(self._source.samples, count, seed)
+        if not len(chosen):
+            raise UsageError("no sample is trained on", url=self.dataset.url, hint="where=, split= left all out")
+        shards, rows = Numbering(self._source.counts).find_all(chosen)
+        return self._numbers(Step(0, chosen, shards, rows, None))
+
+    @property
+    def is_part(self) -> bool:
+        """Whether some samples of the data set are left out."""
+        return self._source.samples < self.dataset.manifest.samples
 
     def _numbers(self, step: Step) -> list[int]:
         begin = self.dataset.numbering.begin

@@ -11,7 +11,6 @@ from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.key_tables import KeyFinder
 from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.errors import DataError, DecodeError, DestinationError, MissingExtraError
-from shardstream.images.geometry import TURNS
 from shardstream.images.header import probe
 from shardstream.shards.arrays import npy_bytes
 from shardstream.shards.fields import FieldType, ValuesType, from_bytes
@@ -147,15 +146,14 @@ def look_at(name: str, kind: FieldType, value: Any, manifest: Manifest) -> Viewe
 
 def _image(data: memoryview) -> tuple[tuple[int, ...], str]:
     found = probe(data)
-    height, width = TURNS[found.orientation].size((found.height, found.width))
     four = {"jpg": "CMYK", "tiff": "four channels"}.get(found.kind, "colour + alpha")
     colours = {1: "palette" if found.kind == "gif" else "grey", 2: "grey + alpha", 3: "colour", 4: four}
-    parts = [f"{width} x {height}", found.kind, colours[found.channels]]
+    parts = [f"{found.width} x {found.height}", found.kind, colours[found.channels]]
     if found.progressive:
         parts.append("progressive" if found.kind == "jpg" else "interlaced")
     if found.orientation != 1:
-        parts.append(f"EXIF orientation {found.orientation}")
-    return (height, width, found.channels), ", ".join(parts)
+        parts.append(f"EXIF orientation {found.orientation}, which upright=True follows")
+    return (found.height, found.width, found.channels), ", ".join(parts)
 
 
 def _payload(kind: FieldType, data: memoryview) -> tuple[tuple[int, ...] | None, str]:

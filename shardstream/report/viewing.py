@@ -79,8 +79,8 @@ def view(
 
     Args:
         data: Folder or URL of a data set; or a `ShardDataset` of one data set, or a `Loader` of it.
-        numbers: Samples by number in stored order. Default: some from all shards; with ``draws`` the first ones of
-            ``epoch``, with ``step`` those of that batch.
+        numbers: Samples by number in stored order. Default: some from all shards, of those that ``where=`` and
+            ``split=`` leave; with ``draws`` the first ones of ``epoch``, with ``step`` those of that batch.
         samples: How many at most. Default: 200; 8 with ``draws``, and all of the batch with ``step``.
         seed: Of the choice of samples from all shards.
         draws: Of how many epochs images are shown, from ``epoch`` on.
@@ -119,6 +119,8 @@ def view(
     if not chosen and (draws or step is not None):
         chosen = training.numbers_of(epoch=epoch, step=step or 0)
         chosen = list(dict.fromkeys(chosen))[: samples or (None if step is not None else _DRAWN)]
+    elif not chosen and training.is_part:
+        chosen = training.spread(samples or 200, seed)
     found = overview_of(training.dataset, chosen, samples=samples or 200, seed=seed)
     drawn: dict[int, list[Draw]] = {}
     if draws or step is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -111,3 +112,35 @@ def test_what_cannot_be_viewed_says_so(url: Path) -> None:
     twice = ss.ShardDataset([url, url], fields=["cls"], batch_size=2)
     with pytest.raises(UsageError, match="one data set"):
         ss.view(twice, draws=1)
+
+
+@pytest.mark.parametrize("part", [{"where": {"cls": [1, 3]}}, {"split": ("val", {"train": 0.8, "val": 0.2})}])
+def test_a_view_shows_samples_that_it_has(url: Path, part: dict[str, Any]) -> None:
+    ds = ss.ShardDataset(url, **part)
+    everything = {sample["__key__"] for sample in ds}
+    assert {sample.key for sample in ss.view(ds).overview.samples} == everything
+    assert {sample.key for sample in ss.view(ds, samples=4).overview.samples} < everything
+    with pytest.raises(UsageError, match="no sample is trained on"):
+        ss.view(ss.ShardDataset(url, where={"cls": [99]}))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_crop_is_drawn_on_a_picture_as_it_is_stored(orientation: int, tmp_path: Path) -> None:
+    from PIL import Image
+
+    pixels = np.repeat(np.repeat(np.arange(32, dtype=np.uint8).reshape(4, 8) * 8, 16, 0), 16, 1)
+    exif, file = Image.Exif(), io.BytesIO()
+    exif[0x0112] = orientation
+    Image.fromarray(pixels).convert("RGB").save(file, "JPEG", exif=exif, quality=95)
+    ss.pack([{"__key__": "a", "jpg": file.getvalue()}], tmp_path / "set", jpeg="keep")
+    crop = ss.decode.RandomResizedCrop(16, scale=(0.05, 0.1), upright=True)
+    shown = ss.view(ss.ShardDataset(tmp_path / "set", fields={"jpg": crop}, batch_size=1, seed=3), draws=1)
+    (value,) = shown.overview.samples[0].values
+    assert value.size == (64, 128)
+    assert value.text.startswith("128 x 64")
+    assert ("which upright=True follows" in value.text) == (orientation > 1)
+    (draw,) = shown.draws[0]
+    assert draw.crop is not None
+    left, top, right, bottom = (round(one * side) for one, side in zip(draw.crop, (128, 64) * 2, strict=True))
+    cut = pixels[top:bottom, left:right]
+    assert abs(float(draw.value.float().mean()) - cut.mean()) < 6
