@@ -1,0 +1,48 @@
+"""Every recipe of `examples/` makes its data, trains, is killed, and goes on with other workers on the samples left."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from .driving import EXAMPLES, Recipe, killed_and_resumed, losses
+
+PLAIN = ("audio", "captions", "detection", "points", "segmentation", "text_packing")
+WITH = {"train_albumentations": "albumentations", "train_kornia": "kornia", "train_v2": "torchvision.transforms"}
+LINES = 80
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", [*PLAIN, *WITH])
+def test_killed_and_gone_on_with_by_other_workers(name: str, tmp_path: Path) -> None:
+    try:
+        import_module(WITH.get(name, "torch"))
+    except (ImportError, RuntimeError) as error:  # torchvision is there, but not for the torch that is
+        pytest.skip(f"{WITH[name]} is not to be had here: {error}")
+    printed = killed_and_resumed(Recipe(name), tmp_path, [str(tmp_path / "run")], data=tmp_path / "run" / "shards")
+    found = losses(printed)
+    assert found[-1] < found[0], "it learns nothing"
+
+
+@pytest.mark.full
+def test_fsdp_goes_on_with_another_number_of_ranks(tmp_path: Path) -> None:
+    recipe, run = Recipe("fsdp", workers=(1, 0), ranks=(2, 1)), tmp_path / "run"
+    found = losses(killed_and_resumed(recipe, tmp_path, [str(run)], data=run / "shards"))
+    assert found[-1] < found[0]
+
+
+@pytest.mark.full
+def test_a_table_in_batches_of_65536_rows(tmp_path: Path) -> None:
+    table, rows = tmp_path / "run" / "table.npz", 32 * 65_536
+    printed = killed_and_resumed(
+        Recipe("tabular"), tmp_path, [str(tmp_path / "run")], data=table, samples=[str(row) for row in range(rows)]
+    )
+    found = losses(printed)
+    assert found[-1] < found[0]
+
+
+def test_a_recipe_is_read_at_a_glance() -> None:
+    long = [path.name for path in EXAMPLES.glob("*.py") if len(path.read_text().splitlines()) > LINES]
+    assert not long
