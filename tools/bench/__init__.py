@@ -21,6 +21,6 @@ drift.
 - `data`: the photographs, and the shards made from them.
 - `drawing`: how plots look.
 - `peers`: peers that need help to be imported.
-- `report`: machine and versions, the tables, the sections of ``docs/benchmarks.md`` and ``docs/shuffle.md``.
+- `report`: machine and versions, the tables, the pages of ``docs/benchmarks/`` and ``docs/shuffle.md``.
 - `__main__`: the command.
 """

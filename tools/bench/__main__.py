@@ -15,8 +15,8 @@ from bench import data, device_resize, engines, report, train
 from bench.harness import Benchmark, measure
 from bench.race import ours as own
 
-BENCHMARKS = data.ROOT / "docs" / "benchmarks.md"
-SHUFFLE = data.ROOT / "docs" / "shuffle.md"
+BENCHMARKS = report.DOCS / "benchmarks"
+SHUFFLE = report.DOCS / "shuffle.md"
 ROUNDS = 5
 PHOTOGRAPHS = ("engines", "train", "device-resize")
 OURS = ("pack", "race", "foreign", "classic", "augment", "order", "stream", "memory", "shuffle", "cluster")
@@ -35,10 +35,13 @@ def arguments() -> argparse.Namespace:
         "--rounds", type=int, help="rounds (default 5; pack, race, foreign, classic, augment, stream: 3)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every round's figures to this file")
+    parser.add_argument("--quick", action="store_true", help="of the race: five rows, for the table of this processor")
     parser.add_argument("--no-docs", action="store_true", help="leave docs/ as it is")
     args = parser.parse_args()
     if any(value is not None and value < 1 for value in (args.rounds, args.count)):
         parser.error("--rounds and --count are at least 1")
+    if args.quick and args.which != "race":
+        parser.error("--quick goes with race")
     return args
 
 
@@ -77,7 +80,7 @@ def on_photographs(wanted: tuple[str, ...], args: argparse.Namespace) -> Iterato
         command = f"tools/bench/run {benchmark.name} --rounds {rounds} --count {corpus.count}"
         content = {**where, "photographs": corpus.count, "bytes": corpus.bytes, **report.as_json(benchmark, rows)}
         text = report.section(benchmark, rows, where, described, command)
-        yield report.Outcome(benchmark.name, BENCHMARKS, text, report.missed(rows), content)
+        yield report.Outcome(benchmark.name, BENCHMARKS / f"{benchmark.name}.md", text, report.missed(rows), content)
     shutil.rmtree(engines.OUT, ignore_errors=True)
 
 
@@ -87,36 +90,41 @@ def of_our_own(wanted: tuple[str, ...], args: argparse.Namespace) -> Iterator[re
     if "pack" in wanted:
         from bench.pack import study as packing
 
-        yield packing.run(BENCHMARKS, args.rounds or packing.ROUNDS, args.count or packing.PHOTOGRAPHS)
+        yield packing.run(BENCHMARKS / "pack.md", args.rounds or packing.ROUNDS, args.count or packing.PHOTOGRAPHS)
     if "race" in wanted:
-        from bench.race import corpora
+        from bench.race import corpora, quick
         from bench.race import study as race
 
-        yield race.run(BENCHMARKS, args.rounds or race.ROUNDS, args.count or corpora.PHOTOGRAPHS)
+        if args.quick:
+            yield quick.run(
+                BENCHMARKS / "processors.md", args.rounds or quick.ROUNDS, args.count or corpora.PHOTOGRAPHS
+            )
+            return
+        yield race.run(BENCHMARKS / "race.md", args.rounds or race.ROUNDS, args.count or corpora.PHOTOGRAPHS)
     if "foreign" in wanted:
         from bench.foreign import study as foreign
 
-        yield foreign.run(BENCHMARKS, args.rounds or foreign.ROUNDS)
+        yield foreign.run(BENCHMARKS / "foreign.md", args.rounds or foreign.ROUNDS)
     if "augment" in wanted:
         from bench.augment import study as augmentation
 
-        yield augmentation.run(BENCHMARKS, args.rounds or augmentation.ROUNDS)
+        yield augmentation.run(BENCHMARKS / "augment.md", args.rounds or augmentation.ROUNDS)
     if "classic" in wanted:
         from bench.classic import study as classic
 
-        yield classic.run(BENCHMARKS, args.rounds or classic.ROUNDS, args.count)
+        yield classic.run(BENCHMARKS / "classic.md", args.rounds or classic.ROUNDS, args.count)
     if "order" in wanted:
         from bench.scale import study as scale
 
-        yield scale.run(BENCHMARKS, args.rounds or ROUNDS)
+        yield scale.run(BENCHMARKS / "order.md", args.rounds or ROUNDS)
     if "stream" in wanted:
         from bench.stream import records, study
 
-        yield study.run(BENCHMARKS, args.rounds or 3, args.count or records.COUNT)
+        yield study.run(BENCHMARKS / "stream.md", args.rounds or 3, args.count or records.COUNT)
     if "memory" in wanted:
         from bench.stream import memory
 
-        yield memory.run(BENCHMARKS)
+        yield memory.run(BENCHMARKS / "memory.md")
     if "shuffle" in wanted:
         from bench.shuffle import page
 

@@ -1,11 +1,10 @@
-"""Results as JSON, as tables, and as sections of ``docs/benchmarks.md``."""
+"""Results as JSON, as tables, and as pages of ``docs/benchmarks/``."""
 
 from __future__ import annotations
 
 import os
 import platform
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -14,9 +13,12 @@ from statistics import mean, median
 from typing import Any
 
 from bench.harness import Benchmark, Row
+from bench.machine import DISTURBED, disturbance, processor, vector_units
 from shardstream.threads import cores
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 MISSED = "**missed**"
+FOOT = "\n[How figures come about](method.md) · [All benchmarks](../benchmarks.md)\n"
 PACKAGES = ("shardstream", "torch", "torchvision", "webdataset", "numpy", "pillow", "simplejpeg")
 
 
@@ -26,7 +28,7 @@ class Outcome:
 
     Attributes:
         name: As in the command line.
-        document: The document that has a section of that name.
+        document: The document that has a section of that name, or will have nothing else.
         text: The section.
         missed: Whether a bar was missed.
         content: All figures, for JSON.
@@ -44,7 +46,7 @@ class Outcome:
         """Put the section into its document, and plots beside it."""
         replace_section(self.document, self.name, self.text)
         if self.draw is not None:
-            self.draw(self.document.parent)
+            self.draw(DOCS)
 
 
 def circumstances() -> dict[str, Any]:
@@ -53,18 +55,13 @@ def circumstances() -> dict[str, Any]:
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": {
             "processor": processor(),
+            "vector_units": vector_units(),
             "cores": cores(),
             "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
             "kernel": platform.release(),
         },
         "versions": {"python": platform.python_version(), **versions()},
     }
-
-
-def processor() -> str:
-    """The processor's name."""
-    found = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return found[1] if found else platform.machine()
 
 
 def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
@@ -166,32 +163,47 @@ def section(benchmark: Benchmark, rows: Sequence[Row], where: dict[str, Any], co
     notes += "\n" if notes else ""
     busy = mean(share for row in rows for share in row.busy)
     origin = provenance(where, command, busy, corpus)
-    return f"## {benchmark.title}\n\n{benchmark.text}\n{table(rows)}\n{notes}{origin}"
+    return f"# {benchmark.title}\n\n{benchmark.text}\n{table(rows)}\n{notes}{origin}"
 
 
 def provenance(where: dict[str, Any], command: str, busy: float, corpus: str) -> str:
     """Date, command, machine and versions, in a line.
 
     Args:
-        where: What `circumstances` gave.
+        where: What `circumstances` gave; with ``memory`` also what `machine.bandwidth` gave before and after.
         command: What was run.
         busy: Share of the machine that other programs used.
         corpus: On which data.
     """
     machine = where["machine"]
     packages = ", ".join(f"{name} {number}" for name, number in where["versions"].items())
+    units = "".join(f" ({unit})" for unit in machine["vector_units"][:1])
     return (
-        f"{where['date']}, `{command}`: {corpus}; {machine['processor']}, {machine['cores']} cores, "
-        f"of which other programs used {busy:.0%} just before the runs, {machine['memory_gb']} GB, "
+        f"{where['date']}, `{command}`: {corpus}; {machine['processor']}{units}, {machine['cores']} cores, "
+        f"of which other programs used {busy:.0%} just before the runs, {machine['memory_gb']} GB"
+        f"{_memory(*where['memory']) if 'memory' in where else ''}, "
         f"Linux {machine['kernel']}; {packages}.\n"
     )
 
 
+def _memory(before: Mapping[int, float], after: Mapping[int, float]) -> str:
+    told = " and ".join(
+        f"{speed:.1f} GB/s before and {after[number]:.1f} GB/s after by {number} process{'es' if number > 1 else ''}"
+        for number, speed in before.items()
+    )
+    note = ": **others disturbed this run**" if disturbance(before, after) > DISTURBED else ""
+    return f" that were copied at {told}{note}"
+
+
 def replace_section(document: Path, name: str, text: str) -> None:
-    """Put ``text`` between the markers of section ``name``."""
+    """Put ``text`` between the markers of section ``name``; behind all others where there are none.
+
+    A document that is not there yet gets just that section.
+    """
     begin, end = f"<!-- bench {name}: written by tools/bench/run -->\n", f"<!-- end {name} -->\n"
-    before, found_begin, rest = document.read_text().partition(begin)
+    written = document.read_text() if document.exists() else f"{begin}{end}{FOOT}"
+    before, found_begin, rest = written.partition(begin)
     _, found_end, after = rest.partition(end)
     if not (found_begin and found_end):
-        raise SystemExit(f"{document} has no markers for {name}")
+        before, after = f"{written.rstrip()}\n\n", ""
     document.write_text(f"{before}{begin}{text}{end}{after}")

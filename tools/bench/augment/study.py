@@ -77,7 +77,7 @@ def _short(kind: str) -> str:
 
 
 TEXT = f"""\
-## Augmentation of batches
+# Augmentation of batches
 
 uint8 batches of {SIZE} × {SIZE} pixels, channels last, to normalised float32; each recipe ends with the normalisation.
 *Image by image* is what workers do: torchvision v2 on each uint8 image, then `torch.stack`. *One draw a batch* is

@@ -1,4 +1,4 @@
-"""The two classic comparisons, and their section of ``docs/benchmarks.md``."""
+"""The two classic comparisons, and their page, ``docs/benchmarks/classic.md``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PEERS = ("pillow-simd", "imageio", "opencv", "albumentations")
 PACKAGES = ("shardstream", "torch", "torchvision", "numpy", "pillow", "simplejpeg")
 
 TEXT = f"""\
-## The classic comparisons
+# The classic comparisons
 
 Sample by sample, in one thread, without a loader: {IMAGES} photographs in memory, the same for all. A process does its
 two works in turns, 64 photographs each. A second is one of processor time, which other programs disturb less.
@@ -56,7 +56,7 @@ def run(document: Path, rounds: int, count: int | None) -> Outcome:
         content[benchmark.name] = as_json(benchmark, rows)
         busy += [share for row in rows for share in row.busy]
         failed |= missed(rows)
-        parts.append(f"### {benchmark.title}\n\n{benchmark.text}\n{table(rows, memory=False)}")
+        parts.append(f"## {benchmark.title}\n\n{benchmark.text}\n{table(rows, memory=False)}")
         parts += ["".join(f"- {line}\n" for line in found)] if (found := list(findings(rows))) else []
     if problems:
         parts.append("".join(f"- Left out: {name} {problem}.\n" for name, problem in problems.items()))

@@ -1,4 +1,4 @@
-"""Data of other libraries as a section of ``docs/benchmarks.md``."""
+"""Data of other libraries as a page, ``docs/benchmarks/foreign.md``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def section(found: Measured, origin: str) -> str:
         ("The catalogue", CATALOGUE, catalogue(found)),
         ("The second start", START, second_start(found)),
     ):
-        parts.append(f"### {title}\n\n{text}\n{markdown(table)}")
+        parts.append(f"## {title}\n\n{text}\n{markdown(table)}")
     return "\n".join([*parts, origin])
 
 
@@ -196,11 +196,11 @@ READER = {
     "litdata": "LitData",
 }
 TEXT = f"""\
-## Data of other libraries
+# Data of other libraries
 
 The same photographs, and values of {VALUE_BYTES:,} bytes, each with a label, in the formats of other libraries, which
-[are read where they lie](foreign.md). Tars, MDS, LitData, TFRecord, LMDB, Arrow, HDF5, zip and npz were written by the
-libraries themselves, RecordIO and beton by writers of a few lines. LMDB is laid out as for text recognition, so its
+[are read where they lie](../foreign.md). Tars, MDS, LitData, TFRecord, LMDB, Arrow, HDF5, zip and npz were written by
+the libraries themselves, RecordIO and beton by writers of a few lines. LMDB is laid out as for text recognition, so its
 labels are text. Everything is shuffled, made into batches of {BATCH} by {WORKERS} worker processes and delivered to the
 parent process, from the page cache.
 

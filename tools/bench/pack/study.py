@@ -1,4 +1,4 @@
-"""What is measured in packing, and its section of ``docs/benchmarks.md``."""
+"""What is measured in packing, and its page, ``docs/benchmarks/pack.md``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PEERS = ("img2dataset",)  # that need environments of their own
 PACKAGES = ("shardstream", "webdataset", "mosaicml-streaming", "litdata", "numpy", "simplejpeg")
 
 TEXT = f"""\
-## Packing
+# Packing
 
 Photographs to shards of {SHARD_MB} MB (`tar`: one file), shuffled by all but `tar`. They are held in the page cache,
 each of them in several copies; MB are those of the photographs. Earlier output is removed and what is dirty written
@@ -91,7 +91,7 @@ def run(document: Path, rounds: int, count: int) -> Outcome:
             failed |= any(row.problem for row in rows if row.contender.ours) or any(MISSED in line for line in found)
             described = f"{work.corpus.count:,} files, {work.corpus.bytes / 1e6:,.0f} MB.\n{work.benchmark.text}"
             lines = "".join(f"- {line}\n" for line in found)
-            parts.append(f"### {work.benchmark.title}\n\n{described}\n{table(rows)}\n{lines}")
+            parts.append(f"## {work.benchmark.title}\n\n{described}\n{table(rows)}\n{lines}")
     del pins
     described = f"{count:,} photographs, {rounds} rounds"
     parts.append(provenance(where, f"tools/bench/run pack --rounds {rounds} --count {count}", mean(busy), described))

@@ -1,4 +1,4 @@
-"""The race as a section of ``docs/benchmarks.md``."""
+"""The race as a page, ``docs/benchmarks/race.md``."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def section(results: Results, problems: Mapping[str, str], origin: str) -> str:
     parts = [TEXT]
     for work, measured in results:
         table = kernels_table(measured) if work.name == "kernels" else speeds_table(work, measured)
-        parts.append(f"### {work.title}\n\n{NOTES[work.name]}\n{table}")
+        parts.append(f"## {work.title}\n\n{NOTES[work.name]}\n{table}")
     verdicts = [["work", "ours", "against", "bar", "reached", ""], *all_verdicts(results)]
-    parts.append(f"### Bars\n\n{markdown(verdicts)}")
+    parts.append(f"## Bars\n\n{markdown(verdicts)}")
     if problems:
         parts.append("".join(f"- Left out: {name} {problem}.\n" for name, problem in problems.items()))
     return "\n".join([*parts, origin])
@@ -107,7 +107,7 @@ def _private(work: Work, measured: Sequence[Measured]) -> Iterator[list[str]]:
 
 
 TEXT = f"""\
-## The race
+# The race
 
 Everybody in the best configuration known to us, with {WORKERS} worker processes or {WORKERS} threads, on the same
 photographs, all in the page cache, to uint8 batches of {BATCH}. One epoch, of which the first {WARM_UP} and last
@@ -116,14 +116,14 @@ type, with the same mean brightness.
 
 *{OURS} is*: the median of the ratios inside each round, with the smallest and the largest. *Private memory* is
 `Private_Dirty` of one worker process, or of the whole process where threads do the work; batches that workers share
-with the training process count in *all memory*, with which the page begins.
+with the training process count in *all memory*, as [everywhere](method.md).
 
 Settings are given as *inverse DCT · resize*. Everybody reads the same JPEG files, but for *FFCV, files encoded anew*:
 what FFCV's writer makes of photographs by default, quality 90, smaller. *Tensors* are torchvision's own decoder and its
 transforms of tensors, which are faster than those of Pillow's images. *DALI, as we do it* has the accurate DCT and an
 antialiased resize; *DALI, fastest* neither. FFCV hands out views that it overwrites some batches later.
 
-![Speeds of all contenders]({CHART})
+![Speeds of all contenders](../{CHART})
 """
 NOTES = {
     "crop": "A random part of each photograph, resized to 224 × 224 pixels, flipped at random; shuffled.\n",

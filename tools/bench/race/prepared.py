@@ -35,13 +35,12 @@ def photographs(corpus: Corpus, *formats: str) -> dict[str, Path]:
     return made
 
 
-def small(kind: Kind, count: int) -> dict[str, Path]:
-    """Small samples in each format."""
+def small(kind: Kind, count: int, *formats: str) -> dict[str, Path]:
+    """Small samples in some of the formats, and in ours, which are made anew."""
     folder = STORES / f"{kind}-{count}"
-    names = ("webdataset", "streaming", "litdata", "ffcv", "grain")
-    for name in names:
+    for name in formats:
         _bring(folder / name, f"{name}_small", {"kind": kind, "count": count})
-    made = {name: folder / name for name in names}
+    made = {name: folder / name for name in formats}
     made["ours"] = ours.write_small(folder / "ours", kind, count)
     return made
 

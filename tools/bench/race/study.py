@@ -1,4 +1,4 @@
-"""What is measured in the race, and its section of ``docs/benchmarks.md``."""
+"""What is measured in the race, and its page, ``docs/benchmarks/race.md``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from bench import data
 from bench.data import WORKERS, Corpus
 from bench.harness import Benchmark, measure
+from bench.machine import bandwidth
 from bench.race import bars, corpora, environments, lines, prepared
 from bench.race.bars import Measured, Work
 from bench.race.corpora import SMALL, Kind
@@ -19,6 +20,7 @@ from bench.report import MISSED, Outcome, as_json, circumstances, provenance, ve
 
 ROUNDS = 3
 FORMATS = ("webdataset", "streaming", "litdata", "grain", "ffcv", "ffcv-again")
+SMALL_FORMATS = ("webdataset", "streaming", "litdata", "ffcv", "grain")
 PEERS = ("pillow-simd", "ffcv", "spdl", "grain", "dali")  # that need environments of their own
 PACKAGES = ("shardstream", "torch", "torchvision", "webdataset", "mosaicml-streaming", "litdata", "numpy", "simplejpeg")
 
@@ -34,6 +36,7 @@ def run(document: Path, rounds: int, count: int) -> Outcome:
     works = list(_works(corpus))
     data.settle(corpora.STORES, corpora.large(corpus).folder, corpus.folder)
     content: dict[str, Any] = {**where, "photographs": corpus.count, "problems": problems}
+    before = bandwidth()
     results = []
     for work in works:
         print(work.title, flush=True)
@@ -41,6 +44,7 @@ def run(document: Path, rounds: int, count: int) -> Outcome:
         rows = measure(benchmark, rounds, os.sync)
         content[work.name] = as_json(benchmark, rows)
         results.append((work, [Measured(*pair) for pair in zip(work.lines, rows, strict=True)]))
+    where["memory"] = content["memory"] = before, bandwidth()
     described = f"{corpus.count:,} photographs of together {corpus.bytes / 1e6:,.0f} MB, {rounds} rounds"
     busy = mean(share for _, measured in results for one in measured for share in one.row.busy)
     origin = provenance(where, f"tools/bench/run race --rounds {rounds} --count {corpus.count}", busy, described)
@@ -66,7 +70,7 @@ def _works(corpus: Corpus) -> Iterator[Work]:
     yield Work("large", "Photographs of 12 megapixels", "images/s", lines.of_large(large, of_large), bars.LARGE)
     titles: dict[Kind, str] = {"tokens": "Blocks of 4 KB", "images": "Images of 3 KB"}
     for kind, title in titles.items():
-        small = prepared.small(kind, SMALL)
+        small = prepared.small(kind, SMALL, *SMALL_FORMATS)
         yield Work(kind, title, "samples/s", lines.of_small(kind, SMALL, small), bars.SMALL)
     yield Work("raw", "Bytes, in process", "samples/s", lines.of_raw(0, corpus, stores), bars.RAW)
     workers = lines.of_raw(WORKERS, corpus, stores)

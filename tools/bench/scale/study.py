@@ -1,4 +1,4 @@
-"""What is measured at scale, the bars, and the table in ``docs/benchmarks.md``."""
+"""What is measured at scale, the bars, and the table in ``docs/benchmarks/order.md``."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _ratio(contender: str, figure: str, other: str) -> Callable[[Rounds], list[f
 
 HEADS = ["what", "median", "smallest–largest", "bar", ""]
 TEXT = f"""\
-## What the order costs
+# What the order costs
 
 An epoch of 10¹⁰ samples in {data.SHARDS:,} shards of {data.SHARD_BYTES // 10**6} MB, {RANKS} ranks of {CLUSTER_WORKERS}
 workers, batches of {BATCH}; the order alone, no byte is read. *Memory* is `Private_Dirty` of

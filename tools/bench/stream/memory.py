@@ -131,7 +131,7 @@ def run(document: Path) -> Outcome:
 
 
 TEXT = f"""\
-## Memory while streaming
+# Memory while streaming
 
 The same records, {COUNT * records.RECORD / 1e9:.1f} GB of them, streamed over and over by {WORKERS} workers with
 `prefetch="{BUDGET_MB}MB"` until {TOTAL // 10**9} GB have come. A worker's memory is `Private_Dirty` of
@@ -140,5 +140,5 @@ shared memory, and not in it. *{RESUMED.capitalize()}*: the state of a run of on
 whose workers then share the same {SHARED_LANES} lanes. *{DEFAULT.capitalize()}*: without `prefetch=`, 1 GiB for each of
 the two. The bar is the budget and {MORE_MB} MB.
 
-![Private memory of each worker over time](stream-memory.svg)
+![Private memory of each worker over time](../stream-memory.svg)
 """

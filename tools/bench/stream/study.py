@@ -1,4 +1,4 @@
-"""What is measured on streaming from a store, the bars, and the tables in ``docs/benchmarks.md``."""
+"""What is measured on streaming from a store, the bars, and the tables in ``docs/benchmarks/stream.md``."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def _round_trips(rows: Rows) -> list[float]:
 
 KB = records.RECORD // 1000
 TEXT = f"""\
-## Streaming from stores
+# Streaming from stores
 
 Records of {KB} KB, shuffled, as batches of {BATCH} byte strings made by {WORKERS} worker processes, from an S3 server
 (SeaweedFS) on the same machine, on the same cores; all lie in its page cache. At 50 ms, a proxy on the way holds back
