@@ -1,7 +1,8 @@
-"""Forty mistakes that are made often: a title, the code, and what the message has to say: thing, place, fix.
+"""Mistakes that are made often: a title, the code, and what the message has to say: thing, place, fix.
 
 The code runs in a folder with ``photos/`` (class folders), ``list.tsv``, ``out/`` (packed photographs, of different
-sizes, fields ``jpg`` and ``cls``), ``val/`` (another data set), and the functions of `page`. It ends in an error.
+sizes, fields ``jpg`` and ``cls``), ``val/`` (another data set), and the functions of `page`. It ends in an error,
+or something is said in the log, or printed.
 ``docs/mistakes.md`` is made of this list and of the messages.
 """
 
@@ -249,5 +250,32 @@ MISTAKES = [
     Mistake("A misspelt name", 'ss.ShardDatset("out/")', "ShardDatset", "shardstream", "did you mean 'ShardDataset'"),
     Mistake(
         "Samples in place of a path", 'ss.ShardDataset([{"n": 1}])', "path or a URL", "dict", "ss.pack(samples, dest)"
+    ),
+    Mistake(
+        "Ranks that are dealt out twice: the data set has done it",
+        "from torch.utils.data import DistributedSampler\n\n"
+        'ds = ss.ShardDataset("out/")\n'
+        "ss.Loader(ds, batch_size=8, sampler=DistributedSampler(range(64), num_replicas=2, rank=0))",
+        "sampler",
+        "data set",
+        "found by themselves",
+    ),
+    Mistake(
+        "More threads than cores, in each of the workers",
+        "import os\n\n"
+        'os.environ["OMP_NUM_THREADS"] = "8"\n'
+        'print(*[found for found in ss.doctor(num_workers=1000) if found.check == "threads"])',
+        "threads",
+        "OMP_NUM_THREADS=8",
+        "export OMP_NUM_THREADS=1",
+    ),
+    Mistake(
+        "A cache that is full",
+        "store = ss.testing.make_dataset(ss.testing.MemoryStore(), samples=20)  # in place of a bucket\n"
+        'for sample in ss.ShardDataset(store, cache=ss.Cache("cache/", size="8KB")):\n'
+        "    pass",
+        "8,000 bytes",
+        "the cache cache",
+        "size=",
     ),
 ]

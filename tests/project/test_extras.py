@@ -6,7 +6,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
-from importlib.metadata import packages_distributions
+from importlib.metadata import PackageNotFoundError, metadata, packages_distributions
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,3 +100,30 @@ def test_every_tool_has_an_exact_version() -> None:
     wanted |= {name_of(entry) for extra in set(EXTRAS) - {"simd", "torchvision", "all"} for entry in EXTRAS[extra]}
     wanted |= {name_of(entry) for entry in PROJECT["project"]["dependencies"]} - {"torch"}
     assert wanted <= pinned
+
+
+def stated_license(package: str) -> str | None:
+    """What an installed package says of its license, as the table of docs/install.md has it."""
+    try:
+        found = metadata(package)
+    except PackageNotFoundError:
+        return None
+    classifiers = [one for one in found.get_all("Classifier", []) if one.startswith("License")]
+    text = " ".join([found["License-Expression"] or found["License"] or "", *classifiers])
+    known = {"LGPL": "LGPL-3.0", "Apache": "Apache-2.0", "BSD": "BSD", "MIT": "MIT", "zlib": "zlib"}
+    return next((name for word, name in known.items() if word.lower() in text.lower()), text)
+
+
+def test_the_license_of_everything_that_is_installed_with_us_is_told() -> None:
+    table = (ROOT / "docs/install.md").read_text().partition("## Licenses\n")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ")][1:]
+    told = {
+        name_of(package): cells[0].strip(" ,").split(",")[0]
+        for cells in rows
+        for package in re.findall("`([^`]+)`", " ".join(cells[1:]))
+    }
+    needed = [*PROJECT["project"]["dependencies"], *(one for extra in EXTRAS.values() for one in extra)]
+    packages = {name_of(one) for one in needed} - {"shardstream"}
+    assert set(told) == packages
+    found = {package: stated for package in packages if (stated := stated_license(package)) is not None}
+    assert found == {package: told[package] for package in found}

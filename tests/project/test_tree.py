@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-import tomllib
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +25,8 @@ def text_files() -> Iterator[Path]:
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and path.suffix in TEXT and "__pycache__" not in path.parts:
                 yield path
-    yield from (path for path in ROOT.iterdir() if path.is_file() and path.suffix in TEXT)
+    # In a linked work tree of git, .git is a file that names a folder of this machine.
+    yield from (path for path in ROOT.iterdir() if path.is_file() and path.suffix in TEXT and path.name != ".git")
 
 
 def tool(name: str) -> ModuleType:
@@ -54,14 +54,15 @@ def test_a_place_of_one_machine_is_recognised(line: str) -> None:
     assert OF_ONE_MACHINE.search(line)
 
 
-@pytest.mark.parametrize("path", ["tools/test", "tools/demo", "tools/make_photos.py", ".ci/run"])
+@pytest.mark.parametrize(
+    "path", ["tools/test", "tools/demo", "tools/make_photos.py", "tools/pythons", "tools/release", ".ci/run"]
+)
 def test_programs_can_be_started(path: str) -> None:
     assert (ROOT / path).stat().st_mode & 0o111 == 0o111
 
 
 def test_the_installed_version_is_that_of_the_project() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert shardstream.__version__ == version("shardstream") == project["version"]
+    assert shardstream.__version__ == version("shardstream")
 
 
 def test_long_modules_and_incomplete_maps_are_found(tmp_path: Path) -> None:

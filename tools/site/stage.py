@@ -13,21 +13,32 @@ from types import ModuleType
 
 import shardstream as ss
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
+FIGURE = re.compile(r'<img src="([^"]*)"[^>]* alt="([^"]*)">')
 
 
 def stage(folder: Path) -> None:
     """Write all sources of the site into an empty folder."""
     shutil.copytree(DOCS, folder, dirs_exist_ok=True)
+    (folder / "readme.md").write_text(first_page((ROOT / "README.md").read_text()))
     for page in folder.rglob("*.md"):
         page.write_text(inside(page.read_text(), page.parent, folder))
     index = folder / "index.md"
     parts = re.split(r"(?=^## )", index.read_text(), flags=re.MULTILINE)
     index.write_text(parts[0] + "".join(map(with_list, parts[1:])))
+    tables = [f"benchmarks/{path.stem}" for path in sorted((folder / "benchmarks").glob("*.md"))]
+    with (folder / "benchmarks.md").open("a") as benchmarks:
+        benchmarks.write(f"\n{toctree(tables)}")
     decisions = sorted(path.stem for path in (folder / "decisions").glob("*.md"))
     (folder / "decisions" / "index.md").write_text(f"# Decisions\n\n{toctree(decisions)}")
     (folder / "api.rst").write_text(reference())
+
+
+def first_page(readme: str) -> str:
+    """The README as a page among the others."""
+    return FIGURE.sub(r"![\2](\1)", readme).replace("](docs/", "](")
 
 
 def inside(text: str, here: Path, folder: Path) -> str:
@@ -35,6 +46,8 @@ def inside(text: str, here: Path, folder: Path) -> str:
 
     def link(match: re.Match[str]) -> str:
         path = match[2].partition("#")[0]
+        if path == "../README.md":
+            return f"[{match[1]}](/readme.md)"
         target = (here / path).resolve()
         if re.match(r"[a-z]+:", match[2]) or not path or (target.is_file() and target.is_relative_to(folder.resolve())):
             return match[0]
