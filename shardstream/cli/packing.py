@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from shardstream.cli.report import duration, plural, print_json, size, stderr, stdout
+from shardstream.cli.report import duration, plural, print_json, print_row, size, stderr, stdout
 from shardstream.errors import UsageError
 from shardstream.pack import PackReport
 from shardstream.pack.dry_run import DryRun
@@ -155,7 +155,7 @@ def print_dry_run(found: DryRun, source: str, dest: str) -> None:
         rows.append(("time", f"about {duration(found.seconds)} by {by}; most of it is {found.stage}"))
     rows.append(("dest", f"{dest}: {_state(found)}"))
     for name, text in rows:
-        out.print(f"{name:<12}{text}")
+        print_row(name, text, 12)
     out.print("nothing was written; next: the same command without --dry-run")
 
 

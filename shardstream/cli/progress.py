@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -28,13 +28,21 @@ _FOUND = {"rejects": ("rejected", "rejected"), "problems": ("problem", ""), "dam
 
 
 @contextmanager
-def drawing(verb: str, *, quiet: bool = False) -> Iterator[OnProgress]:
-    """Draw the events of one verb; nothing at all if ``quiet``."""
+def drawing(
+    verb: str, *, quiet: bool = False, announce: Callable[[ProgressEvent], str] | None = None
+) -> Iterator[OnProgress]:
+    """Draw the events of one verb; nothing at all if ``quiet``.
+
+    Args:
+        verb: What is done.
+        quiet: Whether to draw nothing.
+        announce: What to say of an event, empty for nothing yet; the first text stays above the bar.
+    """
     if quiet:
         yield ignore
     else:
         with progress(verb) as update:
-            yield _Events(update).draw
+            yield _Events(update, announce).draw
 
 
 @contextmanager
@@ -64,13 +72,17 @@ def _bar(console: Console) -> Progress:
 class _Events:
     """What is drawn of events: the phase, speeds since it began, and what was found."""
 
-    def __init__(self, update: Update) -> None:
+    def __init__(self, update: Update, announce: Callable[[ProgressEvent], str] | None) -> None:
         self._update = update
+        self._announce = announce
         self._phase = ""
         self._since = 0.0
         self._before: dict[str, float] = {}
 
     def draw(self, event: ProgressEvent) -> None:
+        if self._announce is not None and (said := self._announce(event)):
+            self._announce = None
+            self._update.say(said)
         detail = {event.unit: event.done, f"total_{event.unit}": event.total, **event.detail}
         kept = detail.get("kept", 0)
         counts = {"samples": detail.get("samples", 0) - kept, "bytes": detail.get("fetched", detail.get("bytes", 0))}
@@ -113,6 +125,10 @@ class Update(ABC):
         self._show(done, total, beside, self._left(done, total, kept))
 
     @abstractmethod
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+
+    @abstractmethod
     def _show(self, done: float, total: float, beside: str, left: str) -> None: ...
 
     def _left(self, done: float, total: float, kept: float) -> str:
@@ -133,6 +149,9 @@ class _Bar(Update):
         self._bar = bar
         self._task = bar.add_task(verb, total=None, beside="", left="")
 
+    def say(self, text: str) -> None:
+        self._bar.console.print(text)
+
     def _show(self, done: float, total: float, beside: str, left: str) -> None:
         self._bar.update(self._task, completed=done, total=total or None, beside=beside, left=left)
 
@@ -142,6 +161,9 @@ class _Lines(Update):
         self._console = console
         self._verb = verb
         self._last = time.monotonic()
+
+    def say(self, text: str) -> None:
+        self._console.print(text)
 
     def _show(self, done: float, total: float, beside: str, left: str) -> None:
         now = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from shardstream.sizes import size as size
 from shardstream.text import in_one_line, json_text, printable
 
 _SHOWN = 20
+_LEAST_WIDTH = 40  # columns, for what is wrapped
 
 
 class Exit(IntEnum):
@@ -102,6 +104,20 @@ def print_found(found: Any, draw: Callable[..., None], *what: Any, as_json: bool
         print_json(more | asdict(found))
     else:
         draw(found, *what)
+
+
+def print_row(head: str | Text, text: str, indent: int) -> None:
+    """A line of a report: what it is about, and what is said of it so many columns further right, wrapped there."""
+    out = stdout()
+    first, *more = [text]
+    if out.is_terminal:  # what is not has no width
+        width = max(_LEAST_WIDTH, out.width - indent)
+        first, *more = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+    begin = Text.assemble(head)
+    begin.pad_right(indent - len(begin))
+    out.print(begin + first)
+    for line in more:
+        out.print(" " * indent + line)
 
 
 def print_first(lines: Sequence[str]) -> None:

@@ -445,6 +445,8 @@ def test_no_time_is_told_in_the_first_second_of_work(monkeypatch: pytest.MonkeyP
     told = []
 
     class Told(Update):
+        def say(self, text: str) -> None: ...
+
         def _show(self, done: float, total: float, beside: str, left: str) -> None:
             told.append(left)
 

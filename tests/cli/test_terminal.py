@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import shlex
@@ -14,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+import shardstream as ss
 from shardstream.cli.app import VERBS
 from shardstream.testing import make_dataset
+from tests.cli.shown_reports import SHOWN
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "captures"
@@ -24,9 +27,15 @@ pytestmark = pytest.mark.full
 VARYING = [
     (re.compile(r"\d+(\.\d+)? (min \d+ s|ms|s)\b"), "0 s"),
     (re.compile(r"[\d,.]+ (samples|[kMG]?B)/s"), "0 /s"),
+    (re.compile(r"[\d,.]+ [kMGT]?B free"), "0 B free"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "0" * 32),
+    (re.compile(r"\[[0-9a-f]{12}\]"), "[" + "0" * 12 + "]"),
     (re.compile(r"[⠀-⣿]"), "⠋"),
 ]
+
+
+def environment() -> dict[str, str]:
+    return {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "PS1": "$ ", "NO_COLOR": "1"}
 
 
 class Terminal:
@@ -37,8 +46,7 @@ class Terminal:
         self.folder = folder
         self._number = 0
         size = ["-x", str(columns), "-y", "300"]
-        environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "PS1": "$ ", "NO_COLOR": "1"}
-        given = [part for name, value in environment.items() for part in ("-e", f"{name}={value}")]
+        given = [part for name, value in environment().items() for part in ("-e", f"{name}={value}")]
         shell = ["bash", "--norc", "--noprofile"]
         subprocess.run([*self._tmux, "new-session", "-d", *size, *given, "-c", folder, *shell], check=True)
         self.send(f'shardstream() {{ {shlex.quote(sys.executable)} -m shardstream "$@"; }}; clear')
@@ -46,8 +54,8 @@ class Terminal:
     def send(self, line: str, key: str = "Enter") -> None:
         subprocess.run([*self._tmux, "send-keys", *([line] if line else []), key], check=True)
 
-    def screen(self) -> str:
-        done = subprocess.run([*self._tmux, "capture-pane", "-p"], capture_output=True, text=True, check=True)
+    def screen(self, *options: str) -> str:
+        done = subprocess.run([*self._tmux, "capture-pane", "-p", *options], capture_output=True, text=True, check=True)
         return done.stdout
 
     def wait(self, until: Callable[[str], object], what: str) -> str:
@@ -61,8 +69,9 @@ class Terminal:
         """What a command leaves on the screen, and its exit code."""
         self._number += 1
         self.send(f'clear; {line}; echo "exit code $?, $(({self._number} + 0))."')
-        text = self.wait(lambda text: f", {self._number}.\n" in text, line)
-        return text[: text.index(f", {self._number}.\n")].rstrip()
+        self.wait(lambda text: f", {self._number}.\n" in text, line)
+        text = self.screen("-J")  # what the terminal broke is one line again: where it breaks, names of folders decide
+        return text[: text.index(f", {self._number}.")].rstrip()
 
     def close(self) -> None:
         subprocess.run([*self._tmux, "kill-server"], check=False)
@@ -77,6 +86,17 @@ def terminal(
     folder = tmp_path_factory.mktemp("terminal")
     fields = {"cls": "int64", "txt": "str", "raw": "bytes"}
     make_dataset(folder / "shards", samples=200, fields=fields, classes=["cat", "dog"])
+    ss.export(str(folder / "shards"), folder / "tars", to="webdataset")
+    with ss.ShardWriter(folder / "more", classes=["cat", "dog"]) as writer:
+        for i in range(20):
+            writer.write({"__key__": f"more/{i}", "cls": i % 2, "txt": f"text {i}", "raw": bytes(i)})
+    with gzip.open(folder / "cold.tar.gz", "wb") as file:
+        file.write(next((folder / "tars").glob("*.tar")).read_bytes())
+    cached = "import shardstream as ss\nassert list(ss.ShardDataset('cold.tar.gz', cache='cached'))"
+    subprocess.run([sys.executable, "-c", cached], cwd=folder, env=os.environ | environment(), check=True)
+    (folder / "list.csv").write_text("file,label\n" + "".join(f"{i}.txt,{i % 2}\n" for i in range(20)))
+    for i in range(19):  # one is missing
+        (folder / f"{i}.txt").write_text(f"text {i}")
     made = Terminal(folder, request.param)
     yield made, request.param
     made.close()
@@ -96,6 +116,15 @@ REPORTS = {
     "view": "shardstream view shards/ 3",
     "errors": "shardstream errors",
     "error-page": "shardstream errors checksum",
+    "pack": "shardstream pack list.csv packed/ --workers 1 --overwrite",
+    "dry-run": "shardstream pack list.csv planned/ --workers 1 --dry-run",
+    "repack": "shardstream repack shards/ again/ --workers 1 --overwrite",
+    "merge": "shardstream merge shards/ more/ merged/ --overwrite",
+    "export": "shardstream export shards/ loose/ --to files",
+    "index": "shardstream index tars/ --cache cache/",
+    "migrate": "shardstream migrate tars/ --no-bench",
+    "cache-status": "shardstream cache status cached/",
+    **{f"{name}-report": f"{sys.executable} {Path(__file__).parent / 'shown_reports.py'} {name}" for name in SHOWN},
     "wrong-option": "shardstream pack a b --shrad-size 3",
     "no-data-set": "shardstream info shardz/",
 }

@@ -213,8 +213,8 @@ def test_credentials_that_are_half_there() -> None:
 
 
 def test_what_the_command_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, says Rich
+    monkeypatch.setenv("TERM", "dumb")  # of 80 columns and without colours
     found = ss.doctor(num_workers=4000)
     with monkeypatch.context() as patch:  # memory differs from one moment to the next
         patch.setattr(diagnose, "doctor", lambda *_, **__: found)

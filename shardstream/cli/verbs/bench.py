@@ -12,7 +12,7 @@ from shardstream.cli.commands import command
 from shardstream.cli.flags import DatasetUrl, Json, arguments_of
 from shardstream.cli.help import VerbCommand, VerbGroup
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import duration, plural, print_found, size, stdout
+from shardstream.cli.report import duration, plural, print_found, print_row, size, stdout
 from shardstream.cli.stores import format_url
 from shardstream.cli.verbs.bench_decode import bench_decode
 from shardstream.cli.verbs.bench_sweep import plot_sweep, print_sweep
@@ -158,10 +158,10 @@ def _print(report: diagnose.BenchReport, url: str) -> None:
     ]
     if report.workers:
         rows.append(("workers", f"at work {report.worker_load:.0%} of the time"))
-    rows += [(name, f"{value:,}") for name, value in sorted(report.transfers.items()) if value]
-    for name, text in ((name, text) for name, text in rows if text):
-        out.print(f"{name:<22}{text}")
-    out.print(f"{'limit':<22}{report.advice}")
+    transfers = sorted((name, value) for name, value in report.transfers.items() if value)
+    rows += [(name, size(value) if name.endswith("bytes") else f"{value:,}") for name, value in transfers]
+    for name, text in (*((name, text) for name, text in rows if text), ("limit", report.advice)):
+        print_row(name, text, 22)
     if report.limit != "loop" and report.processors.idle >= 1:
         out.print(f"next: shardstream bench {url} --workers {report.workers + max(1, int(report.processors.idle))}")
     else:

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 from shardstream import diagnose
-from shardstream.cli.report import plural, stdout
+from shardstream.cli.report import plural, print_row, stdout
 from shardstream.errors import UsageError
 
 _WIDTH, _ROW, _LEFT, _RIGHT = 760, 26, 330, 110  # of the figure, in pixels
@@ -20,7 +20,7 @@ def print_sweep(report: diagnose.SweepReport, url: str) -> None:
     out.print(f"{'measured':<18}{plural(report.samples, 'sample')} here, {plural(report.cores, 'core')}{crop}")
     out.print(f"\n{'one thread':<18}{'samples/s':>10}")
     for stage in report.stages:
-        out.print(f"{stage.name:<18}{_rate(stage.samples_per_second):>10}  {stage.note}")
+        print_row(f"{stage.name:<18}{_rate(stage.samples_per_second):>10}", stage.note, 30)
     out.print(f"\n{'workers':<9}{'batch':>7}{'prefetch':>10}{'samples/s':>11}  waits for")
     for trial in report.trials:
         ahead = "-" if trial.prefetch_factor is None else str(trial.prefetch_factor)
@@ -32,7 +32,7 @@ def print_sweep(report: diagnose.SweepReport, url: str) -> None:
         times = "-" if change.ratio is None else f"{change.ratio:.2f}"
         unsure = "; rounds disagree" if change.ratio is not None and not change.sure else ""
         speeds = f"{_rate(change.before):>10}{_rate(change.after):>10}"
-        out.print(f"{change.name:<18}{speeds}{times:>7}  {change.note}{unsure}")
+        print_row(f"{change.name:<18}{speeds}{times:>7}", f"{change.note}{unsure}", 47)
     out.print(f"\n{report.line}")
     out.print(f"next: shardstream bench {url} --workers {report.best.workers} --batch-size {report.best.batch_size}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,7 +13,7 @@ from rich.text import Text
 from shardstream import diagnose
 from shardstream.cli.commands import command
 from shardstream.cli.flags import Json, arguments_of
-from shardstream.cli.report import Exit, plural, print_json, stdout
+from shardstream.cli.report import Exit, plural, print_json, print_row, stdout
 from shardstream.cli.stores import format_url
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -60,12 +59,8 @@ def doctor(
 
 def _print(found: Sequence[diagnose.Finding], url: str | None) -> None:
     out = stdout()
-    width = max(40, out.width - _INDENT)
     for one in found:
-        head, *more = textwrap.wrap(one.fact, width, break_long_words=False, break_on_hyphens=False) or [""]
-        out.print(Text.assemble((f"{one.level:<6}", _STYLES[one.level]), f"{one.check:<{_INDENT - 6}}{head}"))
-        for line in more:
-            out.print(" " * _INDENT + line)
+        print_row(Text.assemble((f"{one.level:<6}", _STYLES[one.level]), one.check), one.fact, _INDENT)
         if one.fix:  # in one line, to be pasted
             out.print(f"{'':6}fix: {one.fix}")
     counts = Counter(one.level for one in found)

@@ -12,7 +12,7 @@ import typer
 from shardstream.cli.commands import command
 from shardstream.cli.error_pages import PAGES, kinds, markdown, summary
 from shardstream.cli.flags import Json
-from shardstream.cli.report import print_json, stdout
+from shardstream.cli.report import print_json, print_row, stdout
 from shardstream.errors import UsageError, did_you_mean
 
 
@@ -50,7 +50,7 @@ def errors(
             print_json({"errors": [_as_json(code) for code in found]})
             return
         for code, kind in found.items():
-            stdout().print(f"{code:<16}{summary(kind)}")
+            print_row(code, summary(kind), 16)
         stdout().print("next: shardstream errors CODE")
         return
     code = _code(text)

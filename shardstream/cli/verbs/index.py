@@ -10,11 +10,11 @@ import typer
 from shardstream.cli.commands import command
 from shardstream.cli.flags import Json, arguments_of, parse_fields
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import duration, plural, print_found, size, stderr, stdout
+from shardstream.cli.report import duration, plural, print_found, size, stdout
 from shardstream.cli.stores import format_url
 from shardstream.dataset.foreign.indexing import IndexReport
 from shardstream.dataset.foreign.indexing import index as index_all
-from shardstream.progress import OnProgress, ProgressEvent
+from shardstream.progress import ProgressEvent
 from shardstream.text import in_one_line
 
 Damaged = StrEnum("Damaged", "ERROR REJECT")
@@ -60,23 +60,15 @@ def index(
     """
     given = arguments_of(flags)
     given["fields"] = parse_fields(given["fields"])
-    with drawing("indexing", quiet=quiet or as_json) as draw:
-        report = index_all(url, progress=draw if quiet or as_json else _announced(draw), **given)
+    with drawing("indexing", quiet=quiet or as_json, announce=_to_read) as draw:
+        report = index_all(url, progress=draw, **given)
     print_found(report, _print, format_url(url), as_json=as_json)
 
 
-def _announced(draw: OnProgress) -> OnProgress:
-    """The same, and what will be read is said first."""
-    said = False
-
-    def tell(event: ProgressEvent) -> None:
-        nonlocal said
-        if not said and event.total_objects:
-            stderr().print(f"{plural(event.total_objects, 'file')} of {size(event.total_bytes)} to look through")
-            said = True
-        draw(event)
-
-    return tell
+def _to_read(event: ProgressEvent) -> str:
+    if not event.total_objects:
+        return ""
+    return f"{plural(event.total_objects, 'file')} of {size(event.total_bytes)} to look through"
 
 
 def _print(report: IndexReport, url: str) -> None:

@@ -9,7 +9,7 @@ import typer
 from shardstream.cli.commands import command
 from shardstream.cli.flags import Json, arguments_of
 from shardstream.cli.progress import drawing
-from shardstream.cli.report import duration, plural, print_found, size, stdout
+from shardstream.cli.report import duration, plural, print_found, print_row, size, stdout
 from shardstream.cli.stores import format_url
 from shardstream.dataset.opening import open_datasets
 from shardstream.diagnose import migrate as moving
@@ -70,7 +70,7 @@ def _print(found: moving.Migration, url: str) -> None:
     rows += [("note", in_one_line(note)) for note in found.notes]
     rows += _gain(found.gain) if found.gain else [("packing", f"not measured: {in_one_line(found.not_measured)}")]
     for name, text in rows:
-        out.print(f"{name:<12}{text}")
+        print_row(name, text, 12)
     if found.before is not None:
         out.print(f"\n# ---- before, with {found.library}\n\n{found.before}")
     out.print(f"\n# ---- after\n\n{found.after}")
