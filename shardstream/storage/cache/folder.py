@@ -80,7 +80,8 @@ class Folder:
             OSError: It cannot be opened, or made.
         """
         made = make and _make_root(path, shared=shared, parents=parents)
-        folder = cls(path, _open_root(path), None)
+        opened = _until_settled(lambda: _open_root(path), lambda: os.stat(path)) if shared else _open_root(path)
+        folder = cls(path, opened, None)
         if shared:
             if made:
                 if group is not None:

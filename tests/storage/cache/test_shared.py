@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -47,6 +48,9 @@ def open_world() -> Iterator[World]:
         (world.folder / "remote.log").touch()
         for path in (world.folder, *world.folder.rglob("*")):
             path.chmod(0o777 if path.is_dir() else 0o666)
+        # What is imported when it is used first, other users may not be able to read.
+        with tempfile.TemporaryDirectory() as own:
+            assert world.store(Cache(f"{own}/disk", memory=own)).get("shard") == world.objects["shard"]
         yield world
 
 
@@ -122,6 +126,18 @@ def test_members_who_begin_at_one_moment(open_world) -> None:
             os._exit(code)
         pids.append(pid)
     assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids] == [0] * 6
+
+
+@needs_root
+def test_a_folder_that_a_member_is_just_making_is_waited_for(open_world) -> None:
+    """For a moment it is his alone."""
+    world = open_world
+    world.cache.mkdir(0o700)
+    os.chown(world.cache, STRANGER, GROUP)
+    rights = threading.Timer(0.3, world.cache.chmod, [0o2770])
+    rights.start()
+    as_user(STRANGER + 1, GROUP)(lambda: folder.Folder.root(str(world.cache), shared=True))
+    rights.join()
 
 
 @needs_root
