@@ -228,7 +228,7 @@ def test_an_error_that_is_caught_holds_nothing(photos: Path, persistent: bool) -
     gc.disable()
     try:
         items = iter(loader)
-        workers = weakref.ref(items.gi_frame.f_locals["iteration"]._items.gi_frame.f_locals["request"].args[1])
+        workers = weakref.ref(items.gi_frame.f_locals["iteration"]._request.args[1])
         with contextlib.suppress(ss.errors.TransformError):
             next(items)
         del loader, items
