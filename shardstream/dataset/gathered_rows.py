@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.drawn_rows import DrawnRows
 from shardstream.dataset.indexes import OPEN_INDEXES, OpenShards
-from shardstream.dataset.read_ahead import ReadAhead
+from shardstream.dataset.read_ahead import Held, ReadAhead
 from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.shared import source_and_shard
 from shardstream.dataset.step import groups
@@ -32,15 +32,14 @@ from shardstream.shards.fields import FieldKind, FieldType
 from shardstream.shards.framing import FieldValues, too_large
 from shardstream.shards.index import Column
 from shardstream.shards.layout import checksums
-from shardstream.storage.base.memory import MemoryBytes, ObjectParts, WholeObjects, address_of, gather_at
+from shardstream.storage.base.held import HeldObject, address_of
+from shardstream.storage.base.memory import HeldObjects, MemoryBytes, ObjectParts, WholeObjects, gather_at
 
 Integers = NDArray[np.int64]
 Gathered: TypeAlias = "tuple[list[str] | Callable[[], list[str]], list[str], list[int], dict[str, FieldValues]]"
 """Keys, or what finds them, names of shards, rows in these, and values by field."""
 Memory: TypeAlias = Callable[[int], NDArray[np.uint8]]
 """Gives so many bytes to copy values to: uint8 (n,)."""
-
-_HOT = 8  # values that are verified before they are copied: then a processor's cache still holds them
 
 
 class RowGatherer:
@@ -68,6 +67,7 @@ class RowGatherer:
         # What keeps the memory of a shard, which all else here knows by its address only.
         self._shards: list[OpenShard | None] = [None] * OPEN_INDEXES
         self._wholes = WholeObjects(OPEN_INDEXES)
+        self._held: list[HeldObject | None] = [None] * OPEN_INDEXES  # of shards that a cache has
         self._mapped = np.zeros(OPEN_INDEXES, np.bool_)
         self._columns = {name: _COLUMNS[kind.kind](kind, verify=verify) for name, kind in types.items()}
         self._max_value = max_value
@@ -113,6 +113,7 @@ class RowGatherer:
         for name, column in self._columns.items():
             values = column.read(slots, stored, data, into.get(name))
             if values is None:
+                self._held = [None] * OPEN_INDEXES  # a file may have been cut
                 return None
             columns[name] = values
         keys = self._keys.taken(slots, stored)
@@ -126,16 +127,40 @@ class RowGatherer:
         held = ahead.held()
         if held is None:
             return None
-        shards = np.array(held.shards, np.int64)
-        known = np.isin(shards, self._known)
-        found = self._look_up(shards[known])
-        assert found is not None
-        whole = np.unique(slots[mapped]).tolist()
-        objects = np.concatenate([found, np.array(whole, np.int64)])
-        wanted = known.tolist()  # others are of shards that other readers read
-        wholes = [one for one in map(self._wholes.whole, whole) if one is not None]
-        begins = [*itertools.compress(held.begins, wanted), *(0 for _ in wholes)]
-        return ObjectParts(objects, begins, [*itertools.compress(held.data, wanted), *wholes])
+        parts = self._parts(held, np.unique(slots[mapped]).tolist()) if held.data else None
+        if not held.cached:
+            return parts
+        addresses = self._addresses(held.cached)
+        if addresses is None or (parts is None and not (mapped | (addresses[slots] > 0)).all()):
+            return None
+        return HeldObjects(addresses, parts or self._wholes)
+
+    def _parts(self, held: Held, mapped: Sequence[int]) -> ObjectParts:
+        """What was read ahead, and all of the shards that are mapped."""
+        known, found = self._among(held.shards)
+        wholes = [one for one in map(self._wholes.whole, mapped) if one is not None]
+        begins = [*itertools.compress(held.begins, known), *(0 for _ in wholes)]
+        data = [*itertools.compress(held.data, known), *wholes]
+        return ObjectParts(np.concatenate([found, np.array(mapped, np.int64)]), begins, data)
+
+    def _addresses(self, shard_ids: Sequence[int]) -> Integers | None:
+        """Where the objects of these shards begin, of which a cache has all; ``None`` where it does not any more."""
+        addresses = np.zeros(OPEN_INDEXES, np.int64)
+        for slot in self._among(shard_ids)[1].tolist():
+            held, opened = self._held[slot], self._shards[slot]
+            if (held is None or not held.sound()) and opened is not None:
+                held = self._held[slot] = opened.shard.store.held(opened.shard.name)
+            if held is None or opened is None or held.size < opened.index.end:
+                return None
+            addresses[slot] = held.address
+        return addresses
+
+    def _among(self, shard_ids: Sequence[int]) -> tuple[list[bool], Integers]:
+        """Which of these shards are known, others being those that other readers read, and where these stand."""
+        ids = np.array(shard_ids, np.int64)
+        at = np.minimum(np.searchsorted(self._known, ids), len(self._known) - 1)
+        known = self._known[at] == ids
+        return known.tolist(), self._slots[at[known]]
 
     def _put_drawn(self, slots: Integers, rows: Integers, stored: Integers) -> None:
         """Find the rows of shards whose samples are drawn by weight."""
@@ -184,7 +209,7 @@ class RowGatherer:
         """Forget the quarter of the shards that was used longest ago."""
         old = np.argsort(self._used[self._slots], kind="stable")[: OPEN_INDEXES // 4]
         for slot in self._slots[old].tolist():
-            self._shards[slot] = None
+            self._shards[slot] = self._held[slot] = None
             self._wholes.put(slot, None)
             self._free.append(slot)
         self._known, self._slots = np.delete(self._known, old), np.delete(self._slots, old)
@@ -372,31 +397,25 @@ class _Payloads(_Column):
 
     def read(self, slots: Integers, rows: Integers, data: MemoryBytes, memory: Memory | None) -> FieldValues | None:
         begins, lengths = self._offsets.take(slots, rows), self._lengths.take(slots, rows)
-        views = data.views(slots, begins, begins + lengths)
-        if views is None:
-            return None
-        if memory is not None:
-            return self._joined(slots, rows, views, np.cumsum(lengths), memory)
-        return FieldValues(self._type, views, None) if self._sound(slots, rows, views) else None
-
-    def _joined(
-        self, slots: Integers, rows: Integers, views: Sequence[memoryview | None], ends: Integers, memory: Memory
-    ) -> FieldValues | None:
-        """The values in one memory, each verified just before it is copied: then it comes from afar only once."""
+        if memory is None:
+            views = data.views(slots, begins, begins + lengths)
+            sound = views is not None and self._sound(slots, rows, views)
+            return FieldValues(self._type, views, None) if views is not None and sound else None
         expected = self._expected(slots, rows)
         if expected is None:
             return None
+        # In one memory, each value verified once it is there, while a processor's cache holds it.
+        ends = np.cumsum(lengths)
         joined = memory(int(ends[-1]))
-        whole = memoryview(joined)  # type: ignore[arg-type]  # numpy arrays are buffers; the stubs of 3.11 cannot say so
-        bounds = [0, *ends.tolist()]
-        for first in range(0, len(views), _HOT):
-            some = views[first : first + _HOT]
-            if expected and checksums(some) != expected[first : first + _HOT]:
+        whole = memoryview(joined).toreadonly()  # type: ignore[arg-type]  # numpy arrays are buffers; stubs of 3.11 cannot say so
+        values: list[memoryview | None] = [whole[start:end] for start, end in itertools.pairwise([0, *ends.tolist()])]
+        copied = 0
+        for those in data.copy(slots, begins, begins + lengths, joined, ends - lengths):
+            found = checksums(list(map(values.__getitem__, those))) if expected else []
+            if found != list(map(expected.__getitem__, those if expected else ())):
                 return None
-            for i, view in enumerate(some, first):
-                whole[bounds[i] : bounds[i + 1]] = view  # type: ignore[assignment]  # views of whole objects: none lacks
-        values: list[memoryview | None] = [whole[start:end].toreadonly() for start, end in itertools.pairwise(bounds)]
-        return FieldValues(self._type, values, None, joined)
+            copied += len(those)
+        return FieldValues(self._type, values, None, joined) if copied == len(values) else None
 
 
 _COLUMNS: dict[FieldKind, type[_Column]] = {"scalar": _Scalars, "fixed": _Fixed, "payload": _Payloads}

@@ -25,6 +25,7 @@ from shardstream.dataset.shared import WorkerStatus, shard_ids, source_and_shard
 from shardstream.dataset.step import ComingSteps, Located, Step, groups
 from shardstream.errors import NotFoundError, ShardStreamError, StorageError
 from shardstream.storage import Buffers, FetchedBuffers, Read, ReadQueue, Request, Store
+from shardstream.storage.base.held import can_copy
 from shardstream.storage.cache import CachedBuffers
 from shardstream.storage.transfer.readahead import parts_of
 
@@ -78,11 +79,15 @@ class _Planned:
 
 
 class Held(NamedTuple):
-    """Bytes of shards that are at hand: parts, each by the id of its shard, and where it begins there."""
+    """Bytes of shards that are at hand: parts, each by the id of its shard, and where it begins there.
+
+    Of the shards ``cached``, other ones, a cache has all bytes.
+    """
 
     shards: list[int]
     begins: list[int]
     data: list[memoryview]
+    cached: list[int]
 
 
 class ReadAhead:
@@ -190,7 +195,7 @@ class ReadAhead:
         """
         if self._current is None:
             return None
-        held = Held([], [], [])
+        held = Held([], [], [], [here for here in self._current.shards if here in self._kept])
         for here, units in self._current.units.items():
             for unit in units:
                 if unit.in_place:
@@ -330,7 +335,8 @@ class ReadAhead:
         if self._whole is None:
             self._decide(opened, fields)
         store, name = opened.shard.store, opened.shard.name
-        if opened.framing.addressed and not self._in_windows(here, opened) and store.holds(name):
+        in_windows = not can_copy() and self._in_windows(here, opened)
+        if opened.framing.addressed and not in_windows and store.holds(name):
             self._keep(here, store)
             return None
         return opened
@@ -369,9 +375,9 @@ class ReadAhead:
         self._whole = samples is not None and mean is not None and samples * mean <= _OPEN_SHARE * self._budget
 
     def _need_windows(self, planned: _Planned, opened: Mapping[int, OpenShard]) -> None:
-        located, epoch = planned.located, planned.located.step.epoch
-        ids = shard_ids(located.step.sources, located.step.shards)
-        columns = (ids, located.lane, located.window, located.first, located.last)
+        step, windows = planned.located.step, planned.located.windows()
+        ids, epoch = shard_ids(step.sources, step.shards), step.epoch
+        columns = (ids, windows.lane, windows.window, windows.first, windows.last)
         parts = Counter(zip(*(one.tolist() for one in columns), strict=True))
         for (here, lane, window, first, last), rows in parts.items():
             if here not in opened:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -48,22 +48,27 @@ class Step:
         return Step(self.epoch, self.positions[slots], self.shards[slots], self.rows[slots], valid, sources)
 
 
-class Located(NamedTuple):
-    """A step, and which rows are read around the same time as its own. Arrays are int64, of length b.
+class StepWindows(NamedTuple):
+    """Which rows are read around the same time as those of a step. Arrays are int64, of length b.
 
     Attributes:
-        step: The step.
         first: First row of the part of the window that lies in the sample's shard.
         last: The row after its last one.
         lane: Which lane of its source reads it.
         window: Which window of the epoch it is; a lane reads one after another.
     """
 
-    step: Step
     first: NDArray[np.int64]
     last: NDArray[np.int64]
     lane: NDArray[np.int64]
     window: NDArray[np.int64]
+
+
+class Located(NamedTuple):
+    """A step, and what finds the windows around its samples: nobody asks where a cache has everything."""
+
+    step: Step
+    windows: Callable[[], StepWindows]
 
 
 class ComingSteps(Protocol):

@@ -14,7 +14,9 @@ from shardstream.dataset import rows
 from shardstream.dataset.gathered_rows import RowGatherer
 from shardstream.dataset.shared import source_and_shard
 from shardstream.errors import ChecksumError
-from shardstream.storage.base.memory import ObjectParts, address_of, gather_at
+from shardstream.storage.base.held import address_of, can_copy
+from shardstream.storage.base.memory import ObjectParts, gather_at
+from shardstream.testing import MemoryStore
 
 from .far import FarStore
 from .making import numbered, write_dataset
@@ -226,3 +228,36 @@ def test_bytes_at_addresses(width: int) -> None:
     found = gather_at(address_of(data) + offsets, width)
     assert (found == np.stack([data[offset : offset + width] for offset in offsets])).all()
     assert gather_at(address_of(data) + offsets[:0], width).shape == (0, width)
+
+
+def forbidden(*arguments: Any) -> None:
+    raise AssertionError("read shard by shard")
+
+
+@pytest.mark.skipif(not can_copy(), reason="this system does not copy from a process's own memory")
+@pytest.mark.parametrize("mixed_in", [False, True])
+def test_what_a_cache_holds_whole_is_gathered(
+    mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mixed_in: bool
+) -> None:
+    store = MemoryStore({str(path.relative_to(mixed)): path.read_bytes() for path in mixed.rglob("*")})
+
+    def every(*, afar: bool) -> ss.ShardDataset | ss.Mixture:
+        about: dict[str, Any] = {} if mixed_in else {"batch_size": 16, "shuffle": True, "tail": "exact"}
+        one = ss.ShardDataset(store if afar else mixed, cache=str(tmp_path / "cache") if afar else None, **about)
+        if not mixed_in:
+            return one
+        other = ss.ShardDataset(tmp_path / "near")
+        return ss.Mixture({"a": (one, 0.5), "b": (other, 0.5)}, batch_size=16, seed=1, epoch=160)
+
+    make(tmp_path / "near", [50, 50], format=ss.Manifest.load(mixed).framing)
+    cached, local = every(afar=True), every(afar=False)
+    for _ in range(3):
+        list(cached)  # fills the cache; what a mixture takes of a source in one epoch is not all of it
+    monkeypatch.setattr(rows.RowReader, "_one_by_one", forbidden)
+    for _ in range(3):
+        list(local)
+    for _ in range(2):
+        found, expected = list(cached), list(local)
+        assert [{name: flat(value) for name, value in batch.items()} for batch in found] == [
+            {name: flat(value) for name, value in batch.items()} for batch in expected
+        ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.storage.base.buffers import across, stacked
+from shardstream.storage.base.counters import counters
+from shardstream.storage.base.held import MOST, address_of, copy_ranges
 
 Integers = NDArray[np.int64]
 
@@ -19,13 +22,7 @@ _LOWEST = 4096  # no system maps the first page
 _SPACE = 1 << 48
 _WIDEST = 1 << 14  # numpy counts the bytes of all elements in 63 bits
 _LONGEST = 48  # bits of an offset in an object
-
-
-def address_of(data: memoryview | NDArray[Any]) -> int:
-    """Where the first byte of a buffer lies. It stays there for as long as something refers to the buffer."""
-    array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
-    address: int = array.__array_interface__["data"][0]
-    return address
+_HOT = 512 << 10  # bytes of values that are copied before whoever asked sees them
 
 
 def gather_at(addresses: Integers, width: int) -> NDArray[np.uint8]:
@@ -60,6 +57,23 @@ class MemoryBytes(ABC):
     @abstractmethod
     def gather(self, objects: Integers, begins: Integers, width: int) -> NDArray[np.uint8] | None:
         """``width`` bytes from each offset, copied: a new array (n, width); ``None`` for the same reason."""
+
+    def copy(
+        self, objects: Integers, begins: Integers, ends: Integers, out: NDArray[np.uint8], starts: Integers
+    ) -> Iterator[Sequence[int]]:
+        """Copy bytes ``[begin, end)`` of each object to ``out``, from its ``start`` on; not all if some are not here.
+
+        Yields:
+            Which ones were just copied: few at a time, so that a processor's cache still holds them.
+        """
+        views = self.views(objects, begins, ends) or []
+        whole = memoryview(out)  # type: ignore[arg-type]  # numpy arrays are buffers; the stubs of 3.11 cannot say so
+        places = zip(starts.tolist(), (starts + (ends - begins)).tolist(), views, strict=False)
+        together = max(1, len(views) * _HOT // max(len(out), 1))
+        for first in range(0, len(views), together):
+            for start, end, view in itertools.islice(places, together):
+                whole[start:end] = view  # type: ignore[assignment]  # views of whole objects: none lacks
+            yield range(first, min(first + together, len(views)))
 
 
 class WholeObjects(MemoryBytes):
@@ -143,3 +157,75 @@ class ObjectParts(MemoryBytes):
         outside = (wanted < self._keys[parts]) | (wanted + lengths > self._ends[parts])
         apart = np.flatnonzero(outside & (np.asarray(lengths) > 0))  # empty values are everywhere
         return parts, wanted - self._keys[parts], apart
+
+
+class HeldObjects(MemoryBytes):
+    """Values of objects that are held, and of others.
+
+    Args:
+        addresses: Where each object begins: (objects,); 0 for the others.
+        others: All that is not held.
+    """
+
+    def __init__(self, addresses: Integers, others: MemoryBytes) -> None:
+        self._addresses = addresses
+        self._others = others
+
+    def views(self, objects: Integers, begins: Integers, ends: Integers) -> list[memoryview | None] | None:
+        here = self._addresses[objects] > 0
+        stops = np.cumsum(np.where(here, ends - begins, 0))
+        memory = np.empty(int(stops[-1]) if len(stops) else 0, np.uint8)
+        rest, starts = np.flatnonzero(~here), stops - np.where(here, ends - begins, 0)
+        copied = sum(map(len, self._copy(np.flatnonzero(here), objects, begins, ends, memory, starts)))
+        others = self._others.views(objects[rest], begins[rest], ends[rest]) if len(rest) else []
+        if copied + len(rest) < len(objects) or others is None:
+            return None
+        whole = memoryview(memory).toreadonly()  # type: ignore[arg-type]  # arrays are buffers
+        found: list[memoryview | None] = [
+            whole[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
+        ]
+        for row, view in zip(rest.tolist(), others, strict=True):
+            found[row] = view
+        return found
+
+    def gather(self, objects: Integers, begins: Integers, width: int) -> NDArray[np.uint8] | None:
+        out = np.empty((len(objects), width), np.uint8)
+        starts = np.arange(len(objects)) * width
+        copied = sum(map(len, self.copy(objects, begins, begins + width, out.reshape(-1), starts)))
+        return out if copied == len(objects) else None
+
+    def copy(
+        self, objects: Integers, begins: Integers, ends: Integers, out: NDArray[np.uint8], starts: Integers
+    ) -> Iterator[Sequence[int]]:
+        here = self._addresses[objects] > 0
+        rest = np.flatnonzero(~here)
+        if len(rest):
+            for some in self._others.copy(objects[rest], begins[rest], ends[rest], out, starts[rest]):
+                yield rest[some].tolist()
+        yield from self._copy(np.flatnonzero(here), objects, begins, ends, out, starts)
+
+    def _copy(
+        self,
+        rows: Integers,
+        objects: Integers,
+        begins: Integers,
+        ends: Integers,
+        out: NDArray[np.uint8],
+        starts: Integers,
+    ) -> Iterator[list[int]]:
+        """The same for these of the ranges, all of them of objects that are held; no further than one that has gone."""
+        lengths = (ends - begins)[rows]
+        target, source = np.empty((len(rows), 2), np.uint64), np.empty((len(rows), 2), np.uint64)
+        target[:, 0], target[:, 1] = starts[rows] + address_of(out), lengths
+        source[:, 0], source[:, 1] = self._addresses[objects[rows]] + begins[rows], lengths
+        stops = np.cumsum(lengths)
+        ends_call = (np.diff(stops // _HOT) > 0) | (np.diff(np.arange(len(rows)) // MOST) > 0)
+        bounds = [0, *(np.flatnonzero(ends_call) + 1).tolist(), len(rows)]
+        done = 0
+        for first, last in itertools.pairwise(bounds):
+            total = int(stops[last - 1]) - done if last else 0
+            if not copy_ranges(target[first:last], source[first:last], total):
+                return
+            done += total
+            yield rows[first:last].tolist()
+        counters().add("cache_hit_bytes", done)

@@ -14,6 +14,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import NotFoundError, StorageError
+from shardstream.storage.base.held import HeldObject
 from shardstream.storage.base.policy import RetryPolicy
 
 _PIECE = 8 << 20  # of an object that is copied through this machine
@@ -105,7 +106,7 @@ class Store(ABC):
     All that readers and writers ask of a store stands here, so that none of them asks what kind of store it is. A store
     that can be read has `get`, `size` and `list`; one that can be written has `create` and `delete` as well. What else
     it can do better than by these it does in methods of its own: many reads at once (`read`), copies inside the
-    store (`copy`), reads out of a cache (`holds`, `copies`, `repair`, `fill`).
+    store (`copy`), reads out of a cache (`holds`, `copies`, `held`, `repair`, `fill`).
 
     Stores are cheap to make and to pickle, and safe to carry over a fork: whatever holds a connection or a mapping is
     opened in the process that uses it. Threads share them.
@@ -282,6 +283,10 @@ class Store(ABC):
             offsets: Where ranges begin; not negative.
             lengths: Their lengths in bytes; not negative.
         """
+        return None
+
+    def held(self, path: str) -> HeldObject | None:
+        """All of an object, where a cache has all of it, to copy values of many objects at once from; else ``None``."""
         return None
 
     def repair(self, path: str, offset: int, length: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.storage.base.held import HeldObject
 from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.base.store import Head, ObjectMeta, ObjectWriter, Store
 
@@ -17,8 +18,8 @@ from shardstream.storage.base.store import Head, ObjectMeta, ObjectWriter, Store
 class WrapperStore(Store):
     """Passes on whatever is asked of it, so that a store in front of another one has only what it does otherwise.
 
-    Bytes are read by `get`, `get_tail`, `whole`, `pieces`, `read` and `copies`: a wrapper that changes or counts them
-    overrides all of these, and sets ``mapped`` to false if readers shall plan their reads.
+    Bytes are read by `get`, `get_tail`, `whole`, `pieces`, `read`, `copies` and `held`: a wrapper that changes or
+    counts them overrides all of these, and sets ``mapped`` to false if readers shall plan their reads.
 
     Args:
         inner: The store behind this one.
@@ -89,6 +90,9 @@ class WrapperStore(Store):
 
     def copies(self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[memoryview] | None:
         return self.inner.copies(path, offsets, lengths)
+
+    def held(self, path: str) -> HeldObject | None:
+        return self.inner.held(path)
 
     def repair(self, path: str, offset: int, length: int) -> bool:
         return self.inner.repair(path, offset, length)

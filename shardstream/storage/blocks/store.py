@@ -269,7 +269,7 @@ class BlockStore(WrapperStore):
         return None
 
     # A cache behind this store speaks of stored bytes; one in front of it has its own answers.
-    holds, holds_ranges, copies, fill = Store.holds, Store.holds_ranges, Store.copies, Store.fill
+    holds, holds_ranges, copies, held, fill = Store.holds, Store.holds_ranges, Store.copies, Store.held, Store.fill
     create, delete, put, copy, move = Store.create, Store.delete, Store.put, Store.copy, Store.move
 
     def sweep(self) -> None:

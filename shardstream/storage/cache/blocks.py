@@ -27,14 +27,17 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from shardstream.storage.base.held import HeldObject
 from shardstream.storage.cache.folder import Folder
 from shardstream.storage.cache.locks import Claim, claim
+from shardstream.storage.local.mapped_files import map_descriptor
 
 BLOCK = 1 << 20
 SUFFIX = ".blocks"
@@ -182,6 +185,7 @@ class BlockFile:
         self._bad = np.zeros(described.blocks, np.bool_)  # found damaged where the map cannot be written
         self._doubted = np.zeros(described.blocks, np.bool_)
         self._compared = False  # the whole object
+        self._complete = False  # nothing was cleared since all of it was there
         self._name = name
         descriptor, may = folder.open_most(name) if writable else (folder.open(name, os.O_RDONLY), False)
         self.writable = may
@@ -203,7 +207,8 @@ class BlockFile:
     @property
     def complete(self) -> bool:
         """Whether all blocks are present and verified."""
-        return bool(self.verified.all())
+        self._complete = self._complete or bool(self.verified.all())
+        return self._complete
 
     def span(self, offset: int, length: int) -> tuple[int, int]:
         """The blocks ``[first, stop)`` that a range touches."""
@@ -257,17 +262,18 @@ class BlockFile:
             Lost: The file was removed, replaced or cut.
             OSError: It cannot be read.
         """
-        base, at = self.described.base, 0
-        total = sum(lengths)
-        out = np.empty(total, np.uint8).data
-        found = []
+        out = np.empty(sum(lengths), np.uint8).data
+        parts = [out[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]
         with self._opened(os.O_RDONLY) as descriptor:
-            for offset, length in zip(offsets, lengths, strict=True):
-                part = out[at : at + length]
-                at += length
-                _read(descriptor, part, base + offset)
-                found.append(part.toreadonly())
-        return found
+            for offset, part in zip(offsets, parts, strict=True):
+                _read(descriptor, part, self.described.base + offset)
+        return [part.toreadonly() for part in parts]
+
+    def held(self) -> HeldObject:
+        """All of the object, which is complete. Raises as `read`."""
+        with self._opened(os.O_RDONLY) as descriptor:
+            mapped = map_descriptor(descriptor, self.described.file_size)
+        return HeldObject(mapped, self.described.base, self.described.size, lambda: self.complete)
 
     # ----------------------------------------------------------------------------------------------------- verifying
 
@@ -316,7 +322,7 @@ class BlockFile:
         return int(self._words(descriptor, block, block + 1)[0])
 
     def _clear(self, descriptor: int, block: int) -> None:
-        self.verified[block] = self._compared = False
+        self.verified[block] = self._compared = self._complete = False
         if self.writable:
             os.pwrite(descriptor, bytes(_WORD.itemsize), _PAGE + block * _WORD.itemsize)
         else:
@@ -339,7 +345,7 @@ class BlockFile:
                 word = self._word(descriptor, block)
                 if not word:  # cleared by another process; the damaged bytes may still be there
                     cleared += bool(self.verified[block] or not self._doubted[block])
-                    self.verified[block] = False
+                    self.verified[block] = self._complete = False
                 elif not self._right(descriptor, block, word, scratch):
                     cleared += 1
                 elif self.verified[block] and not self._doubted[block]:

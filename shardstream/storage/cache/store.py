@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from shardstream.errors import StorageError
 from shardstream.storage.base.buffers import joined
 from shardstream.storage.base.counters import counters
+from shardstream.storage.base.held import HeldObject, can_copy
 from shardstream.storage.base.store import Store, past_the_end
 from shardstream.storage.base.wrapper import WrapperStore
 from shardstream.storage.cache.blocks import BY_SIZE, BlockFile, Described
@@ -129,6 +130,16 @@ class CachedStore(WrapperStore):
             return None
         counters().add("cache_hit_bytes", int(lengths.sum()))
         return found
+
+    def held(self, path: str) -> HeldObject | None:
+        file = self._find(path) if can_copy() else None
+        if file is None or not file.complete:
+            return None
+        try:
+            return file.held()
+        except OSError:
+            self._session.drop(file)
+            return None
 
     def _verified(self, file: BlockFile, blocks: NDArray[np.int64]) -> bool:
         """Whether these blocks are there; what was not verified yet, is."""

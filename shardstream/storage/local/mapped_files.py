@@ -50,13 +50,19 @@ def map_file(path: str | os.PathLike[str]) -> Mapped:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):
             raise FileNotFoundError("no regular file")
-        data = _map(descriptor, info.st_size) if info.st_size else memoryview(b"")
-        return Mapped(data, (info.st_dev, info.st_ino))
+        return Mapped(map_descriptor(descriptor, info.st_size), (info.st_dev, info.st_ino))
     finally:
         os.close(descriptor)
 
 
-def _map(descriptor: int, size: int) -> memoryview:
+def map_descriptor(descriptor: int, size: int) -> memoryview:
+    """So many bytes of an open file, which may be closed then.
+
+    Raises:
+        OSError: It cannot be mapped.
+    """
+    if not size:
+        return memoryview(b"")
     address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
     if address == _FAILED:
         code = ctypes.get_errno()

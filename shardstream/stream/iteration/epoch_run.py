@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.dataset.step import Located, Step
+from shardstream.dataset.step import Located, Step, StepWindows
 from shardstream.errors import ShardStreamError, UsageError
 from shardstream.order import (
     BLOCK,
@@ -163,12 +163,9 @@ class EpochRun:
         _, shards, rows = self._order.locate(positions)
         return shards, rows
 
-    def located(self, number: int) -> Located:
-        """Step ``number`` with the windows around its samples."""
-        positions, valid = self._positions(number)
-        sources, shards, rows, first, last, lane, window = self._order.locate_windows(positions)
-        step = Step(self.resume_point.epoch, positions, shards, rows, valid, sources)
-        return Located(step, first, last, lane, window)
+    def windows(self, step: Step) -> StepWindows:
+        """The windows around the samples of a step."""
+        return StepWindows(*self._order.locate_windows(step.positions)[3:])
 
     def positions(self, number: int) -> NDArray[np.int64]:
         """The positions in the epoch of step ``number``, slot by slot: int64 (b,). Looks at no data."""
@@ -340,7 +337,7 @@ class WorkerSteps:
 
     def located(self) -> Iterator[Located]:
         """The steps, one after another."""
-        return map(self._run.located, self._numbers)
+        return (Located(step, partial(self._run.windows, step)) for step in self)
 
     def following(self) -> WorkerSteps | None:
         """The steps of this worker in the next epoch; ``None`` if it is not known that there is one."""
