@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import traceback
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -303,7 +304,7 @@ def test_no_secret_is_said_or_logged(s3, proxy, caplog) -> None:
     secret = s3.options["secret_access_key"]
     store = open_store(s3.url(), storage_options=s3.options | {"endpoint": proxy.url})
     assert isinstance(store, RemoteStore)
-    store = store.with_policy(SHORT)
+    store = store.with_policy(replace(SHORT, deadline=20.0, contact=20.0))
     said = [repr(store)]
     proxy.add("status", status=503, body=f"<Error><Code>SlowDown</Code><Message>{secret}</Message></Error>", times=3)
     proxy.add("status", status=403, body=f"<Error><Code>AccessDenied</Code><Message>{secret}</Message></Error>", skip=3)
