@@ -16,6 +16,8 @@ import pytest
 import xxhash
 
 from shardstream.storage.base.counters import counters
+from shardstream.storage.base.held import can_copy
+from shardstream.storage.base.memory import HeldObjects, WholeObjects
 from shardstream.storage.cache import Cache
 from shardstream.storage.cache.blocks import BlockFile, Described
 from shardstream.storage.cache.folder import Folder
@@ -61,6 +63,28 @@ def test_damage_is_noticed_by_who_asks_what_is_held(world, big) -> None:
     assert not store.holds_ranges("shard", *WHOLE)
     assert store.get("shard") == big
     assert store.holds("shard")
+
+
+@pytest.mark.skipif(not can_copy(), reason="this system does not copy from a process's own memory")
+def test_what_is_held_is_sound_until_a_block_is_doubted(world, big) -> None:
+    file = warm(world)
+    store = world.store()
+    assert store.held("shard") is None  # nobody has compared it yet
+    assert store.get("shard") == big
+    held = store.held("shard")
+    objects = HeldObjects(np.array([held.address]), WholeObjects(1))
+    assert objects.views(np.array([0]), np.array([0]), np.array([SIZE])) == [big]
+    assert held.sound()
+    flip(file, DATA + MIB)
+    assert store.repair("shard", MIB, 10)
+    assert not held.sound()
+    assert store.held("shard") is None
+    assert store.get("shard") == big
+    assert held.sound()  # the same file, filled again
+    assert objects.views(np.array([0]), np.array([0]), np.array([SIZE])) == [big]
+    os.truncate(file, SIZE)
+    assert objects.views(np.array([0]), np.array([0]), np.array([SIZE])) is None
+    assert store.held("shard") is None
 
 
 @pytest.mark.parametrize("where", [0, 9, 30])
