@@ -79,10 +79,7 @@ class _Planned:
 
 
 class Held(NamedTuple):
-    """Bytes of shards that are at hand: parts, each by the id of its shard, and where it begins there.
-
-    Of the shards ``cached``, other ones, a cache has all bytes.
-    """
+    """Parts at hand, each by the id of its shard and where it begins there, and shards all of which a cache has."""
 
     shards: list[int]
     begins: list[int]
@@ -122,7 +119,7 @@ class ReadAhead:
         self._queue.cancel(read for unit in self._units.values() for read in unit.reads)
         self._shards.forget()
         self._coming = coming
-        self._steps: Iterator[Located] = iter(()) if coming is None else coming.located()
+        self._steps: Iterator[Located] = iter(()) if coming is None else coming.located(lambda: self._windowed)
         self._at_beginning = True
         self._running: Hashable = None
         self._come: Hashable = None  # the epoch of which nothing is on its way any more
@@ -139,6 +136,7 @@ class ReadAhead:
         self._held = 0
         self._number = 0
         self._whole: bool | None = None  # whether windows are read whole; not known before a shard was seen
+        self._windowed = True  # whether the step planned last was read by windows
 
     # ------------------------------------------------------------------------------------------------------ its use
 
@@ -285,7 +283,8 @@ class ReadAhead:
                 following = self._coming.following()
                 if following is None:
                     return
-                self._coming, self._steps, self._at_beginning = following, following.located(), True
+                self._coming, self._at_beginning = following, True
+                self._steps = following.located(lambda: self._windowed)
                 continue
             assert self._coming is not None
             shards = np.unique(shard_ids(found.step.sources, found.step.shards)).tolist()
@@ -314,6 +313,7 @@ class ReadAhead:
         one_by_one = not self._whole  # so is the step with which this is found out
         found = {here: self._readable(here) for here in planned.shards}
         opened = {here: one for here, one in found.items() if one is not None}
+        self._windowed = not one_by_one and bool(opened)
         if one_by_one:
             self._need_samples(planned, opened)
         elif opened:

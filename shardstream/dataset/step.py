@@ -82,8 +82,12 @@ class ComingSteps(Protocol):
     def open_samples(self) -> int | None:
         """Samples of the windows that are open at a time; ``None`` where windows should not be read whole."""
 
-    def located(self) -> Iterator[Located]:
-        """The steps, one after another."""
+    def located(self, in_windows: Callable[[], bool]) -> Iterator[Located]:
+        """The steps, one after another.
+
+        Args:
+            in_windows: Whether the windows will be asked for: finding both at once is faster.
+        """
 
     def following(self) -> ComingSteps | None:
         """The steps of the next epoch; ``None`` if it is not known that there is one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -166,6 +166,13 @@ class EpochRun:
     def windows(self, step: Step) -> StepWindows:
         """The windows around the samples of a step."""
         return StepWindows(*self._order.locate_windows(step.positions)[3:])
+
+    def located(self, number: int) -> Located:
+        """Step ``number`` with the windows around its samples."""
+        positions, valid = self._positions(number)
+        sources, shards, rows, *around = self._order.locate_windows(positions)
+        windows = StepWindows(*around)
+        return Located(Step(self.resume_point.epoch, positions, shards, rows, valid, sources), lambda: windows)
 
     def positions(self, number: int) -> NDArray[np.int64]:
         """The positions in the epoch of step ``number``, slot by slot: int64 (b,). Looks at no data."""
@@ -335,9 +342,23 @@ class WorkerSteps:
         """Samples of the windows that are open at a time; ``None`` where windows should not be read whole."""
         return self._run.open_samples(self._workers)
 
-    def located(self) -> Iterator[Located]:
-        """The steps, one after another."""
-        return (Located(step, partial(self._run.windows, step)) for step in self)
+    def located(self, in_windows: Callable[[], bool]) -> Iterator[Located]:
+        """The steps, one after another.
+
+        Args:
+            in_windows: Whether the windows will be asked for: finding both at once is faster.
+        """
+        done = 0
+        while done < len(self._numbers):
+            if in_windows():
+                yield self._run.located(self._numbers[done])
+                done += 1
+                continue
+            for step in self._run.steps_of(self._numbers[done:]):
+                yield Located(step, partial(self._run.windows, step))
+                done += 1
+                if in_windows():
+                    break
 
     def following(self) -> WorkerSteps | None:
         """The steps of this worker in the next epoch; ``None`` if it is not known that there is one."""
