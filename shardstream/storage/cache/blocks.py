@@ -185,7 +185,6 @@ class BlockFile:
         self._bad = np.zeros(described.blocks, np.bool_)  # found damaged where the map cannot be written
         self._doubted = np.zeros(described.blocks, np.bool_)
         self._compared = False  # the whole object
-        self._complete = False  # nothing was cleared since all of it was there
         self._name = name
         descriptor, may = folder.open_most(name) if writable else (folder.open(name, os.O_RDONLY), False)
         self.writable = may
@@ -207,8 +206,7 @@ class BlockFile:
     @property
     def complete(self) -> bool:
         """Whether all blocks are present and verified."""
-        self._complete = self._complete or bool(self.verified.all())
-        return self._complete
+        return b"\0" not in self.verified.tobytes()  # all() takes four times as long
 
     def span(self, offset: int, length: int) -> tuple[int, int]:
         """The blocks ``[first, stop)`` that a range touches."""
@@ -322,7 +320,7 @@ class BlockFile:
         return int(self._words(descriptor, block, block + 1)[0])
 
     def _clear(self, descriptor: int, block: int) -> None:
-        self.verified[block] = self._compared = self._complete = False
+        self.verified[block] = self._compared = False
         if self.writable:
             os.pwrite(descriptor, bytes(_WORD.itemsize), _PAGE + block * _WORD.itemsize)
         else:
@@ -345,7 +343,7 @@ class BlockFile:
                 word = self._word(descriptor, block)
                 if not word:  # cleared by another process; the damaged bytes may still be there
                     cleared += bool(self.verified[block] or not self._doubted[block])
-                    self.verified[block] = self._complete = False
+                    self.verified[block] = False
                 elif not self._right(descriptor, block, word, scratch):
                     cleared += 1
                 elif self.verified[block] and not self._doubted[block]:
