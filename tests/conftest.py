@@ -48,7 +48,7 @@ def _cache_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 # What extras and the group `test` bring. Tests that need none of what is missing run without it.
 _OPTIONAL = {
-    "PIL", "adlfs", "aiohttp", "array_record", "azure", "botocore", "cramjam", "cv2", "datasets",
+    "PIL", "adlfs", "aiohttp", "albumentations", "array_record", "azure", "botocore", "cramjam", "cv2", "datasets",
     "fsspec", "gcsfs", "h5py", "imageio", "indexed_gzip", "kornia", "lance", "lmdb", "numba", "obstore",
     "pyarrow", "rich", "s3fs", "simplejpeg", "typer", "webdataset", "yaml", "zarr", "zstandard",
 }  # fmt: skip
@@ -92,8 +92,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("full") and not full:
             item.add_marker(pytest.mark.skip(reason="takes long; run with --full"))
-        if item.get_closest_marker("gpu") and not _has_gpu():
-            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+        if item.get_closest_marker("gpu"):
+            # Torch says of much that it does on a device that it is new, or slow: that is no failure of ours.
+            item.add_marker(pytest.mark.filterwarnings("default"))
+            if not _has_gpu():
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
 def _has_gpu() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,12 @@ MB = 1 << 20
 STEPS = 60
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _calibrated() -> None:
+    if torch.cuda.is_available():
+        cycles_a_second()
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_dataset(tmp_path_factory.mktemp("photos"), numbered([100, 60], jpg=photograph))
@@ -36,9 +43,21 @@ def numbers(count: int = STEPS, size: int = 8 * MB) -> list[torch.Tensor]:
     return [torch.full((size,), n % 251, dtype=torch.uint8) for n in range(count)]
 
 
+@cache
+def cycles_a_second() -> float:
+    """Of the counter that a sleeping kernel looks at: it is the clock of the processor, or one of its own."""
+    begun, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    for _ in range(2):  # the first wakes the device up
+        begun.record()
+        torch.cuda._sleep(50_000_000)
+        ended.record()
+        torch.cuda.synchronize()
+    return 50_000_000 / (begun.elapsed_time(ended) / 1e3)
+
+
 def work(seconds: float = 0.002) -> None:
     """A kernel that takes a while, on the stream that is current."""
-    torch.cuda._sleep(int(seconds * 1e9))
+    torch.cuda._sleep(int(seconds * cycles_a_second()))
 
 
 def test_batches_are_those_of_the_cpu(folder: Path) -> None:

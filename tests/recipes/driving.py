@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 import shardstream as ss
 
@@ -33,7 +34,8 @@ class Recipe:
     Attributes:
         name: Of the script.
         workers: Of the run that is killed, and of the one that goes on.
-        ranks: Likewise, under torchrun; None: the script is started by itself.
+        ranks: Likewise, under torchrun; None: the script is started by itself. No more than there are GPUs, where there
+            are any: NCCL wants one for each.
         launches: Whether the script starts its ranks by itself, as many as `ranks` says.
         saved: Steps after which the last checkpoint may have been made.
     """
@@ -50,7 +52,8 @@ class Recipe:
         with watching(log, KILLED if kill else 0):
             if self.ranks is None or self.launches:
                 return self._started(given, turn, kill=kill)
-            with Run(log / "run", WATCHED, given, ranks=self.ranks[turn]) as run:
+            ranks = min(self.ranks[turn], torch.cuda.device_count() or self.ranks[turn])
+            with Run(log / "run", WATCHED, given, ranks=ranks) as run:
                 if kill:
                     assert run.process.wait(180) != 0, run.output
                 else:

@@ -247,15 +247,50 @@ def pictures(folder: Path, count: int = 2000) -> Path:
     return folder
 
 
-def table(found: dict[str, list[Measured]], batch: int) -> str:
-    """Medians of the rounds, and ratios to synthetic data of the same round."""
-    lines = [f"{'':30}{'images/s':>10}{'ms a step':>11}{'x synthetic':>13}{'waited':>9}{'worst wait, ms':>16}"]
+class Summary(NamedTuple):
+    """Medians of the rounds of a contender.
+
+    Attributes:
+        step: Seconds.
+        ratio: To synthetic data of the same round.
+        waited: Share of the time that a step waits.
+        worst: Seconds that one waited at most.
+    """
+
+    step: float
+    ratio: float
+    waited: float
+    worst: float
+
+
+def measured(setting: Setting, rounds: int) -> dict[str, list[Measured]]:
+    """Everybody in turns, there and back."""
+    trainer, who = Trainer(setting), contenders(setting.device)
+    found: dict[str, list[Measured]] = {name: [] for name in who}
+    for number in range(rounds):
+        for name in list(who)[:: 1 if number % 2 == 0 else -1]:
+            found[name].append(who[name](setting, trainer))
+    return found
+
+
+def summaries(found: dict[str, list[Measured]]) -> dict[str, Summary]:
+    """Of each contender."""
     base = [one.step for one in found["synthetic data"]]
-    for name, runs in found.items():
-        step = median(one.step for one in runs)
-        ratio = median(one.step / other for one, other in zip(runs, base, strict=True))
-        waited = median(sum(one.waits) / (one.step * len(one.waits)) for one in runs)
-        worst = median(max(one.waits) for one in runs)
+    return {
+        name: Summary(
+            step=median(one.step for one in runs),
+            ratio=median(one.step / other for one, other in zip(runs, base, strict=True)),
+            waited=median(sum(one.waits) / (one.step * len(one.waits)) for one in runs),
+            worst=median(max(one.waits) for one in runs),
+        )
+        for name, runs in found.items()
+    }
+
+
+def table(found: dict[str, list[Measured]], batch: int) -> str:
+    """A line for each contender."""
+    lines = [f"{'':30}{'images/s':>10}{'ms a step':>11}{'x synthetic':>13}{'waited':>9}{'worst wait, ms':>16}"]
+    for name, (step, ratio, waited, worst) in summaries(found).items():
         lines.append(f"{name:30}{batch / step:10,.0f}{1e3 * step:11.1f}{ratio:13.2f}{waited:8.1%} {1e3 * worst:15.1f}")
     return "\n".join(lines)
 
@@ -275,12 +310,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         shards = args.shards or str(pictures(Path(folder) / "pictures"))
         setting = Setting(shards, device, args.workers, args.batch, args.size, args.steps)
-        trainer = Trainer(setting)
-        who = contenders(device)
-        found: dict[str, list[Measured]] = {name: [] for name in who}
-        for number in range(args.rounds):
-            for name in list(who)[:: 1 if number % 2 == 0 else -1]:
-                found[name].append(who[name](setting, trainer))
+        found = measured(setting, args.rounds)
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{cores()} cores"
     print(f"torch {torch.__version__}, {where}, {args.workers} workers, batches of {args.batch}, {args.rounds} rounds")
     print(table(found, args.batch))
