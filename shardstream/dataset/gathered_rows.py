@@ -82,6 +82,7 @@ class RowGatherer:
         self._shift = np.zeros(OPEN_INDEXES, np.int64)
         self._chosen = _Numbers()  # rows of views that do not just begin later
         self._drawn = np.zeros(OPEN_INDEXES, np.bool_)
+        self._any_drawn = False  # there ever was one
         self._used = np.zeros(OPEN_INDEXES, np.int64)
         self._reads = 0
 
@@ -102,9 +103,9 @@ class RowGatherer:
         if self._chosen.any:
             picked = np.flatnonzero(self._chosen.widths[slots])
             stored[picked] = self._chosen.take(slots[picked], rows[picked])
-        if self._drawn.any():
+        if self._any_drawn:
             self._put_drawn(slots, rows, stored)
-        if int(stored.min()) < 0 or (stored >= self._samples[slots]).any():
+        if (stored.view(np.uint64) >= self._samples[slots].view(np.uint64)).any():  # negative ones are large then
             return None
         data = self._wholes if self._ahead is None else self._data(self._ahead, slots)
         if data is None:
@@ -236,7 +237,8 @@ class RowGatherer:
         self._samples[slot] = index.samples
         self._shift[slot] = opened.rows if isinstance(opened.rows, int) else 0
         self._chosen.put(slot, opened.rows if isinstance(opened.rows, np.ndarray) else None)
-        self._drawn[slot] = isinstance(opened.rows, DrawnRows)
+        self._drawn[slot] = drawn = isinstance(opened.rows, DrawnRows)
+        self._any_drawn |= drawn
         self._keys.put(slot, *index.keys.parts)
         return all(column.put(slot, index.columns[name]) for name, column in self._columns.items())
 
@@ -246,33 +248,47 @@ class _Numbers:
 
     Attributes:
         widths: Bytes of a number of each; 0 where there is no array.
-        any: Whether there ever was one.
+        width: The same of all shards that were ever entered; 0 where these differ, or none has an array.
+        any: Whether there ever was an array.
     """
 
     def __init__(self) -> None:
         self._address = np.zeros(OPEN_INDEXES, np.int64)
         self.widths = np.zeros(OPEN_INDEXES, np.int64)
+        self.width = 0
+        self._entered: set[int] = set()  # widths
         self.any = False
 
     def put(self, slot: int, values: NDArray[Any] | None) -> None:
         """The array of a shard: unsigned, or int64 that are not negative; ``None`` where it has none."""
-        self.widths[slot] = 0 if values is None else values.itemsize
+        width = 0 if values is None else values.itemsize
+        self.widths[slot] = width
+        self._entered.add(width)
+        self.width = width if len(self._entered) == 1 else 0
         if values is not None:
             self._address[slot] = address_of(values)
             self.any = True
 
     def take(self, slots: Integers, at: Integers) -> Integers:
         """The numbers at these places, as int64: what is more is negative."""
+        width = self.width
+        if width:
+            return gather_at(self._address[slots] + at * width, width).view(f"<u{width}").reshape(-1).astype(np.int64)
         widths = self.widths[slots]
-        width = int(widths[0]) if len(widths) else 8
         addresses = self._address[slots] + at * widths
-        if (widths == width).all():
-            return gather_at(addresses, width).view(f"<u{width}").reshape(-1).astype(np.int64)
         out = np.empty(len(slots), np.uint64)
         for width in np.unique(widths).tolist():
             those = widths == width
             out[those] = gather_at(addresses[those], width).view(f"<u{width}").reshape(-1)
         return out.view(np.int64)
+
+    def take_ranges(self, slots: Integers, at: Integers) -> tuple[Integers, Integers]:
+        """Where these begin and end, of things that lie end to end, each with where it ends."""
+        width = self.width
+        if width and int(at.min()):
+            pairs = gather_at(self._address[slots] + (at - 1) * width, 2 * width).view(f"<u{width}").astype(np.int64)
+            return pairs[:, 0], pairs[:, 1]
+        return np.where(at > 0, self.take(slots, np.maximum(at - 1, 0)), 0), self.take(slots, at)
 
 
 class _Keys:
@@ -305,14 +321,17 @@ class _Keys:
             return None
 
     def _decoded(self, slots: Integers, rows: Integers) -> list[str]:
-        ends = self._ends.take(slots, rows)
-        begins = np.where(rows > 0, self._ends.take(slots, np.maximum(rows - 1, 0)), 0)
+        begins, ends = self._ends.take_ranges(slots, rows)
         lengths = ends - begins
-        stops = np.cumsum(lengths)
-        # Every byte by its own address: they are few.
-        shifts = self._address[slots] + begins - (stops - lengths)
-        octets = gather_at(np.repeat(shifts, lengths) + np.arange(int(stops[-1])), 1).tobytes()
-        bounds = zip((stops - lengths).tolist(), stops.tolist(), strict=True)
+        addresses, longest = self._address[slots] + begins, int(lengths.max())
+        if longest == int(lengths.min()):
+            stops = np.arange(1, len(rows) + 1) * longest
+            octets = gather_at(addresses, longest).tobytes()
+        else:  # every byte by its own address: they are few
+            stops = np.cumsum(lengths)
+            shifts = addresses - (stops - lengths)
+            octets = gather_at(np.repeat(shifts, lengths) + np.arange(int(stops[-1])), 1).tobytes()
+        bounds = itertools.pairwise([0, *stops.tolist()])
         if octets.isascii():
             text = octets.decode("ascii")
             return [text[start:stop] for start, stop in bounds]
@@ -350,10 +369,14 @@ class _Column(ABC):
 
     def _expected(self, slots: Integers, rows: Integers) -> list[int] | None:
         """The checksums that values have to have: none where nobody asks; ``None`` where some were written without."""
-        known = self._sums.widths[slots] > 0
-        if not self._verify or not known.any():
+        if not self._verify or not self._sums.any:
             return []
-        return self._sums.take(slots, rows).view(np.uint64).tolist() if known.all() else None
+        if not self._sums.width:  # not in all shards that were ever read
+            known = self._sums.widths[slots] > 0
+            if not known.all():
+                return None if known.any() else []
+        expected: list[int] = self._sums.take(slots, rows).view(np.uint64).tolist()
+        return expected
 
 
 class _Scalars(_Column):
@@ -375,13 +398,11 @@ class _Fixed(_Column):
         return self._type.width > 0
 
     def read(self, slots: Integers, rows: Integers, data: MemoryBytes, memory: Memory | None) -> FieldValues | None:
-        scattered = self._offsets.widths[slots] > 0 if self._offsets.any else np.zeros(1, np.bool_)
-        if scattered.all():
-            offsets = self._offsets.take(slots, rows)
-        elif scattered.any():  # tar and record shards side by side
+        apart = self._offsets.widths[slots] > 0 if self._offsets.any and not self._offsets.width else None
+        if apart is not None and apart.any() and not apart.all():  # tar and record shards side by side
             return None
-        else:
-            offsets = rows * self._type.width
+        scattered = self._offsets.any if apart is None else bool(apart[0])
+        offsets = self._offsets.take(slots, rows) if scattered else rows * self._type.width
         raw = data.gather(slots, self._base[slots] + offsets, self._type.width)
         if raw is None or not self._sound(slots, rows, raw):
             return None

@@ -12,7 +12,7 @@ import torch
 
 import shardstream as ss
 from shardstream.errors import BatchError, DecodeError, ShardStreamError, TransformError, UsageError
-from shardstream.stream.batching.samples import DecodePool
+from shardstream.stream.batching.samples import DecodePool, StepDecoding
 
 from .making import labels, numbered, photograph, square, write_dataset
 
@@ -197,6 +197,27 @@ def test_the_number_is_checked(pairs: Path) -> None:
         ss.ShardDataset(pairs, threads=0)
 
 
+def test_the_largest_are_begun_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_dataset(
+        tmp_path, numbered([24], jpg=lambda n: photograph(n, *((640, 480) if n in (3, 20) else (64, 48))))
+    )
+    begun: list[int] = []
+    begin = StepDecoding.begin
+
+    def noted(self: StepDecoding, outputs: Any, slot: int, **options: Any) -> bool:
+        begun.append(self.rows.rows[slot])
+        return begin(self, outputs, slot, **options)
+
+    monkeypatch.setattr(StepDecoding, "begin", noted)
+    (one,) = ss.ShardDataset(folder, fields=FIELDS_OF_ONE, batch_size=24, threads=1)
+    assert begun in ([], list(range(24)))
+    begun.clear()
+    (two,) = ss.ShardDataset(folder, fields=FIELDS_OF_ONE, batch_size=24, threads=2)
+    assert set(begun[:2]) == {3, 20}
+    assert sorted(begun) == list(range(24))
+    assert same(one, two)
+
+
 def test_all_before_the_first_that_fails_are_done() -> None:
     crew = DecodePool(4)
     try:
@@ -207,9 +228,11 @@ def test_all_before_the_first_that_fails_are_done() -> None:
                 done.append(number)
                 return number < fails
 
-            crew.run(work, range(100))
-            assert set(range(fails + 1)) <= set(done)
-            assert len(done) == len(set(done))
+            for numbers in (list(range(100)), list(range(99, -1, -1)), [*range(50, 100), *range(50)]):
+                done.clear()
+                crew.run(work, numbers)
+                assert set(range(fails + 1)) <= set(done)
+                assert len(done) == len(set(done))
         done = []
         crew.run(lambda number: not done.append(number), range(1000))
         assert sorted(done) == list(range(1000))

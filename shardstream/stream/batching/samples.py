@@ -115,11 +115,11 @@ class DecodePool:
     def run(self, work: Callable[[int], bool], numbers: Iterable[int]) -> None:
         """Call ``work`` for each number, from several threads at once; return when all calls have.
 
-        After a call that returns False no further one is begun, but all that come before it are.
+        After a call that returns False none is begun for a larger number, but all are for smaller ones.
 
         Args:
             work: Must not raise.
-            numbers: What it is called with, in ascending order.
+            numbers: What it is called with, in the order in which calls are begun.
         """
         if self._others is None and self.threads > 1:
             self._others = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="shardstream-decode")
@@ -129,9 +129,7 @@ class DecodePool:
         def take_turns() -> None:
             nonlocal end
             for number in left:
-                if number >= end:
-                    return
-                if not work(number):
+                if number < end and not work(number):
                     end = min(end, number)
 
         with _operators_in_one_thread():
@@ -265,6 +263,9 @@ class SampleDecoder:
             self.status.lists(ids, decoding.rows.rows, decoding.rows.keys)
         if self._pool is not None and self._threaded:
             wanted = [i for i in range(len(decoding.step.rows)) if i not in broken]
+            if self._pool.threads > 1:  # one of many bytes that was begun last would be waited for alone
+                sizes = decoding.sizes(self._threaded)
+                wanted.sort(key=sizes.__getitem__, reverse=True)
             self._pool.run(partial(decoding.begin, self._threaded, skips=self.policy.skips), wanted)
 
     def as_declared(self, name: str, value: Any, where: Where) -> Any:
@@ -349,6 +350,16 @@ class StepDecoding:
     slabs: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     memory: CropMemory = field(default_factory=dict)
     _begun: dict[int, _Begun] = field(default_factory=dict)
+
+    def sizes(self, outputs: Sequence[Output]) -> list[int]:
+        """Bytes that these outputs are made of, by slot: about as long as they take."""
+        sizes = [0] * len(self.step.rows)
+        for output in outputs:
+            for source in output.sources:
+                data = self.rows.columns[source].data
+                for i, value in enumerate(data if isinstance(data, list) else ()):
+                    sizes[i] += 0 if value is None else len(value)
+        return sizes
 
     def begin(self, outputs: Sequence[Output], slot: int, *, skips: bool) -> bool:
         """Make these outputs of a sample, from any thread; an error is raised where the sample is asked for.
