@@ -16,9 +16,12 @@ import shardstream as ss
 from shardstream.dataset import indexes as opened
 from shardstream.dataset.read_ahead import ReadAhead
 from shardstream.errors import ChecksumError, StorageError
+from shardstream.storage.base.held import address_of
+from shardstream.storage.base.memory import ObjectParts
 from shardstream.storage.transfer import readahead
+from shardstream.stream.batching.samples import StepDecoding
 
-from .far import from_afar
+from .far import FarStore, from_afar
 from .making import numbered, write_dataset
 
 
@@ -288,3 +291,68 @@ def test_workers_read_ahead_and_say_what_they_read(folder, workers) -> None:
     for _ in range(2):
         assert flat(loader) == flat(near)
     assert set(loader.stats.transfers) >= {"requests", "bytes", "retries"}
+
+
+# ------------------------------------------------------------------------------------------------------------- copies
+
+
+class NotingStore(FarStore):
+    """Notes where what it delivered lies, and keeps it, so that nothing else comes to lie there."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, pieces=1)
+        self.delivered: list[memoryview] = []
+
+    async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
+        pieces = await super().read(path, offset, length, size=size)
+        self.delivered += pieces
+        return pieces
+
+    def delivers(self, value: memoryview) -> bool:
+        """Whether a value lies in what was delivered."""
+        begin = address_of(value)
+        places = [(address_of(one), len(one)) for one in self.delivered]
+        return any(start <= begin and begin + len(value) <= start + size for start, size in places)
+
+
+def test_what_a_store_delivers_is_what_decoders_are_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, seen = NotingStore(folder), []
+    stored = StepDecoding._stored
+
+    def noted(self: StepDecoding, output: Any, slot: int) -> Any:
+        found = stored(self, output, slot)
+        assert found is not None
+        seen.append(store.delivers(found[1]))
+        return found
+
+    monkeypatch.setattr(StepDecoding, "_stored", noted)
+    for _ in ss.ShardDataset(store, fields={"bin": ["bytes", len]}, batch_size=16, shuffle=True, tail="exact"):
+        pass
+    assert len(seen) == 500
+    assert all(seen)
+
+
+def test_from_what_a_store_delivers_to_a_batch_is_one_copy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, copied = NotingStore(folder), []
+    views = ObjectParts.views
+    checked = np.zeros(1, np.int64)
+
+    def noted(self: ObjectParts, *ranges: Any) -> Any:
+        found = views(self, *ranges)
+        assert found is not None
+        assert all(store.delivers(one) for one in found if one is not None and len(one))
+        checked[0] += len(found)
+        return found
+
+    copy = ObjectParts.copy
+
+    def into(self: ObjectParts, objects: Any, begins: Any, ends: Any, out: Any, starts: Any) -> Any:
+        copied.append(address_of(out))
+        return copy(self, objects, begins, ends, out, starts)
+
+    monkeypatch.setattr(ObjectParts, "views", noted)
+    monkeypatch.setattr(ObjectParts, "copy", into)
+    dataset = ss.ShardDataset(store, fields={"bin": "bytes"}, batch_size=16, shuffle=True, tail="exact")
+    batches = [batch["bin"].values.data_ptr() for batch in dataset]
+    assert batches == copied  # what was copied to is the batch
+    assert checked[0] == 500

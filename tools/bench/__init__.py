@@ -14,7 +14,9 @@ drift.
 - `foreign`: data of other libraries in place, beside shards of ours and their own readers; with bars.
 - `augment`: augmentation of batches, operation by operation, beside torchvision v2 and kornia; with a bar.
 - `scale`: what the order costs at ten billion samples, and starting, resuming and changing epochs; with bars.
-- `stream`: streaming from an object store, beside peers and a bare GET, and the memory of its workers; with a plot.
+- `stream`: streaming from an object store, beside peers and a bare GET, the memory of its workers (with a
+  plot), and what a start asks for.
+- `tails`: what a few large photographs do to the steps, beside equal ones.
 - `shuffle`: how well epochs are shuffled, beside peers; with plots.
 - `watching`: what counters and the watchdog cost; a command by itself, as `step`.
 - `cluster`: a simulation of what many nodes would fetch.

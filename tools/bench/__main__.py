@@ -19,7 +19,20 @@ BENCHMARKS = report.DOCS / "benchmarks"
 SHUFFLE = report.DOCS / "shuffle.md"
 ROUNDS = 5
 PHOTOGRAPHS = ("engines", "train", "device-resize")
-OURS = ("pack", "race", "foreign", "classic", "augment", "order", "stream", "memory", "shuffle", "cluster")
+OURS = (
+    "pack",
+    "race",
+    "foreign",
+    "classic",
+    "augment",
+    "order",
+    "stream",
+    "starts",
+    "tails",
+    "memory",
+    "shuffle",
+    "cluster",
+)
 
 
 def arguments() -> argparse.Namespace:
@@ -32,7 +45,7 @@ def arguments() -> argparse.Namespace:
         help=f"photographs (default {12 * data.UNIT}; pack, race, classic: 3072), or records of stream (61440)",
     )
     parser.add_argument(
-        "--rounds", type=int, help="rounds (default 5; pack, race, foreign, classic, augment, stream: 3)"
+        "--rounds", type=int, help="rounds (default 5; pack, race, foreign, classic, augment, stream, tails: 3)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every round's figures to this file")
     parser.add_argument("--quick", action="store_true", help="of the race: five rows, for the table of this processor")
@@ -121,6 +134,14 @@ def of_our_own(wanted: tuple[str, ...], args: argparse.Namespace) -> Iterator[re
         from bench.stream import records, study
 
         yield study.run(BENCHMARKS / "stream.md", args.rounds or 3, args.count or records.COUNT)
+    if "starts" in wanted:
+        from bench.stream import starts
+
+        yield starts.run(BENCHMARKS / "starts.md")
+    if "tails" in wanted:
+        from bench import tails
+
+        yield tails.run(BENCHMARKS / "tails.md", args.rounds or tails.ROUNDS)
     if "memory" in wanted:
         from bench.stream import memory
 

@@ -197,7 +197,7 @@ def lines() -> list[Line]:
     """The table."""
     return [
         *(Line(f"first batch, {ms} ms", _of(f"first {ms}", "ms"), "ms") for ms in (*LATENCIES, LONG)),
-        Line("first batch, in round trips", _round_trips, "", 1, most=10),
+        Line("first batch, in round trips", _round_trips, "", 1, most=4),
         Line("later epochs from the cache", _of("cached", LATER), "records/s"),
         Line("later epochs from local shards", _of("local", LATER), "records/s"),
         Line("from the cache, to local shards", _ratio("cached", "local", LATER), "×", 2, least=0.95),
