@@ -99,8 +99,8 @@ TEXT = f"""\
 # What a start asks of a store
 
 Requests from an empty start up to the first batch of {BATCH} samples of every worker, {A_RANK} workers a rank: a rank
-reads the manifest and its table of shards once for all of its workers. A worker asks for the ends of its shards, where their
-indexes are, side by side, and then for the samples of its batch, side by side: {MOST} round trips. Ends of shards are those
+reads the manifest and its table of shards once for all of its workers. A worker asks for the ends of its shards, where
+their indexes are, side by side, and then for the samples of its batch, side by side: {MOST} round trips. Ends of shards are those
 of up to 16 steps to come; what else is read ahead comes on top. Requests of a worker for the batch that is waited for
 go first.
 
