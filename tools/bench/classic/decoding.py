@@ -144,10 +144,22 @@ def _imageio() -> Library:
 def _torchvision() -> Library:
     import torch
     from torchvision.io import ImageReadMode, decode_image
-    from torchvision.transforms.v2 import functional
 
     def whole(data: bytes) -> Any:
         return decode_image(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode=ImageReadMode.RGB)
+
+    return _with_torchvision(whole)
+
+
+def _torchcodec() -> Library:
+    from torchcodec.decoders import decode_jpeg
+
+    return _with_torchvision(decode_jpeg)
+
+
+def _with_torchvision(whole: Callable[[bytes], Any]) -> Library:
+    """What gives tensors, with torchvision's resize."""
+    from torchvision.transforms.v2 import functional
 
     def crop(data: bytes, box: Box) -> Any:
         left, top, width, height = box
@@ -178,5 +190,6 @@ LIBRARIES: dict[str, Callable[[], Library]] = {
     "simplejpeg": _simplejpeg,
     "imageio": _imageio,
     "torchvision": _torchvision,
+    "torchcodec": _torchcodec,
     "accimage": _accimage,
 }

@@ -18,7 +18,7 @@ from bench.race.processes import SIZE
 from bench.report import Outcome, as_json, circumstances, findings, missed, provenance, table, versions
 
 ROUNDS = 3
-PEERS = ("pillow-simd", "imageio", "opencv", "albumentations")
+PEERS = ("pillow-simd", "imageio", "opencv", "torchcodec", "albumentations")
 PACKAGES = ("shardstream", "torch", "torchvision", "numpy", "pillow", "simplejpeg")
 
 TEXT = f"""\
@@ -30,9 +30,10 @@ two works in turns, 64 photographs each. A second is one of processor time, whic
 DECODING = f"""\
 *Whole* ends with the picture as the library's users hold it: an image of Pillow or accimage, a tensor of torchvision,
 else an array of RGB. *To {SIZE}* decodes, cuts a rectangle, drawn beforehand as `RandomResizedCrop` draws it, and
-resizes it to {SIZE} × {SIZE}: antialiased by Pillow, torchvision and accimage, not antialiased by OpenCV's `resize`,
-which simplejpeg and imageio take too, having none. All of them decode the whole file for it; shardstream, whose figure
-includes drawing the rectangle, does not, and its resize is antialiased. The inverse DCT is the accurate one everywhere.
+resizes it to {SIZE} × {SIZE}: antialiased by Pillow, torchvision and accimage, not antialiased by OpenCV's `resize`.
+torchcodec takes torchvision's resize, simplejpeg and imageio take OpenCV's, having none. All of them decode the whole
+file for it; shardstream, whose figure includes drawing the rectangle, does not, and its resize is antialiased. The
+inverse DCT is the accurate one everywhere.
 accimage is on no package index: it is measured where somebody has put it into `.bench/race/environments/classic`.
 """
 AUGMENTING = f"""\
@@ -79,6 +80,7 @@ def decoding(corpus: Corpus) -> Benchmark:
             ("simplejpeg, OpenCV's resize", "simplejpeg", "simplejpeg", own),
             ("imageio, OpenCV's resize", "imageio", "imageio", own),
             ("torchvision", "torchvision", "torchvision", None),
+            ("torchcodec, torchvision's resize", "torchcodec", "torchcodec", environments.python("torchcodec")),
         )
     ]
     for name, addressable in (("shardstream, untouched files", False), ("shardstream, addressable", True)):

@@ -19,7 +19,7 @@ TORCHVISION, WEBDATASET, STREAMING, LITDATA = (
     "MosaicML Streaming",
     "LitData",
 )
-FFCV, DALI, SPDL, GRAIN = "FFCV", "DALI, CPU", "SPDL", "Grain"
+FFCV, DALI, SPDL, GRAIN, LANCE = "FFCV", "DALI, CPU", "SPDL", "Grain", "Lance, random `take`"
 FILES, BATCHES = "files in a folder", "batches"
 PILLOW, SIMD, TENSORS = "Pillow", "Pillow-SIMD", "tensors"
 _ANTIALIASED = "accurate · antialiased"
@@ -167,5 +167,7 @@ def of_raw(workers: int, corpus: Corpus, stores: Stores) -> list[Line]:
     for peer, function in ((WEBDATASET, "webdataset"), (STREAMING, "streaming"), (LITDATA, "litdata")):
         options = {"store": str(stores[function]), "workers": workers}
         lines.append(Line(peer, Contender(peer, f"{call}{function}", options, needs=function)))
+    if not workers and "lance" in stores:  # it reads with threads of its own, and must not be forked
+        lines.append(_peer(LANCE, "lance", "raw", {"store": str(stores["lance"])}, ""))
     files = {"store": str(corpus.folder), "workers": workers}
     return [*lines, Line(FILES, Contender(FILES, f"{call}files", files))]

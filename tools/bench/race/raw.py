@@ -66,6 +66,23 @@ def with_litdata(store: str, workers: int, field: str = "jpg") -> dict[str, Any]
     return timed(lambda: map(_sample, map(_values, dataset)))
 
 
+def with_lance(store: str) -> dict[str, Any]:
+    """Lance's rows by their numbers, as many at a time as there are in a batch."""
+    import lance
+
+    table = lance.dataset(store)
+
+    def epoch() -> Iterator[tuple[int, int, int]]:
+        numbers = random.sample(range(table.count_rows()), table.count_rows())
+        for first in range(0, len(numbers), BATCH):
+            rows = table.take(numbers[first : first + BATCH], columns=["jpg", "cls"])
+            payloads = rows["jpg"].combine_chunks()
+            values = torch.frombuffer(payloads.buffers()[2], dtype=torch.uint8)
+            yield len(rows), len(values), int(rows["cls"].to_numpy().sum())
+
+    return timed(epoch)
+
+
 def with_files(store: str, workers: int) -> dict[str, Any]:
     """The files themselves, from their folder."""
     files = Files(photographs(store))

@@ -117,6 +117,20 @@ def write_litdata(out: str, sample: Any, inputs: list[Any], **arguments: Any) ->
     )
 
 
+def lance_photographs(out: str, folder: str) -> None:
+    """A Lance data set of ``jpg`` and ``cls``."""
+    import lance
+    import pyarrow  # type: ignore[import-untyped]
+
+    schema = pyarrow.schema([("jpg", pyarrow.binary()), ("cls", pyarrow.int64())])
+    entries = photographs(folder)
+    batches = (
+        pyarrow.RecordBatch.from_pylist(list(map(_photograph, entries[first : first + data.BATCH])), schema=schema)
+        for first in range(0, len(entries), data.BATCH)
+    )
+    lance.write_dataset(batches, out, schema=schema)
+
+
 def _photograph(entry: tuple[Path, int]) -> dict[str, Any]:
     return {"jpg": entry[0].read_bytes(), "cls": entry[1]}
 

@@ -19,9 +19,9 @@ from bench.race.page import section
 from bench.report import MISSED, Outcome, as_json, circumstances, provenance, versions
 
 ROUNDS = 3
-FORMATS = ("webdataset", "streaming", "litdata", "grain", "ffcv", "ffcv-again")
+FORMATS = ("webdataset", "streaming", "litdata", "grain", "ffcv", "ffcv-again", "lance")
 SMALL_FORMATS = ("webdataset", "streaming", "litdata", "ffcv", "grain")
-PEERS = ("pillow-simd", "ffcv", "spdl", "grain", "dali")  # that need environments of their own
+PEERS = ("pillow-simd", "ffcv", "spdl", "grain", "dali", "lance")  # that need environments of their own
 PACKAGES = ("shardstream", "torch", "torchvision", "webdataset", "mosaicml-streaming", "litdata", "numpy", "simplejpeg")
 
 
