@@ -73,7 +73,6 @@ PEERS = {
     "imageio": Peer("classic", "imageio", (("imageio==2.38.1",),)),
     "opencv": Peer("classic", "cv2", (("opencv-python-headless==5.0.0.93",),)),
     "torchcodec": Peer("classic", "torchcodec", (("--no-deps", "torchcodec==0.17.0"),)),
-    "lance": Peer("lance", "lance", (("pylance==14.0.2",),)),
     "albumentations": Peer("classic", "albumentations", (("albumentations==2.0.8",),)),
 }
 

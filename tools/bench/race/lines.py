@@ -168,6 +168,7 @@ def of_raw(workers: int, corpus: Corpus, stores: Stores) -> list[Line]:
         options = {"store": str(stores[function]), "workers": workers}
         lines.append(Line(peer, Contender(peer, f"{call}{function}", options, needs=function)))
     if not workers and "lance" in stores:  # it reads with threads of its own, and must not be forked
-        lines.append(_peer(LANCE, "lance", "raw", {"store": str(stores["lance"])}, ""))
+        options = {"store": str(stores["lance"])}
+        lines.append(Line(LANCE, Contender(LANCE, f"{call}lance", options, needs="lance")))
     files = {"store": str(corpus.folder), "workers": workers}
     return [*lines, Line(FILES, Contender(FILES, f"{call}files", files))]

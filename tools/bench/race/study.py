@@ -21,7 +21,7 @@ from bench.report import MISSED, Outcome, as_json, circumstances, provenance, ve
 ROUNDS = 3
 FORMATS = ("webdataset", "streaming", "litdata", "grain", "ffcv", "ffcv-again", "lance")
 SMALL_FORMATS = ("webdataset", "streaming", "litdata", "ffcv", "grain")
-PEERS = ("pillow-simd", "ffcv", "spdl", "grain", "dali", "lance")  # that need environments of their own
+PEERS = ("pillow-simd", "ffcv", "spdl", "grain", "dali")  # that need environments of their own
 PACKAGES = ("shardstream", "torch", "torchvision", "webdataset", "mosaicml-streaming", "litdata", "numpy", "simplejpeg")
 
 

@@ -8,7 +8,9 @@ in memory (``/dev/shm``), so that no disk takes part.
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -93,6 +95,106 @@ def with_litdata(endpoint: str, count: int) -> dict[str, Any]:
             )
 
         return _epochs(loader, count)
+
+
+def with_s3torchconnector(endpoint: str, count: int) -> dict[str, Any]:
+    """The same tar shards by AWS's connector, whose users read what is in them by the standard library."""
+    from torch.utils.data import DataLoader
+
+    os.environ |= environment(endpoint)
+    names = [f"s3://{BUCKET}/tar/shard-{number:06d}.tar" for number in range(-(-count // PER_SHARD))]
+
+    def loader() -> Iterable[Any]:
+        return DataLoader(ConnectedTars(endpoint, names), batch_size=None, num_workers=WORKERS, persistent_workers=True)
+
+    return _epochs(loader, count, EPOCHS)
+
+
+class ConnectedTars(torch.utils.data.IterableDataset[Any]):
+    """Records of tar files in batches, those of each worker shuffled in a buffer of 1,000."""
+
+    def __init__(self, endpoint: str, names: list[str]) -> None:
+        self._endpoint = endpoint
+        self._names = names
+        self._epochs = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        from s3torchconnector import S3ClientConfig, S3IterableDataset
+
+        self._epochs += 1  # the same in each worker, so that they share out one order
+        tars = S3IterableDataset.from_objects(
+            random.Random(self._epochs).sample(self._names, len(self._names)),
+            region="us-east-1",
+            endpoint=self._endpoint,
+            enable_sharding=True,
+            s3client_config=S3ClientConfig(force_path_style=True),
+        )
+        batch: list[Any] = []
+        for one in _shuffled(record for reader in tars for record in _members(reader)):
+            batch.append((one,))
+            if len(batch) == BATCH:
+                yield _joined(batch)
+                batch = []
+        if batch:
+            yield _joined(batch)
+
+
+def _members(reader: Any) -> Iterator[bytes]:
+    with tarfile.open(fileobj=reader, mode="r|") as tar:
+        for member in tar:
+            file = tar.extractfile(member) if member.name.endswith(".x") else None
+            if file is not None:
+                yield file.read()
+
+
+def _shuffled(records: Iterable[bytes], size: int = 1000) -> Iterator[bytes]:
+    held: list[bytes] = []
+    for one in records:
+        if len(held) < size:
+            held.append(one)
+            continue
+        place = random.randrange(size)
+        held[place], one = one, held[place]
+        yield one
+    random.shuffle(held)
+    yield from held
+
+
+def with_lance(endpoint: str, count: int) -> dict[str, Any]:
+    """Rows by their numbers, a batch at a time, by Lance's own threads in this process."""
+    import lance
+
+    told = options(endpoint)
+    storage_options = {
+        "aws_access_key_id": told["access_key_id"],
+        "aws_secret_access_key": told["secret_access_key"],
+        "aws_endpoint": endpoint,
+        "aws_region": told["region"],
+        "allow_http": "true",
+    }
+
+    def loader() -> Iterable[Any]:
+        return TakenRows(lance.dataset(f"s3://{BUCKET}/lance", storage_options=storage_options))
+
+    return _epochs(loader, count, EPOCHS)
+
+
+class TakenRows:
+    """All rows of a Lance data set, in another order each time."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __iter__(self) -> Iterator[Any]:
+        count = self._table.count_rows()
+        numbers = random.sample(range(count), count)
+        for first in range(0, count, BATCH):
+            rows = self._table.take(numbers[first : first + BATCH], columns=["x"])["x"].combine_chunks()
+            _, offsets, values = rows.buffers()
+            yield (
+                torch.frombuffer(bytearray(values), dtype=torch.uint8),
+                torch.frombuffer(bytearray(offsets), dtype=torch.int32)[: len(rows) + 1],
+            )
 
 
 def cached(endpoint: str, count: int) -> dict[str, Any]:

