@@ -155,7 +155,8 @@ class ReadAhead:
                 self._prepare(planned)
                 self._admit(planned)
             self._current = self._planned.popleft()
-            self._fill()
+            if self._current.number:  # what is asked for later must not delay a first batch
+                self._fill()
             yield self._current.located.step
             self._give_up()
         if planned is not None:
@@ -272,7 +273,7 @@ class ReadAhead:
         """Have the shards of coming steps known, and their indexes on their way."""
         # One that was prepared has had its indexes, whether or not they are still open.
         self._waiting = [planned for planned in self._waiting if not planned.prepared and self._waits(planned)]
-        for _ in range(_AT_ONCE):
+        for _ in range(_AT_ONCE if self._number else 1):
             if len(self._located) >= _MOST_LOCATED or len(self._waiting) >= _MOST_WAITING:
                 return
             found = next(self._steps, None)

@@ -156,7 +156,7 @@ def test_a_cache_of_two_versions_is_repaired_once_the_first_is_back(web, folder,
     upload(folder, web)
     dataset = open_set(web, cache=tmp_path / "cache", shuffle=False, lanes=None, window=None)
     with pytest.raises(ChangedError, match="replaced"):
-        epoch(dataset, {0: lambda: again(folder, web, other_payloads)})
+        epoch(dataset, {4: lambda: again(folder, web, other_payloads)})  # the index of the next shard has come
     again(folder, web)
     for _ in range(2):
         assert sorted(epoch(open_set(web, cache=tmp_path / "cache"), {})) == list(range(SAMPLES))

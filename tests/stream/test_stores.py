@@ -112,10 +112,11 @@ def test_workers_read_no_manifest_of_their_own(folder, web, proxy) -> None:
     assert sum(name.endswith(".tar") for name in names) >= 4
 
 
-def test_a_first_batch_asks_for_nothing_else(folder, web, proxy) -> None:
+@pytest.mark.parametrize("prefetch", [1, None])
+def test_a_first_batch_asks_for_nothing_else(folder, web, proxy, prefetch) -> None:
     upload(folder, web)
     url = web.url().replace(web.endpoint, proxy.url)
-    next(iter(ss.ShardDataset(url, prefetch=1, **SETTINGS)))
+    next(iter(ss.ShardDataset(url, prefetch=prefetch, **SETTINGS)))
     # The manifest and its table, one after another; the ends of the shards, side by side; the samples, side by side.
     assert proxy.requests <= 2 + 4 + 16
     assert not [one for one in proxy.log() if one.method != "GET"]
