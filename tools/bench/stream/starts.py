@@ -70,8 +70,7 @@ def _start(store: MemoryStore, workers: int) -> Start:
     rounds = 0
     for worker in range(workers):
         store.requests.clear()
-        # Nothing of later batches: a store is asked for these once the first is there, or where it has time to spare.
-        dataset = ss.ShardDataset(store, batch_size=BATCH, shuffle=True, rank=worker, world_size=workers, prefetch=1)
+        dataset = ss.ShardDataset(store, batch_size=BATCH, shuffle=True, rank=worker, world_size=workers)
         next(iter(dataset))
         found = _by_round(store)
         rounds = max(rounds, len(found))
@@ -100,9 +99,8 @@ TEXT = f"""\
 
 Requests from an empty start up to the first batch of {BATCH} samples of every worker, {A_RANK} workers a rank: a rank
 reads the manifest and its table of shards once for all of its workers. A worker asks for the ends of its shards, where
-their indexes are, side by side, and then for the samples of its batch, side by side: {MOST} round trips. Ends of shards
-are those of up to 16 steps to come; what else is read ahead comes on top. Requests of a worker for the batch that is
-waited for go first.
+their indexes are, side by side, and then for the samples of its batch, side by side: {MOST} round trips. Nothing
+of later batches is asked for before that.
 
 Counted on the code that reads S3, worker by worker. *Seconds* are arithmetic: {1e3 * LATENCY:.0f} ms a round trip, and
 a store that answers so many requests a second for all together. With a cache that the processes of a node share, a node
