@@ -271,7 +271,7 @@ class _Numbers:
 
     def take(self, slots: Integers, at: Integers) -> Integers:
         """The numbers at these places, as int64: what is more is negative."""
-        width = self.width
+        width = self.width or self._width_of(slots)
         if width:
             return gather_at(self._address[slots] + at * width, width).view(f"<u{width}").reshape(-1).astype(np.int64)
         widths = self.widths[slots]
@@ -282,9 +282,14 @@ class _Numbers:
             out[those] = gather_at(addresses[those], width).view(f"<u{width}").reshape(-1)
         return out.view(np.int64)
 
+    def _width_of(self, slots: Integers) -> int:
+        """What all of these shards have, where not all others have it; 0 where they differ, too."""
+        widths = self.widths[slots]
+        return int(widths[0]) if len(widths) and (widths == widths[0]).all() else 0
+
     def take_ranges(self, slots: Integers, at: Integers) -> tuple[Integers, Integers]:
         """Where these begin and end, of things that lie end to end, each with where it ends."""
-        width = self.width
+        width = self.width or self._width_of(slots)
         if width and int(at.min()):
             pairs = gather_at(self._address[slots] + (at - 1) * width, 2 * width).view(f"<u{width}").astype(np.int64)
             return pairs[:, 0], pairs[:, 1]
@@ -371,10 +376,9 @@ class _Column(ABC):
         """The checksums that values have to have: none where nobody asks; ``None`` where some were written without."""
         if not self._verify or not self._sums.any:
             return []
-        if not self._sums.width:  # not in all shards that were ever read
-            known = self._sums.widths[slots] > 0
-            if not known.all():
-                return None if known.any() else []
+        known = np.count_nonzero(self._sums.widths[slots])
+        if known < len(slots):
+            return None if known else []
         expected: list[int] = self._sums.take(slots, rows).view(np.uint64).tolist()
         return expected
 
@@ -398,10 +402,9 @@ class _Fixed(_Column):
         return self._type.width > 0
 
     def read(self, slots: Integers, rows: Integers, data: MemoryBytes, memory: Memory | None) -> FieldValues | None:
-        apart = self._offsets.widths[slots] > 0 if self._offsets.any and not self._offsets.width else None
-        if apart is not None and apart.any() and not apart.all():  # tar and record shards side by side
+        scattered = np.count_nonzero(self._offsets.widths[slots]) if self._offsets.any else 0
+        if 0 < scattered < len(slots):  # tar and record shards side by side
             return None
-        scattered = self._offsets.any if apart is None else bool(apart[0])
         offsets = self._offsets.take(slots, rows) if scattered else rows * self._type.width
         raw = data.gather(slots, self._base[slots] + offsets, self._type.width)
         if raw is None or not self._sound(slots, rows, raw):

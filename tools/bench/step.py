@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import nn
@@ -40,6 +40,7 @@ class Setting(NamedTuple):
     batch: int
     size: int
     steps: int
+    resize: Literal["worker", "device"] = "worker"
 
     @property
     def dtype(self) -> torch.dtype:
@@ -48,7 +49,7 @@ class Setting(NamedTuple):
 
     def loader(self, **arguments: Any) -> ss.Loader:
         """A fresh loader; of more epochs than are needed."""
-        fields = {"jpg": ss.decode.RandomResizedCrop(self.size, flip=True), "cls": None}
+        fields = {"jpg": ss.decode.RandomResizedCrop(self.size, flip=True, resize=self.resize), "cls": None}
         dataset = ss.ShardDataset(self.shards, fields=fields, shuffle=True, batch_size=self.batch)
         needed = (WARM_UP + self.steps) * self.batch
         repeated = dataset.repeat(-(-needed // max(len(dataset) * self.batch, 1)))

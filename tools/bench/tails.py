@@ -31,7 +31,7 @@ def run(document: Path, rounds: int) -> Outcome:
     where = circumstances()
     stores = {kind: str(_store(kind)) for kind in STORES}
     contenders = [
-        Contender(f"{kind}, {batch}", "bench.tails:steps", {"store": stores[kind], "batch": batch, "seed": 0})
+        Contender(f"{kind}, {batch}", "bench.tails:steps", {"store": stores[kind], "batch": batch})
         for kind in STORES
         for batch in BATCHES
     ]
@@ -101,14 +101,14 @@ def _store(kind: str) -> Path:
     return folder
 
 
-def steps(store: str, batch: int, seed: int) -> dict[str, Any]:
+def steps(store: str, batch: int) -> dict[str, Any]:
     """Speed by the bound and steps, of both ways to make batches; in this process."""
     one_thread()
     figures: dict[str, float] = {}
     for way in WAYS:
-        bound = _alone(store, batch, seed)
-        rate, taken = _taken(store, batch, seed, way)
-        bound = (bound + _alone(store, batch, seed)) / 2  # machines drift
+        bound = _alone(store, batch)
+        rate, taken = _taken(store, batch, way)
+        bound = (bound + _alone(store, batch)) / 2  # machines drift
         figures[f"{way} share"] = rate / (WORKERS * bound)
         figures[f"{way} median"] = 1e3 * median(taken)
         figures[f"{way} p99"] = 1e3 * quantiles(taken, n=100)[-1]
@@ -116,26 +116,26 @@ def steps(store: str, batch: int, seed: int) -> dict[str, Any]:
 
 
 @cache
-def _dataset(store: str, batch: int, seed: int, threads: int) -> Any:
+def _dataset(store: str, batch: int, threads: int) -> Any:
     import shardstream as ss
 
     fields = {"jpg": ss.decode.RandomResizedCrop(SIZE, flip=True)}
-    return ss.ShardDataset(store, fields=fields, shuffle=True, batch_size=batch, seed=seed, threads=threads)
+    return ss.ShardDataset(store, fields=fields, shuffle=True, batch_size=batch, threads=threads)
 
 
-def _alone(store: str, batch: int, seed: int) -> float:
+def _alone(store: str, batch: int) -> float:
     """Images a second of one thread: what a photograph costs in the mean."""
-    dataset = _dataset(store, batch, seed, 1)
+    dataset = _dataset(store, batch, 1)
     begun = time.perf_counter()
     return sum(len(one["jpg"]) for one in dataset) / (time.perf_counter() - begun)
 
 
-def _taken(store: str, batch: int, seed: int, way: str) -> tuple[float, list[float]]:
+def _taken(store: str, batch: int, way: str) -> tuple[float, list[float]]:
     """Images a second, and the seconds of every step, of a loop that does nothing."""
     import shardstream as ss
 
     threads, workers = (WORKERS, 0) if way == "threads" else (1, WORKERS)
-    loader = ss.Loader(_dataset(store, batch, seed, threads), num_workers=workers, worker_init_fn=one_thread)
+    loader = ss.Loader(_dataset(store, batch, threads), num_workers=workers, worker_init_fn=one_thread)
     taken: list[float] = []
     begun, count = 0.0, 0
     for epoch in range(EPOCHS):

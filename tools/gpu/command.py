@@ -88,12 +88,12 @@ def _environment(folder: Path | None, scratch: Path) -> dict[str, str]:
 
 def _pictures(scratch: Path, environment: dict[str, str]) -> Path:
     """Made-up photographs, where none were brought."""
-    folder = scratch / "pictures"
-    program = "import sys; from pathlib import Path; from bench.step import pictures; pictures(Path(sys.argv[1]), 300)"
-    raw = scratch / "raw"
-    subprocess.run([sys.executable, "-c", program, str(raw)], check=True, env=environment, cwd=scratch)
-    addressable = "import sys, shardstream as ss; ss.repack(sys.argv[1], sys.argv[2], jpeg='addressable')"
-    subprocess.run([sys.executable, "-c", addressable, str(raw), str(folder)], check=True, env=environment, cwd=scratch)
+    raw, folder = scratch / "raw", scratch / "pictures"
+    program = (
+        "import sys; from pathlib import Path; import shardstream as ss; from bench.step import pictures;"
+        " ss.repack(pictures(Path(sys.argv[1]), 300), sys.argv[2], jpeg='addressable')"
+    )
+    subprocess.run([sys.executable, "-c", program, str(raw), str(folder)], check=True, env=environment, cwd=scratch)
     return folder
 
 

@@ -38,13 +38,11 @@ def passed(setting: Setting, *arguments: str, each: bool = False) -> Iterator[Ro
 
 
 def _row(name: str, cases: list[ElementTree.Element]) -> Row:
-    broken = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    broken = [found for case in cases for found in (*case.iter("failure"), *case.iter("error"))]
     skipped = [case for case in cases if case.find("skipped") is not None]
     taken = sum(float(case.get("time", 0)) for case in cases)
     if broken:
-        first = broken[0].find("failure")
-        first = first if first is not None else broken[0].find("error")
-        said = "" if first is None else (first.get("message") or "").partition("\n")[0]
+        said = broken[0].get("message", "").partition("\n")[0]
         return Row(f"`{name}`", f"failed ({len(broken)} of {len(cases)}): {said}", failed=True)
     if skipped:
         reason = skipped[0].find("skipped")

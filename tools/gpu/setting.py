@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
@@ -66,6 +67,22 @@ def synchronize(device: torch.device) -> None:
     """Wait until a device is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, without its hint."""
+    return str(error).partition("\n")[0]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """In it, torch's operators have one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def seconds(device: torch.device, call: Callable[[], Any], times: int) -> float:

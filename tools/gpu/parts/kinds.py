@@ -9,7 +9,8 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 
 import shardstream as ss
-from gpu.setting import Row, Setting
+from gpu.setting import Row, Setting, first_line
+from shardstream.stream.tensors.nested import tensors_in
 
 # Kinds of tensors, and how to see all that is in one.
 KINDS: dict[str, Callable[[], Any]] = {
@@ -52,8 +53,13 @@ def run(setting: Setting) -> Iterator[Row]:
     """Each kind, through the prefetcher and back."""
     for name, make in KINDS.items():
         yield _arrives(name, make, setting.device)
-    yield _refused(setting.device)
-    yield _pins(setting)
+    hidden = "MKLDNN, which hides its memory"
+    if setting.device.type == "cuda":
+        yield _refused(hidden, lambda: list(ss.DevicePrefetcher([torch.zeros(2, 2).to_mkldnn()], setting.device)))
+    else:
+        yield Row(hidden, "not moved on the CPU")
+    loader = ss.Loader(ss.ShardDataset(setting.shards, fields=["cls"], batch_size=8), pin_memory=True)
+    yield _refused("a loader that pins memory itself", lambda: ss.DevicePrefetcher(loader, setting.device))
 
 
 def _arrives(name: str, make: Callable[[], Any], device: torch.device) -> Row:
@@ -62,22 +68,16 @@ def _arrives(name: str, make: Callable[[], Any], device: torch.device) -> Row:
         ahead = ss.DevicePrefetcher([{"value": value}, {"value": value}], device)
         for batch in ahead:
             there = batch["value"]
-            places = {tensor.device.type for tensor in _tensors(there)}
+            places = {tensor.device.type for tensor in tensors_in(there)}
             if not _same(value, there):
                 return Row(name, f"arrived as {there!r}", failed=True)
     except Exception as error:  # the report says which
-        return Row(name, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", failed=True)
+        return Row(name, f"{type(error).__name__}: {first_line(error)}", failed=True)
     return Row(name, f"arrived on {' and '.join(sorted(places))}" + (", alone" if ahead.stats.alone else ""))
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
-    from shardstream.stream.tensors.nested import tensors_in
-
-    return list(tensors_in(value))
-
-
 def _same(one: Any, other: Any) -> bool:
-    pairs = zip(_tensors(one), _tensors(other), strict=True)
+    pairs = zip(tensors_in(one), tensors_in(other), strict=True)
     return all(
         (here.dtype, here.layout) == (there.dtype, there.layout) and _elements(here) == _elements(there)
         for here, there in pairs
@@ -99,21 +99,9 @@ def _elements(tensor: torch.Tensor) -> list[Any]:
     return found
 
 
-def _refused(device: torch.device) -> Row:
-    name = "MKLDNN, which hides its memory"
-    if device.type != "cuda":
-        return Row(name, "not moved on the CPU")
+def _refused(name: str, act: Callable[[], Any]) -> Row:
     try:
-        list(ss.DevicePrefetcher([torch.zeros(2, 2).to_mkldnn()], device))
+        act()
     except ss.errors.UsageError as error:
-        return Row(name, f"refused: {str(error).partition(chr(10))[0]}")
+        return Row(name, f"refused: {first_line(error)}")
     return Row(name, "was not refused", failed=True)
-
-
-def _pins(setting: Setting) -> Row:
-    loader = ss.Loader(ss.ShardDataset(setting.shards, fields=["cls"], batch_size=8), pin_memory=True)
-    try:
-        ss.DevicePrefetcher(loader, setting.device)
-    except ss.errors.UsageError as error:
-        return Row("a loader that pins memory itself", f"refused: {str(error).partition(chr(10))[0]}")
-    return Row("a loader that pins memory itself", "was not refused", failed=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import torch
+from bench.machine import processor
 
 import shardstream as ss
-from gpu.setting import Row, Setting, seconds
+from gpu.setting import Row, Setting, one_thread, seconds
+from shardstream.threads import cores
 
 PACKAGES = ("torch", "torchvision", "triton", "numpy", "simplejpeg", "kornia", "timm", "nvidia-nvimgcodec-cu13")
 MB = 1 << 20
@@ -19,14 +19,16 @@ MB = 1 << 20
 
 def run(setting: Setting) -> Iterator[Row]:
     """Names, versions, and how fast memory is copied."""
-    yield Row("processor", f"{_processor()}, {len(os.sched_getaffinity(0))} cores")
+    yield Row("processor", f"{processor()}, {cores()} cores")
     yield Row("system", f"Linux {platform.release()}, Python {platform.python_version()}")
     yield Row("shardstream", ss.__version__)
     yield Row("packages", ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
     size = setting.some(256) * MB
     here = torch.ones(size, dtype=torch.uint8)
     other = torch.empty_like(here)
-    yield Row("copy in memory, one thread", _rate(size, _one_thread(lambda: other.copy_(here))))
+    with one_thread():
+        taken = seconds(torch.device("cpu"), lambda: other.copy_(here), 10)
+    yield Row("copy in memory, one thread", _rate(size, taken))
     if setting.device.type == "cuda":
         yield from _gpu(size)
 
@@ -43,16 +45,6 @@ def _gpu(size: int) -> Iterator[Row]:
     yield Row("copy on the GPU", _rate(size, seconds(device, lambda: target.copy_(there), 10)))
 
 
-def _one_thread(call: object) -> float:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        assert callable(call)
-        return seconds(torch.device("cpu"), call, 10)
-    finally:
-        torch.set_num_threads(before)
-
-
 def _rate(size: int, taken: float) -> str:
     return f"{size / taken / 1e9:.1f} GB/s"
 
@@ -62,8 +54,3 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "–"
-
-
-def _processor() -> str:
-    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return names[0].partition(":")[2].strip() if names else platform.machine()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch.utils.dlpack import from_dlpack
 
 import shardstream as ss
-from gpu.setting import Row, Setting, seconds
+from gpu.setting import Row, Setting, first_line, seconds
 from shardstream.images.geometry import Box
 from shardstream.images.jpeg import cutting
 from shardstream.threads import cores
@@ -125,7 +125,7 @@ def _decoded(
         images: list[Any] = decode(rectangles, whole=False)
         pixels = [image.cpu().numpy() for image in images]
     except Exception as error:  # a decoder that refuses such files is a result
-        yield Row(f"{name}: restart intervals", f"refused: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
+        yield Row(f"{name}: restart intervals", f"refused: {type(error).__name__}: {first_line(error)}")
         return
     far = [
         np.abs(one.of(found).astype(int) - wanted.astype(int))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Iterator
 from statistics import median
@@ -10,7 +9,7 @@ from typing import Any
 
 import torch
 
-from gpu.setting import Row, Setting, seconds
+from gpu.setting import Row, Setting, one_thread, seconds
 from shardstream.stream.tensors.slabs import SharedSlabPool
 
 SIZES = {"128 crops of 224 × 224": 128 * 224 * 224 * 3, "256 crops of 384 × 384": 256 * 384 * 384 * 3}
@@ -35,16 +34,16 @@ def _ways(name: str, size: int, times: int) -> Iterator[Row]:
         slot.copy_(slab)
         target.copy_(slot, non_blocking=True)
 
-    into_slot = seconds(torch.device("cpu"), lambda: slot.copy_(slab), times)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    by_one = seconds(torch.device("cpu"), lambda: slot.copy_(slab), times)
-    torch.set_num_threads(threads)
+    into_slot = seconds(torch.device("cpu"), lambda: slot.copy_(slab), times)
+    with one_thread():
+        by_one = seconds(torch.device("cpu"), lambda: slot.copy_(slab), times)
     today = seconds(device, through_slot, times)
     unpinned = seconds(device, lambda: target.copy_(slab, non_blocking=True), times)
     pinned = seconds(device, lambda: target.copy_(slot, non_blocking=True), times)
     yield Row(
-        f"{name}: slab to page-locked memory, {threads} threads, one", f"{_ms(into_slot, size)}; {_ms(by_one, size)}"
+        f"{name}: slab to page-locked memory, {threads} threads, one",
+        f"{_ms(into_slot, size)}; {_ms(by_one, size)}",
     )
     yield Row(f"{name}: page-locked memory to the device", _ms(pinned, size))
     yield Row(f"{name}: slab to the device by way of page-locked memory (as it is)", _ms(today, size))
@@ -80,7 +79,7 @@ def _registered(
 
 
 def _failed(error: Any) -> bool:
-    return ctypes.c_int(int(error)).value != 0
+    return int(error) != 0
 
 
 def _ms(taken: float, size: int) -> str:
