@@ -117,8 +117,9 @@ def turned(image: NDArray[np.uint8], turn: Turn, out: NDArray[np.uint8] | None =
 
 def _planes(image: NDArray[np.uint8]) -> torch.Tensor:
     """(H, W, 3) as (1, 3, H, W) in channels-last strides, (H, W) as (1, 1, H, W): a view."""
-    tensor: torch.Tensor = _torch().from_numpy(image)
-    return tensor.permute(2, 0, 1).unsqueeze(0) if image.ndim == 3 else tensor[None, None]
+    view = image[None].transpose(0, 3, 1, 2) if image.ndim == 3 else image[None, None]  # numpy's views cost a third
+    tensor: torch.Tensor = _torch().from_numpy(view)
+    return tensor
 
 
 def _resample(

@@ -28,6 +28,7 @@ MARGIN = 2
 """Pixels around a rectangle that upsampling of chroma looks at."""
 
 _KEPT = frozenset((0xDB, 0xC4, DRI, SOF0, SOF1, SOS, 0xE0, 0xEE))  # tables, frame, scan; JFIF and Adobe say the colours
+_MARKERS = bytes((*range(0xD0, 0xD8), EOI))  # RSTn and EOI
 
 
 class CutJpeg(NamedTuple):
@@ -66,27 +67,26 @@ class Addressable:
         self._begin = begin
         self.height, self.width = struct.unpack_from(">HH", header, frame + 5)
         self.segment = segment
-        shape = -(-self.height // segment[1]), -(-self.width // segment[0])
-        count = shape[0] * shape[1]
-        ends = self._ends_by(lengths) if len(lengths) == count else find_ends(self._scan, count)
-        if ends is None:
+        self._columns = -(-self.width // segment[0])
+        count = self._columns * -(-self.height // segment[1])
+        bounds = self._bounds_by(lengths) if len(lengths) == count else self._bounds_found(count)
+        if bounds is None:
             raise _changed(f"its scan is not of {count} segments", begin)
-        ends += begin
-        starts = np.empty_like(ends)
-        starts[0] = begin
-        np.add(ends[:-1], 2, out=starts[1:])
-        # Where the segments of each row begin, and where the markers behind them lie.
-        self._starts, self._ends = starts.reshape(shape), ends.reshape(shape)
+        # Where segments begin, one after another, with the marker behind each; at last, where the last marker ends.
+        self._bounds = bounds
 
-    @property
-    def _scan(self) -> NDArray[np.uint8]:
-        return np.frombuffer(self._data, np.uint8, offset=self._begin)
+    def _bounds_by(self, lengths: NDArray[np.integer[Any]]) -> NDArray[np.int64] | None:
+        """The bounds that these lengths give, if the scan ends with them; `cut` looks at the markers before."""
+        bounds = np.empty(len(lengths) + 1, np.int64)
+        bounds[0], bounds[1:] = self._begin, lengths
+        bounds[1:] += 2
+        np.add.accumulate(bounds, out=bounds)
+        end = int(bounds[-1])
+        return bounds if bytes(self._data[end - 2 : end]) == b"\xff\xd9" else None
 
-    def _ends_by(self, lengths: NDArray[np.integer[Any]]) -> NDArray[np.int64] | None:
-        """The ends that these lengths give, if the last one is that of the scan; `cut` looks at the others."""
-        ends = np.cumsum(lengths.astype(np.int64) + 2) - 2
-        last = self._begin + int(ends[-1])
-        return ends if bytes(self._data[last : last + 2]) == b"\xff\xd9" else None
+    def _bounds_found(self, count: int) -> NDArray[np.int64] | None:
+        ends = find_ends(np.frombuffer(self._data, np.uint8, offset=self._begin), count)
+        return None if ends is None else np.concatenate(([self._begin], ends + (self._begin + 2)))
 
     def cut(self, box: Box, *, margin: int = MARGIN) -> CutJpeg:
         """The smallest part of the image that can be decoded alone and holds a rectangle.
@@ -106,20 +106,22 @@ class Addressable:
         left, right, top = first // wide, -(-last // wide), max(0, box.top - margin) // high
         bottom = -(-min(self.height, box.top + box.height + margin) // high)
         width, height = min(self.width, right * wide) - left * wide, min(self.height, bottom * high) - top * high
-        begins = self._starts[top:bottom, left]
-        stops = self._ends[top:bottom, right - 1] + 2
+        row = self._columns  # segments of one
+        starts = self._bounds[top * row + left : bottom * row : row]
+        stops = self._bounds[top * row + right : bottom * row + 1 : row]
         # Rows of segments with the markers behind them, which then are numbered anew.
-        data, frame = self._data, self._frame
-        size = struct.pack(">HH", height, width)
-        parts: list[bytes | memoryview] = [self._header[: frame + 5], size, self._header[frame + 9 :]]
-        parts += [data[begin:stop] for begin, stop in zip(begins.tolist(), stops.tolist(), strict=True)]
+        data, header, frame = self._data, self._header, self._frame
+        parts: list[bytes | memoryview] = [header[: frame + 5], struct.pack(">HH", height, width), header[frame + 9 :]]
+        parts += [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
         out = bytearray().join(parts)
-        shifts = np.cumsum(stops - begins) + (len(self._header) - stops)
-        markers = (self._ends[top:bottom, left:right] + (shifts + 1)[:, None]).reshape(-1)
+        moved = np.add.accumulate(stops - starts) - stops
+        moved += len(header) - 1
+        ends = self._bounds[1:].reshape(-1, row)[top:bottom, left:right]
+        codes = (ends + moved[:, None]).reshape(-1)
         made = np.frombuffer(out, np.uint8)
-        if (made[markers - 1] != 0xFF).any() or (made[markers] - 0xD0 > EOI - 0xD0).any():
+        if made.take(codes - 1).tobytes().strip(b"\xff") or made.take(codes).tobytes().strip(_MARKERS):
             raise _changed("its segments are not where it says", self._begin)
-        made[markers] = _restarts(markers.size)
+        made[codes] = _restarts(codes.size)
         out[-1] = EOI
         return CutJpeg(out, Box(top * high, left * wide, height, width))
 
