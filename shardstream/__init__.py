@@ -84,7 +84,6 @@ __all__ = [
 ]
 
 # Everything but the errors is imported at first use, so that the package and its command answer at once.
-_PACK = ("PackPlan", "ShardWriter", "export", "merge", "pack", "pack_plan", "repack")
 _STREAM = ("Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "convert_state", "show")
 _LOAD = ("DevicePrefetcher", "Loader", "Preemption", "Synthetic", "gather_stats", "progress", "trace")
 _LAZY = {
@@ -93,7 +92,10 @@ _LAZY = {
     "Manifest": "shardstream.shards.manifest",
     **dict.fromkeys(("bench", "doctor", "info", "verify"), "shardstream.diagnose"),
     "index": "shardstream.dataset.foreign.indexing",
-    **dict.fromkeys(_PACK, "shardstream.pack"),
+    **dict.fromkeys(("PackPlan", "pack_plan"), "shardstream.pack.plan.pack_plan"),
+    "ShardWriter": "shardstream.pack.writer",
+    "pack": "shardstream.pack.run",
+    **{verb: f"shardstream.pack.{verb}" for verb in ("export", "merge", "repack")},
     "view": "shardstream.report.viewing",
     **dict.fromkeys(_STREAM, "shardstream.stream"),
 }

@@ -13,10 +13,10 @@ from typing import Any
 
 from shardstream.cli.report import duration, plural, print_json, print_row, size, stderr, stdout
 from shardstream.errors import UsageError
-from shardstream.pack import PackReport
 from shardstream.pack.dry_run import DryRun
 from shardstream.pack.encode.images import DAMAGED
 from shardstream.pack.encode.sample import Transform
+from shardstream.pack.output.report import PackReport
 from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.text import in_one_line
 

@@ -15,33 +15,6 @@
 ``sources/``    where samples come from
 ==============  ===================================================================
 
-As an attribute of the package, ``pack`` is the function; the room is imported as usual: ``from shardstream.pack import
-ShardWriter``.
+As an attribute of the package, ``pack`` is the function; of the room, modules are imported: ``from
+shardstream.pack.writer import ShardWriter``. It imports none itself, since each worker process imports it.
 """
-
-from __future__ import annotations
-
-from shardstream.pack.export import ExportReport, export
-from shardstream.pack.merge import merge
-from shardstream.pack.options import PackOptions
-from shardstream.pack.output.report import PackReport
-from shardstream.pack.plan.pack_plan import PackPlan, pack_plan
-from shardstream.pack.repack import repack
-from shardstream.pack.run import pack, run_pack
-from shardstream.pack.sources import Reject
-from shardstream.pack.writer import ShardWriter
-
-__all__ = [
-    "ExportReport",
-    "PackOptions",
-    "PackPlan",
-    "PackReport",
-    "Reject",
-    "ShardWriter",
-    "export",
-    "merge",
-    "pack",
-    "pack_plan",
-    "repack",
-    "run_pack",
-]

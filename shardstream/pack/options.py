@@ -16,8 +16,9 @@ from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
 from shardstream.pack.encode.images import ANY_PIXELS, DEFAULT_MAX_PIXELS, Check, Damaged, ImageOptions, Jpeg
 from shardstream.pack.encode.sample import Transform
 from shardstream.pack.output.rows import check_rows
-from shardstream.pack.sources import Classes, Group, LabelMode, Unknown
 from shardstream.pack.sources.classes import ClassesArgument, check_classes
+from shardstream.pack.sources.folders import Group
+from shardstream.pack.sources.lists.labels import Classes, LabelMode, Unknown
 from shardstream.pack.sources.lists.mapping import parse_fields
 from shardstream.shards.fields import check_field_name
 from shardstream.shards.framings import Format, framing_of

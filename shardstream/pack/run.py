@@ -24,8 +24,9 @@ from shardstream.pack.output.rejects import REJECTS_NAME, StoredRejects, summary
 from shardstream.pack.output.report import PackReport, sizes_of, sum_of
 from shardstream.pack.output.stats import PackStats
 from shardstream.pack.plan.pack_plan import open_plan
-from shardstream.pack.sources import Group, LabelMode, Unknown
 from shardstream.pack.sources.classes import ClassesArgument
+from shardstream.pack.sources.folders import Group
+from shardstream.pack.sources.lists.labels import LabelMode, Unknown
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest

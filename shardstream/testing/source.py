@@ -11,9 +11,10 @@ from typing import Any, cast
 import numpy as np
 
 from shardstream.errors import ShardStreamError
-from shardstream.pack import pack
-from shardstream.pack.sources import File, Item, Reject, Source, SourcePart, open_source
+from shardstream.pack.run import pack
+from shardstream.pack.sources import File, Item, Reject, Source, SourcePart
 from shardstream.pack.sources.base import StreamSource
+from shardstream.pack.sources.opening import open_source
 from shardstream.shards.fields import check_field_name, infer_type
 from shardstream.shards.index import check_key
 from shardstream.shards.manifest import Manifest

@@ -11,7 +11,7 @@ from shardstream.cli.app import app
 from shardstream.cli.report import size
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.diagnose import cache as caches
-from shardstream.pack import ShardWriter
+from shardstream.pack.writer import ShardWriter
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, locate
 from shardstream.storage.cache import Cache

@@ -20,8 +20,8 @@ from shardstream.cli.report import duration, plural, size
 from shardstream.cli.verbs import pack as pack_verb
 from shardstream.cli.verbs import repack as repack_verb
 from shardstream.images.encode import encode
-from shardstream.pack import ShardWriter
 from shardstream.pack.execution import workers as workers_module
+from shardstream.pack.writer import ShardWriter
 from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 

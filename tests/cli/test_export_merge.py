@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from shardstream.cli.app import app
-from shardstream.pack import ShardWriter
+from shardstream.pack.writer import ShardWriter
 from shardstream.shards.manifest import Manifest
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from shardstream.cli.app import app
 from shardstream.cli.stores import parse_options
 from shardstream.errors import UsageError
-from shardstream.pack import ShardWriter
+from shardstream.pack.writer import ShardWriter
 
 from ..pack.making import photo_list
 from ..storage.places import AzurePlace, Place, S3Place

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardstream.pack import ShardWriter
+from shardstream.pack.writer import ShardWriter
 
 
 def make(dest: Path, count: int = 20, **options: Any) -> Path:

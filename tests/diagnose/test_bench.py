@@ -15,7 +15,7 @@ from shardstream.diagnose.processor import Gauge
 from shardstream.errors import FieldError, UsageError
 from shardstream.images.encode import encode
 from shardstream.load.diagnosis import IN_WORKERS
-from shardstream.pack import ShardWriter
+from shardstream.pack.writer import ShardWriter
 from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 from shardstream.threads import cores

@@ -10,7 +10,7 @@ from shardstream.diagnose import DecodeReport, bench_decode
 from shardstream.errors import MissingExtraError, NotFoundError, SourceError, UsageError
 from shardstream.images.backends import NAMES, find
 from shardstream.images.encode import encode
-from shardstream.pack import ShardWriter
+from shardstream.pack.writer import ShardWriter
 from shardstream.progress import ProgressEvent
 
 QUICK = {"seconds": 0.01, "crop": 16}

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from shardstream.cli.app import app
 from shardstream.diagnose import info, verify, view
 from shardstream.errors import DataError, UsageError
-from shardstream.pack import ShardWriter
+from shardstream.pack.writer import ShardWriter
 
 from ..storage.places import S3Place
 

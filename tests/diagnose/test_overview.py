@@ -14,7 +14,7 @@ from shardstream.diagnose.overview import overview, spread_numbers
 from shardstream.diagnose.shown import ShownValue
 from shardstream.errors import MissingKeyError, UsageError
 from shardstream.images.encode import encode
-from shardstream.pack import ShardWriter
+from shardstream.pack.writer import ShardWriter
 from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 from shardstream.testing import MemoryStore, make_dataset

@@ -8,7 +8,9 @@ import pytest
 
 from shardstream.diagnose import reseal, verify
 from shardstream.errors import ChecksumError, FormatError, NotFoundError
-from shardstream.pack import ShardWriter, merge, repack
+from shardstream.pack.merge import merge
+from shardstream.pack.repack import repack
+from shardstream.pack.writer import ShardWriter
 from shardstream.shards.manifest import Manifest
 
 from ..storage.places import S3Place

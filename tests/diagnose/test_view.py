@@ -9,7 +9,7 @@ import torch
 from shardstream.diagnose import ViewedField, view
 from shardstream.errors import ChecksumError, DestinationError, NotFoundError, UsageError
 from shardstream.images.encode import encode
-from shardstream.pack import ShardWriter
+from shardstream.pack.writer import ShardWriter
 from shardstream.shards.manifest import Manifest
 
 from .making import flip, make

@@ -8,7 +8,7 @@ import pytest
 from shardstream.diagnose import verify, whole
 from shardstream.diagnose.whole import read_shards
 from shardstream.errors import AccessError
-from shardstream.pack import ShardWriter
+from shardstream.pack.writer import ShardWriter
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import open_store
 

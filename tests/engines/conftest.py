@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardstream.pack import pack
+from shardstream.pack.run import pack
 
 from ..pack.making import photo_list, tree
 from .contract import SMALL

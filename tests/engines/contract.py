@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 
 from shardstream.errors import FieldError, UsageError, WorkerError
-from shardstream.pack import PackOptions, pack, pack_plan, run_pack
+from shardstream.pack.options import PackOptions
+from shardstream.pack.plan.pack_plan import pack_plan
+from shardstream.pack.run import pack, run_pack
 from shardstream.progress import ProgressEvent
 
 from ..pack.making import tree

@@ -17,13 +17,13 @@ from typing import Any, overload
 import pytest
 
 from shardstream.errors import MissingExtraError, ShardStreamError, UsageError, WorkerError
-from shardstream.pack import pack, pack_plan
 from shardstream.pack.execution import workers as workers_module
 from shardstream.pack.execution.engines import ENGINES, Engine, contract, find_engine, run_on_engine
 from shardstream.pack.execution.engines.contract import PackedTask, pack_task, run_task, unpack_result
 from shardstream.pack.execution.task import ShardTask
 from shardstream.pack.execution.workers import run_ahead
-from shardstream.pack.plan.pack_plan import PackPlan
+from shardstream.pack.plan.pack_plan import PackPlan, pack_plan
+from shardstream.pack.run import pack
 
 from ..pack.making import tree
 from .contract import SMALL

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from shardstream.errors import UsageError, WorkerError
-from shardstream.pack import pack
 from shardstream.pack.execution.engines import contract
+from shardstream.pack.run import pack
 from shardstream.progress import ProgressEvent
 
 from ..pack.making import tree

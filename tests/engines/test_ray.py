@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shardstream.pack import pack
+from shardstream.pack.run import pack
 
 from ..pack.making import tree
 from ..pack.test_kill import session, until

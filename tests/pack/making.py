@@ -14,7 +14,8 @@ import numpy as np
 
 import shardstream as ss
 from shardstream.images.encode import encode
-from shardstream.pack import PackOptions, run_pack
+from shardstream.pack.options import PackOptions
+from shardstream.pack.run import run_pack
 from shardstream.shards.key_table import key_table_name
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import MappedBuffers, open_store

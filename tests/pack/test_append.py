@@ -20,7 +20,8 @@ from shardstream.errors import (
     ShardStreamError,
     UsageError,
 )
-from shardstream.pack import ShardWriter, pack
+from shardstream.pack.run import pack
+from shardstream.pack.writer import ShardWriter
 from shardstream.shards.key_table import key_table_name
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import open_store
@@ -208,7 +209,7 @@ def test_a_run_that_fails_leaves_the_data_set_as_it_was(tmp_path: Path) -> None:
 
 KILLED = """
 import os, sys
-from shardstream.pack import ShardWriter
+from shardstream.pack.writer import ShardWriter
 from shardstream.storage.base.store import Store
 put = Store.put
 def put_or_die(store, path, data):

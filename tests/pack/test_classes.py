@@ -15,7 +15,7 @@ import pytest
 
 import shardstream as ss
 from shardstream.errors import FieldError, SourceError, UsageError
-from shardstream.pack import pack
+from shardstream.pack.run import pack
 from shardstream.shards.manifest import Manifest
 
 from ..storage.places import S3Place

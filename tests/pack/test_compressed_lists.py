@@ -18,9 +18,10 @@ import pytest
 import zstandard
 
 from shardstream.errors import MissingExtraError, SourceError
-from shardstream.pack import pack
-from shardstream.pack.sources import ListSource, open_source
+from shardstream.pack.run import pack
 from shardstream.pack.sources.lists import compressed, lines
+from shardstream.pack.sources.lists.source import ListSource
+from shardstream.pack.sources.opening import open_source
 from shardstream.shards.foreign import decompression
 from shardstream.storage.base.location import Access
 
@@ -192,7 +193,7 @@ def test_a_bomb_does_not_fill_the_memory(tmp_path: Path, suffix: str) -> None:
     script = (
         "import resource, sys\n"
         "from shardstream.errors import SourceError\n"
-        "from shardstream.pack.sources import open_source\n"
+        "from shardstream.pack.sources.opening import open_source\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 29), -1))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 28, -1))\n"

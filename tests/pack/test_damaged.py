@@ -15,8 +15,11 @@ from typer.testing import CliRunner
 from shardstream.cli import app
 from shardstream.diagnose import verify
 from shardstream.errors import DecodeError, MissingExtraError, SourceError, UsageError
-from shardstream.pack import PackOptions, ShardWriter, pack, repack, run_pack
 from shardstream.pack.encode import images
+from shardstream.pack.options import PackOptions
+from shardstream.pack.repack import repack
+from shardstream.pack.run import pack, run_pack
+from shardstream.pack.writer import ShardWriter
 from shardstream.progress import ProgressEvent
 from shardstream.testing.pictures import photo, save
 

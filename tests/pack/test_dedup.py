@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardstream.pack import PackOptions, pack, pack_plan, run_pack
+from shardstream.pack.options import PackOptions
 from shardstream.pack.plan import dedup as dedup_module
 from shardstream.pack.plan.dedup import Distinct
+from shardstream.pack.plan.pack_plan import pack_plan
+from shardstream.pack.run import pack, run_pack
 from shardstream.pack.sources.base import Source, SourcePart
 
 from ..storage.places import S3Place

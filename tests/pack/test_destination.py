@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from shardstream.errors import DestinationError, StorageError
-from shardstream.pack import ShardWriter, pack
 from shardstream.pack.encode.sample import SampleEncoder
 from shardstream.pack.output.destination import Destination
+from shardstream.pack.run import pack
+from shardstream.pack.writer import ShardWriter
 from shardstream.shards.manifest import Manifest
 
 from .making import jpeg, objects, photo_list, photos, samples, tree

@@ -14,8 +14,8 @@ import shardstream as ss
 from shardstream.cli.app import app
 from shardstream.errors import DestinationError, SourceError
 from shardstream.images.encode import encode
-from shardstream.pack import PackOptions
 from shardstream.pack.dry_run import DryRun, dry_run
+from shardstream.pack.options import PackOptions
 from shardstream.pack.output.places import StorageArguments
 
 

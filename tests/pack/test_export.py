@@ -14,9 +14,11 @@ import pytest
 
 from shardstream.errors import ChecksumError, DestinationError, FormatError, StorageError, UsageError
 from shardstream.images.jpeg.cutting import is_addressable
-from shardstream.pack import ShardWriter, export, pack
+from shardstream.pack.export import export
 from shardstream.pack.export.files import put_all
 from shardstream.pack.export.names import extensions, file_stem
+from shardstream.pack.run import pack
+from shardstream.pack.writer import ShardWriter
 from shardstream.shards.fields import FieldType
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import open_store
@@ -173,7 +175,7 @@ def _begun(tmp_path: Path, to: str) -> None:
 
 KILLED = """
 import os, sys
-from shardstream.pack import export
+from shardstream.pack.export import export
 from shardstream.pack.output.commits import Pending
 commit, left = Pending.commit, [int(sys.argv[4])]
 def commit_or_die(pending):

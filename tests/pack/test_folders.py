@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
-from shardstream.pack import pack
-from shardstream.pack.sources import Item, Source, open_source
+from shardstream.pack.run import pack
+from shardstream.pack.sources import Item, Source
+from shardstream.pack.sources.opening import open_source
 
 from .making import photos
 

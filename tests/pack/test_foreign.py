@@ -15,8 +15,11 @@ import shardstream as ss
 from shardstream.cli.app import app
 from shardstream.dataset.foreign import scanning
 from shardstream.errors import DuplicateKeyError, FieldError, FormatError, SourceError, UsageError
-from shardstream.pack import PackOptions, pack, pack_plan, run_pack
-from shardstream.pack.sources import containers, foreign, open_source
+from shardstream.pack.options import PackOptions
+from shardstream.pack.plan.pack_plan import pack_plan
+from shardstream.pack.run import pack, run_pack
+from shardstream.pack.sources import containers, foreign
+from shardstream.pack.sources.opening import open_source
 from shardstream.progress import ProgressEvent
 from shardstream.storage.cache.tier import CATALOGUES
 

@@ -17,9 +17,11 @@ import pytest
 
 from shardstream.diagnose import verify
 from shardstream.errors import StorageError
-from shardstream.pack import PackOptions, pack, pack_plan, run_pack
 from shardstream.pack.encode import files as files_module
 from shardstream.pack.encode.files import Unreadable, read_file
+from shardstream.pack.options import PackOptions
+from shardstream.pack.plan.pack_plan import pack_plan
+from shardstream.pack.run import pack, run_pack
 
 from ..storage.faults import FaultProxy
 from ..storage.places import S3Place

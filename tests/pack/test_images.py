@@ -20,7 +20,7 @@ from shardstream.errors import MissingExtraError
 from shardstream.images.encode import encode
 from shardstream.images.jpeg.cutting import is_addressable
 from shardstream.images.jpeg.transcode import restore
-from shardstream.pack import pack
+from shardstream.pack.run import pack
 from shardstream.shards.manifest import Manifest
 
 from ..images.jpeg.test_transcode import encoded, picture

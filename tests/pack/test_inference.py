@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from shardstream.errors import SourceError
-from shardstream.pack import PackOptions, pack, run_pack
+from shardstream.pack.options import PackOptions
+from shardstream.pack.run import pack, run_pack
 
 from .making import samples
 

@@ -16,8 +16,9 @@ import pytest
 
 from shardstream.diagnose import verify
 from shardstream.errors import NotFoundError, ShardStreamError
-from shardstream.pack import ShardWriter, pack
 from shardstream.pack.output.destination import BESIDE
+from shardstream.pack.run import pack
+from shardstream.pack.writer import ShardWriter
 from shardstream.progress import ProgressEvent
 from shardstream.shards.framings import framing_of
 from shardstream.shards.key_table import key_table_name
@@ -28,7 +29,7 @@ from .making import jpeg, photo_list, samples, tree
 
 WRITER = """
 import sys
-from shardstream.pack import ShardWriter
+from shardstream.pack.writer import ShardWriter
 with ShardWriter(sys.argv[1], shard_size="200kB", format=sys.argv[2]) as writer:
     for i in range(10**9):
         writer.write({"__key__": str(i), "raw": bytes(1000), "cls": i})

@@ -13,7 +13,7 @@ import pytest
 
 from shardstream.diagnose import verify
 from shardstream.errors import NotFoundError
-from shardstream.pack import pack
+from shardstream.pack.run import pack
 from shardstream.shards.manifest import Manifest
 
 from .making import photo_list, tree

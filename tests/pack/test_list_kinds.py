@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from shardstream.errors import DuplicateKeyError, ShardStreamError, SourceError, UsageError
-from shardstream.pack import pack
-from shardstream.pack.sources import File, Item, Reject, open_source
+from shardstream.pack.run import pack
+from shardstream.pack.sources import File, Item, Reject
+from shardstream.pack.sources.opening import open_source
 
 from .making import make, photo_list, samples
 

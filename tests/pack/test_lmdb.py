@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from shardstream.errors import ChangedError, DuplicateKeyError, FormatError, UsageError
-from shardstream.pack import pack, pack_plan
+from shardstream.pack.plan.pack_plan import pack_plan
+from shardstream.pack.run import pack
 
 from .making import jpeg, samples, tree
 

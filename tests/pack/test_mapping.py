@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import FieldError, SourceError, UsageError
-from shardstream.pack import pack
-from shardstream.pack.sources import File, Item, Reject, open_source
+from shardstream.pack.run import pack
+from shardstream.pack.sources import File, Item, Reject
 from shardstream.pack.sources.lists.mapping import FieldRule, parse_fields
+from shardstream.pack.sources.opening import open_source
 
 from .making import jpeg, make, photos, samples
 

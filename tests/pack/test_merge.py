@@ -13,9 +13,9 @@ import pytest
 
 from shardstream.diagnose import verify
 from shardstream.errors import ChecksumError, DestinationError, DuplicateKeyError, FieldError, StorageError, UsageError
-from shardstream.pack import ShardWriter, merge
-from shardstream.pack.merge import _Work
+from shardstream.pack.merge import _Work, merge
 from shardstream.pack.output.copies import ShardCopier
+from shardstream.pack.writer import ShardWriter
 from shardstream.progress import ProgressEvent
 from shardstream.shards import key_table
 from shardstream.shards.key_table import key_table_name

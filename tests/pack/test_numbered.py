@@ -17,10 +17,14 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from shardstream.errors import DuplicateKeyError, UsageError
-from shardstream.pack import PackOptions, pack, pack_plan, repack, run_pack
-from shardstream.pack.sources import Item, open_source
+from shardstream.pack.options import PackOptions
+from shardstream.pack.plan.pack_plan import pack_plan
+from shardstream.pack.repack import repack
+from shardstream.pack.run import pack, run_pack
+from shardstream.pack.sources import Item
 from shardstream.pack.sources import duplicates as duplicates_module
 from shardstream.pack.sources.duplicates import check_unique
+from shardstream.pack.sources.opening import open_source
 from shardstream.shards.manifest import Manifest
 
 from .making import jpeg, samples, tree

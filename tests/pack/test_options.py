@@ -10,7 +10,7 @@ import pytest
 
 import shardstream as ss
 from shardstream.cli.flags import Flags
-from shardstream.pack import PackOptions
+from shardstream.pack.options import PackOptions
 from shardstream.pack.repack import repack
 from shardstream.pack.run import RunOptions, pack
 

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from shardstream.errors import SourceError, StorageError, UsageError
-from shardstream.pack import PackOptions, pack
 from shardstream.pack.execution import workers as workers_module
+from shardstream.pack.options import PackOptions
+from shardstream.pack.run import pack
 from shardstream.progress import ProgressEvent
 from shardstream.shards.framings import framing_of
 from shardstream.shards.manifest import Manifest

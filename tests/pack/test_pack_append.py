@@ -10,8 +10,10 @@ import pytest
 
 import shardstream as ss
 from shardstream.errors import DestinationError, FieldError, UsageError
-from shardstream.pack import PackOptions, pack, pack_plan, run_pack
+from shardstream.pack.options import PackOptions
 from shardstream.pack.output.destination import Destination
+from shardstream.pack.plan.pack_plan import pack_plan
+from shardstream.pack.run import pack, run_pack
 from shardstream.shards.manifest import Manifest
 
 from ..storage.places import S3Place

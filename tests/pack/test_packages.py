@@ -15,7 +15,7 @@ import pytest
 
 import shardstream as ss
 from shardstream.errors import FormatError, SourceError
-from shardstream.pack import pack
+from shardstream.pack.run import pack
 from shardstream.shards.foreign.packages.codecs import unknown_codec
 from shardstream.shards.foreign.packages.known import PACKAGES
 

@@ -16,7 +16,8 @@ import pytest
 import shardstream as ss
 from shardstream.errors import FieldError
 from shardstream.images.header import probe
-from shardstream.pack import PackOptions, run_pack
+from shardstream.pack.options import PackOptions
+from shardstream.pack.run import run_pack
 from shardstream.testing.pictures import photo, save
 
 from .making import samples

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shardstream.errors import SourceError
-from shardstream.pack import pack
+from shardstream.pack.run import pack
 from shardstream.pack.sources.lists import list_file as listfile
 from shardstream.pack.sources.lists.list_file import open_local
 

@@ -11,9 +11,14 @@ from typer.testing import CliRunner
 
 from shardstream.cli.app import app
 from shardstream.errors import AccessError, UsageError
-from shardstream.pack import ShardWriter, export, merge, pack, pack_plan, repack
+from shardstream.pack.export import export
+from shardstream.pack.merge import merge
 from shardstream.pack.output.places import StorageArguments
-from shardstream.pack.sources import roots
+from shardstream.pack.plan.pack_plan import pack_plan
+from shardstream.pack.repack import repack
+from shardstream.pack.run import pack
+from shardstream.pack.sources.opening import roots
+from shardstream.pack.writer import ShardWriter
 from shardstream.shards.manifest import Manifest
 
 from ..storage.places import S3Place, WebPlace, make_buckets, s3_client

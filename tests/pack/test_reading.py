@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from shardstream.errors import AccessError, StorageError
 from shardstream.images.encode import encode
-from shardstream.pack import PackOptions, pack, run_pack
 from shardstream.pack.encode import reading as reading_module
 from shardstream.pack.encode.files import Files, Unreadable
 from shardstream.pack.encode.reading import read_all
+from shardstream.pack.options import PackOptions
+from shardstream.pack.run import pack, run_pack
 from shardstream.pack.sources import File, Item, Reject, SourcePart
 
 from ..storage.places import AzurePlace, S3Place, WebPlace

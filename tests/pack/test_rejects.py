@@ -14,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import StorageError
-from shardstream.pack import PackOptions, pack, pack_plan, run_pack
+from shardstream.pack.options import PackOptions
 from shardstream.pack.output import rejects as rejects_module
 from shardstream.pack.output.receipts import ShardResult, from_bytes, receipt_name, reject_entry, rejects_of, to_bytes
 from shardstream.pack.output.rejects import SortedRejects, StoredRejects, lines_of, summary_of
 from shardstream.pack.output.stats import PackStats
+from shardstream.pack.plan.pack_plan import pack_plan
+from shardstream.pack.run import pack, run_pack
 from shardstream.pack.sources import Reject
 from shardstream.shards.fields import FieldType
 from shardstream.shards.writing import ShardSummary
@@ -163,7 +165,8 @@ def test_a_list_that_grows_keeps_what_it_held(tmp_path: Path) -> None:
 PEAK = """
 import json, sys
 from pathlib import Path
-from shardstream.pack import PackOptions, run_pack
+from shardstream.pack.options import PackOptions
+from shardstream.pack.run import run_pack
 from shardstream.pack.output.receipts import reject_entry
 from shardstream.pack.output.rejects import SortedRejects, StoredRejects, save_rejects, summary_of
 from shardstream.pack.sources import Reject

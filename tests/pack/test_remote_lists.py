@@ -15,10 +15,12 @@ import pytest
 from pyarrow import parquet
 
 from shardstream.errors import NotFoundError, SourceError, StorageError
-from shardstream.pack import pack
-from shardstream.pack.sources import File, Item, ListSource, Reject, open_source
+from shardstream.pack.run import pack
+from shardstream.pack.sources import File, Item, Reject
 from shardstream.pack.sources.foreign import SourceReading
 from shardstream.pack.sources.lists import list_file as listfile
+from shardstream.pack.sources.lists.source import ListSource
+from shardstream.pack.sources.opening import open_source
 from shardstream.storage.base.location import Access
 
 from ..storage.places import AzurePlace, S3Place, WebPlace

@@ -10,7 +10,9 @@ import pytest
 
 import shardstream as ss
 from shardstream.errors import ChecksumError, DuplicateKeyError, FieldError, NotFoundError, SourceError, UsageError
-from shardstream.pack import ShardWriter, pack, repack
+from shardstream.pack.repack import repack
+from shardstream.pack.run import pack
+from shardstream.pack.writer import ShardWriter
 from shardstream.shards.manifest import Manifest
 
 from ..storage.places import S3Place

@@ -14,9 +14,11 @@ import pytest
 
 import shardstream as ss
 from shardstream.errors import DestinationError, StorageError, UsageError
-from shardstream.pack import PackOptions, pack, pack_plan, run_pack
 from shardstream.pack.encode.sample import SampleEncoder
+from shardstream.pack.options import PackOptions
 from shardstream.pack.output.destination import Destination
+from shardstream.pack.plan.pack_plan import pack_plan
+from shardstream.pack.run import pack, run_pack
 from shardstream.pack.sources import Item
 
 from ..storage.places import S3Place

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from shardstream.pack import PackOptions, pack, run_pack
+from shardstream.pack.options import PackOptions
+from shardstream.pack.run import pack, run_pack
 from shardstream.shards.framings import framing_of
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import MappedBuffers, open_store
@@ -75,7 +76,7 @@ def test_it_is_the_same_however_it_was_packed(s3: S3Place, source: Path, tmp_pat
 
 
 def test_shards_without_their_lines_are_done_again(source: Path, tmp_path: Path) -> None:
-    from shardstream.pack import pack_plan
+    from shardstream.pack.plan.pack_plan import pack_plan
 
     options = OPTIONS | {"dedup": False}
     for task in pack_plan(source, tmp_path / "out", **options | {"rows": False}).tasks:

@@ -28,12 +28,14 @@ from shardstream.errors import (
     StorageError,
     UsageError,
 )
-from shardstream.pack import PackOptions, ShardWriter, pack, run_pack
 from shardstream.pack.execution.channel import ParentEnd, WorkerEnd
 from shardstream.pack.execution.worker import Done, _work
+from shardstream.pack.options import PackOptions
 from shardstream.pack.output.commits import Committer
 from shardstream.pack.output.receipts import ShardResult
 from shardstream.pack.output.stats import PackStats
+from shardstream.pack.run import pack, run_pack
+from shardstream.pack.writer import ShardWriter
 from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import ShardSummary

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
-from shardstream.pack import PackOptions, pack, pack_plan, run_pack
+from shardstream.pack.options import PackOptions
+from shardstream.pack.plan.pack_plan import pack_plan
+from shardstream.pack.run import pack, run_pack
 from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 

@@ -15,8 +15,9 @@ import pyarrow.parquet
 import pytest
 
 from shardstream.errors import DuplicateKeyError, FormatError, SourceError, UsageError
-from shardstream.pack import pack
-from shardstream.pack.sources import File, Item, Reject, open_source
+from shardstream.pack.run import pack
+from shardstream.pack.sources import File, Item, Reject
+from shardstream.pack.sources.opening import open_source
 
 from ..storage.places import S3Place
 from .making import jpeg, photo_list, samples

@@ -11,7 +11,8 @@ import pytest
 
 from shardstream.errors import SourceError, UsageError
 from shardstream.images.header import probe
-from shardstream.pack import PackOptions, pack, run_pack
+from shardstream.pack.options import PackOptions
+from shardstream.pack.run import pack, run_pack
 
 from .making import jpeg, photo_list, samples, tree
 

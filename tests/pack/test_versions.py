@@ -12,7 +12,10 @@ from typer.testing import CliRunner
 
 from shardstream.cli.app import app
 from shardstream.errors import ChecksumError, NotFoundError, UsageError
-from shardstream.pack import ShardWriter, export, merge, repack
+from shardstream.pack.export import export
+from shardstream.pack.merge import merge
+from shardstream.pack.repack import repack
+from shardstream.pack.writer import ShardWriter
 from shardstream.shards.manifest import Manifest
 
 from ..storage.places import S3Place

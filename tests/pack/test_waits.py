@@ -233,7 +233,7 @@ def test_no_thread_is_begun_for_nothing() -> None:
 
 HANGS = """
 import sys, threading, time
-from shardstream.pack import pack
+from shardstream.pack.run import pack
 from shardstream.pack.encode.files import Files
 
 quick = Files.read

@@ -21,11 +21,15 @@ import pytest
 
 from shardstream import waits
 from shardstream.errors import ShardStreamError, SourceError, UsageError, WorkerError
-from shardstream.pack import PackOptions, ShardWriter, export, pack, repack, run_pack
 from shardstream.pack.execution import workers as workers_module
 from shardstream.pack.execution.channel import ParentEnd, framed
 from shardstream.pack.execution.workers import run_in_processes
+from shardstream.pack.export import export
+from shardstream.pack.options import PackOptions
 from shardstream.pack.output.stats import PackStats
+from shardstream.pack.repack import repack
+from shardstream.pack.run import pack, run_pack
+from shardstream.pack.writer import ShardWriter
 from shardstream.progress import ProgressEvent
 from shardstream.storage import locate
 

@@ -18,8 +18,8 @@ from shardstream.errors import (
     UsageError,
 )
 from shardstream.images.header import probe
-from shardstream.pack import ShardWriter
 from shardstream.pack.sources.values import encode
+from shardstream.pack.writer import ShardWriter
 from shardstream.shards.key_table import key_table_name
 from shardstream.shards.manifest import Manifest
 

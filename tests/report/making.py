@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from shardstream.images.encode import encode
-from shardstream.pack import ShardWriter
+from shardstream.pack.writer import ShardWriter
 
 ATTACKS = (
     "<script>alert(1)</script>",

@@ -11,8 +11,8 @@ import pytest
 import shardstream as ss
 from shardstream.diagnose import verify, view
 from shardstream.errors import BatchError, DecodeError, ShardStreamError, UsageError
-from shardstream.pack import repack
 from shardstream.pack.export import export
+from shardstream.pack.repack import repack
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column
 from shardstream.shards.layout import checksum, pack_index

@@ -23,7 +23,8 @@ from PIL import Image
 import shardstream as ss
 from shardstream.images.formats import FORMATS
 from shardstream.images.opening import is_deep
-from shardstream.pack import PackOptions, run_pack
+from shardstream.pack.options import PackOptions
+from shardstream.pack.run import run_pack
 from shardstream.testing.pictures import photo, save
 
 MEMORY = 1 << 30  # bytes that a process may take, beyond what it begins with

@@ -12,7 +12,7 @@ from shardstream.cli.progress import drawing
 from shardstream.cli.report import plural, print_json, size, stdout
 from shardstream.cli.stores import format_url
 from shardstream.errors import UsageError
-from shardstream.pack import merge as merge_all
+from shardstream.pack.merge import merge as merge_all
 
 
 class MergeFlags:

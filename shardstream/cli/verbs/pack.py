@@ -12,10 +12,11 @@ from shardstream.cli.packing import json_lines, kept_when_interrupted, print_dry
 from shardstream.cli.progress import drawing
 from shardstream.cli.report import print_found
 from shardstream.cli.stores import format_url
-from shardstream.pack import PackOptions, run_pack
-from shardstream.pack import pack as pack_source
 from shardstream.pack.dry_run import dry_run as look
+from shardstream.pack.options import PackOptions
 from shardstream.pack.output.places import StorageArguments, take_options
+from shardstream.pack.run import pack as pack_source
+from shardstream.pack.run import run_pack
 
 
 @command(

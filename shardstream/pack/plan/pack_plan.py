@@ -32,11 +32,12 @@ from shardstream.pack.output.rows import write_rows
 from shardstream.pack.plan.dedup import without_copies
 from shardstream.pack.plan.first_pass import Run, materialize
 from shardstream.pack.plan.layout import PackLayout, fingerprint_of, make_layout
-from shardstream.pack.sources import Reject, Source, names_urls, open_source, roots
+from shardstream.pack.sources import Reject, Source
 from shardstream.pack.sources.base import StreamSource
 from shardstream.pack.sources.classes import names_of, place_of
 from shardstream.pack.sources.declared import stored_types
 from shardstream.pack.sources.foreign import SourceReading
+from shardstream.pack.sources.opening import names_urls, open_source, roots
 from shardstream.progress import OnProgress, ignore
 from shardstream.shards.framings import framing_of
 from shardstream.shards.growing import check_grows, grown
