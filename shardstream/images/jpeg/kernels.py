@@ -15,12 +15,15 @@ from shardstream.compiled import compiled
 from shardstream.images.jpeg.tables import FAST
 
 Bytes = NDArray[np.uint8]
+Words = NDArray[np.uint64]
 Integers = NDArray[np.int64]
 
 # What `index` found wrong; 0 for nothing.
 NO_CODE, NO_MORE_BITS, TOO_MANY_COEFFICIENTS, DC_TOO_LARGE, PADDING = 1, 2, 3, 4, 5
 
 _LARGEST_DC = 11  # bits of a DC difference in a baseline file
+_SIZE_OF = np.array([number.bit_length() for number in range(1 << _LARGEST_DC)], np.uint8)  # by DC difference
+_LONGEST = 31  # bits of a code and of what follows it
 
 
 @compiled
@@ -63,30 +66,32 @@ def unstuff(data: Bytes, out: Bytes, restarts: Integers) -> tuple[int, int, int]
 
 
 @compiled
-def _peek(data: Bytes, bit: Any) -> Any:
-    """The 16 bits from ``bit`` on."""
-    at = bit >> 3
-    word = (np.int64(data[at]) << 16) | (np.int64(data[at + 1]) << 8) | np.int64(data[at + 2])
-    return (word >> (8 - (bit & 7))) & 0xFFFF
+def _window(words: Words, bit: Any) -> Any:
+    """The 64 bits from ``bit`` on."""
+    at, shift = bit >> 6, np.uint64(bit & 63)
+    return (words[at] << shift) | ((words[at + 1] >> np.uint64(1)) >> (np.uint64(63) - shift))
 
 
 @compiled
-def _code(data: Bytes, bit: Any, table: Any, fast: Any, most: Any, first: Any, values: Any) -> tuple[Any, Any]:
-    """Length and value of the code at ``bit``; length 0 where there is none."""
-    word = _peek(data, bit)
-    entry = np.int64(fast[table, word >> (16 - FAST)])
+def _code(window: Any, table: Any, fast: Any, most: Any, first: Any, values: Any) -> tuple[Any, Any]:
+    """The code that a window begins with: how many bits it takes with those that follow it, and its value.
+
+    0 bits where there is no such code.
+    """
+    entry = np.int64(fast[table, window >> np.uint64(64 - FAST)])
     if entry:
         return entry >> 8, entry & 0xFF
     for length in range(FAST + 1, 17):
-        code = word >> (16 - length)
+        code = np.int64(window >> np.uint64(64 - length))
         if code <= most[table, length]:
-            return np.int64(length), np.int64(values[table, code + first[table, length]])
+            value = np.int64(values[table, code + first[table, length]])
+            return length + (value & 15), value
     return np.int64(0), np.int64(0)
 
 
 @compiled
 def index(
-    data: Bytes,
+    words: Words,
     bits: Integers,
     mcus: int,
     interval: int,
@@ -104,7 +109,7 @@ def index(
     """Where the AC bits of each block lie, and its DC coefficient.
 
     Args:
-        data: From `unstuff`, with at least 4 bytes to spare.
+        words: What `unstuff` gives, as big-endian numbers of 64 bits, and two more.
         bits: The first bit of each restart interval, and the end of the last one.
         mcus: Of the scan.
         interval: MCUs between two restarts.
@@ -132,31 +137,36 @@ def index(
             for inside in range(blocks):
                 component = component_of[inside]
                 table = dc_table[component]
-                length, size = _code(data, bit, table, fast, most, first, values)
-                if not length:
+                window, held = _window(words, bit), 64
+                taken, size = _code(window, table, fast, most, first, values)
+                if not taken:
                     return NO_CODE, block
                 if size > _LARGEST_DC:
                     return DC_TOO_LARGE, block
-                bit += length
                 if size:
-                    value = _peek(data, bit) >> (16 - size)
-                    bit += size
+                    value = np.int64(window >> np.uint64(64 - taken)) & ((1 << size) - 1)
                     if value < 1 << (size - 1):
                         value -= (1 << size) - 1
                     last[component] += value
                 dc[block] = last[component]
+                bit += taken
                 begins[block] = bit
+                window <<= np.uint64(taken)
+                held -= taken
                 table = ac_table[component]
                 place = 1
                 while place < 64:
-                    length, value = _code(data, bit, table, fast, most, first, values)
-                    if not length:
+                    if held < _LONGEST:
+                        window, held = _window(words, bit), 64
+                    taken, value = _code(window, table, fast, most, first, values)
+                    if not taken:
                         return NO_CODE, block
-                    size = value & 15
-                    bit += length + size
+                    bit += taken
                     if bit > stop:
                         return NO_MORE_BITS, block
-                    if size:
+                    window <<= np.uint64(taken)
+                    held -= taken
+                    if value & 15:
                         place += (value >> 4) + 1
                     elif value == 0xF0:
                         place += 16
@@ -169,7 +179,7 @@ def index(
                 ends[block] = bit
                 block += 1
         left = stop - bit
-        if left >= 8 or (left and _peek(data, bit) >> (16 - left) != (1 << left) - 1):
+        if left >= 8 or (left and np.int64(_window(words, bit) >> np.uint64(64 - left)) != (1 << left) - 1):
             return PADDING, block
     return 0, block
 
@@ -186,13 +196,9 @@ def count_dc(dc: Any, component_of: Integers, dc_table: Integers, interval: int,
         component = component_of[inside]
         difference = abs(dc[block] - last[component])
         last[component] = dc[block]
-        size = 0
-        while difference:
-            difference >>= 1
-            size += 1
-        if size > _LARGEST_DC:
+        if difference >= len(_SIZE_OF):
             return False
-        counts[dc_table[component], size] += 1
+        counts[dc_table[component], _SIZE_OF[difference]] += 1
     return True
 
 
@@ -224,6 +230,7 @@ def write(
     lengths: Integers,
     interval: int,
     out: Bytes,
+    sizes: Integers,
 ) -> int:
     """The scan with a restart every ``interval`` MCUs, stuffed.
 
@@ -238,32 +245,32 @@ def write(
         lengths: Bits of these codes.
         interval: MCUs between two restarts.
         out: Takes the bytes; large enough for any of them to be stuffed.
+        sizes: Takes the bytes of each segment between two markers.
 
     Returns:
         Bytes in ``out``.
     """
     blocks = len(component_of)
     last = np.zeros(4, np.int64)
-    filled, count, restart = 0, 0, 0
+    filled, count, restart, begun = 0, 0, 0, 0
     word = np.int64(0)
     for block in range(len(dc)):
         inside = block % blocks
         if not inside and block and not (block // blocks) % interval:
             if count:
                 filled = _put(out, filled, _padded(word, count))
+            sizes[restart] = filled - begun
             out[filled] = 0xFF
             out[filled + 1] = 0xD0 + restart % 8
             filled += 2
+            begun = filled
             restart += 1
             word, count = np.int64(0), 0
             last[:] = 0
         component = component_of[inside]
         difference = dc[block] - last[component]
         last[component] = dc[block]
-        size, rest = 0, abs(difference)
-        while rest:
-            rest >>= 1
-            size += 1
+        size = np.int64(_SIZE_OF[abs(difference)])
         if difference < 0:
             difference += (1 << size) - 1
         table = dc_table[component]
@@ -292,4 +299,5 @@ def write(
             bit += taken
     if count:
         filled = _put(out, filled, _padded(word, count))
+    sizes[restart] = filled - begun
     return filled

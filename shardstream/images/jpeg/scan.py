@@ -6,6 +6,8 @@ Source: ITU-T T.81, annex B.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from shardstream.errors import DecodeError
@@ -184,7 +186,8 @@ def _scan(content: bytes, samplings: dict[int, tuple[int, int]]) -> tuple[Compon
     )
 
 
-def read_tables(content: bytes) -> list[tuple[int, int, Table]]:
+@lru_cache(maxsize=256)  # most files have the tables of the standard's annex K
+def read_tables(content: bytes) -> tuple[tuple[int, int, Table], ...]:
     """Class (0 DC, 1 AC), number and content of the tables of a DHT segment.
 
     Raises:
@@ -198,10 +201,10 @@ def read_tables(content: bytes) -> list[tuple[int, int, Table]]:
             raise Unaddressable("damaged")
         found.append((content[at] >> 4, content[at] & 15, Table(counts, values)))
         at += 17 + len(values)
-    return found
+    return tuple(found)
 
 
-def write_tables(tables: list[tuple[int, int, Table]]) -> bytes:
+def write_tables(tables: Iterable[tuple[int, int, Table]]) -> bytes:
     """A DHT segment."""
     content = b"".join(bytes((kind << 4 | number,)) + table.counts + table.values for kind, number, table in tables)
     return struct.pack(">BBH", 0xFF, DHT, 2 + len(content)) + content

@@ -49,11 +49,24 @@ class Table(NamedTuple):
         return found
 
 
+class CodeTable(NamedTuple):
+    """Tables as `kernels` writes by them, (number of the table, value).
+
+    Attributes:
+        codes: The code of each value.
+        bits: How long it is; 0 where there is none.
+    """
+
+    codes: NDArray[np.int64]
+    bits: NDArray[np.int64]
+
+
 class Lookup(NamedTuple):
     """Tables as `kernels` looks codes up, by number of the table.
 
     Attributes:
-        fast: By the first 9 bits: 256 · length + value of the code, 0 for longer ones.
+        fast: By the first 9 bits: 256 · (length of the code + bits that follow it) + its value, 0 for longer ones. As
+            many bits follow as the last four of the value say.
         most: By length, the largest code; -1 where there is none.
         first: By length, what to add to a code to find its value in ``values``.
         values: The values.
@@ -87,10 +100,26 @@ def lookup(tables: tuple[Table, ...]) -> Lookup:
                 first[number, length] = at - code
             if length <= FAST:
                 width = 1 << (FAST - length)
-                entries = 256 * length + values[number, at : at + count].astype(np.int32)
+                found = values[number, at : at + count].astype(np.int32)
+                entries = 256 * (length + (found & 15)) + found
                 fast[number, code * width : (code + count) * width] = np.repeat(entries, width)
             code, at = (code + count) << 1, at + count
     return Lookup(fast, most, first, values)
+
+
+@lru_cache(maxsize=64)
+def encoding(tables: tuple[Table, ...], values: int) -> CodeTable:
+    """The codes of the first so many values; not to be written to.
+
+    Raises:
+        ValueError: One is not a Huffman table.
+    """
+    codes, bits = np.zeros((2, len(tables), values), np.int64)
+    for number, table in enumerate(tables):
+        for value, (code, length) in table.codes().items():
+            if value < values:
+                codes[number, value], bits[number, value] = code, length
+    return CodeTable(codes, bits)
 
 
 def optimal(frequencies: dict[int, int]) -> Table:

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
 from shardstream.extras import require
 from shardstream.images.formats import Encoded
-from shardstream.images.jpeg.cutting import find_ends, is_addressable
+from shardstream.images.jpeg.cutting import is_addressable
 from shardstream.images.jpeg.scan import (
     APP9,
     DHT,
@@ -30,6 +32,7 @@ from shardstream.images.jpeg.scan import (
     NAME,
     OURS,
     VERSION,
+    Component,
     Scan,
     Segment,
     Unaddressable,
@@ -37,7 +40,7 @@ from shardstream.images.jpeg.scan import (
     read_tables,
     write_tables,
 )
-from shardstream.images.jpeg.tables import Table, lookup, optimal
+from shardstream.images.jpeg.tables import Lookup, Table, encoding, lookup, optimal
 
 DEFAULT_WIDTH = 64
 """Pixels of a segment across."""
@@ -90,12 +93,12 @@ def make_addressable(data: Encoded, *, width: int = DEFAULT_WIDTH) -> Transcoded
         interval = segment_mcus(scan, width)
         if (interval, 1) == scan.mcus:
             return Transcoded(bytes(data), SMALL)
-        content, tables, end = _recode(data, scan, interval)
-        header = _addressable_header(data, scan, interval, tables, _lengths(content, scan, interval))
+        coded = _recode(data, scan, interval)
+        header = _addressable_header(data, scan, interval, coded)
         _check(header, bytes(data[: scan.begin]))
     except Unaddressable as kept:
         return Transcoded(bytes(data), str(kept))
-    return Transcoded(b"".join((header, content, bytes(data[end:]))), ADDRESSABLE)
+    return Transcoded(b"".join((header, coded.content, bytes(data[coded.end :]))), ADDRESSABLE)
 
 
 def restore(data: Encoded) -> bytes:
@@ -110,12 +113,12 @@ def restore(data: Encoded) -> bytes:
     try:
         scan = read_scan(data)
         header, interval, tables = _original_header(data, scan)
-        content, _, end = _recode(data, scan, interval, tables)
+        coded = _recode(data, scan, interval, tables)
     except Unaddressable as problem:
         raise DecodeError(
             f"an addressable JPEG that was changed since ({problem})", hint="take the file from its source", offset=0
         ) from None
-    return b"".join((header, content, bytes(data[end:])))
+    return b"".join((header, coded.content, bytes(data[coded.end :])))
 
 
 def segment_mcus(scan: Scan, width: int) -> int:
@@ -131,9 +134,65 @@ def segment_mcus(scan: Scan, width: int) -> int:
     return min(near, key=lambda one: abs(np.log(one / wanted)), default=across)
 
 
-def _recode(
-    data: Encoded, scan: Scan, interval: int, tables: dict[int, Table] | None = None
-) -> tuple[bytes, dict[int, Table], int]:
+class _Coded(NamedTuple):
+    """A scan that was written anew.
+
+    Attributes:
+        content: The entropy-coded bytes.
+        sizes: Bytes of each segment between two markers.
+        tables: The DC tables that replace the file's.
+        end: Where the marker behind the scan lies in the file.
+    """
+
+    content: memoryview
+    sizes: NDArray[np.int64]
+    tables: dict[int, Table]
+    end: int
+
+
+class _Layout(NamedTuple):
+    """How the blocks of an MCU are coded, as `kernels` takes it.
+
+    Attributes:
+        component_of: Component of each block.
+        dc: Numbers of the DC tables that are used.
+        dc_table: Which of them a component uses.
+        ac_table: Which of all tables in ``find`` it uses for its AC coefficients.
+        find: The DC tables, and the AC tables behind them.
+    """
+
+    component_of: NDArray[np.int64]
+    dc: tuple[int, ...]
+    dc_table: NDArray[np.int64]
+    ac_table: NDArray[np.int64]
+    find: Lookup
+
+
+@lru_cache(maxsize=64)  # most files are of one encoder
+def _layout(components: tuple[Component, ...], dc: tuple[Table, ...], ac: tuple[Table, ...]) -> _Layout:
+    """Not to be written to.
+
+    Args:
+        components: Those of a scan.
+        dc: The DC table of each.
+        ac: Its AC table.
+
+    Raises:
+        ValueError: One is not a Huffman table.
+    """
+    first = {one.dc: table for one, table in zip(components, dc, strict=True)}
+    others = {one.ac: table for one, table in zip(components, ac, strict=True)}
+    numbers, behind = sorted(first), sorted(others)
+    return _Layout(
+        np.repeat(np.arange(len(components)), [one.across * one.down for one in components]),
+        tuple(numbers),
+        np.array([numbers.index(one.dc) for one in components]),
+        np.array([len(numbers) + behind.index(one.ac) for one in components]),
+        lookup((*(first[number] for number in numbers), *(others[number] for number in behind))),
+    )
+
+
+def _recode(data: Encoded, scan: Scan, interval: int, tables: dict[int, Table] | None = None) -> _Coded:
     """The scan with other restarts.
 
     Args:
@@ -141,9 +200,6 @@ def _recode(
         scan: Its scan.
         interval: MCUs between two restarts, 0 for none.
         tables: DC tables to write with; default: those of the file, or better ones where these lack a code.
-
-    Returns:
-        The entropy-coded bytes, the tables that replace the file's, and the offset of the marker behind the scan.
 
     Raises:
         Unaddressable: It is damaged, or not written as every encoder does, so that it could not be restored.
@@ -154,72 +210,70 @@ def _recode(
     source = np.frombuffer(data, np.uint8)[scan.begin :]
     across, down = scan.mcus
     mcus = across * down
-    bits = np.zeros(len(source) + 8, np.uint8)
-    old = scan.interval or mcus
+    bits = np.zeros(len(source) // 8 * 8 + 24, np.uint8)  # as numbers of 64 bits, and two more
+    old, new = scan.interval or mcus, interval or mcus
     restarts = np.zeros(-(-mcus // old), np.int64)
     size, count, end = kernels.unstuff(source, bits, restarts)
     if end < 0 or source[end + 1] != EOI or count != len(restarts) - 1:
         raise Unaddressable("damaged")
-    component_of = np.repeat(np.arange(len(scan.components)), [one.across * one.down for one in scan.components])
-    numbers = sorted({one.dc for one in scan.components}), sorted({one.ac for one in scan.components})
-    dc_table = np.array([numbers[0].index(one.dc) for one in scan.components])
-    ac_table = np.array([len(numbers[0]) + numbers[1].index(one.ac) for one in scan.components])
+    parts = scan.components
     try:
-        find = lookup((*(scan.dc[number] for number in numbers[0]), *(scan.ac[number] for number in numbers[1])))
-        codes = [scan.dc[number].codes() for number in numbers[0]]
-        if tables is not None:
-            codes = [tables.get(number, scan.dc[number]).codes() for number in numbers[0]]
+        layout = _layout(parts, tuple(scan.dc[one.dc] for one in parts), tuple(scan.ac[one.ac] for one in parts))
+        used = [(tables or scan.dc).get(number, scan.dc[number]) for number in layout.dc]
+        by = encoding(tuple(used), _SIZES)
     except ValueError:
         raise Unaddressable("damaged") from None
+    component_of, dc_table = layout.component_of, layout.dc_table
     blocks = mcus * len(component_of)
     dc = np.empty(blocks, np.int32)
     begins, ends = np.empty(blocks, np.int64), np.empty(blocks, np.int64)
     bounds = 8 * np.array([0, *restarts[:count].tolist(), size], np.int64)
-    problem, _ = kernels.index(bits, bounds, mcus, old, component_of, *find, dc_table, ac_table, dc, begins, ends)
+    problem, _ = kernels.index(
+        bits.view(">u8").astype(np.uint64),
+        bounds,
+        mcus,
+        old,
+        component_of,
+        *layout.find,
+        dc_table,
+        layout.ac_table,
+        dc,
+        begins,
+        ends,
+    )
     if problem:
         raise Unaddressable("padded unusually" if problem == kernels.PADDING else "damaged")
-    new = interval or mcus
-    replaced: dict[int, Table] = {}
-    counts = np.zeros((len(numbers[0]), _SIZES), np.int64)
+    counts = np.zeros((len(used), _SIZES), np.int64)
     if not kernels.count_dc(dc, component_of, dc_table, new, counts):
         raise Unaddressable("damaged")
-    for place, number in enumerate(numbers[0]):
-        needed = {value: int(counts[place, value]) for value in np.flatnonzero(counts[place]).tolist()}
-        if not needed.keys() <= codes[place].keys():
-            if tables is not None:
-                raise Unaddressable("damaged")
-            replaced[number] = optimal(needed)
-            codes[place] = replaced[number].codes()
-    code_of, bits_of = np.zeros((len(codes), _SIZES), np.int64), np.zeros((len(codes), _SIZES), np.int64)
-    for place, found in enumerate(codes):
-        for value, (code, length) in found.items():
-            if value < _SIZES:
-                code_of[place, value], bits_of[place, value] = code, length
+    replaced: dict[int, Table] = {}
+    for place in np.flatnonzero(((counts > 0) & (by.bits == 0)).any(1)).tolist():
+        if tables is not None:
+            raise Unaddressable("damaged")
+        needed = {value: n for value, n in enumerate(counts[place].tolist()) if n}
+        replaced[layout.dc[place]] = used[place] = optimal(needed)
+    if replaced:
+        by = encoding(tuple(used), _SIZES)
     out = np.empty(2 * (size + 4 * blocks) + 4 * (mcus // new + 1), np.uint8)
-    written = kernels.write(bits, dc, begins, ends, component_of, dc_table, code_of, bits_of, new, out)
-    return out[:written].tobytes(), replaced, scan.begin + end
+    sizes = np.empty(-(-mcus // new), np.int64)
+    written = kernels.write(bits, dc, begins, ends, component_of, dc_table, *by, new, out, sizes)
+    return _Coded(out[:written].data, sizes, replaced, scan.begin + end)
 
 
 # ------------------------------------------------------------------------------------------------------------- headers
 
 
-def _lengths(content: bytes, scan: Scan, interval: int) -> bytes:
-    """The length of each segment, so that nobody has to look for markers; nothing where these do not fit."""
-    across, down = scan.mcus
-    ends = find_ends(np.frombuffer(content + b"\xff\xd9", np.uint8), across // interval * down)
-    if ends is None:
-        raise Unaddressable("damaged")
-    lengths = np.diff(ends, prepend=-2) - 2
-    return lengths.astype(">u2").tobytes() if int(lengths.max()) < 1 << 16 else b""
+def _addressable_header(data: Encoded, scan: Scan, interval: int, coded: _Coded) -> bytes:
+    """The header with the new interval and tables, what it takes to undo that, and the length of each segment.
 
-
-def _addressable_header(data: Encoded, scan: Scan, interval: int, tables: dict[int, Table], lengths: bytes) -> bytes:
-    """The header with the new interval and tables, and what it takes to undo that."""
+    Where these have no room, whoever cuts the file looks for its markers.
+    """
+    tables = coded.tables
     had = [one for one in scan.segments if one.code == DRI]
     old = b"".join(bytes((number,)) + scan.dc[number].counts + scan.dc[number].values for number in sorted(tables))
     content = NAME + OURS.pack(VERSION, bool(had), scan.interval, len(tables), len(old)) + old
-    if len(old) + len(lengths) <= _ROOM:
-        content += lengths
+    if len(old) + 2 * len(coded.sizes) <= _ROOM and int(coded.sizes.max()) < 1 << 16:
+        content += coded.sizes.astype(">u2").tobytes()
     ours = struct.pack(">BBH", 0xFF, APP9, 2 + len(content)) + content
     last = scan.segments[-1]
     replaced = {had[-1]: _restart(interval)} if had else {}
@@ -265,10 +319,10 @@ def _with_tables(data: Encoded, scan: Scan, segment: Segment, tables: dict[int, 
     if segment.code != DHT or not tables:
         return whole
     found = read_tables(whole[4:])
-    changed = [
+    changed = tuple(
         (kind, number, tables[number] if not kind and number in tables and table == scan.dc[number] else table)
         for kind, number, table in found
-    ]
+    )
     return whole if changed == found else write_tables(changed)
 
 

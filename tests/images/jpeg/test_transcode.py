@@ -17,7 +17,7 @@ from PIL import Image, ImageFile
 
 from shardstream.errors import DecodeError
 from shardstream.images.jpeg.scan import DRI, NAME, OURS, Unaddressable, read_scan
-from shardstream.images.jpeg.tables import Table, lookup, optimal
+from shardstream.images.jpeg.tables import Table, encoding, lookup, optimal
 from shardstream.images.jpeg.transcode import ADDRESSABLE, SMALL, make_addressable, restore, segment_mcus
 
 # Pillow's encoder optimises tables in a buffer of this size, and small files of much noise do not fit into its own.
@@ -240,10 +240,12 @@ def test_tables_for_any_frequencies(frequencies) -> None:
     assert not any(other.startswith(one) for one, other in itertools.pairwise(words))
     for one, other in itertools.permutations(frequencies, 2):
         assert codes[one][1] >= codes[other][1] or frequencies[one] >= frequencies[other]
-    found = lookup((table,))
+    found, written = lookup((table,)), encoding((table,), 12)
     for value, (code, length) in codes.items():
         if length <= 9:
-            assert found.fast[0, code << (9 - length)] == 256 * length + value
+            assert found.fast[0, code << (9 - length)] == 256 * (length + value) + value
+        assert (written.codes[0, value], written.bits[0, value]) == (code, length)
+    assert np.count_nonzero(written.bits) == len(codes)
 
 
 def test_tables_that_are_none_are_refused() -> None:
