@@ -24,14 +24,14 @@ def without_braces(text: str) -> list[str]:
     end = 0
     for match in _BRACES.finditer(text):
         choices = _choices(match[1], text)
-        whole = [head + text[end : match.start()] + choice for head in whole for choice in choices]
-        end = match.end()
-        if len(whole) > _MOST:
+        if len(whole) * len(choices) > _MOST:  # before they are made
             raise UsageError(
                 f"braces name more than {_MOST} places",
                 url=text,
                 hint=f"write braces that name {_MOST} places at most, as {{0..{_MOST - 1}}} does",
             )
+        whole = [head + text[end : match.start()] + choice for head in whole for choice in choices]
+        end = match.end()
     return [head + text[end:] for head in whole]
 
 

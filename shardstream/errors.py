@@ -34,6 +34,7 @@ message string, which is how a DataLoader brings them from a worker to the paren
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 from typing import Any, ClassVar, TypeAlias
 
@@ -248,6 +249,36 @@ class StorageError(ShardStreamError, OSError):
     """
 
     code = "storage"
+
+    @classmethod
+    def of(cls, error: OSError | ValueError, **place: str | int | None) -> StorageError:
+        """What the system refused, in its words, with what to do about it.
+
+        Args:
+            error: Its error; a ValueError is of a name that is none.
+            place: See `ShardStreamError`.
+        """
+        number = error.errno if isinstance(error, OSError) else None
+        what = getattr(error, "strerror", None) or str(error)
+        return cls(what, hint=_REFUSED.get(number or 0), **place)
+
+
+# What to do where the system refuses something.
+_REFUSED = {
+    errno.ENOSPC: "make room on that disk, and run it again",
+    errno.EDQUOT: "remove files of this account there, or have its quota raised, and run it again",
+    errno.EFBIG: "the file system or a limit (ulimit -f) allows no larger files: write smaller shards, or elsewhere",
+    errno.EROFS: "mount it for writing, or write elsewhere; a disk with errors becomes read-only (dmesg tells)",
+    errno.EMFILE: "raise the limit of open files (ulimit -n), or use fewer workers",
+    errno.ENFILE: "the machine has no more open files: end what holds them, or raise fs.file-max",
+    errno.EIO: "a disk or a network file system is at fault: dmesg tells; copy what can still be read",
+    errno.ESTALE: "the network file system was changed under its mount: mount it again",
+    errno.EACCES: "let this account do it: look at owner and rights of the file and of the folders above it",
+    errno.EPERM: "let this account do it: look at owner and rights, and whether the file may change (lsattr)",
+    errno.ENAMETOOLONG: "use a shorter name",
+    errno.ELOOP: "links lead back to themselves: look where they point",
+    errno.ETIMEDOUT: "the network file system does not answer: is its server up?",
+}
 
 
 class NotFoundError(StorageError):

@@ -18,6 +18,7 @@ from threading import Thread
 from typing import Any, TypeAlias, TypeVar
 
 from shardstream.cgroups import processor_quota
+from shardstream.errors import ShardStreamError
 from shardstream.waits import watched
 
 T = TypeVar("T")
@@ -95,12 +96,23 @@ class Threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def submit(self, act: Callable[..., T], *args: Any) -> Future[T]:
-        """Have it called in one of them."""
+        """Have it called in one of them.
+
+        Raises:
+            ShardStreamError: There is none, and none can be started.
+        """
         future: Future[T] = Future()
         self._work.put((future, act, args))
         if len(self._threads) < self._number:
-            self._threads.append(Thread(target=_take, args=(self._work,), name=self._name, daemon=True))
-            self._threads[-1].start()
+            thread = Thread(target=_take, args=(self._work,), name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the system refuses: those that there are have to do
+                if not self._threads:
+                    hint = "raise the limits of this account (ulimit -u and -v), or end other programs"
+                    raise ShardStreamError(f"no thread could be started: {error}", hint=hint) from error
+            else:
+                self._threads.append(thread)
         return future
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
 from shardstream import errors
@@ -44,3 +47,15 @@ def test_a_class_derived_elsewhere_has_the_code_of_its_base(base: type[errors.Sh
 
     assert Mine.code == base.code
     assert TooLarge.code == "storage"
+
+
+@pytest.mark.parametrize("name", ["ENOSPC", "EDQUOT", "EROFS", "EMFILE", "EIO", "EACCES"])
+def test_what_the_system_refuses_comes_with_what_to_do(name: str) -> None:
+    number = getattr(errno, name)
+    error = errors.StorageError.of(OSError(number, os.strerror(number)), url="/data/x")
+    assert (error.what, error.place) == (os.strerror(number), {"url": "/data/x"})
+    assert error.hint
+
+
+def test_what_the_system_refuses_for_other_reasons_is_told_in_its_words() -> None:
+    assert str(errors.StorageError.of(ValueError("embedded null byte"), url="a")) == "embedded null byte [url a]"

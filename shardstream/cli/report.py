@@ -52,6 +52,9 @@ def reporting(context: typer.Context) -> Iterator[None]:
     except KeyboardInterrupt:
         stderr().print("interrupted")
         raise typer.Exit(Exit.INTERRUPTED) from None
+    except MemoryError:
+        print_error(ShardStreamError("memory is short", hint="--workers with fewer of them, or a smaller --shard-size"))
+        raise typer.Exit(Exit.DATA) from None
     except ShardStreamError as error:
         if context.obj:
             stderr().print_exception()

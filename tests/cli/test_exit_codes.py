@@ -76,3 +76,13 @@ def test_interrupted(places: dict[str, Path]) -> None:
     running.send_signal(signal.SIGINT)
     assert running.wait(30) == Exit.INTERRUPTED
     running.stdout.close()
+
+
+def test_short_of_memory(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("shardstream.diagnose.info", greedy)
+    found = CliRunner().invoke(app, ["info", str(places["sound"])])
+    assert (found.exit_code, "Traceback" in found.stderr) == (Exit.DATA, False)
+    assert found.stderr.startswith("error: memory is short\n  hint: ")

@@ -54,7 +54,7 @@ class Run:
         patience: float = PATIENCE,
     ) -> None:
         folder.mkdir(parents=True)
-        self._patience = patience
+        self.patience = patience
         self.folder = folder
         self.mark = uuid.uuid4().hex
         # Not below `folder`: names of sockets, which torch's workers have there, may be 107 characters long.
@@ -115,7 +115,7 @@ class Run:
     def wait(self) -> None:
         """Until the run ends, which it must do well."""
         try:
-            status = self.process.wait(self._patience)
+            status = self.process.wait(self.patience)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the run hangs\n{self.output}") from None
         assert status == 0, self.output
@@ -164,7 +164,7 @@ class Job(Run):
     def __init__(
         self,
         folder: Path,
-        data: Path,
+        data: Path | str,
         *,
         ranks: int,
         run: int = 0,

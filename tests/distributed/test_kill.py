@@ -1,30 +1,21 @@
-"""Jobs killed with SIGKILL at random moments and started again in other shapes: no repeats, no gaps, one order.
-
-After a kill the truth is the last checkpoint. What a run consumed after it is consumed again by the next run, and must
-then be the same.
-"""
+"""Jobs killed with SIGKILL at random moments and started again in other shapes: no repeats, no gaps, one order."""
 
 from __future__ import annotations
 
 import gzip
-import itertools
 import random
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import shardstream as ss
-
 from ..dataset.foreign.making import tar
 from ..stream.making import numbered, write_dataset
+from .chain import SEED, Chain, uninterrupted
 from .launching import Job
 
 SAMPLES = 4_003
-SEED = 6
 
 
 @pytest.fixture(scope="module")
@@ -32,94 +23,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sizes = [900, 1, 0, 1_500, 602, 1_000]
     assert sum(sizes) == SAMPLES
     return write_dataset(tmp_path_factory.mktemp("ids"), numbered(sizes))
-
-
-def uninterrupted(folder: Path, epoch: int, *, ranks: int, batch_size: int, field: str = "id") -> list[int]:
-    """The ids of a whole epoch in the order of consumption, for a run of this shape that nobody stops."""
-    streams = []
-    for rank in range(ranks):
-        dataset = ss.ShardDataset(
-            folder,
-            fields=[field],
-            shuffle=True,
-            seed=SEED,
-            tail="exact",
-            batch_size=batch_size,
-            rank=rank,
-            world_size=ranks,
-        )
-        dataset.set_epoch(epoch)
-        streams.append([batch[field].tolist() for batch in dataset])
-    ids = [i for step in itertools.zip_longest(*streams, fillvalue=[]) for batch in step for i in batch]
-    assert sorted(ids) == list(range(SAMPLES))
-    return ids
-
-
-class Chain(ExitStack):
-    """Runs after one another that share a checkpoint, and what they consumed by the last checkpoint.
-
-    What is left of a run that was killed stays as it is until the chain ends.
-
-    Args:
-        folder: The data set.
-        work: Where the runs have their folders.
-        epochs: Epochs that the last run completes.
-        first: Ranks and batch size of the first run, which fix the order.
-        field: The field of the ids.
-    """
-
-    def __init__(self, folder: Path, work: Path, *, epochs: int, first: tuple[int, int], field: str = "id") -> None:
-        super().__init__()
-        ranks, batch_size = first
-        shape: dict[str, Any] = {"ranks": ranks, "batch_size": batch_size, "field": field}
-        self._expected = [uninterrupted(folder, epoch, **shape) for epoch in range(epochs)]
-        self._field = field
-        self._folder = folder
-        self._work = work
-        self._runs = 0
-        self._epoch = 0
-        self._position = 0
-        self._jobs: list[Job] = []
-
-    def start(self, *, ranks: int, batch_size: int, workers: int, pause: float) -> Job:
-        job = Job(
-            self._work / f"run-{self._runs}",
-            self._folder,
-            ranks=ranks,
-            run=self._runs,
-            checkpoint=self._work / "checkpoint.json",
-            dataset={"seed": SEED, "batch_size": batch_size},
-            workers=workers,
-            epochs=len(self._expected),
-            pause=pause,
-            field=self._field,
-        )
-        self._runs += 1
-        self._jobs.append(job)
-        return self.enter_context(job)
-
-    def check(self, job: Job, *, batch_size: int, complete: bool = False) -> None:
-        """Every step of the run is what comes next in the uninterrupted order; then go on from its checkpoint."""
-        row = job.ranks * batch_size
-        epoch, position = self._epoch, self._position
-        places = [(epoch, position)]
-        for number, ids in job.steps():
-            if number != epoch:
-                assert number == epoch + 1
-                left = SAMPLES - position
-                assert left < row, f"epoch {epoch} ended with {left} samples left"
-                epoch, position = number, 0
-            assert ids == self._expected[epoch][position : position + row]
-            position += row
-            places.append((epoch, position))
-        self._epoch, self._position = (epoch, position) if complete else places[job.saved_steps()]
-        if complete:
-            assert epoch == len(self._expected) - 1
-            assert SAMPLES - position < row
-
-    def wait_for_orphans(self) -> None:
-        for job in self._jobs:
-            job.wait_for_orphans()
 
 
 # Ranks, batch size and workers. The batch sizes of one chain differ, too; the first shape is one that has many lanes.

@@ -88,7 +88,7 @@ class ObjectBytes:
         try:
             self._near = os.pread(self._file, min(max(length, _NEAR), self.size - offset), offset)
         except OSError as error:
-            raise StorageError(f"{error.strerror or error}", url=self.url, offset=offset) from error
+            raise StorageError.of(error, url=self.url, offset=offset) from error
         self._near_start = offset
         if len(self._near) < length:
             raise self.damaged("the file became shorter while it was read", offset)
@@ -102,7 +102,7 @@ class ObjectBytes:
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise StorageError(f"{error.strerror or error}", url=self.url) from error
+            raise StorageError.of(error, url=self.url) from error
         weakref.finalize(self, os.close, file)
         return file
 

@@ -102,7 +102,7 @@ def open_tiers(cache: Cache) -> list[Tier]:
             if tier.check():
                 found.append(tier)
         except OSError as error:
-            raise StorageError(f"{error.strerror or error}", url=tier.root) from error
+            raise StorageError.of(error, url=tier.root) from error
     if not found:
         raise NotFoundError("there is no cache here", url=os.fspath(cache.path), hint="training makes one, or `warm`")
     return found

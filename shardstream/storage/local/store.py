@@ -77,7 +77,7 @@ class LocalStore(Store):
     def _explain(self, error: OSError, path: str) -> StorageError:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             return NotFoundError("no such object", url=self.locate(path))
-        return StorageError(f"{error.strerror or error}", url=self.locate(path))
+        return StorageError.of(error, url=self.locate(path))
 
     def _map(self, path: str) -> Mapped:
         # Single steps that are atomic: threads may share a store, and a lock would not survive a fork.

@@ -95,14 +95,14 @@ def _read(store: Store, file: str, request: Request) -> memoryview:
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError("no such object", url=store.locate(path)) from None
     except (OSError, ValueError) as error:
-        raise StorageError(getattr(error, "strerror", None) or str(error), url=store.locate(path)) from error
+        raise StorageError.of(error, url=store.locate(path)) from error
     try:
         wanted = _size(handle, store, path) if size is None else size
         data = os.read(handle, wanted + 1)  # one more, to see that it ends
         while len(data) < wanted and (more := os.read(handle, wanted + 1 - len(data))):
             data += more
     except OSError as error:
-        raise StorageError(f"{error.strerror or error}", url=store.locate(path)) from error
+        raise StorageError.of(error, url=store.locate(path)) from error
     finally:
         os.close(handle)
     if len(data) != wanted:

@@ -65,14 +65,15 @@ def mutated(case: Case, draw: random.Random) -> Case:
     names = [name for name in names if not name.endswith(".jpg")] or names  # which nobody looks into
     for _ in range(draw.choice((1, 1, 1, 2, 2, 3, 5, 12))):
         name = draw.choice(names)
-        files[name] = _damage(name, files, draw)
+        files[name] = damaged(name, files, draw)
     if draw.random() < 0.8:
         mend = {CATALOGUE: _sealed, "zip": _zips, "npy": _zips, "tfrecord": _records}.get(case.format, _tars)
         files = mend(files)
     return replace(case, files=files)
 
 
-def _damage(name: str, files: Mapping[str, bytes], draw: random.Random) -> bytes:
+def damaged(name: str, files: Mapping[str, bytes], draw: random.Random) -> bytes:
+    """One of several files with some damage, by what its name says that it holds."""
     data = files[name]
     if name.endswith((".json", ".yaml")) and draw.random() < 0.8:
         return _other_json(data, draw)

@@ -1,0 +1,266 @@
+"""Damaged input of every parser that is not of a foreign format; see ``tools/drills/fuzz``."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import logging
+import random
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from drills.apart import tried
+from drills.damage import samples, state_case_of, write
+from shardstream.braces import without_braces
+from shardstream.errors import ShardStreamError
+from shardstream.images import backends
+from shardstream.images.geometry import Box
+from shardstream.images.header import probe
+from shardstream.images.jpeg.cutting import is_addressable, read
+from shardstream.images.jpeg.transcode import make_addressable, restore
+from shardstream.images.structure import check_structure
+from shardstream.pack.sources.base import Source
+from shardstream.pack.sources.opening import open_source
+from shardstream.shards.fields import FieldType, from_bytes
+from shardstream.shards.writing import encode_value
+from shardstream.sizes import parse_size
+from shardstream.storage.base.address import parse
+from shardstream.testing import MemoryStore
+from tests.dataset.foreign.mutating import damaged
+from tests.shards.making import extract_all, samples_of, scan_bytes, shard_bytes
+from tests.shards.test_damage import index_start_fits, reseal
+
+MEMORY = 256 << 20
+CORPUS = Path(__file__).parents[2] / "tests/golden/corpus"
+LARGEST = 1 << 20  # of a finding that is kept
+MOST = 10
+LISTS = {
+    ".tsv": b"a/1.jpg\t3\na/2.jpg\t4\nb \xc3\xa9.png\t5\n",
+    ".csv": b'path,label,text\na/1.jpg,3,"x, ""y"""\nb.jpg,4,\n',
+    ".jsonl": b'{"path": "a.jpg", "label": 3, "x": [1, 2]}\n{"path": "b.jpg", "label": 4}\n',
+    ".txt": b"a.jpg 1\nb.jpg 2\n",
+}
+VALUES = {
+    "array": np.arange(12.0).reshape(3, 4),
+    "json": {"a": [1, None, "x"]},
+    "msgpack": {"a": [1, None, "x"]},
+    "str": "text é",
+}
+WORDS = (
+    *(b"s3://bucket/a/b?versionId=3", b"az://container/set", b"https://user:pw@host:1/x%20y", b"/data/{000..127}.tar"),
+    *(b"array:uint8:3,224,224", b"256MB", b"shard-{0..9}{a,b}.tar", b"int64"),
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A parser.
+
+    Attributes:
+        name: What it is given.
+        seeds: Sound input, by names that end in what it is.
+        run: Parses a case, and uses what comes out; raises what must not be raised, and no `ShardStreamError`.
+    """
+
+    name: str
+    seeds: Mapping[str, bytes]
+    run: Callable[[bytes], object]
+
+    def case(self, seed: int, number: int) -> bytes:
+        """The case of a number."""
+        draw = random.Random(f"{self.name} {seed} {number}")
+        name = draw.choice(list(self.seeds))
+        files = dict(self.seeds)
+        for _ in range(draw.choice((1, 1, 2, 3, 8))):
+            files[name] = damaged(name, files, draw)
+        return files[name]
+
+    def tried(self, data: bytes) -> str | None:
+        """What is wrong with how a case was taken."""
+        try:
+            self.run(data)
+        except ShardStreamError:
+            return None
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return None
+
+
+def shard(framing: str, data: bytes) -> None:
+    """An index, and every value; half of the time with a checksum that is right again."""
+    if data and data[0] & 1 and len(data) > 1_200 and index_start_fits(framing, bytearray(data)):
+        data = bytes(reseal(framing, bytearray(data)))
+    index, buffers = scan_bytes(framing, data)
+    list(index.keys)
+    extract_all(framing, index, buffers)
+
+
+def data_set(objects: Mapping[str, bytes], name: str, data: bytes) -> None:
+    """A data set of which one object is another."""
+    samples(MemoryStore({**objects, name: data}))
+
+
+def jpeg(data: bytes) -> None:
+    """A header, rectangles, restart markers and back, and pixels."""
+    info = probe(data)
+    found = read(data)
+    if found is not None:
+        height, width = min(found.height, 40), min(found.width, 30)
+        for top, left in ((0, 0), (found.height - height, found.width - width)):
+            found.cut(Box(top, left, height, width))
+    made = make_addressable(data)
+    if made.kind == "addressable" and not is_addressable(data) and restore(made.data) != data:
+        raise ValueError("it was not restored")
+    if info.width * info.height < 1 << 22:
+        backends.decode(data)
+
+
+def picture(data: bytes) -> None:
+    """A header, a structure and pixels."""
+    info = probe(data)
+    check_structure(data, info)
+    if info.width * info.height < 1 << 22:
+        backends.decode(data, tolerant=bool(data[-1] & 1))
+
+
+def listing(folder: Path, suffix: str, data: bytes) -> None:
+    """Every sample of a list."""
+    path = folder / f"list{suffix}"
+    path.write_bytes(data)
+    source = open_source(path, key="line")
+    if isinstance(source, Source):
+        list(source.part(np.arange(min(len(source), 50))))
+
+
+def value(kind: str, data: bytes) -> None:
+    """A stored value."""
+    from_bytes(FieldType.parse(kind), memoryview(data))
+
+
+def text(data: bytes) -> None:
+    """What somebody writes as an argument."""
+    words = data.decode("utf-8", "surrogateescape")
+    for take in (parse, partial(parse_size, name="size"), FieldType.parse, without_braces):
+        with suppress(ShardStreamError):
+            take(words)
+
+
+def pictures() -> dict[str, bytes]:
+    """One of each format, and of JPEG several kinds."""
+    from PIL import Image
+
+    draws = np.random.default_rng(0)
+    rows = np.linspace(0, 255, 96 * 64 * 3).reshape(64, 96, 3)
+    image = Image.fromarray((rows + draws.integers(0, 20, rows.shape)).clip(0, 255).astype(np.uint8))
+    found: dict[str, bytes] = {}
+    kinds: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("JPEG", {}),
+        ("JPEG", {"progressive": True}),
+        ("JPEG", {"restart_marker_blocks": 3, "subsampling": 0}),
+        ("PNG", {}),
+        ("WEBP", {}),
+        ("WEBP", {"lossless": True}),
+        ("GIF", {}),
+        ("BMP", {}),
+        ("TIFF", {}),
+        ("PPM", {}),
+        ("TGA", {}),
+        ("ICO", {}),
+    )
+    for name, options in kinds:
+        out = io.BytesIO()
+        image.save(out, name, **options)
+        found[f"{len(found)}.{name.lower()}"] = out.getvalue()
+    return found
+
+
+def targets(folder: Path) -> list[Target]:
+    """All parsers; what they need is written in a folder."""
+    found = [
+        Target(name, {"shard.bin": shard_bytes(folder, framing, samples_of(4), **options)}, partial(shard, framing))
+        for name, framing, options in (
+            ("tar", "tar", {}),
+            ("record", "record", {}),
+            ("record-zstd", "record", {"zstd": ["txt"]}),
+        )
+    ]
+    objects = {path.name: path.read_bytes() for path in write(folder / "set", "tar").iterdir()}
+    for name, whole in objects.items():
+        if not name.endswith(".tar"):
+            kind = "manifest" if name == "dataset.json" else name.partition("-")[0] + Path(name).suffix
+            found.append(Target(f"set-{kind}", {name: whole}, partial(data_set, objects, name)))
+    images = pictures()
+    jpegs = {name: data for name, data in images.items() if name.endswith("jpeg")}
+    jpegs |= {f"addressable-{name}": make_addressable(data, width=16).data for name, data in jpegs.items()}
+    found += [Target("jpeg", jpegs, jpeg), Target("picture", images, picture)]
+    found += [
+        Target(f"list{suffix}", {f"list{suffix}": data}, partial(listing, folder, suffix))
+        for suffix, data in LISTS.items()
+    ]
+    for kind, example in VALUES.items():
+        whole = bytes(cast("bytes", encode_value("x", FieldType.parse(kind), example)))
+        name = "value.json" if kind == "json" else "value.bin"
+        found.append(Target(f"value-{kind}", {name: whole}, partial(value, kind)))
+    found.append(Target("text", {f"{i}.txt": one for i, one in enumerate(WORDS)}, text))
+    state, take = state_case_of(folder / "set")
+    found.append(Target("state", {"state.json": json.dumps(state).encode()}, take))
+    return found
+
+
+def replay(folder: Path) -> list[str]:
+    """What is wrong with how the findings of earlier runs are taken now."""
+    by_name = {one.name: one for one in targets(folder)}
+    return [
+        f"{path.parent.name}/{path.name}: {told}"
+        for path in sorted(CORPUS.glob("*/*"))
+        if (told := by_name[path.parent.name].tried(path.read_bytes()))
+    ]
+
+
+def main() -> int:
+    """Exit status."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--minutes", type=float, default=60.0, help="of all together")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="beginning of the names of parsers; default: all")
+    given = parser.parse_args()
+    logging.disable()
+    shutil.rmtree(given.folder, ignore_errors=True)
+    given.folder.mkdir(parents=True)
+    chosen = [one for one in targets(given.folder) if one.name.startswith(given.only)]
+    total, bad = 0, 0
+    for target in chosen:
+        seconds = 60 * given.minutes / len(chosen)
+        count, found = tried(
+            1 << 40,
+            lambda number, target=target: target.tried(target.case(given.seed, number)),  # type: ignore[misc]
+            memory=MEMORY,
+            seconds=seconds,
+        )
+        total, bad = total + count, bad + len(found)
+        print(f"{target.name}: {count:,} cases, {len(found)} findings", flush=True)
+        kinds: dict[str, int] = {}
+        for one in found:
+            kinds.setdefault(one.what[:60], one.case)
+        for what, number in list(kinds.items())[:MOST]:
+            data = target.case(given.seed, number)
+            print(f"  case {number}: {what}", flush=True)
+            if len(data) <= LARGEST:
+                place = given.folder / "findings" / target.name
+                place.mkdir(parents=True, exist_ok=True)
+                (place / f"{given.seed}-{number}").write_bytes(data)
+    print(f"{total:,} cases, {bad} findings{f', kept in {given.folder}/findings' if bad else ''}")
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,107 @@
+"""What the processes of a run hold while it goes on, and whether that grows."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from drills.blows import processes
+
+GROWTH = 0.05
+"""Of the mean, that a line through the values may rise from its beginning to its end."""
+_FLOORS = {"private": 8 << 20, "threads": 2.0, "descriptors": 8.0}  # growth that is none, whatever the mean
+
+
+class Held(NamedTuple):
+    """What the processes of a run held at a time.
+
+    Attributes:
+        seconds: Since the run began.
+        processes: How many.
+        private: Bytes of memory that each of them has alone, together.
+        threads: Of all of them.
+        descriptors: Files and sockets that are open.
+    """
+
+    seconds: float
+    processes: int
+    private: int
+    threads: int
+    descriptors: int
+
+
+class Watch(threading.Thread):
+    """Looks every so often; a context manager.
+
+    Args:
+        mark: Of the run.
+        every: Seconds.
+
+    Attributes:
+        held: What was seen.
+    """
+
+    def __init__(self, mark: str, every: float) -> None:
+        super().__init__(daemon=True)
+        self.held: list[Held] = []
+        self._mark, self._every = mark, every
+        self._done = threading.Event()
+
+    def __enter__(self) -> Watch:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self.join()
+
+    def run(self) -> None:
+        """Until the end of the ``with`` block."""
+        begun = time.monotonic()
+        while not self._done.wait(self._every):
+            pids = processes(self._mark)
+            seen = [one for one in map(_look, pids) if one is not None]
+            if seen:
+                private, threads, descriptors = (sum(column) for column in zip(*seen, strict=True))
+                self.held.append(Held(time.monotonic() - begun, len(seen), private, threads, descriptors))
+
+    def save(self, path: Path) -> None:
+        """Write a line of JSON for each look."""
+        path.write_text("".join(json.dumps(one._asdict()) + "\n" for one in self.held))
+
+
+def _look(pid: int) -> tuple[int, int, int] | None:
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        private = sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_Dirty")))
+        status = Path(f"/proc/{pid}/status").read_text()
+        threads = int(status.partition("Threads:")[2].split()[0])
+        return private << 10, threads, len(os.listdir(f"/proc/{pid}/fd"))
+    return None
+
+
+def growing(held: Sequence[Held], *, settled: float = 0.25) -> list[str]:
+    """What grows, in a sentence each: a straight line through the values rises by more than `GROWTH` of their mean.
+
+    Args:
+        held: What was seen, of a run whose processes were always as many.
+        settled: Share of the time that is left out at the beginning.
+    """
+    held = [one for one in held if one.seconds >= settled * held[-1].seconds]
+    seconds = np.array([one.seconds for one in held])
+    found = []
+    for what, floor in _FLOORS.items():
+        values = np.array([getattr(one, what) for one in held], np.float64)
+        slope, _ = np.polyfit(seconds, values, 1)
+        growth, mean = slope * (seconds[-1] - seconds[0]), values.mean()
+        if growth > max(floor, GROWTH * mean):
+            found.append(f"{what}: {growth:,.0f} more at the end, of {mean:,.0f} in the mean")
+    return found
