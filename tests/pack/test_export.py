@@ -215,6 +215,14 @@ def test_what_a_run_that_died_at_its_end_has_left_is_removed(folder: Path, tmp_p
     assert tree(tmp_path) == whole
 
 
+def test_what_a_run_that_died_at_its_beginning_has_left_is_removed(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".shardstream-0123456789abcdef").write_bytes(b"{")
+    export(folder, out, to="files", workers=0)
+    assert not [path for path in out.iterdir() if path.name.startswith(".")]
+
+
 def test_files_of_equal_size_are_not_written_again(folder: Path, tmp_path: Path) -> None:
     export(folder, tmp_path, to="files", workers=0)
     state = json.loads((tmp_path / "export.json").read_text())

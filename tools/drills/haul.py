@@ -23,7 +23,7 @@ BATCH, WORKERS = 8, 2
 AGAIN = 3  # epochs after which the loader is made anew, from a state
 
 
-def consume(url: str, method: str, epochs: int) -> None:
+def consume(url: str, method: str, epochs: int, samples: int) -> None:
     """Epochs through one loader after another; each sample comes once an epoch."""
     state: str | None = None
     done = 0
@@ -34,7 +34,7 @@ def consume(url: str, method: str, epochs: int) -> None:
             loader.load_state_dict(json.loads(state))
         for _ in range(min(AGAIN, epochs - done)):
             seen = sorted(one for batch in loader for one in batch["id"].tolist())
-            if seen != list(range(len(seen))) or len(seen) != len(dataset):
+            if seen != list(range(samples)):
                 raise ValueError(f"epoch {done}: {len(seen):,} samples")
             done += 1
             print(f"epoch {done}", flush=True)
@@ -57,7 +57,7 @@ def main() -> int:
     problems = []
     for method in given.methods.split(","):
         mark, begun = uuid.uuid4().hex, time.monotonic()
-        call = f"consume({url!r}, {method!r}, {given.epochs})"
+        call = f"consume({url!r}, {method!r}, {given.epochs}, {given.batches * BATCH})"
         script = given.folder / f"{method}.py"
         script.write_text(f"from drills.haul import consume\n\nif __name__ == '__main__':\n    {call}\n")
         log = given.folder / f"{method}.txt"

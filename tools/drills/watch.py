@@ -17,6 +17,8 @@ from drills.blows import processes
 
 GROWTH = 0.05
 """Of the mean, that a line through the values may rise from its beginning to its end."""
+SHORTEST = 240
+"""Seconds of a run of which it is asked whether it grows."""
 _FLOORS = {"private": 8 << 20, "threads": 2.0, "descriptors": 8.0}  # growth that is none, whatever the mean
 
 
@@ -91,10 +93,14 @@ def _look(pid: int) -> tuple[int, int, int] | None:
 def growing(held: Sequence[Held], *, settled: float = 0.25) -> list[str]:
     """What grows, in a sentence each: a straight line through the values rises by more than `GROWTH` of their mean.
 
+    Of a run of less than `SHORTEST` nothing can be said.
+
     Args:
         held: What was seen, of a run whose processes were always as many.
         settled: Share of the time that is left out at the beginning.
     """
+    if not held or held[-1].seconds < SHORTEST:
+        return []
     held = [one for one in held if one.seconds >= settled * held[-1].seconds]
     seconds = np.array([one.seconds for one in held])
     found = []

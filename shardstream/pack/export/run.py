@@ -140,10 +140,9 @@ def export(
     if state is not None and state["complete"]:
         remove_folder(place, store, FOLDER)  # of a run that died just after it was complete
         return ExportReport(store.url, manifest.samples, manifest.samples, 0, time.monotonic() - started)
+    store.sweep()  # of a run that was killed, be it before it left anything else
     if state is None:
         _write_state(store, identity, complete=False)
-    else:
-        store.sweep()
     shared = Export(dataset.address, manifest.fingerprint, place, target, jpeg == "original", again=state is not None)
     tasks = _Tasks(shared, manifest.table.samples)
     total, kept = _run(tasks, manifest.samples, worker_count(workers, place), progress)

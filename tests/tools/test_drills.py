@@ -1,0 +1,45 @@
+"""Every drill, in a form that takes seconds; and what fuzzing found before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SHORT = {
+    "crash_points, killed": ("crash_points", "--only", "pack,append,export to files,cache", "--how", "killed before"),
+    "crash_points, refused": ("crash_points", "--only", "pack,merge", "--how", "ENOSPC"),
+    "damage": ("damage", "--only", "tar: dataset"),
+    "fuzz": ("fuzz", "--minutes", "0.4"),
+    "haul": ("haul", "--epochs", "4", "--batches", "500", "--methods", "fork"),
+    "kills, writers": ("kills", "--writers", "4", "--trainings", "0"),
+    "kills, training": ("kills", "--writers", "0", "--trainings", "3"),
+    "soak": ("soak", "--minutes", "1.5", "--phase", "15"),
+}
+
+
+def python(folder: Path, *arguments: str) -> str:
+    """What a module of the drills prints, which has to end well."""
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'tools'}:{ROOT}", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", SHORT)
+def test_a_short_drill(name: str, tmp_path: Path) -> None:
+    drill, *arguments = SHORT[name]
+    assert python(tmp_path, "-m", f"drills.{drill}", str(tmp_path / "work"), *arguments)
+
+
+def test_what_fuzzing_found_is_refused_now(tmp_path: Path) -> None:
+    code = "import sys\nfrom pathlib import Path\nfrom drills.fuzz import replay\nprint(replay(Path(sys.argv[1])))"
+    assert python(tmp_path, "-c", code, str(tmp_path)) == "[]\n"
