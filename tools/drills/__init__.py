@@ -2,7 +2,7 @@
 
 What several share:
 
+- `processes/`: what is done to processes, what they hold, and cases that are tried apart.
 - `writing`: small data sets, and every verb that writes; what is wrong with what a run leaves.
-- `blows`: what is done to processes of a run, which of its processes are left, and what came of it.
 - `training`: training under torchrun, whose processes are struck.
 """

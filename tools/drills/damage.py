@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import shardstream as ss
-from drills.apart import tried
+from drills.processes.apart import tried
 from shardstream.errors import ShardStreamError
 from shardstream.testing import MemoryStore
 

@@ -17,8 +17,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from drills.apart import tried
 from drills.damage import samples, state_case_of, write
+from drills.processes.apart import tried
 from shardstream.braces import without_braces
 from shardstream.errors import ShardStreamError
 from shardstream.images import backends

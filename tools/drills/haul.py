@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import mode
 
 import shardstream as ss
-from drills.blows import MARK, gone
-from drills.watch import Watch, growing
+from drills.processes.blows import MARK, gone
+from drills.processes.watch import Watch, growing
 from shardstream.testing import make_dataset
 
 METHODS = ("fork", "forkserver", "spawn")

@@ -12,7 +12,19 @@ import time
 import uuid
 from pathlib import Path
 
-from drills.blows import BLOWS, LONGEST_S, MARK, Tally, end, gone, killed, processes, starved, strike, terminated
+from drills.processes.blows import (
+    BLOWS,
+    LONGEST_S,
+    MARK,
+    Tally,
+    end,
+    gone,
+    killed,
+    processes,
+    starved,
+    strike,
+    terminated,
+)
 from drills.training import train
 from drills.writing import Tree, Verb, look, make_data, tree, verbs_on
 

@@ -21,8 +21,8 @@ import numpy as np
 import xxhash
 
 import shardstream as ss
-from drills.blows import MARK, end, gone
-from drills.watch import Watch, growing
+from drills.processes.blows import MARK, end, gone
+from drills.processes.watch import Watch, growing
 from tests.storage.faults import FaultProxy
 from tests.storage.places import AzurePlace, S3Place, make_buckets, s3_client
 from tests.storage.servers import ACCOUNT, ACCOUNT_KEY, Server

@@ -11,7 +11,7 @@ import time
 import traceback
 from pathlib import Path
 
-from drills.blows import Blow, Tally, killed, starved, stopped, strike, terminated
+from drills.processes.blows import Blow, Tally, killed, starved, stopped, strike, terminated
 from tests.distributed.chain import Chain
 from tests.distributed.launching import MARK, Job
 from tests.storage.servers import Server

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from drills.blows import processes
+from drills.processes.blows import processes
 
 GROWTH = 0.05
 """Of the mean, that a line through the values may rise from its beginning to its end."""

@@ -1,0 +1,6 @@
+"""Processes that drills start.
+
+- `apart`: cases that are tried in a process of their own, with little memory and little time.
+- `blows`: what is done to processes of a run, which of them are left, and what came of it.
+- `watch`: what they hold while a run goes on, and whether that grows.
+"""
