@@ -25,7 +25,8 @@ SHORT = {
 
 def python(folder: Path, *arguments: str) -> str:
     """What a module of the drills prints, which has to end well."""
-    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'tools'}:{ROOT}", "PYTHONWARNINGS": "ignore"}
+    paths = f"{ROOT / 'tools'}:{ROOT}"
+    environment = os.environ | {"PYTHONPATH": paths, "PYTHONWARNINGS": "ignore", "TMPDIR": str(folder)}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
