@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import logging
 import os
 import pickle
 import shutil
@@ -34,6 +35,7 @@ IMPORTED = (
     "numpy.ma",
     "pandas",  # which pyarrow imports where it is there
     "pyarrow.parquet",
+    "torch.utils.data",
     *(f"shardstream.{name}" for name in ("diagnose.verify", "stream", "storage.cache")),
     *(f"shardstream.pack.{name}" for name in ("run", "repack", "merge", "export", "sources.opening")),
     *(f"shardstream.pack.export.{name}" for name in ("files", "webdataset", "parquet", "mds")),
@@ -87,6 +89,8 @@ class Points:
             setattr(os, name, self._counted(getattr(os, name), whole=name not in ("write", "pwrite")))
 
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if arguments and _is_elsewhere(arguments[0]):
+            return
         if event in EVENTS or (event == "open" and _writes(arguments[2])):
             self._step(lambda: None, removes=event in ("os.remove", "os.rmdir"))
 
@@ -96,7 +100,8 @@ class Points:
                 if not whole:
                     function(arguments[0], memoryview(arguments[1]).cast("B")[: len(arguments[1]) // 2], *arguments[2:])
 
-            self._step(half)
+            if not _is_elsewhere(arguments[0]):
+                self._step(half)
             return function(*arguments, **named)
 
         return called
@@ -106,6 +111,14 @@ class Points:
         self.passed += 1
         if self._last is not None and (number == self._last or (self._on and number > self._last and not removes)):
             self._ending(half)
+
+
+def _is_elsewhere(file: object) -> bool:
+    """Whether this is no file on a disk, but a device or memory that processes share."""
+    if isinstance(file, int):
+        with suppress(OSError):
+            return os.readlink(f"/proc/self/fd/{file}").startswith(("/memfd:", "/dev/", "socket:", "pipe:"))
+    return isinstance(file, str) and file.startswith("/dev/")
 
 
 def _writes(flags: object) -> bool:
@@ -274,6 +287,7 @@ def main() -> int:
     parser.add_argument("--how", default="", help="a part of what happens; default: all of it")
     parser.add_argument("--only", help="verbs, separated by commas; default: all")
     given = parser.parse_args()
+    logging.disable()
     shutil.rmtree(given.folder, ignore_errors=True)
     data, out = given.folder / "data", given.folder / "out"
     for name in IMPORTED:
