@@ -88,8 +88,12 @@ def slowly_sent(batch: Any) -> Any:
     return [SlowlyArriving(), len(batch["cls"])]
 
 
+LARGE = np.broadcast_to(np.float64(0), (1 << 20,))
+"""Costs nothing before it is written to a batch: so much then that no other stage can, on a busy machine either."""
+
+
 def large(sample: Any) -> Any:
-    return {"values": np.broadcast_to(np.float64(0), (1 << 17,))}  # costs nothing before it is written to a batch
+    return {"values": LARGE}
 
 
 @pytest.fixture

@@ -129,8 +129,11 @@ class FaultProxy:
         return int(self._tell("counts")["sent_bytes"])
 
     def log(self) -> list[Passed]:
-        """The finished requests since the last `reset_counts`, in the order of their ends."""
-        return [Passed(*entry) for entry in self._tell("log")["log"]]
+        """The requests since the last `reset_counts`, in the order in which they were answered (or given up).
+
+        Whoever has an answer finds its request here, with all of its body.
+        """
+        return [Passed(**entry) for entry in self._tell("log")["log"]]
 
     def reset_counts(self) -> None:
         """Count from zero."""
