@@ -258,9 +258,8 @@ class StorageError(ShardStreamError, OSError):
             error: Its error; a ValueError is of a name that is none.
             place: See `ShardStreamError`.
         """
-        number = error.errno if isinstance(error, OSError) else None
         what = getattr(error, "strerror", None) or str(error)
-        return cls(what, hint=_REFUSED.get(number or 0), **place)
+        return cls(what, hint=_REFUSED.get(getattr(error, "errno", 0)), **place)
 
 
 # What to do where the system refuses something.

@@ -68,6 +68,19 @@ class Processors:
         return max(0.0, self.cores - self.ours - self.others)
 
 
+def start(thread: Thread) -> None:
+    """Start a thread.
+
+    Raises:
+        ShardStreamError: The system refuses one more.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        hint = "raise the limits of this account (ulimit -u and -v), or end other programs"
+        raise ShardStreamError(f"no thread could be started: {error}", hint=hint) from error
+
+
 class Threads:
     """So many threads at most, begun as they are needed; a context manager.
 
@@ -106,11 +119,10 @@ class Threads:
         if len(self._threads) < self._number:
             thread = Thread(target=_take, args=(self._work,), name=self._name, daemon=True)
             try:
-                thread.start()
-            except RuntimeError as error:  # the system refuses: those that there are have to do
+                start(thread)
+            except ShardStreamError:  # those that there are have to do
                 if not self._threads:
-                    hint = "raise the limits of this account (ulimit -u and -v), or end other programs"
-                    raise ShardStreamError(f"no thread could be started: {error}", hint=hint) from error
+                    raise
             else:
                 self._threads.append(thread)
         return future

@@ -52,12 +52,11 @@ def reporting(context: typer.Context) -> Iterator[None]:
     except KeyboardInterrupt:
         stderr().print("interrupted")
         raise typer.Exit(Exit.INTERRUPTED) from None
-    except MemoryError:
-        print_error(ShardStreamError("memory is short", hint="--workers with fewer of them, or a smaller --shard-size"))
-        raise typer.Exit(Exit.DATA) from None
-    except ShardStreamError as error:
+    except (ShardStreamError, MemoryError) as error:
         if context.obj:
             stderr().print_exception()
+        if isinstance(error, MemoryError):
+            error = ShardStreamError("memory is short", hint="--workers with fewer of them, or a smaller --shard-size")
         print_error(error)
         usage = isinstance(error, UsageError | MissingExtraError)
         raise typer.Exit(Exit.USAGE if usage else Exit.DATA) from None

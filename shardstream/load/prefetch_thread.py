@@ -20,6 +20,7 @@ from shardstream.load.iteration import ENDED, LoaderIteration, PlainIteration
 from shardstream.load.tracing import SentSpan, ranged
 from shardstream.load.workers import LEAVE_S
 from shardstream.stream.ipc.worker_batch import StreamItem
+from shardstream.threads import start
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class PrefetchThread:
         # it while CUDA is still there.
         self._thread = threading.Thread(target=self._run, name="shardstream-prefetch", daemon=True)
         _running.add(self)
-        self._thread.start()
+        start(self._thread)
 
     @property
     def fetching(self) -> bool:

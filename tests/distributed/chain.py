@@ -19,7 +19,9 @@ from .launching import Job
 SEED = 6
 
 
-def uninterrupted(folder: Path, epoch: int, *, ranks: int, batch_size: int, field: str = "id") -> list[int]:
+def uninterrupted(
+    folder: Path, epoch: int, *, samples: int, ranks: int, batch_size: int, field: str = "id"
+) -> list[int]:
     """The ids of a whole epoch in the order of consumption, for a run of this shape that nobody stops."""
     streams = []
     for rank in range(ranks):
@@ -36,7 +38,7 @@ def uninterrupted(folder: Path, epoch: int, *, ranks: int, batch_size: int, fiel
         dataset.set_epoch(epoch)
         streams.append([batch[field].tolist() for batch in dataset])
     ids = [i for step in itertools.zip_longest(*streams, fillvalue=[]) for batch in step for i in batch]
-    assert sorted(ids) == list(range(len(ids)))
+    assert sorted(ids) == list(range(samples))
     return ids
 
 
@@ -48,6 +50,7 @@ class Chain(ExitStack):
     Args:
         folder: The data set.
         work: Where the runs have their folders.
+        samples: How many it has, with ids that count from 0.
         epochs: Epochs that the last run completes.
         first: Ranks and batch size of the first run, which fix the order.
         field: The field of the ids.
@@ -60,6 +63,7 @@ class Chain(ExitStack):
         folder: Path,
         work: Path,
         *,
+        samples: int,
         epochs: int,
         first: tuple[int, int],
         field: str = "id",
@@ -68,9 +72,10 @@ class Chain(ExitStack):
     ) -> None:
         super().__init__()
         ranks, batch_size = first
-        shape: dict[str, Any] = {"ranks": ranks, "batch_size": batch_size, "field": field}
+        shape: dict[str, Any] = {"samples": samples, "ranks": ranks, "batch_size": batch_size, "field": field}
         self._expected = [uninterrupted(folder, epoch, **shape) for epoch in range(epochs)]
         self._field = field
+        self._samples = samples
         self._data = url or str(folder)
         self._options = dict(options or {})
         self._work = work
@@ -104,7 +109,7 @@ class Chain(ExitStack):
         for number, ids in job.steps():
             if number != epoch:
                 assert number == epoch + 1
-                left = len(self._expected[epoch]) - position
+                left = self._samples - position
                 assert left < row, f"epoch {epoch} ended with {left} samples left"
                 epoch, position = number, 0
             assert ids == self._expected[epoch][position : position + row]
@@ -113,7 +118,7 @@ class Chain(ExitStack):
         self._epoch, self._position = (epoch, position) if complete else places[job.saved_steps()]
         if complete:
             assert epoch == len(self._expected) - 1
-            assert len(self._expected[epoch]) - position < row
+            assert self._samples - position < row
 
     def wait_for_orphans(self) -> None:
         for job in self._jobs:

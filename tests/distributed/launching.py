@@ -24,8 +24,9 @@ from typing import Any, Self
 import torch
 import torch.distributed as dist
 
+from .processes import MARK, marked
+
 CONSUME = Path(__file__).with_name("consume.py")
-MARK = "SHARDSTREAM_TEST_RUN"  # an environment variable that tells a job's processes from all others
 
 # How long anything here may take before it counts as hanging.
 PATIENCE = 180.0
@@ -85,14 +86,7 @@ class Run:
 
     def pids(self) -> list[int]:
         """Living processes of this run, orphans too."""
-        return [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if self._ours(pid)]
-
-    def _ours(self, pid: int) -> bool:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-            return state != "Z" and f"{MARK}={self.mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:  # it has ended
-            return False
+        return marked(self.mark)
 
     def rank_pids(self) -> list[int]:
         """The ranks themselves: children of torchrun."""

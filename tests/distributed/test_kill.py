@@ -39,7 +39,7 @@ def kill_rounds(
     shapes: Sequence[tuple[int, int, int]] = SHAPES,
     field: str = "id",
 ) -> None:
-    with Chain(folder, work, epochs=epochs, first=shapes[0][:2], field=field) as chain:
+    with Chain(folder, work, samples=SAMPLES, epochs=epochs, first=shapes[0][:2], field=field) as chain:
         for number in range(rounds):
             ranks, batch_size, workers = shapes[number % 4] if number < 4 else draws.choice(shapes)
             job = chain.start(ranks=ranks, batch_size=batch_size, workers=workers, pause=0.01)
@@ -100,7 +100,7 @@ def test_torchrun_restarts_the_ranks_by_itself(folder: Path, tmp_path: Path, mon
     # Or ranks may find the addresses of the start before in torch's store (github.com/pytorch/pytorch/issues/135712).
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     dataset = {"seed": SEED, "batch_size": 8}
-    expected = uninterrupted(folder, 0, ranks=2, batch_size=8)
+    expected = uninterrupted(folder, 0, samples=SAMPLES, ranks=2, batch_size=8)
     with Job(tmp_path / "run", folder, ranks=2, dataset=dataset, workers=1, pause=0.005, restarts=1) as job:
         job.wait_for(lambda: len(job.lines(0)) >= 7)
         job.kill_one(job.rank_pids()[1])

@@ -23,7 +23,7 @@ NO_CODE, NO_MORE_BITS, TOO_MANY_COEFFICIENTS, DC_TOO_LARGE, PADDING = 1, 2, 3, 4
 
 _LARGEST_DC = 11  # bits of a DC difference in a baseline file
 _SIZE_OF = np.array([number.bit_length() for number in range(1 << _LARGEST_DC)], np.uint8)  # by DC difference
-_LONGEST = 31  # bits of a code and of what follows it
+_MOST_TAKEN = 31  # bits of a code and of what follows it
 
 
 @compiled
@@ -156,7 +156,7 @@ def index(
                 table = ac_table[component]
                 place = 1
                 while place < 64:
-                    if held < _LONGEST:
+                    if held < _MOST_TAKEN:
                         window, held = _window(words, bit), 64
                     taken, value = _code(window, table, fast, most, first, values)
                     if not taken:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from shardstream.errors import ShardStreamError
 from shardstream.storage import ObjectWriter, Store
+from shardstream.threads import start
 from shardstream.waits import watched
 
 _PATIENCE_S = 4.0  # for a commit that nobody wants any more
@@ -56,7 +57,7 @@ class Committer:
         assert self._done is None
         self._name, done = name, threading.Event()
         arguments = out, name, done
-        threading.Thread(target=self._commit, args=arguments, name="shardstream-commit", daemon=True).start()
+        start(threading.Thread(target=self._commit, args=arguments, name="shardstream-commit", daemon=True))
         self._done = done
 
     def _commit(self, out: ObjectWriter | Pending, name: str, done: threading.Event) -> None:

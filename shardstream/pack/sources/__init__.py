@@ -27,6 +27,6 @@
 
 from __future__ import annotations
 
-from shardstream.pack.sources.base import File, Item, Reject, Source, SourcePart, StreamSource
+from shardstream.pack.sources.base import File, Item, Reject, Source, SourcePart
 
-__all__ = ["File", "Item", "Reject", "Source", "SourcePart", "StreamSource"]
+__all__ = ["File", "Item", "Reject", "Source", "SourcePart"]

@@ -27,6 +27,7 @@ from shardstream.storage.clients.fsspec_options import file_system_of, protocol_
 from shardstream.storage.clients.obstore_errors import Answer, Expired, OutOfRange, WrongRegion, from_answer, refusal
 from shardstream.storage.clients.web import check_listed, check_writable
 from shardstream.storage.transfer.client import Body, Client, Fault, Upload, check_version, replaced
+from shardstream.threads import start
 
 _T = TypeVar("_T")
 _PART = 8 << 20  # bytes of a part of an upload
@@ -316,7 +317,7 @@ async def in_thread(work: Callable[[], _T]) -> _T:
         except BaseException as error:
             done.set_exception(RuntimeError("StopIteration") if isinstance(error, StopIteration) else error)
 
-    threading.Thread(target=run, name="shardstream-fsspec", daemon=True).start()
+    start(threading.Thread(target=run, name="shardstream-fsspec", daemon=True))
     return await asyncio.wrap_future(done)
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from io import FileIO
 from queue import Empty, Queue
 
+from shardstream.threads import start
 from shardstream.waits import watched
 
 _BLOCK = 1 << 20  # bytes handed to the thread at once
@@ -86,8 +87,9 @@ class WriteBehind:
 
     def _hand_over(self) -> None:
         if self._writer is None:
-            self._writer = threading.Thread(target=self._write_blocks, name="shardstream-write", daemon=True)
-            self._writer.start()
+            writer = threading.Thread(target=self._write_blocks, name="shardstream-write", daemon=True)
+            start(writer)
+            self._writer = writer
         parts, self._parts, self._size = self._parts, [], 0
         with self._watched():
             self._blocks.put(parts)
@@ -115,8 +117,9 @@ class WriteBehind:
         if self._written - self._flushed < _EVERY or (self._flusher is not None and self._flusher.is_alive()):
             return
         self._flushed = self._written
-        self._flusher = threading.Thread(target=self._flush, name="shardstream-flush", daemon=True)
-        self._flusher.start()
+        flusher = threading.Thread(target=self._flush, name="shardstream-flush", daemon=True)
+        start(flusher)
+        self._flusher = flusher
 
     def _flush(self) -> None:
         try:

@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from shardstream.errors import StorageError
+from shardstream.threads import start
 from shardstream.waits import watched
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ class _Runner:
         self.at_stop: list[Callable[[], object]] = []
         self.settled = False
         self.thread = threading.Thread(target=self._main, name="shardstream-loop", daemon=True)
-        self.thread.start()
+        start(self.thread)
 
     def _main(self) -> None:
         self.loop.run_forever()

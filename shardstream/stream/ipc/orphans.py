@@ -8,6 +8,8 @@ import threading
 import time
 from typing import Any
 
+from shardstream.threads import start
+
 _LOOK_S = 1.0
 
 _looking: int | None = None  # the process that has the thread: a fork does not take it along
@@ -25,7 +27,7 @@ def end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None and _looking != os.getpid():
         _looking = os.getpid()
-        threading.Thread(target=_look, args=(parent, os.getppid()), name="shardstream-parent", daemon=True).start()
+        start(threading.Thread(target=_look, args=(parent, os.getppid()), name="shardstream-parent", daemon=True))
 
 
 def _look(parent: Any, above: int) -> None:

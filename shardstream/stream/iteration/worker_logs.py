@@ -17,6 +17,7 @@ from multiprocessing.reduction import DupFd
 from typing import Any
 
 from shardstream.dataset.shared import SharedWords
+from shardstream.threads import start
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class WorkerLogs:
         left = threading.Event()
         weakref.finalize(self, _leave, left, writing)
         arguments = (reading, self._shared, left)
-        threading.Thread(target=_hear, args=arguments, name="shardstream-logs", daemon=True).start()
+        start(threading.Thread(target=_hear, args=arguments, name="shardstream-logs", daemon=True))
 
     def levels(self) -> None:
         """Tell workers what is wanted here at the moment."""
