@@ -77,6 +77,13 @@ _install_azurite() {
   fi
 }
 
+# Interpreters that start by the hundred, or while they are timed, keep what they compile, also where bytecode is forbidden,
+# as in many images of containers: each of them would compile all that it imports.
+keep_bytecode() {
+  unset PYTHONDONTWRITEBYTECODE
+  export PYTHONPYCACHEPREFIX=$1
+}
+
 environment() {
   local name=$1 extras=$2 groups=("${@:3}") stamp fingerprint
   PYTHON=${PYTHON:-python3}

@@ -76,12 +76,12 @@ class Points:
     """Counts what this process does to files, and has something happen at one of these steps.
 
     Args:
-        last: Which one; ``None`` for none.
+        last: Which one.
         ending: What happens.
         on: With all steps that follow as well.
     """
 
-    def __init__(self, last: int | None, ending: Ending, *, on: bool = False) -> None:
+    def __init__(self, last: int, ending: Ending, *, on: bool = False) -> None:
         self._last, self._ending, self._on = last, ending, on
         self.passed = 0
         sys.addaudithook(self._heard)
@@ -109,7 +109,7 @@ class Points:
     def _step(self, half: Callable[[], object], *, removes: bool = False) -> None:
         number = self.passed
         self.passed += 1
-        if self._last is not None and (number == self._last or (self._on and number > self._last and not removes)):
+        if number == self._last or (self._on and number > self._last and not removes):
             self._ending(half)
 
 
@@ -215,32 +215,56 @@ def run_to(call: Callable[[], object], last: int, how: How) -> tuple[bool, str |
     return in_child(run) or (False, None)
 
 
+def at_each_point(
+    prepare: Callable[[], object], call: Callable[[], object], how: How, after: Callable[[], tuple[bool, list[str]]]
+) -> Tried:
+    """Have it happen to a call at each of its points.
+
+    Args:
+        prepare: Makes everything as it is before.
+        call: What is ended.
+        how: What happens.
+        after: Looks at what is left: whether what is new is whole, and what is wrong. What it raises is wrong, too.
+    """
+    tried = Tried()
+    while True:
+        prepare()
+        over, raised = run_to(call, tried.points, how)
+        if over:
+            return tried
+        told = [raised] if raised else []
+        try:
+            whole, problems = after()
+            tried.whole += whole
+            told += problems
+        except RuntimeError as error:
+            told.append(f"the next run: {error}")
+        tried.problems += [f"step {tried.points}: {one}" for one in told]
+        tried.points += 1
+
+
 def drill(verb: Verb, out: Path, how: How) -> Tried:
     """Have it happen to one verb at each of its points, look, and do it again to its end."""
     quiet = in_child(lambda: verb.quiet(out))
     assert quiet is not None
-    tried = Tried()
-    while True:
-        in_child(lambda: verb.prepare(out))
-        over, raised = run_to(lambda: verb.call(0, out), tried.points, how)
-        if over:
-            return tried
+
+    def seen() -> Found:
         found = in_child(lambda: look(verb, out, quiet))
-        assert isinstance(found, Found)
-        told = [*found.problems, *([raised] if raised else [])]
-        tried.whole += found.whole
-        try:
-            in_child(lambda: verb.call(0, out))
-            left = in_child(lambda: look(verb, out, quiet))
-            assert left is not None
-            told += left.problems
-            if not left.whole:
-                told.append("the next run did not complete it")
-            told += [f"{name} is left over" for name in sorted(tree(out)) if name not in quiet]
-        except RuntimeError as error:
-            told.append(f"the next run: {error}")
-        tried.problems += [f"{verb.name}, step {tried.points}: {one}" for one in told]
-        tried.points += 1
+        assert found is not None
+        return found
+
+    def after() -> tuple[bool, list[str]]:
+        found = seen()
+        in_child(lambda: verb.call(out))
+        left = seen()
+        return found.whole, [
+            *found.problems,
+            *left.problems,
+            *([] if left.whole else ["the next run did not complete it"]),
+            *(f"{name} is left over" for name in sorted(tree(out)) if name not in quiet),
+        ]
+
+    return at_each_point(lambda: in_child(lambda: verb.prepare(out)), lambda: verb.call(out), how, after)
 
 
 def cache_drill(folder: Path, how: How) -> Tried:
@@ -262,20 +286,12 @@ def cache_drill(folder: Path, how: How) -> Tried:
         if found != {str(number): raw for number, raw in enumerate(values)}:
             raise ValueError("other samples")
 
-    tried = Tried()
-    while True:
-        shutil.rmtree(out, ignore_errors=True)
-        over, raised = run_to(read, tried.points, how)
-        if over:
-            return tried
-        told = [raised] if raised else []
-        for which in ("next", "one after"):
-            try:
-                in_child(read)
-            except RuntimeError as error:
-                told.append(f"the {which} reader: {error}")
-        tried.problems += [f"cache, step {tried.points}: {one}" for one in told]
-        tried.points += 1
+    def after() -> tuple[bool, list[str]]:
+        for _ in range(2):
+            in_child(read)
+        return False, []
+
+    return at_each_point(lambda: shutil.rmtree(out, ignore_errors=True), read, how, after)
 
 
 def main() -> int:

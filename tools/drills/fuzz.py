@@ -8,6 +8,7 @@ import json
 import logging
 import random
 import shutil
+import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ class Target:
 
 def shard(framing: str, data: bytes) -> None:
     """An index, and every value; half of the time with a checksum that is right again."""
-    if data and data[0] & 1 and len(data) > 1_200 and index_start_fits(framing, bytearray(data)):
+    if zlib.crc32(data) & 1 and len(data) > 1_200 and index_start_fits(framing, bytearray(data)):
         data = bytes(reseal(framing, bytearray(data)))
     index, buffers = scan_bytes(framing, data)
     list(index.keys)

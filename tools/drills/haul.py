@@ -11,12 +11,11 @@ import sys
 import time
 import uuid
 from pathlib import Path
-from statistics import mode
 
 import shardstream as ss
-from drills.processes.blows import MARK, gone
-from drills.processes.watch import Watch, growing
+from drills.processes.watch import Watch
 from shardstream.testing import make_dataset
+from tests.distributed.processes import MARK
 
 METHODS = ("fork", "forkserver", "spawn")
 BATCH, WORKERS = 8, 2
@@ -65,19 +64,14 @@ def main() -> int:
             status = subprocess.run(
                 [sys.executable, str(script)], env=os.environ | {MARK: mark}, stdout=out, stderr=out, check=False
             )
-        watch.save(given.folder / f"{method}.jsonl")
         if status.returncode:
             problems.append(f"{method}: it ended with {status.returncode}\n{log.read_text()[-2000:]}")
-        if not gone(mark):
-            problems.append(f"{method}: processes outlive it")
-        usual = mode(one.processes for one in watch.held)
-        held = [one for one in watch.held if one.processes == usual]
-        grown = growing(held)
-        problems += [f"{method}: {one}" for one in grown]
+        problems += [f"{method}: {one}" for one in watch.problems(given.folder / f"{method}.jsonl")]
+        held = watch.usual()
         first, last = held[len(held) // 4], held[-1]
         print(
             f"{method}: {given.epochs} epochs of {given.batches:,} batches in {time.monotonic() - begun:.0f} s; "
-            f"{usual} processes; private memory {first.private / 1e6:.0f} to {last.private / 1e6:.0f} MB, "
+            f"{last.processes} processes; private memory {first.private / 1e6:.0f} to {last.private / 1e6:.0f} MB, "
             f"{first.threads} to {last.threads} threads, {first.descriptors} to {last.descriptors} descriptors",
             flush=True,
         )

@@ -15,29 +15,28 @@ from pathlib import Path
 from drills.processes.blows import (
     BLOWS,
     LONGEST_S,
-    MARK,
     Tally,
     end,
     gone,
     killed,
-    processes,
     starved,
     strike,
     terminated,
 )
 from drills.training import train
 from drills.writing import Tree, Verb, look, make_data, tree, verbs_on
+from tests.distributed.processes import MARK, marked
 
 SAMPLES, SHARD_SIZE = 6_000, "20kB"
 # Where there is no memory to import something, or for the system's own part of a thread.
 _NO_MEMORY = ("MemoryError", "failed to map segment", "cannot allocate memory", "ImportError", "Cannot allocate memory")
 
 
-def run_verb(verb: Verb, out: Path, *, workers: int, mark: str, log: Path) -> subprocess.Popen[bytes]:
-    """The command, in a session of its own."""
+def run_verb(verb: Verb, out: Path, *, mark: str, log: Path) -> subprocess.Popen[bytes]:
+    """The command, with two workers where it has any, in a group of its own."""
     command = [sys.executable, "-m", "shardstream.cli", *verb.flags, str(out), "-q"]
     if verb.has_workers:
-        command += ["--workers", str(workers)]
+        command += ["--workers", "2"]
     with log.open("wb") as told:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=told, stderr=told, env=os.environ | {MARK: mark}, process_group=0
@@ -45,7 +44,7 @@ def run_verb(verb: Verb, out: Path, *, workers: int, mark: str, log: Path) -> su
 
 
 def how_it_ended(
-    process: subprocess.Popen[bytes], log: Path, *, struck: bool, starved: bool, name: str
+    process: subprocess.Popen[bytes], log: Path, *, struck: bool, in_need: bool, name: str
 ) -> tuple[str, list[str]]:
     """In a word or two; and what is wrong with that.
 
@@ -53,7 +52,7 @@ def how_it_ended(
         process: The command's.
         log: What it printed.
         struck: Whether it was itself sent SIGKILL or SIGTERM.
-        starved: Whether there was no more memory for one of its processes.
+        in_need: Whether there was no more memory for one of its processes.
         name: Of the round, for problems.
     """
     try:
@@ -62,7 +61,7 @@ def how_it_ended(
         return "hanging", [f"{name}: it hangs"]
     text = log.read_text(errors="replace")
     errors = sum(line.startswith("error") for line in text.splitlines())
-    if starved and any(words in text for words in _NO_MEMORY):
+    if in_need and any(words in text for words in _NO_MEMORY):
         return "without memory for Python itself", []
     if "Traceback" in text:
         return "in a traceback", [f"{name}: a traceback\n{text[-1500:]}"]
@@ -84,7 +83,7 @@ def strike_writers(folder: Path, rounds: int, draws: random.Random, tally: Tally
         if verb.name not in quiet:
             verb.prepare(out)
             started = time.monotonic()
-            process = run_verb(verb, out, workers=2, mark=uuid.uuid4().hex, log=log)
+            process = run_verb(verb, out, mark=uuid.uuid4().hex, log=log)
             if process.wait(LONGEST_S):
                 raise RuntimeError(f"{verb.name} does not run\n{log.read_text()}")
             quiet[verb.name] = tree(out), time.monotonic() - started
@@ -99,9 +98,9 @@ def _writer_round(
     verb.prepare(out)
     for attempt in range(draws.randrange(1, 4)):
         mark, blow = uuid.uuid4().hex, draws.choice(BLOWS)
-        process = run_verb(verb, out, workers=2, mark=mark, log=log)
+        process = run_verb(verb, out, mark=mark, log=log)
         time.sleep(draws.uniform(0.1, seconds))
-        workers = [pid for pid in processes(mark) if pid != process.pid]
+        workers = [pid for pid in marked(mark) if pid != process.pid]
         victim = draws.choice(workers) if workers and draws.random() < 0.6 else process.pid
         who = "the command" if victim == process.pid else "a worker"
         name = f"round {number}, attempt {attempt}, {verb.name}, {who} {blow.__name__}"
@@ -110,18 +109,18 @@ def _writer_round(
         else:
             tally.rounds[f"{verb.name.split()[0]}: {who} {blow.__name__}"] += 1
         struck = victim == process.pid and blow in (killed, terminated)
-        how, problems = how_it_ended(process, log, struck=struck, starved=blow is starved, name=name)
+        how, problems = how_it_ended(process, log, struck=struck, in_need=blow is starved, name=name)
         tally.ends[how] += 1
         if how == "hanging":
-            end([*processes(mark), process.pid])
+            end([*marked(mark), process.pid])
         if not gone(mark):
             problems.append(f"{name}: processes outlive it")
         found = look(verb, out, whole)
         tally.problems += problems + [f"{name}: {one}" for one in found.problems]
         if found.whole:
             break
-    process = run_verb(verb, out, workers=2, mark=uuid.uuid4().hex, log=log)
-    how, problems = how_it_ended(process, log, struck=False, starved=False, name=f"after {name}")
+    process = run_verb(verb, out, mark=uuid.uuid4().hex, log=log)
+    how, problems = how_it_ended(process, log, struck=False, in_need=False, name=f"after {name}")
     if how != "well":
         tally.problems += problems or [f"after {name}: {how}\n{log.read_text()}"]
     left = tree(out)
@@ -139,18 +138,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     shutil.rmtree(given.folder, ignore_errors=True)
-    draws, tally = random.Random(given.seed), Tally()
+    draws, writers, trainings = random.Random(given.seed), Tally(), Tally()
     started = time.monotonic()
     if given.writers:
-        strike_writers(given.folder / "writers", given.writers, draws, tally)
-        print(f"commands that write: {tally.told()}", flush=True)
-    writers = tally
-    tally = Tally()
+        strike_writers(given.folder / "writers", given.writers, draws, writers)
+        print(f"commands that write: {writers.told()}", flush=True)
     if given.trainings:
-        train(given.folder / "training", given.trainings, draws, tally)
-        print(f"training: {tally.told()}", flush=True)
+        train(given.folder / "training", given.trainings, draws, trainings)
+        print(f"training: {trainings.told()}", flush=True)
     print(f"{(time.monotonic() - started) / 60:.0f} minutes")
-    if writers.problems or tally.problems:
+    if writers.problems or trainings.problems:
         return 1
     shutil.rmtree(given.folder)
     return 0

@@ -21,8 +21,9 @@ import numpy as np
 import xxhash
 
 import shardstream as ss
-from drills.processes.blows import MARK, end, gone
-from drills.processes.watch import Watch, growing
+from drills.processes.blows import end
+from drills.processes.watch import Watch
+from tests.distributed.processes import MARK
 from tests.storage.faults import FaultProxy
 from tests.storage.places import AzurePlace, S3Place, make_buckets, s3_client
 from tests.storage.servers import ACCOUNT, ACCOUNT_KEY, Server
@@ -193,11 +194,7 @@ def main() -> int:
         hits = sum((Counter({what: proxy.hits(what) for what, _, _ in FAULTS}) for proxy in proxies), Counter[str]())
         requests = sum(proxy.requests for proxy in proxies)
         problems = [told for told in (one.ended() for one in readers) if told]
-    if not gone(mark):
-        problems.append("processes outlive the readers")
-    watch.save(folder / "held.jsonl")
-    most = max(one.processes for one in watch.held)
-    problems += growing([one for one in watch.held if one.processes == most])
+    problems += watch.problems(folder / "held.jsonl")
     plain, faulty = (float(np.median(rates[kind])) for kind in (False, True))
     if faulty < BAR * plain:
         problems.append(f"with faults {faulty / plain:.2f} of the speed without, and the bar is {BAR}")

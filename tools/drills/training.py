@@ -11,9 +11,10 @@ import time
 import traceback
 from pathlib import Path
 
-from drills.processes.blows import Blow, Tally, killed, starved, stopped, strike, terminated
+from drills.processes.blows import BLOWS, Tally, starved, stopped, strike
 from tests.distributed.chain import Chain
-from tests.distributed.launching import MARK, Job
+from tests.distributed.launching import Job
+from tests.distributed.processes import MARK
 from tests.storage.servers import Server
 from tests.stream.making import numbered, write_dataset
 
@@ -46,8 +47,15 @@ def train(folder: Path, rounds: int, draws: random.Random, tally: Tally) -> None
 
 def _chain(data: Path, url: str, work: Path, numbers: range, draws: random.Random, tally: Tally) -> None:
     cache = work / "cache"
-    options = {"cache": str(cache)}
-    with Chain(data, work, epochs=len(numbers), first=SHAPES[0][:2], url=url, options=options) as chain:
+    with Chain(
+        data,
+        work,
+        samples=sum(SIZES),
+        epochs=len(numbers),
+        first=SHAPES[0][:2],
+        url=url,
+        options={"cache": str(cache)},
+    ) as chain:
         for number in numbers:
             ranks, batch_size, workers = SHAPES[0] if number == numbers[0] else draws.choice(SHAPES)
             job = chain.start(ranks=ranks, batch_size=batch_size, workers=workers, pause=0.01)
@@ -94,7 +102,6 @@ def _round(job: Job, filler: subprocess.Popen[bytes] | None, name: str, draws: r
     roles = {"torchrun": [job.process.pid], "a rank": ranks, "a worker": workers}
     if filler is not None:
         roles["whoever fills the cache"] = [filler.pid]
-    blows: tuple[Blow, ...] = (killed, terminated, stopped, starved)
     who = draws.choice(["the machine", "torchrun and the ranks", *(role for role, pids in roles.items() if pids)])
     if who == "the machine":
         tally.rounds["the machine killed"] += 1
@@ -106,7 +113,7 @@ def _round(job: Job, filler: subprocess.Popen[bytes] | None, name: str, draws: r
         tally.ends["killed"] += 1
         job.kill([*ranks, job.process.pid])
         return
-    blow, pid = draws.choice(blows), draws.choice(roles[who])
+    blow, pid = draws.choice(BLOWS), draws.choice(roles[who])
     there = strike(pid, blow, draws)
     tally.rounds[f"{who} {blow.__name__}" if there else "too late"] += 1
     goes_on = who == "whoever fills the cache" or blow in (stopped, starved)

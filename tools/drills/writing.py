@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -36,7 +36,7 @@ class Verb:
 
     Attributes:
         name: Of the verb, and of what it writes.
-        call: Does it in this process: takes the number of workers and the destination.
+        call: Does it in this process, in the destination that it is given.
         flags: Does it as ``shardstream ... DEST``; without the destination.
         begin: What is in the destination before; nothing by default.
         grows: It changes a data set that is there, which is whole before and after.
@@ -44,7 +44,7 @@ class Verb:
     """
 
     name: str
-    call: Callable[[int, Path], object]
+    call: Callable[[Path], object]
     flags: tuple[str, ...]
     begin: Path | None = None
     grows: bool = False
@@ -59,7 +59,7 @@ class Verb:
     def quiet(self, out: Path) -> Tree:
         """What a run leaves that nobody disturbs."""
         self.prepare(out)
-        self.call(0, out)
+        self.call(out)
         return tree(out)
 
 
@@ -73,7 +73,7 @@ class Found:
     """
 
     whole: bool
-    problems: list[str] = field(default_factory=list)
+    problems: list[str]
 
 
 def look(verb: Verb, out: Path, quiet: Mapping[str, bytes]) -> Found:
@@ -124,24 +124,24 @@ def verbs_on(folder: Path, *, shard_size: str) -> list[Verb]:
     verbs = [
         Verb(
             "pack",
-            lambda workers, out: ss.pack(folder / "first.csv", out, workers=workers, **options),
+            lambda out: ss.pack(folder / "first.csv", out, workers=0, **options),
             ("pack", f"{folder}/first.csv", *flags),
         ),
         Verb(
             "append",
-            lambda workers, out: ss.pack(more, out, append=True, workers=workers, **options),
+            lambda out: ss.pack(more, out, append=True, workers=0, **options),
             ("pack", str(more), "--append", *flags),
             begin=first,
             grows=True,
         ),
         Verb(
             "repack",
-            lambda workers, out: ss.repack(first, out, shard_size=shard_size, format="record", workers=workers),
+            lambda out: ss.repack(first, out, shard_size=shard_size, format="record", workers=0),
             ("repack", str(first), "--shard-size", shard_size, "--format", "record"),
         ),
         Verb(
             "merge",
-            lambda _, out: ss.merge([first, second], out),
+            lambda out: ss.merge([first, second], out),
             ("merge", str(first), str(second)),
             has_workers=False,
         ),
@@ -152,6 +152,6 @@ def verbs_on(folder: Path, *, shard_size: str) -> list[Verb]:
 def _export(source: Path, kind: ExportFormat) -> Verb:
     return Verb(
         f"export to {kind}",
-        lambda workers, out: ss.export(source, out, to=kind, workers=workers),
+        lambda out: ss.export(source, out, to=kind, workers=0),
         ("export", str(source), "--to", kind),
     )

@@ -1,4 +1,4 @@
-"""What is done to processes of a run, which of its processes are left, and what came of it."""
+"""What is done to processes of a run, whether they end, and what came of it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-MARK = "SHARDSTREAM_DRILL"
-"""An environment variable that tells a run's processes from all others."""
+from tests.distributed.processes import marked
+
 LONGEST_S = 60
 """How long anything may take before it counts as hanging."""
 
@@ -59,19 +59,6 @@ def strike(pid: int, blow: Blow, draws: random.Random) -> bool:
     return True
 
 
-def processes(mark: str) -> list[int]:
-    """Living processes of a run, orphans too."""
-    return [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if _belongs(pid, mark)]
-
-
-def _belongs(pid: int, mark: str) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state != "Z" and f"{MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # it has ended
-        return False
-
-
 def end(pids: Sequence[int]) -> None:
     """SIGKILL for all of them."""
     for pid in pids:
@@ -82,7 +69,7 @@ def end(pids: Sequence[int]) -> None:
 def gone(mark: str) -> bool:
     """Whether all processes of a run end by themselves, soon; they are ended else."""
     deadline = time.monotonic() + LONGEST_S / 2
-    while left := processes(mark):
+    while left := marked(mark):
         if time.monotonic() > deadline:
             end(left)
             return False

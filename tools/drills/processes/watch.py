@@ -9,11 +9,13 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from statistics import mode
 from typing import NamedTuple
 
 import numpy as np
 
-from drills.processes.blows import processes
+from drills.processes.blows import gone
+from tests.distributed.processes import marked
 
 GROWTH = 0.05
 """Of the mean, that a line through the values may rise from its beginning to its end."""
@@ -69,15 +71,26 @@ class Watch(threading.Thread):
         """Until the end of the ``with`` block."""
         begun = time.monotonic()
         while not self._done.wait(self._every):
-            pids = processes(self._mark)
+            pids = marked(self._mark)
             seen = [one for one in map(_look, pids) if one is not None]
             if seen:
                 private, threads, descriptors = (sum(column) for column in zip(*seen, strict=True))
                 self.held.append(Held(time.monotonic() - begun, len(seen), private, threads, descriptors))
 
-    def save(self, path: Path) -> None:
-        """Write a line of JSON for each look."""
+    def usual(self) -> list[Held]:
+        """What was seen when there were as many processes as mostly."""
+        usual = mode(one.processes for one in self.held)
+        return [one for one in self.held if one.processes == usual]
+
+    def problems(self, path: Path) -> list[str]:
+        """What is wrong at the end of the run, which is waited for: processes are left, or what they held grew.
+
+        Args:
+            path: Takes a line of JSON for each look.
+        """
         path.write_text("".join(json.dumps(one._asdict()) + "\n" for one in self.held))
+        left = [] if gone(self._mark) else ["processes outlive the run"]
+        return left + growing(self.usual())
 
 
 def _look(pid: int) -> tuple[int, int, int] | None:
