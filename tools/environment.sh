@@ -1,6 +1,7 @@
 # Sourced by tools/test and tools/demo: makes the environment .venv and puts it first on PATH.
 #
 #   environment NAME EXTRAS GROUP...   the package (editable) with EXTRAS, and these dependency groups of pyproject.toml
+#   keep_bytecode FOLDER               where Python keeps what it compiles; with an environment, in .venv
 #
 # Variables that choose:
 #   PYTHON                   the interpreter to build on (default python3); 3.11 or newer
@@ -116,4 +117,5 @@ environment() {
   flock -u 9
   exec 9<&-
   export PATH="$VENV/bin:$PATH" VIRTUAL_ENV="$VENV"
+  keep_bytecode "$VENV/bytecode"
 }
