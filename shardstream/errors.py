@@ -449,7 +449,7 @@ class TransformError(ShardStreamError):
 
 
 class WorkerError(ShardStreamError, RuntimeError):
-    """A worker process died without a word, or gave no batch in the time that ``timeout=`` allows.
+    """A worker process could not be started, died without a word, or gave no batch in the time of ``timeout=``.
 
     Example:
         >>> import os

@@ -260,7 +260,8 @@ PAGES = {
     ),
     "worker": ErrorPage(
         "A worker process ended without a word, or gave no batch within `timeout=`. Mostly the kernel killed it, "
-        "since memory ran out, or `/dev/shm` was full; or a package of C code crashed over a sample.",
+        "since memory ran out, or `/dev/shm` was full; or a package of C code crashed over a sample. Or the system did "
+        "not let workers start: then the message has its reason and what to do.",
         "The message says what the worker was at. Look at `dmesg` for `Out of memory`; use fewer workers or a smaller "
         "`prefetch_factor`. `shardstream doctor` compares `/dev/shm` and memory with what the workers need. If it is "
         "always the same sample, fetch it with `ss.Reader` and decode it alone.",

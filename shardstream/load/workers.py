@@ -9,6 +9,7 @@ wants the batch any more; and workers that do not end by themselves are ended.
 from __future__ import annotations
 
 import atexit
+import errno
 import logging
 import math
 import os
@@ -25,7 +26,7 @@ from torch._C import _remove_worker_pids
 from torch.utils.data import DataLoader, _utils
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from shardstream.errors import UsageError
+from shardstream.errors import StorageError, UsageError, WorkerError
 from shardstream.sizes import plural
 from shardstream.stream.iteration.ranks import local_ranks
 from shardstream.threads import cores
@@ -38,6 +39,13 @@ LEAVE_S = 7.0
 _GOODBYE_S = 4.0  # for workers to end by themselves, all of them together
 _END_S = 1.0  # for the system to end them
 _LOOK_S = 0.25
+_REFUSED = {
+    errno.ENOSPC: "/dev/shm has no room for their locks: remove what is left over there, or enlarge it (mount -o "
+    "remount,size=1g /dev/shm; containers: docker run --shm-size=1g)",
+    errno.EAGAIN: "raise the limit of processes (ulimit -u; containers: --pids-limit), or use fewer workers",
+    errno.ENOMEM: "there is too little memory for so many processes: use fewer workers",
+}
+"""What to do where the system refuses something that workers need."""
 
 
 _SAME_ORDER = (8, 4, 2, 1)
@@ -80,12 +88,24 @@ class Workers(_MultiProcessingDataLoaderIter):
 
     Attributes:
         given_up: Whether nobody wants the batch any more that is waited for; raises what whoever asked is to get.
+
+    Raises:
+        WorkerError: The system refuses what they need.
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self.given_up: Callable[[], None] = _never
         self._deadline = math.inf
-        super().__init__(loader)
+        try:
+            super().__init__(loader)
+        except StorageError:
+            raise
+        except OSError as error:
+            self._shutdown = True  # for torch, which would look for what was not made
+            for worker in getattr(self, "_workers", ()):  # those that were started before
+                worker.kill()
+            what = f"workers could not be started: {error.strerror or error}"
+            raise WorkerError(what, hint=_REFUSED.get(error.errno or 0, StorageError.of(error).hint)) from error
         self._processes = _Processes(self)
         # Of the cycle collector, torch's own __del__ gets queues that have been closed before it.
         weakref.finalize(self, self._processes.end, _GOODBYE_S).atexit = False

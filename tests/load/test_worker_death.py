@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 from functools import partial
+from multiprocessing.context import ForkContext, ForkProcess
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,42 @@ def test_the_error_names_the_sample(folder: Path, how: signal.Signals, context: 
     assert error.place == {"url": str(folder), "shard": "shard-000001.tar", "sample": 10}
     assert "DataLoader worker 0 (process " in str(error)
     assert isinstance(error, RuntimeError)
+
+
+def refused(number: int) -> Any:
+    raise OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EAGAIN, errno.ENOMEM, errno.EMFILE], ids=errno.errorcode.get)
+def test_workers_that_the_system_does_not_start_are_one_clear_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr("multiprocessing.synchronize.SemLock.__init__", lambda *_, **__: refused(number))
+    loader = ss.Loader(ss.ShardDataset(folder, batch_size=10), num_workers=2)
+    with pytest.raises(ss.errors.WorkerError, match="workers could not be started: ") as caught:
+        list(loader)
+    word = {errno.ENOSPC: "/dev/shm", errno.EAGAIN: "ulimit -u", errno.ENOMEM: "fewer", errno.EMFILE: "ulimit -n"}
+    assert word[number] in str(caught.value.hint)
+    monkeypatch.undo()
+    assert sum(len(batch["id"]) for batch in loader) == 230
+
+
+def test_no_worker_stays_where_another_was_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+
+    class One(ForkProcess):
+        def start(self) -> None:
+            if begun:
+                refused(errno.EAGAIN)
+            super().start()
+            begun.append(self)
+
+    monkeypatch.setattr(ForkContext, "Process", One)
+    loader = ss.Loader(ss.ShardDataset(folder, batch_size=10), num_workers=2, multiprocessing_context="fork")
+    with pytest.raises(ss.errors.WorkerError, match="workers could not be started: "):
+        list(loader)
+    begun[0].join(20)
+    assert begun[0].exitcode is not None
 
 
 def test_the_source_of_a_mixture_is_named(folder: Path, tmp_path: Path) -> None:

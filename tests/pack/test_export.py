@@ -14,9 +14,9 @@ import pytest
 
 from shardstream.errors import ChecksumError, DestinationError, FormatError, StorageError, UsageError
 from shardstream.images.jpeg.cutting import is_addressable
-from shardstream.pack.export import export
+from shardstream.pack.export import export, files
 from shardstream.pack.export.files import put_all
-from shardstream.pack.export.names import extensions, file_stem
+from shardstream.pack.export.names import extensions, file_stem, folds_names
 from shardstream.pack.run import pack
 from shardstream.pack.writer import ShardWriter
 from shardstream.shards.fields import FieldType
@@ -175,7 +175,7 @@ def _begun(tmp_path: Path, to: str) -> None:
 
 KILLED = """
 import os, sys
-from shardstream.pack.export import export
+from shardstream.pack.export import export, files
 from shardstream.pack.output.commits import Pending
 commit, left = Pending.commit, [int(sys.argv[4])]
 def commit_or_die(pending):
@@ -349,3 +349,55 @@ def test_the_list_of_a_labelled_set(tmp_path: Path) -> None:
     export(tmp_path / "ds", tmp_path / "out", to="files", workers=0)
     pack(tmp_path / "out/labels.tsv", tmp_path / "again", workers=0, jpeg="keep", key="key")
     assert samples(tmp_path / "again") == samples(tmp_path / "ds")
+
+
+# ------------------------------------------------------------------------------------------------- names of its own
+
+
+@pytest.mark.parametrize("key", ["export", "labels", "classes", "EXPORT"])
+@pytest.mark.parametrize("field", ["json", "tsv", "txt"])
+def test_no_sample_takes_a_name_of_the_export_itself(tmp_path: Path, key: str, field: str) -> None:
+    with ShardWriter(tmp_path / "ds", fields={field: "bytes"}, classes=["a"]) as writer:
+        writer.write({"__key__": key, field: b"the sample's"})
+    export(tmp_path / "ds", tmp_path / "out", to="files", workers=0)
+    assert export(tmp_path / "ds", tmp_path / "out", to="files", workers=0).kept == 1  # its own state is whole
+    (line,) = (tmp_path / "out/labels.tsv").read_text().splitlines()[1:]
+    found, path = line.split("\t")
+    assert found == key
+    assert (tmp_path / "out" / path).read_bytes() == b"the sample's"
+    assert (tmp_path / "out/classes.txt").read_text() == "a\n"
+
+
+def test_a_key_below_the_file_of_another_says_which(tmp_path: Path) -> None:
+    with ShardWriter(tmp_path / "ds") as writer:
+        for key in ("a", "a.txt/b"):
+            writer.write({"__key__": key, "txt": key})
+    with pytest.raises(StorageError, match=r"a\.txt/b\.txt.*\n.*hint: .*folder") as caught:
+        export(tmp_path / "ds", tmp_path / "out", to="files", workers=0)
+    assert "too long" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("Photo", "photo"), ("x/caf\u00e9", "x/cafe\u0301"), ("STRASSE", "straße")]
+)
+def test_keys_that_would_be_one_file_name_here_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str
+) -> None:
+    with ShardWriter(tmp_path / "ds", shard_size=2000) as writer:
+        for key in (first, *(f"between/{i}" for i in range(9)), second):
+            writer.write({"__key__": key, "txt": key * 40})
+    export(tmp_path / "ds", tmp_path / "here", to="files", workers=0)
+    assert len(list((tmp_path / "here").rglob("*.txt"))) == 11
+    monkeypatch.setattr(files, "folds_names", lambda folder: True)
+    with pytest.raises(UsageError) as caught:
+        export(tmp_path / "ds", tmp_path / "there", to="files", workers=0)
+    assert f"{first!r} and {second!r}" in str(caught.value)
+    assert not (tmp_path / "there").exists()
+    export(tmp_path / "ds", tmp_path / "tables", to="webdataset", workers=0)
+
+
+def test_this_file_system_tells_case_apart(tmp_path: Path) -> None:
+    assert not folds_names(tmp_path / "new")
+    assert not list((tmp_path / "new").iterdir())
+    (tmp_path / "file").touch()
+    assert not folds_names(tmp_path / "file/below")

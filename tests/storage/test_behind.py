@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from hypothesis import given
@@ -64,6 +65,30 @@ def test_what_fits_is_written_and_the_error_comes_soon(tmp_path: Path) -> None:
             pytest.fail("nobody noticed")
         assert isinstance(behind.wait(), OSError)
     assert (tmp_path / "x").stat().st_size == limit
+    assert not names()
+
+
+class Failing(SimpleQueue):
+    """Whoever takes from it has no memory even for that."""
+
+    def get(self, *_: object, **__: object) -> None:
+        raise RuntimeError("can't allocate lock")
+
+
+def test_a_thread_that_dies_is_no_end_of_the_file_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    with open(tmp_path / "x", "xb", buffering=0) as file:
+        behind = WriteBehind(file)
+        behind._blocks = Failing()
+        with pytest.raises(RuntimeError, match="allocate"):  # noqa: PT012 - whichever of them it is
+            for _ in range(50):
+                behind.write(bytes(1 << 20))
+            pytest.fail("nobody noticed")
+        assert isinstance(behind.wait(), RuntimeError)
+    with open(tmp_path / "y", "xb", buffering=0) as file:
+        behind = WriteBehind(file)
+        behind._blocks = Failing()
+        behind.write(b"a small one")
+        assert isinstance(behind.wait(), RuntimeError)
     assert not names()
 
 

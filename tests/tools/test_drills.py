@@ -19,6 +19,7 @@ SHORT = {
     "haul": ("haul", "--epochs", "4", "--batches", "500", "--methods", "fork"),
     "kills, writers": ("kills", "--writers", "4", "--trainings", "0"),
     "kills, training": ("kills", "--writers", "0", "--trainings", "3"),
+    "limits": ("limits", "--only", "few_files,long_names"),
     "soak": ("soak", "--minutes", "1.5", "--phase", "15"),
 }
 

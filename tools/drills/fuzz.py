@@ -19,6 +19,7 @@ from typing import Any, cast
 import numpy as np
 
 from drills.damage import samples, state_case_of, write
+from drills.guided import available, guided
 from drills.processes.apart import tried
 from shardstream.braces import without_braces
 from shardstream.errors import ShardStreamError
@@ -217,13 +218,62 @@ def targets(folder: Path) -> list[Target]:
 
 
 def replay(folder: Path) -> list[str]:
-    """What is wrong with how the findings of earlier runs are taken now."""
+    """What is wrong with how the findings of earlier runs are taken now, with as little memory and time."""
     by_name = {one.name: one for one in targets(folder)}
-    return [
-        f"{path.parent.name}/{path.name}: {told}"
-        for path in sorted(CORPUS.glob("*/*"))
-        if (told := by_name[path.parent.name].tried(path.read_bytes()))
-    ]
+    kept = sorted(CORPUS.glob("*/*"))
+    for target in by_name.values():
+        target.run(next(iter(target.seeds.values())))  # what is made once, before memory and time are limited
+
+    def case(number: int) -> str | None:
+        if not number:  # of which memory is not limited
+            return None
+        path = kept[number - 1]
+        return by_name[path.parent.name].tried(path.read_bytes())
+
+    count, found = tried(len(kept) + 1, case, memory=MEMORY)
+    left_out = [f"{len(kept) + 1 - count} findings were not tried"] if count <= len(kept) else []
+    return left_out + [f"{kept[one.case - 1].relative_to(CORPUS)}: {one.what}" for one in found]
+
+
+def fuzz(target: Target, folder: Path, *, seconds: float, seed: int) -> tuple[int, int]:
+    """Try a parser for some time: half of it on cases that reach new lines, where atheris is there to find them.
+
+    Args:
+        target: The parser.
+        folder: Takes the findings, and what atheris writes.
+        seconds: How long.
+        seed: Of the cases.
+
+    Returns:
+        How many cases there were, and how many findings.
+    """
+    guide = available()
+    count, drawn = tried(
+        1 << 40,
+        lambda number: target.tried(target.case(seed, number)),
+        memory=MEMORY,
+        seconds=seconds / 2 if guide else seconds,
+    )
+    found = [(one.what, target.case(seed, one.case)) for one in drawn]
+    print(f"{target.name}: {count:,} cases, {len(drawn)} findings", flush=True)
+    if guide:
+        place = folder / "guided" / target.name
+        reached = guided(target.name, target.seeds, place, seconds=seconds / 2, seed=seed, most=MOST)
+        found += [(target.tried(data) or "it takes too long, or too much memory", data) for data in reached.findings]
+        found += [(told, b"") for told in reached.problems]
+        told = f"{reached.cases:,} cases that reached {reached.edges:,} edges, {len(found) - len(drawn)} findings"
+        print(f"{target.name}, guided: {told}", flush=True)
+        count += reached.cases
+    kinds: dict[str, bytes] = {}
+    for what, data in found:
+        kinds.setdefault(what[:60], data)
+    for number, (what, data) in enumerate(list(kinds.items())[:MOST]):
+        print(f"  {what}", flush=True)
+        if len(data) <= LARGEST:
+            kept = folder / "findings" / target.name
+            kept.mkdir(parents=True, exist_ok=True)
+            (kept / f"{seed}-{number}").write_bytes(data)
+    return count, len(found)
 
 
 def main() -> int:
@@ -238,28 +288,11 @@ def main() -> int:
     shutil.rmtree(given.folder, ignore_errors=True)
     given.folder.mkdir(parents=True)
     chosen = [one for one in targets(given.folder) if one.name.startswith(given.only)]
-    total, bad = 0, 0
-    for target in chosen:
-        seconds = 60 * given.minutes / len(chosen)
-        count, found = tried(
-            1 << 40,
-            lambda number, target=target: target.tried(target.case(given.seed, number)),  # type: ignore[misc]
-            memory=MEMORY,
-            seconds=seconds,
-        )
-        total, bad = total + count, bad + len(found)
-        print(f"{target.name}: {count:,} cases, {len(found)} findings", flush=True)
-        kinds: dict[str, int] = {}
-        for one in found:
-            kinds.setdefault(one.what[:60], one.case)
-        for what, number in list(kinds.items())[:MOST]:
-            data = target.case(given.seed, number)
-            print(f"  case {number}: {what}", flush=True)
-            if len(data) <= LARGEST:
-                place = given.folder / "findings" / target.name
-                place.mkdir(parents=True, exist_ok=True)
-                (place / f"{given.seed}-{number}").write_bytes(data)
-    print(f"{total:,} cases, {bad} findings{f', kept in {given.folder}/findings' if bad else ''}")
+    seconds = 60 * given.minutes / len(chosen)
+    done = [fuzz(one, given.folder, seconds=seconds, seed=given.seed) for one in chosen]
+    bad = sum(found for _, found in done)
+    kept = f", kept in {given.folder}/findings" if bad else ""
+    print(f"{sum(count for count, _ in done):,} cases, {bad} findings{kept}")
     return bool(bad)
 
 

@@ -6,15 +6,18 @@ import argparse
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from drills.processes.blows import (
     BLOWS,
     LONGEST_S,
+    Blow,
     Tally,
     end,
     gone,
@@ -29,7 +32,10 @@ from tests.distributed.processes import MARK, marked
 
 SAMPLES, SHARD_SIZE = 6_000, "20kB"
 # Where there is no memory to import something, or for the system's own part of a thread.
-_NO_MEMORY = ("MemoryError", "failed to map segment", "cannot allocate memory", "ImportError", "Cannot allocate memory")
+_NO_MEMORY = (
+    *("MemoryError", "failed to map segment", "cannot allocate memory", "ImportError", "Cannot allocate memory"),
+    *("can't allocate lock", "SystemError: error return without exception set"),
+)
 
 
 def run_verb(verb: Verb, out: Path, *, mark: str, log: Path) -> subprocess.Popen[bytes]:
@@ -39,18 +45,24 @@ def run_verb(verb: Verb, out: Path, *, mark: str, log: Path) -> subprocess.Popen
         command += ["--workers", "2"]
     with log.open("wb") as told:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=told, stderr=told, env=os.environ | {MARK: mark}, process_group=0
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=told,
+            stderr=told,
+            env=os.environ | {MARK: mark, "PYTHONFAULTHANDLER": "1"},
+            process_group=0,
         )
 
 
 def how_it_ended(
-    process: subprocess.Popen[bytes], log: Path, *, struck: bool, in_need: bool, name: str
+    process: subprocess.Popen[bytes], log: Path, *, mark: str, struck: bool, in_need: bool, name: str
 ) -> tuple[str, list[str]]:
     """In a word or two; and what is wrong with that.
 
     Args:
         process: The command's.
         log: What it printed.
+        mark: Of its processes.
         struck: Whether it was itself sent SIGKILL or SIGTERM.
         in_need: Whether there was no more memory for one of its processes.
         name: Of the round, for problems.
@@ -58,7 +70,9 @@ def how_it_ended(
     try:
         code = process.wait(LONGEST_S)
     except subprocess.TimeoutExpired:
-        return "hanging", [f"{name}: it hangs"]
+        end(marked(mark), signal.SIGABRT)  # they say where they are
+        gone(mark)
+        return "hanging", [f"{name}: it hangs\n{log.read_text(errors='replace')[-6000:]}"]
     text = log.read_text(errors="replace")
     errors = sum(line.startswith("error") for line in text.splitlines())
     if in_need and any(words in text for words in _NO_MEMORY):
@@ -72,7 +86,7 @@ def how_it_ended(
     return f"in one error, with {code}", [] if errors == 1 else [f"{name}: {errors} errors, exit code {code}\n{text}"]
 
 
-def strike_writers(folder: Path, rounds: int, draws: random.Random, tally: Tally) -> None:
+def strike_writers(folder: Path, rounds: int, blows: Sequence[Blow], draws: random.Random, tally: Tally) -> None:
     """Every verb that writes, as a command with two workers."""
     make_data(folder / "data", samples=SAMPLES, shard_size=SHARD_SIZE)
     verbs = verbs_on(folder / "data", shard_size=SHARD_SIZE)
@@ -87,17 +101,24 @@ def strike_writers(folder: Path, rounds: int, draws: random.Random, tally: Tally
             if process.wait(LONGEST_S):
                 raise RuntimeError(f"{verb.name} does not run\n{log.read_text()}")
             quiet[verb.name] = tree(out), time.monotonic() - started
-        _writer_round(verb, out, log, quiet[verb.name], number, draws, tally)
+        _writer_round(verb, out, log, quiet[verb.name], number, blows, draws, tally)
 
 
 def _writer_round(
-    verb: Verb, out: Path, log: Path, quiet: tuple[Tree, float], number: int, draws: random.Random, tally: Tally
+    verb: Verb,
+    out: Path,
+    log: Path,
+    quiet: tuple[Tree, float],
+    number: int,
+    blows: Sequence[Blow],
+    draws: random.Random,
+    tally: Tally,
 ) -> None:
     """Strike a run, once or on the way to its end again and again, until one gets through."""
     whole, seconds = quiet
     verb.prepare(out)
     for attempt in range(draws.randrange(1, 4)):
-        mark, blow = uuid.uuid4().hex, draws.choice(BLOWS)
+        mark, blow = uuid.uuid4().hex, draws.choice(blows)
         process = run_verb(verb, out, mark=mark, log=log)
         time.sleep(draws.uniform(0.1, seconds))
         workers = [pid for pid in marked(mark) if pid != process.pid]
@@ -109,18 +130,17 @@ def _writer_round(
         else:
             tally.rounds[f"{verb.name.split()[0]}: {who} {blow.__name__}"] += 1
         struck = victim == process.pid and blow in (killed, terminated)
-        how, problems = how_it_ended(process, log, struck=struck, in_need=blow is starved, name=name)
+        how, problems = how_it_ended(process, log, mark=mark, struck=struck, in_need=blow is starved, name=name)
         tally.ends[how] += 1
-        if how == "hanging":
-            end([*marked(mark), process.pid])
         if not gone(mark):
             problems.append(f"{name}: processes outlive it")
         found = look(verb, out, whole)
         tally.problems += problems + [f"{name}: {one}" for one in found.problems]
         if found.whole:
             break
-    process = run_verb(verb, out, mark=uuid.uuid4().hex, log=log)
-    how, problems = how_it_ended(process, log, struck=False, in_need=False, name=f"after {name}")
+    mark = uuid.uuid4().hex
+    process = run_verb(verb, out, mark=mark, log=log)
+    how, problems = how_it_ended(process, log, mark=mark, struck=False, in_need=False, name=f"after {name}")
     if how != "well":
         tally.problems += problems or [f"after {name}: {how}\n{log.read_text()}"]
     left = tree(out)
@@ -136,15 +156,18 @@ def main() -> int:
     parser.add_argument("--writers", type=int, default=120, help="rounds of commands that write")
     parser.add_argument("--trainings", type=int, default=80, help="rounds of training")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--blows", default="", help="which, separated by commas; default: all")
     given = parser.parse_args()
-    shutil.rmtree(given.folder, ignore_errors=True)
+    folder: Path = given.folder.resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    blows = [blow for blow in BLOWS if not given.blows or blow.__name__ in given.blows.split(",")]
     draws, writers, trainings = random.Random(given.seed), Tally(), Tally()
     started = time.monotonic()
     if given.writers:
-        strike_writers(given.folder / "writers", given.writers, draws, writers)
+        strike_writers(folder / "writers", given.writers, blows, draws, writers)
         print(f"commands that write: {writers.told()}", flush=True)
     if given.trainings:
-        train(given.folder / "training", given.trainings, draws, trainings)
+        train(folder / "training", given.trainings, blows, draws, trainings)
         print(f"training: {trainings.told()}", flush=True)
     print(f"{(time.monotonic() - started) / 60:.0f} minutes")
     if writers.problems or trainings.problems:

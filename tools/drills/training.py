@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
-from drills.processes.blows import BLOWS, Tally, starved, stopped, strike
+from drills.processes.blows import Blow, Tally, starved, stopped, strike
 from tests.distributed.chain import Chain
 from tests.distributed.launching import Job
 from tests.distributed.processes import MARK
@@ -25,7 +26,7 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - looked at only
 _ERROR = re.compile(r"(?:shardstream\.errors\.)?(\w+(?:Error|Exception|Interrupt)): ")
 
 
-def train(folder: Path, rounds: int, draws: random.Random, tally: Tally) -> None:
+def train(folder: Path, rounds: int, blows: Sequence[Blow], draws: random.Random, tally: Tally) -> None:
     """So many rounds, in chains of runs that go on from one another's checkpoints."""
     server = Server("web", folder / "server")
     data = write_dataset(folder / "server/data/ids", numbered(SIZES, raw=lambda n: bytes(n % 3_000)))
@@ -36,7 +37,7 @@ def train(folder: Path, rounds: int, draws: random.Random, tally: Tally) -> None
             work = folder / f"chain-{number}"
             work.mkdir()
             try:
-                _chain(data, f"{server.url}/ids", work, range(number, min(rounds, number + CHAIN)), draws, tally)
+                _chain(data, f"{server.url}/ids", work, range(number, min(rounds, number + CHAIN)), blows, draws, tally)
             except AssertionError:
                 tally.problems.append(f"the chain of round {number}: {traceback.format_exc(limit=-2)}")
     finally:
@@ -45,7 +46,9 @@ def train(folder: Path, rounds: int, draws: random.Random, tally: Tally) -> None
     tally.problems += [f"{MEMORY / name} is left over" for name in sorted(left)]
 
 
-def _chain(data: Path, url: str, work: Path, numbers: range, draws: random.Random, tally: Tally) -> None:
+def _chain(
+    data: Path, url: str, work: Path, numbers: range, blows: Sequence[Blow], draws: random.Random, tally: Tally
+) -> None:
     cache = work / "cache"
     with Chain(
         data,
@@ -63,7 +66,7 @@ def _chain(data: Path, url: str, work: Path, numbers: range, draws: random.Rando
             job.wait_for(lambda job=job, lines=lines: len(job.lines(0)) >= lines)
             filler = _filler(url, cache, job) if draws.random() < 0.5 else None
             time.sleep(draws.uniform(0, 0.5 if filler else 0.03))
-            _round(job, filler, f"round {number}", draws, tally)
+            _round(job, filler, f"round {number}", blows, draws, tally)
             if filler is not None:
                 filler.wait(job.patience)
             chain.check(job, batch_size=batch_size)
@@ -94,7 +97,14 @@ def _filler(url: str, cache: Path, job: Job) -> subprocess.Popen[bytes]:
     )
 
 
-def _round(job: Job, filler: subprocess.Popen[bytes] | None, name: str, draws: random.Random, tally: Tally) -> None:
+def _round(
+    job: Job,
+    filler: subprocess.Popen[bytes] | None,
+    name: str,
+    blows: Sequence[Blow],
+    draws: random.Random,
+    tally: Tally,
+) -> None:
     """Strike the machine, or a process; a run that goes on after that is ended as a machine is."""
     ranks = job.rank_pids()
     others = [pid for pid in job.pids() if pid not in ranks and pid != job.process.pid]
@@ -113,7 +123,7 @@ def _round(job: Job, filler: subprocess.Popen[bytes] | None, name: str, draws: r
         tally.ends["killed"] += 1
         job.kill([*ranks, job.process.pid])
         return
-    blow, pid = draws.choice(BLOWS), draws.choice(roles[who])
+    blow, pid = draws.choice(blows), draws.choice(roles[who])
     there = strike(pid, blow, draws)
     tally.rounds[f"{who} {blow.__name__}" if there else "too late"] += 1
     goes_on = who == "whoever fills the cache" or blow in (stopped, starved)

@@ -210,6 +210,9 @@ def _recode(data: Encoded, scan: Scan, interval: int, tables: dict[int, Table] |
     source = np.frombuffer(data, np.uint8)[scan.begin :]
     across, down = scan.mcus
     mcus = across * down
+    blocks = mcus * sum(one.across * one.down for one in scan.components)
+    if 2 * blocks > 8 * len(source):  # a block has a bit of each code at least; memory is taken by their number
+        raise Unaddressable("damaged")
     bits = np.zeros(len(source) // 8 * 8 + 24, np.uint8)  # as numbers of 64 bits, and two more
     old, new = scan.interval or mcus, interval or mcus
     restarts = np.zeros(-(-mcus // old), np.int64)
@@ -224,7 +227,6 @@ def _recode(data: Encoded, scan: Scan, interval: int, tables: dict[int, Table] |
     except ValueError:
         raise Unaddressable("damaged") from None
     component_of, dc_table = layout.component_of, layout.dc_table
-    blocks = mcus * len(component_of)
     dc = np.empty(blocks, np.int32)
     begins, ends = np.empty(blocks, np.int64), np.empty(blocks, np.int64)
     bounds = 8 * np.array([0, *restarts[:count].tolist(), size], np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from shardstream.shards.fields import FieldType
@@ -12,6 +12,9 @@ from shardstream.storage import ObjectWriter, Store
 
 FOLDER = ".export"
 """What an export that is not complete holds in the destination beside its output."""
+STATE_NAME = "export.json"
+"""What says which export this is, and whether it is complete."""
+CLASSES_NAME = "classes.txt"
 KEY = "__key__"
 """The column of keys, where there are columns."""
 
@@ -49,6 +52,17 @@ class Target(ABC):
         self.classes = manifest.classes
         self.shards = manifest.shards
 
+    def check(self, store: Store, keys: Callable[[], Iterator[str]]) -> None:  # noqa: B027 - most take all keys
+        """Whether this place can take these samples, before anything is written.
+
+        Args:
+            store: The destination.
+            keys: Gives all keys, each time that it is called.
+
+        Raises:
+            UsageError: It cannot.
+        """
+
     @abstractmethod
     def object_name(self, shard: int) -> str:
         """Name of the object that is written of a shard."""
@@ -74,4 +88,4 @@ class Target(ABC):
     def finish(self, store: Store) -> None:
         """All shards are written: what belongs to the whole. May be done twice."""
         if self.classes is not None:
-            store.put("classes.txt", "".join(f"{name}\n" for name in self.classes).encode())
+            store.put(CLASSES_NAME, "".join(f"{name}\n" for name in self.classes).encode())

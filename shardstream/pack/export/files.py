@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shardstream.errors import StorageError
-from shardstream.pack.export.contract import FOLDER, Sample, Target
-from shardstream.pack.export.names import extensions, file_stem
+from shardstream.errors import StorageError, UsageError
+from shardstream.pack.export.contract import CLASSES_NAME, FOLDER, STATE_NAME, Sample, Target
+from shardstream.pack.export.names import extensions, file_stem, folds_names, one_name
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import ObjectWriter, Store
 from shardstream.threads import each
@@ -22,6 +23,16 @@ from shardstream.waits import watched
 
 LIST_NAME = "labels.tsv"
 
+_OURS = (LIST_NAME, STATE_NAME, CLASSES_NAME)
+"""Names that no sample may have."""
+_FOLDER_TOO = "a file of one key has the name of a folder of another key: give one of them another key"
+_OF_KEYS = {
+    errno.ENAMETOOLONG: "its key is too long for a file name here: export to='webdataset', say, or give it another key",
+    errno.EEXIST: _FOLDER_TOO,
+    errno.ENOTDIR: _FOLDER_TOO,
+    errno.EISDIR: _FOLDER_TOO,
+}
+"""What to do where the system refuses what a key became."""
 _AT_ONCE = 16  # files sent to a store
 _PIECE = 8 << 20
 _BREAKS = re.compile(r"[\t\r\n]")
@@ -42,6 +53,22 @@ class FilesTarget(Target):
             titles["cls"] = "label"
         self._titles = ["key", *(titles.get(name, name) for name in self._columns)]
 
+    def check(self, store: Store, keys: Callable[[], Iterator[str]]) -> None:
+        root = store.file_of("")
+        if root is None or not self._names or not folds_names(root):
+            return
+        if found := one_name(keys):
+            raise UsageError(
+                f"files of the keys {' and '.join(map(repr, found[:2]))} would have one name: the file system of this "
+                "folder does not tell upper from lower case, or accents",
+                url=store.url,
+                hint="export to another file system, or into files that hold many samples: to='webdataset'",
+            )
+
+    def _file_name(self, stem: str, field: str) -> str:
+        name = f"{stem}.{self._names[field]}"
+        return f"%{ord(name[0]):02X}{name[1:]}" if name.casefold() in _OURS else name
+
     def object_name(self, shard: int) -> str:
         return f"{FOLDER}/{shard:06d}.tsv"
 
@@ -54,7 +81,7 @@ class FilesTarget(Target):
                 for name in self._columns:
                     value = sample.values.get(name)
                     if value is not None and name in self._names:
-                        files.append((f"{stem}.{self._names[name]}", _bytes_of(value)))
+                        files.append((self._file_name(stem, name), _bytes_of(value)))
                         cells.append(files[-1][0])
                     else:
                         cells.append("" if value is None else str(int(value) if isinstance(value, bool) else value))
@@ -129,6 +156,6 @@ def _put_here(store: Store, root: Path, files: Iterable[tuple[str, bytes | memor
     except OSError as error:
         if os.path.lexists(temporary):
             os.unlink(temporary)
-        raise StorageError(
-            error.strerror or str(error), url=store.locate(name), hint="a key may be too long for a file name here"
-        ) from error
+        explained = StorageError.of(error, url=store.locate(name))
+        explained.hint = _OF_KEYS.get(error.errno or 0, explained.hint)
+        raise explained from error

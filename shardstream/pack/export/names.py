@@ -1,9 +1,16 @@
-"""File names of keys and fields."""
+"""File names of keys and fields, and whether a file system can tell them apart."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+import secrets
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import xxhash
 
 from shardstream.errors import UsageError
 from shardstream.shards.fields import FieldType, ValuesType, type_of_extension
@@ -58,3 +65,45 @@ def file_stem(key: str, *, escape_dots: bool) -> str:
     if escape_dots:
         parts[-1] = parts[-1].replace(".", "%2E")
     return "/".join(parts)
+
+
+def folded(name: str) -> str:
+    """What a name is to a file system that tells neither upper from lower case nor ways to write an accent apart.
+
+    >>> folded("A/B.JPG")
+    'a/b.jpg'
+    """
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def folds_names(folder: Path) -> bool:
+    """Whether the file system of a folder takes names that differ in case or accents alone for one, as macOS does.
+
+    The folder is made if there is none. Where nothing can be written, it does not.
+    """
+    probe = folder / f".shardstream-{secrets.token_hex(8)}-\u00e9"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+    except OSError:
+        return False
+    try:
+        return any(os.path.lexists(folder / other) for other in (probe.name.upper(), probe.name[:-1] + "e\u0301"))
+    finally:
+        probe.unlink()
+
+
+def one_name(names: Callable[[], Iterable[str]]) -> list[str]:
+    """Those of distinct names that are one to such a file system, if there are any: one set of them.
+
+    Args:
+        names: Gives them, each time that it is called. Eight bytes of each are kept.
+    """
+
+    def hashed(name: str) -> int:
+        return xxhash.xxh3_64_intdigest(folded(name).encode("utf-8", "surrogatepass"))
+
+    hashes = np.fromiter(map(hashed, names()), np.uint64)
+    hashes.sort()
+    twice = hashes[1:][hashes[1:] == hashes[:-1]]
+    return [name for name in names() if hashed(name) == int(twice[0])] if len(twice) else []

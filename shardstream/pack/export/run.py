@@ -11,10 +11,11 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from numpy.typing import NDArray
 
+from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.errors import DestinationError, UsageError
 from shardstream.pack.execution.jobs import Jobs
 from shardstream.pack.execution.workers import check_workers, run_local, worker_count
-from shardstream.pack.export.contract import FOLDER, Compression, Target
+from shardstream.pack.export.contract import FOLDER, STATE_NAME, Compression, Target
 from shardstream.pack.export.files import FilesTarget
 from shardstream.pack.export.mds import MdsTarget
 from shardstream.pack.export.parquet import ParquetTarget
@@ -26,8 +27,6 @@ from shardstream.pack.output.stats import PackStats
 from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.storage import PathOrUrl, Store, Transport, open_store
 from shardstream.storage.cache import Cache
-
-STATE_NAME = "export.json"
 
 ExportFormat: TypeAlias = Literal["files", "webdataset", "parquet", "mds"]
 Jpeg: TypeAlias = Literal["original", "keep"]
@@ -107,7 +106,8 @@ def export(
         What was done.
 
     Raises:
-        UsageError: An argument that is not allowed, or a field that this kind of output cannot hold.
+        UsageError: An argument that is not allowed, a field that this kind of output cannot hold, or keys that would
+            be one file name where upper and lower case are not told apart.
         DestinationError: ``dest`` holds something else.
         NotFoundError: There is no data set.
         DataError: A value of it is damaged; names it.
@@ -141,6 +141,8 @@ def export(
         remove_folder(place, store, FOLDER)  # of a run that died just after it was complete
         return ExportReport(store.url, manifest.samples, manifest.samples, 0, time.monotonic() - started)
     store.sweep()  # of a run that was killed, be it before it left anything else
+    rows = DatasetRows(dataset, ())
+    target.check(store, lambda: (key for shard in range(manifest.shards) for key in rows.index(shard).keys))
     if state is None:
         _write_state(store, identity, complete=False)
     shared = Export(dataset.address, manifest.fingerprint, place, target, jpeg == "original", again=state is not None)

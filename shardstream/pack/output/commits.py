@@ -53,11 +53,17 @@ class Committer:
         self._error: BaseException | None = None
 
     def begin(self, out: ObjectWriter | Pending, name: str) -> None:
-        """Begin to commit ``out``, of this name; the one before was waited for."""
+        """Begin to commit ``out``, of this name; the one before was waited for.
+
+        Where the system starts no more threads, it is done at once.
+        """
         assert self._done is None
         self._name, done = name, threading.Event()
         arguments = out, name, done
-        start(threading.Thread(target=self._commit, args=arguments, name="shardstream-commit", daemon=True))
+        try:
+            start(threading.Thread(target=self._commit, args=arguments, name="shardstream-commit", daemon=True))
+        except ShardStreamError:
+            self._commit(*arguments)
         self._done = done
 
     def _commit(self, out: ObjectWriter | Pending, name: str, done: threading.Event) -> None:

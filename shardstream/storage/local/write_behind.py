@@ -7,7 +7,7 @@ import threading
 import time
 from contextlib import suppress
 from io import FileIO
-from queue import Empty, Queue
+from queue import Empty, SimpleQueue
 
 from shardstream.threads import start
 from shardstream.waits import watched
@@ -15,6 +15,7 @@ from shardstream.waits import watched
 _BLOCK = 1 << 20  # bytes handed to the thread at once
 _PARTS = 1000  # buffers in them; one system call takes 1024
 _WAITING = 4  # blocks that wait for the thread, then the caller waits
+_LOOK_S = 0.25  # between two looks whether the thread is still there
 _EVERY = 16 << 20  # bytes between two flushes: often enough to keep the disk busy, seldom enough to start few threads
 
 
@@ -30,7 +31,11 @@ class WriteBehind:
         self._descriptor = file.fileno()
         self._parts: list[bytes] = []
         self._size = 0
-        self._blocks: Queue[list[bytes] | None] = Queue(_WAITING)
+        # Simple queues: where memory is short, the locks that others make for each wait would be what fails.
+        self._blocks: SimpleQueue[list[bytes] | None] = SimpleQueue()
+        self._room: SimpleQueue[None] = SimpleQueue()
+        for _ in range(_WAITING):
+            self._room.put(None)
         self._writer: threading.Thread | None = None
         self._flusher: threading.Thread | None = None
         self._written = self._flushed = 0
@@ -76,7 +81,7 @@ class WriteBehind:
         with suppress(Empty):
             while True:
                 self._blocks.get_nowait()
-        self._blocks.put(None)  # there is room now, whether it is taken or not
+        self._blocks.put(None)
         threads = [thread for thread in (self._writer, self._flusher) if thread is not None]
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -92,17 +97,25 @@ class WriteBehind:
             self._writer = writer
         parts, self._parts, self._size = self._parts, [], 0
         with self._watched():
-            self._blocks.put(parts)
+            while not self._has_room():
+                if not self._writer.is_alive():
+                    raise self._error or OSError("the thread that writes the file has died")
+        self._blocks.put(parts)
+
+    def _has_room(self) -> bool:
+        with suppress(Empty):
+            self._room.get(timeout=_LOOK_S)
+            return True
+        return False
 
     def _write_blocks(self) -> None:
-        while (parts := self._blocks.get()) is not None:
-            if self._error is not None:
-                continue  # nobody shall wait for room
-            try:
+        try:
+            while (parts := self._blocks.get()) is not None:
                 self._write_all(parts)
                 self._flush_some()
-            except Exception as error:
-                self._error = error
+                self._room.put(None)
+        except Exception as error:
+            self._error = self._error or error
 
     def _write_all(self, parts: list[bytes]) -> None:
         size = sum(map(len, parts))

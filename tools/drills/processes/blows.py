@@ -59,11 +59,11 @@ def strike(pid: int, blow: Blow, draws: random.Random) -> bool:
     return True
 
 
-def end(pids: Sequence[int]) -> None:
-    """SIGKILL for all of them."""
+def end(pids: Sequence[int], how: signal.Signals = signal.SIGKILL) -> None:
+    """A signal for all of them."""
     for pid in pids:
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, how)
 
 
 def gone(mark: str) -> bool:
