@@ -40,7 +40,7 @@ _GOODBYE_S = 4.0  # for workers to end by themselves, all of them together
 _END_S = 1.0  # for the system to end them
 _LOOK_S = 0.25
 _REFUSED = {
-    errno.ENOSPC: "/dev/shm has no room for their locks: remove what is left over there, or enlarge it (mount -o "
+    errno.ENOSPC: "their locks need room in /dev/shm: remove what is left over there, or enlarge it (mount -o "
     "remount,size=1g /dev/shm; containers: docker run --shm-size=1g)",
     errno.EAGAIN: "raise the limit of processes (ulimit -u; containers: --pids-limit), or use fewer workers",
     errno.ENOMEM: "there is too little memory for so many processes: use fewer workers",

@@ -46,9 +46,10 @@ def open_store(
         from shardstream.storage.clients.fsspec_client import check
     try:
         check(location)
+        policy = location.access.policy
     except ShardStreamError as error:
         raise error.at(url=location.url) from error.__cause__
-    return RemoteStore(location.url, functools.partial(make_client, location))
+    return RemoteStore(location.url, functools.partial(make_client, location), policy=policy)
 
 
 def make_client(location: Location) -> Client:
@@ -89,7 +90,7 @@ def takes_options(location: Location) -> bool:
         if location.address.kind == "http":  # fsspec would take any, and fail with the first request
             from shardstream.storage.clients.web import web_settings
 
-            web_settings(location.address, location.access.options)
+            web_settings(location.address, location.access.client_options)
         else:
             make_client(location)
     except ShardStreamError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import random
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError
+from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError, UsageError
 from shardstream.storage import open_store
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.policy import RetryPolicy
@@ -289,6 +290,28 @@ def test_a_server_that_goes_away_and_comes_back(store, s3, proxy) -> None:
         assert read(store, 1000, 500_000) == DATA[1000:501_000]
     finally:
         comes_back.join()
+
+
+@pytest.mark.parametrize("transport", ["obstore", "fsspec"])
+@pytest.mark.parametrize("patience", [1, "1s", 0.5])
+def test_patience_is_an_option(s3, proxy, transport, patience) -> None:
+    s3.plant("x", DATA)
+    options = {**s3.options, "endpoint": proxy.url, "patience": patience}
+    store = pickle.loads(pickle.dumps(open_store(s3.url(), storage_options=options, transport=transport)))
+    assert bytes(store.get("x")) == DATA
+    proxy.add("status", status=503)
+    for do in (lambda: store.get("x"), lambda: store.put("y", b"")):
+        began = time.monotonic()
+        with pytest.raises(StorageError, match=r"gave up (reading|writing) after"):
+            do()
+        assert time.monotonic() - began < 60  # of the 180 that others have
+    assert proxy.requests > 3
+
+
+@pytest.mark.parametrize("patience", [0, -1, "soon", True, float("nan")])
+def test_patience_is_a_number_of_seconds(s3, patience) -> None:
+    with pytest.raises(UsageError, match="patience must be"):
+        open_store(s3.url(), storage_options={**s3.options, "patience": patience})
 
 
 def test_a_server_that_is_not_there_is_one_clear_error(s3, proxy) -> None:

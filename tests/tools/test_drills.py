@@ -20,6 +20,7 @@ SHORT = {
     "kills, writers": ("kills", "--writers", "4", "--trainings", "0"),
     "kills, training": ("kills", "--writers", "0", "--trainings", "3"),
     "limits": ("limits", "--only", "few_files,long_names"),
+    "outages": ("outages", "--only", "expired,deleted"),
     "soak": ("soak", "--minutes", "1.5", "--phase", "15"),
 }
 

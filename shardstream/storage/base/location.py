@@ -10,9 +10,11 @@ from typing import Any, Literal, TypeAlias, TypeGuard, get_args
 
 from shardstream.errors import UsageError
 from shardstream.storage.base.address import Address, parse
+from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.base.store import Store
 from shardstream.storage.base.wrapper import FolderStore
 
+_PATIENCE = "patience"  # the one option that is ours
 Transport: TypeAlias = Literal["auto", "obstore", "fsspec"]
 """Which library speaks to a store: ``auto`` takes obstore where it can, fsspec elsewhere."""
 
@@ -35,6 +37,16 @@ class Access:
     transport: Transport = "auto"
     secret: str = ""
     same_host: bool = False
+
+    @property
+    def client_options(self) -> dict[str, Any]:
+        """Those that are for the library that speaks to the store."""
+        return {name: value for name, value in self.options.items() if name != _PATIENCE}
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """When requests are made again, and when they are given up."""
+        return RetryPolicy.of(self.options.get(_PATIENCE))
 
     def __repr__(self) -> str:
         held = ", with what the URL held" if self.secret else ""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+from shardstream.errors import UsageError
 
 FaultKind: TypeAlias = Literal["timeout", "connection", "throttled", "server error", "short body", "wrong range"]
 """What went wrong with one attempt, as statistics count it."""
@@ -33,6 +35,18 @@ class RetryPolicy:
     cap: float = 15.0
     slowest: float = 64 * 1024
     wrong: int = 4
+
+    @classmethod
+    def of(cls, patience: object) -> RetryPolicy:
+        """The usual one, or one whose requests are tried for so many seconds.
+
+        Raises:
+            UsageError: That is no such number.
+        """
+        if patience is None:
+            return cls()
+        deadline = seconds("patience", patience)
+        return cls(deadline=deadline, contact=min(deadline, cls().contact))
 
     def allowed(self, length: int) -> float:
         """Seconds that a transfer of ``length`` bytes may take in all; a day beside the deadline at most."""
@@ -69,6 +83,21 @@ class RetryPolicy:
             # Not all at the very moment that it named.
             pause += asked
         return pause if pause < left else None
+
+
+def seconds(name: str, value: Any) -> float:
+    """A time in seconds, also from a command line.
+
+    Raises:
+        UsageError: It is none.
+    """
+    try:
+        found = float(str(value).removesuffix("s"))
+    except ValueError:
+        raise UsageError(f"{name} must be a number of seconds") from None
+    if not found > 0:
+        raise UsageError(f"{name} must be more than 0 seconds, got {found:g}")
+    return found
 
 
 def draw() -> float:

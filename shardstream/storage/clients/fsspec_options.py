@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from shardstream.errors import AccessError, UsageError
 from shardstream.storage.base.address import Address
+from shardstream.storage.base.policy import seconds
 from shardstream.storage.clients.aws import ENDPOINTS
 from shardstream.storage.clients.azure import ALIASES, TokenProvider, choose
-from shardstream.storage.clients.options import CONNECT_TIMEOUT, READ_TIMEOUT, first_set, named, seconds, truth
+from shardstream.storage.clients.options import CONNECT_TIMEOUT, READ_TIMEOUT, first_set, named, truth
 from shardstream.storage.clients.web import web_headers
 
 _S3 = {

@@ -9,6 +9,7 @@ from typing import Any
 
 from shardstream.errors import UsageError
 from shardstream.storage.base.address import Address
+from shardstream.storage.base.policy import seconds
 
 READ_TIMEOUT = 15.0
 """Seconds without a byte after which a read is taken for dead. Stores answer within one; Azure's are known to go silent
@@ -116,21 +117,6 @@ def client_options(options: dict[str, Any]) -> dict[str, Any]:
     for name in ("allow_http", "allow_invalid_certificates", "http1_only", "http2_only"):
         if name in found:
             found[name] = truth(name, found[name])
-    return found
-
-
-def seconds(name: str, value: Any) -> float:
-    """A time in seconds, also from a command line.
-
-    Raises:
-        UsageError: It is none.
-    """
-    try:
-        found = float(str(value).removesuffix("s"))
-    except ValueError:
-        raise UsageError(f"{name} must be a number of seconds") from None
-    if not found > 0:
-        raise UsageError(f"{name} must be more than 0 seconds, got {found:g}")
     return found
 
 
