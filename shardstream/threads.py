@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from shardstream.cgroups import processor_quota
 from shardstream.errors import ShardStreamError
-from shardstream.waits import watched
+from shardstream.waits import begin, watched
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -75,7 +75,7 @@ def start(thread: Thread) -> None:
         ShardStreamError: The system refuses one more.
     """
     try:
-        thread.start()
+        begin(thread)
     except RuntimeError as error:
         hint = "raise the limits of this account (ulimit -u and -v), or end other programs"
         raise ShardStreamError(f"no thread could be started: {error}", hint=hint) from error

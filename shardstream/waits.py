@@ -7,7 +7,7 @@
 
 It may be any call: a lock, a queue, a pipe, a file system that hangs. What is open is looked at by one daemon thread of
 the process, so a wait costs a microsecond and needs no deadline, nor a loop around it. It is a warning of the logger
-``shardstream.waits``, after a minute, then after 2, 4, 8...
+``shardstream.waits``, after a minute, then after 2, 4, 8... Python's own wait for a thread to begin ends in `begin`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ NOTICE_S = float(os.environ.get("SHARDSTREAM_NOTICE_S", "60"))
 """Seconds until a wait is told of first; tests shorten it, those of other processes by the environment."""
 
 _LOOK_S = 1.0
+_BEGIN_LOOKS = 20
 
 
 class watched:  # in lower case, as it is read: `with watched(...):`
@@ -82,6 +83,53 @@ class watched:  # in lower case, as it is read: `with watched(...):`
             _log.warning("waiting for %s, for %.0f s so far%s", what, waited, detail)
 
 
+class _Begun(threading.Event):
+    """Whether a thread has begun: Python waits for that without limit, though one that had no memory to begin is gone.
+
+    Attributes:
+        given_up: Whether it was waited for in vain, so that whoever started it may do its work meanwhile.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._deciding = threading.Lock()
+        self.given_up = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if timeout is not None:
+            return super().wait(timeout)
+        why = "it did not begin; is memory short?"
+        for _ in range(_BEGIN_LOOKS):  # not one long wait: the whole process may have been stopped in its midst
+            try:
+                if super().wait(_LOOK_S):
+                    return True
+            except (RuntimeError, MemoryError) as error:  # there is no memory to wait, either
+                why = str(error) or why
+                break
+        with self._deciding:
+            self.given_up = not self.is_set()
+        if self.given_up:
+            raise RuntimeError(why)
+        return True
+
+    def set(self) -> None:
+        with self._deciding:
+            super().set()
+
+
+def begin(thread: threading.Thread) -> None:
+    """Start a thread, or say that it does not start: then it does nothing later. See also `shardstream.threads.start`.
+
+    Raises:
+        RuntimeError: The system refuses one more, or it had no memory to begin.
+    """
+    begun, run = _Begun(), thread.run
+    thread._started = begun  # type: ignore[attr-defined] # what `Thread.start` waits for, in Python 3.11 to 3.14
+    thread.run = lambda: None if begun.given_up else run()  # type: ignore[method-assign]
+    thread.start()
+    del thread.run  # it is needed no more, and holds the thread
+
+
 _open: dict[int, watched] = {}
 _watching = False
 _lock = threading.Lock()
@@ -92,7 +140,7 @@ def _begin_to_watch() -> None:
     with _lock:
         if not _watching:
             with suppress(RuntimeError):  # no more threads: the machine has none left, or Python is about to end
-                threading.Thread(target=_watch, name="shardstream-waits", daemon=True).start()
+                begin(threading.Thread(target=_watch, name="shardstream-waits", daemon=True))
                 _watching = True
 
 

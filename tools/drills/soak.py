@@ -176,7 +176,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--phase", type=float, default=60.0, help="seconds with faults, and as many without, in turn")
     given = parser.parse_args()
-    folder: Path = given.folder
+    folder: Path = given.folder.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     mark = uuid.uuid4().hex
