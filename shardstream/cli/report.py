@@ -56,7 +56,9 @@ def reporting(context: typer.Context) -> Iterator[None]:
         if context.obj:
             stderr().print_exception()
         if isinstance(error, MemoryError):
-            error = ShardStreamError("memory is short", hint="--workers with fewer of them, or a smaller --shard-size")
+            error = ShardStreamError(
+                "memory is short", hint="end other programs, or use fewer --workers where there are any"
+            )
         print_error(error)
         usage = isinstance(error, UsageError | MissingExtraError)
         raise typer.Exit(Exit.USAGE if usage else Exit.DATA) from None

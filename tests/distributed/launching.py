@@ -24,7 +24,7 @@ from typing import Any, Self
 import torch
 import torch.distributed as dist
 
-from .processes import MARK, marked
+from ..processes import MARK, marked
 
 CONSUME = Path(__file__).with_name("consume.py")
 

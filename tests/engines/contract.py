@@ -23,7 +23,8 @@ from shardstream.pack.run import pack, run_pack
 from shardstream.progress import ProgressEvent
 
 from ..pack.making import tree
-from ..pack.test_kill import session, until
+from ..pack.test_kill import until
+from ..processes import session
 from ..storage.places import S3Place
 from ..storage.servers import SECRET
 

@@ -15,7 +15,8 @@ import pytest
 from shardstream.pack.run import pack
 
 from ..pack.making import tree
-from ..pack.test_kill import session, until
+from ..pack.test_kill import until
+from ..processes import session
 from .contract import ROOT, SMALL, EngineTests, command, ended
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: tools/engines runs these tests")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ..processes import session
 from ..stream.making import numbered, write_dataset
 
 TRAINING = """
@@ -57,19 +58,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_dataset(tmp_path_factory.mktemp("ids"), shards)
 
 
-def descendants(leader: int) -> list[int]:
-    """Living processes of the session that ``leader`` began."""
-    found = []
-    for pid in filter(str.isdecimal, os.listdir("/proc")):
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == leader and fields[0] != "Z":
-            found.append(int(pid))
-    return found
-
-
 def kill_in_the_middle(folder: Path, batches: int) -> None:
     command = [sys.executable, "-c", TRAINING, str(folder), "wait"]
     with subprocess.Popen(
@@ -87,7 +75,7 @@ def kill_in_the_middle(folder: Path, batches: int) -> None:
 
 def wait_until_all_are_gone(leader: int) -> None:
     deadline = time.monotonic() + 30
-    while left := descendants(leader):
+    while left := session(leader):
         if time.monotonic() > deadline:
             for process in left:
                 os.kill(process, signal.SIGKILL)

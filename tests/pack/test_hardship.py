@@ -23,10 +23,11 @@ from shardstream.pack.options import PackOptions
 from shardstream.pack.plan.pack_plan import pack_plan
 from shardstream.pack.run import pack, run_pack
 
+from ..processes import session
 from ..storage.faults import FaultProxy
 from ..storage.places import S3Place
 from .making import jpeg, photo_list, samples, tree
-from .test_kill import check_end, session, until
+from .test_kill import check_end, until
 
 SMALL = "10kB"
 

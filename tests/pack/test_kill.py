@@ -25,6 +25,7 @@ from shardstream.shards.key_table import key_table_name
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import MappedBuffers, open_store
 
+from ..processes import pack_workers, session
 from .making import jpeg, photo_list, samples, tree
 
 WRITER = """
@@ -41,33 +42,6 @@ def until(condition: Callable[[], object], seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.005)
-
-
-def session(leader: int) -> list[int]:
-    """Living processes of a session."""
-    found = []
-    for pid in filter(str.isdecimal, os.listdir("/proc")):
-        try:
-            state, _parent, _group, number = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
-        except OSError:
-            continue
-        if int(number) == leader and state != "Z":
-            found.append(int(pid))
-    return found
-
-
-def children() -> list[int]:
-    """Living children of this process that are workers."""
-    found = []
-    for pid in filter(str.isdecimal, os.listdir("/proc")):
-        try:
-            state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if int(parent) == os.getpid() and state != "Z" and b"shardstream.pack.execution.worker" in command:
-            found.append(int(pid))
-    return found
 
 
 def check_shards(out: Path, suffix: str, format: str) -> int:
@@ -132,14 +106,14 @@ def test_a_worker_that_is_killed(tmp_path: Path) -> None:
 
     def kill(event: ProgressEvent) -> None:
         if event.tally.samples:
-            os.kill(children()[0], signal.SIGKILL)
+            os.kill(pack_workers()[0], signal.SIGKILL)
 
     with pytest.raises(ShardStreamError, match="a worker process was killed by SIGKILL") as caught:
         pack(source, tmp_path / "out", shard_size="20kB", workers=2, progress=kill)
     assert "memory" in str(caught.value)
     assert "dataset.json" not in tree(tmp_path / "out")
     assert str(caught.value.place["shard"]).startswith("shard-")
-    assert not children()
+    assert not pack_workers()
 
 
 def test_an_interrupt_from_the_keyboard(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from shardstream.errors import NotFoundError
 from shardstream.pack.run import pack
 from shardstream.shards.manifest import Manifest
 
+from ..processes import session
 from .making import photo_list, tree
-from .test_kill import WRITER, check_end, check_shards, session, until
+from .test_kill import WRITER, check_end, check_shards, until
 
 ROUNDS = 20
 

@@ -42,11 +42,12 @@ from shardstream.shards.writing import ShardSummary
 from shardstream.storage import Location, locate
 from shardstream.storage.base.store import ObjectWriter
 
+from ..processes import pack_workers, session
 from ..storage.faults import FaultProxy
 from ..storage.places import AzurePlace, S3Place
 from ..storage.servers import KEY, SECRET
 from .making import objects, photo_list, tree
-from .test_kill import children, session, until
+from .test_kill import until
 
 SMALL = "10kB"
 
@@ -102,7 +103,7 @@ def test_processes_get_credentials_but_not_in_their_command_lines(s3: S3Place, s
     lines: set[bytes] = set()
 
     def look(_event: ProgressEvent) -> None:
-        for pid in children():
+        for pid in pack_workers():
             lines.add(Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes())
 
     pack(source, s3.url(), storage_options=s3.options, shard_size=SMALL, workers=2, progress=look)

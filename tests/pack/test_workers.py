@@ -33,8 +33,9 @@ from shardstream.pack.writer import ShardWriter
 from shardstream.progress import ProgressEvent
 from shardstream.storage import locate
 
+from ..processes import pack_workers
 from .making import photo_list, samples, tree
-from .test_kill import children, until
+from .test_kill import until
 
 HELPERS = """
 import os, signal, subprocess, time
@@ -300,7 +301,7 @@ def test_a_worker_that_stands_still_is_told_of_and_waited_for(
 
     def stop(event: ProgressEvent) -> None:
         if event.tally.samples and not stopped:
-            stopped.extend(children())
+            stopped.extend(pack_workers())
             for pid in stopped:
                 os.kill(pid, signal.SIGSTOP)
             threading.Thread(target=go_on).start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -73,7 +74,7 @@ def samples(url: Any, **options: Any) -> Samples:
 
 
 def write(folder: Path, format: str, **options: Any) -> Path:
-    """A data set of two shards that has a value of each kind."""
+    """A data set of several shards that has a value of each kind."""
     draws = np.random.default_rng(0)
     with ss.ShardWriter(folder, format=format, shard_size="400B", **options) as writer:  # type: ignore[arg-type]
         for i in range(SAMPLES):
@@ -184,6 +185,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="beginning of the names of what is damaged; default: all")
     given = parser.parse_args()
+    logging.disable()  # a damaged table of keys is a warning, each time
     shutil.rmtree(given.folder, ignore_errors=True)
     given.folder.mkdir(parents=True)
     done = [damage(one) for one in files_of(given.folder) if one.name.startswith(given.only)]

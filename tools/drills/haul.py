@@ -15,7 +15,7 @@ from pathlib import Path
 import shardstream as ss
 from drills.processes.watch import Watch
 from shardstream.testing import make_dataset
-from tests.distributed.processes import MARK
+from tests.processes import MARK
 
 METHODS = ("fork", "forkserver", "spawn")
 BATCH, WORKERS = 8, 2

@@ -28,7 +28,7 @@ from drills.processes.blows import (
 )
 from drills.training import train
 from drills.writing import Tree, Verb, look, make_data, tree, verbs_on
-from tests.distributed.processes import MARK, marked
+from tests.processes import MARK, marked
 
 SAMPLES, SHARD_SIZE = 6_000, "20kB"
 # Where there is no memory to import something, or for the system's own part of a thread.

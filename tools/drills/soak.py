@@ -23,7 +23,7 @@ import xxhash
 import shardstream as ss
 from drills.processes.blows import end
 from drills.processes.watch import Watch
-from tests.distributed.processes import MARK
+from tests.processes import MARK
 from tests.storage.faults import FaultProxy
 from tests.storage.places import AzurePlace, S3Place, make_buckets, s3_client
 from tests.storage.servers import ACCOUNT, ACCOUNT_KEY, Server

@@ -15,7 +15,7 @@ from pathlib import Path
 from drills.processes.blows import Blow, Tally, starved, stopped, strike
 from tests.distributed.chain import Chain
 from tests.distributed.launching import Job
-from tests.distributed.processes import MARK
+from tests.processes import MARK
 from tests.storage.servers import Server
 from tests.stream.making import numbered, write_dataset
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from tests.distributed.processes import marked
+from tests.processes import marked
 
 LONGEST_S = 60
 """How long anything may take before it counts as hanging."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from drills.processes.blows import gone
-from tests.distributed.processes import marked
+from tests.processes import marked
 
 GROWTH = 0.05
 """Of the mean, that a line through the values may rise from its beginning to its end."""
