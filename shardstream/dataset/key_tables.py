@@ -376,8 +376,8 @@ class KeyFinder:
         if self._dropped == 2:
             raise error
         self._dropped += 1
-        place = "".join(f" ({name} {value})" for name, value in error.place.items())
-        _logger.warning("%s%s; keys are found by a table that is made anew", error.what, place)
+        told = error.what + "".join(f" ({name} {value})" for name, value in error.place.items())  # without its advice
+        _logger.warning("%s; keys are found by a table that is made anew", told)
         self._tables = None
         if self._shelf is not None:
             self._shelf.forget(self._dataset.manifest)

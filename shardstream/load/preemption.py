@@ -94,7 +94,7 @@ class Preemption:
             The same on every rank.
 
             >>> with ss.Preemption() as preemption:
-            ...     os.kill(os.getpid(), signal.SIGTERM)
+            ...     signal.raise_signal(signal.SIGTERM)
             ...     preemption.agreed()
             True
         """

@@ -354,8 +354,9 @@ def test_the_list_of_a_labelled_set(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------- names of its own
 
 
-@pytest.mark.parametrize("key", ["export", "labels", "classes", "EXPORT"])
-@pytest.mark.parametrize("field", ["json", "tsv", "txt"])
+@pytest.mark.parametrize(
+    ("key", "field"), [("export", "json"), ("EXPORT", "json"), ("labels", "tsv"), ("classes", "txt")]
+)
 def test_no_sample_takes_a_name_of_the_export_itself(tmp_path: Path, key: str, field: str) -> None:
     with ShardWriter(tmp_path / "ds", fields={field: "bytes"}, classes=["a"]) as writer:
         writer.write({"__key__": key, field: b"the sample's"})

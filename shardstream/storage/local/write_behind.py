@@ -111,9 +111,9 @@ class WriteBehind:
     def _write_blocks(self) -> None:
         try:
             while (parts := self._blocks.get()) is not None:
+                self._room.put(None)
                 self._write_all(parts)
                 self._flush_some()
-                self._room.put(None)
         except Exception as error:
             self._error = self._error or error
 

@@ -21,6 +21,8 @@ GROWTH = 0.05
 """Of the mean, that a line through the values may rise from its beginning to its end."""
 SHORTEST = 240
 """Seconds of a run of which it is asked whether it grows."""
+MOST_OF_POOL = 200
+"""Threads of obstore's in one process: more than requests that are under way at once have answers."""
 _FLOORS = {"private": 8 << 20, "threads": 2.0, "descriptors": 8.0}  # growth that is none, whatever the mean
 
 
@@ -31,7 +33,8 @@ class Held(NamedTuple):
         seconds: Since the run began.
         processes: How many.
         private: Bytes of memory that each of them has alone, together.
-        threads: Of all of them.
+        threads: Of all of them, but for the next.
+        pool: Threads of obstore's: as many as answers wait for Python's lock, until they had nothing to do for 10 s.
         descriptors: Files and sockets that are open.
     """
 
@@ -39,6 +42,7 @@ class Held(NamedTuple):
     processes: int
     private: int
     threads: int
+    pool: int
     descriptors: int
 
 
@@ -74,8 +78,8 @@ class Watch(threading.Thread):
             pids = marked(self._mark)
             seen = [one for one in map(_look, pids) if one is not None]
             if seen:
-                private, threads, descriptors = (sum(column) for column in zip(*seen, strict=True))
-                self.held.append(Held(time.monotonic() - begun, len(seen), private, threads, descriptors))
+                columns = map(sum, zip(*seen, strict=True))
+                self.held.append(Held(time.monotonic() - begun, len(seen), *columns))
 
     def usual(self) -> list[Held]:
         """What was seen when there were as many processes as mostly."""
@@ -90,16 +94,18 @@ class Watch(threading.Thread):
         """
         path.write_text("".join(json.dumps(one._asdict()) + "\n" for one in self.held))
         left = [] if gone(self._mark) else ["processes outlive the run"]
+        crowds = [one for one in self.held if one.pool > MOST_OF_POOL * one.processes]
+        left += [f"obstore has {crowds[0].pool} threads in {crowds[0].processes} processes"] if crowds else []
         return left + growing(self.usual())
 
 
-def _look(pid: int) -> tuple[int, int, int] | None:
+def _look(pid: int) -> tuple[int, int, int, int] | None:
     with suppress(OSError):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         private = sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_Dirty")))
-        status = Path(f"/proc/{pid}/status").read_text()
-        threads = int(status.partition("Threads:")[2].split()[0])
-        return private << 10, threads, len(os.listdir(f"/proc/{pid}/fd"))
+        names = [Path(f"/proc/{pid}/task/{one}/comm").read_text() for one in os.listdir(f"/proc/{pid}/task")]
+        pool = sum(name.startswith("tokio") for name in names)
+        return private << 10, len(names) - pool, pool, len(os.listdir(f"/proc/{pid}/fd"))
     return None
 
 
